@@ -1,0 +1,1 @@
+//! Programs that show how Runledger is used; see `examples/`.

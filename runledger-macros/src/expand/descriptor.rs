@@ -1,0 +1,106 @@
+//! The constant that describes a definition to the library.
+
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::Path;
+
+use super::{key, place, stored};
+use crate::model::{Definition, Options, Presence, Role};
+
+/// The implementation of `Job` for the hidden type.
+pub(super) fn implementation(definition: &Definition) -> TokenStream {
+    let Definition { library, marker, output, .. } = definition;
+    let descriptor = descriptor(definition);
+    // One span for all of it: what is wrong with the output is found several times and shown once per span.
+    quote_spanned! {place(output)=>
+        #[automatically_derived]
+        impl #library::Job for #marker {
+            type Output = <#output as #library::__private::JobResult>::Ok;
+            const DEFINITION: &'static #library::__private::Definition = &#descriptor;
+        }
+    }
+}
+
+fn descriptor(definition: &Definition) -> TokenStream {
+    let Definition { library, kind, name, marker, .. } = definition;
+    let constructor = Ident::new(kind.word(), Span::call_site());
+    let location = location(library, definition.signature.ident.span());
+    let options = options(&definition.options);
+    let params = params(definition);
+    let injects = injects(definition);
+    let parameters = &definition.parameters;
+    let is_transactional = parameters.iter().any(|parameter| matches!(parameter.role, Role::Transaction));
+    let transactional = is_transactional.then(|| quote!(.transactional()));
+    quote! {
+        #library::__private::Definition::#constructor(#name, #marker::__runledger_run, #location)
+            #options
+            #params
+            #injects
+            #transactional
+    }
+}
+
+/// Where the function is, spanned so that the line is that of its name and not of the attribute.
+pub(crate) fn location(library: &Path, at: Span) -> TokenStream {
+    let place = quote_spanned! {at=>
+        ::core::file!(), ::core::line!(), ::core::column!(), ::core::module_path!()
+    };
+    quote!(#library::__private::Location::new(#place))
+}
+
+fn options(options: &Options) -> TokenStream {
+    let aliases = Some(&options.aliases).filter(|aliases| !aliases.is_empty());
+    let aliases = aliases.map(|aliases| quote!(.aliases(&[#(#aliases),*])));
+    let queue = options.queue.as_ref().map(|queue| quote!(.queue(#queue)));
+    let priority = options.priority.map(|priority| {
+        let priority = Literal::i16_unsuffixed(priority);
+        quote!(.priority(#priority))
+    });
+    let max_attempts = options.max_attempts.map(|tries| {
+        let tries = Literal::u32_unsuffixed(tries);
+        quote!(.max_attempts(#tries))
+    });
+    let timeout = options.timeout_ms.map(|ms| {
+        let ms = Literal::u64_unsuffixed(ms);
+        quote!(.timeout_ms(#ms))
+    });
+    let backoff = options.backoff.as_ref().map(|backoff| {
+        let first = Literal::u64_unsuffixed(backoff.first_ms);
+        let cap = Literal::u64_unsuffixed(backoff.cap_ms);
+        quote!(.backoff_ms(#first, #cap))
+    });
+    let version = options.version.map(|version| {
+        let version = Literal::u32_unsuffixed(version);
+        quote!(.version(#version))
+    });
+    quote!(#aliases #queue #priority #max_attempts #timeout #backoff #version)
+}
+
+fn params(definition: &Definition) -> Option<TokenStream> {
+    let library = &definition.library;
+    let params: Vec<TokenStream> = stored(definition)
+        .map(|(parameter, payload)| {
+            let key = key(&parameter.ident);
+            let constructor = match payload.presence {
+                Presence::Required => quote!(required),
+                Presence::Optional => quote!(optional),
+                Presence::Default | Presence::DefaultTo(_) => quote!(defaulted),
+            };
+            quote!(#library::__private::Param::#constructor(#key))
+        })
+        .collect();
+    (!params.is_empty()).then(|| quote!(.params(const { &[#(#params),*] })))
+}
+
+fn injects(definition: &Definition) -> Option<TokenStream> {
+    let library = &definition.library;
+    let injects: Vec<TokenStream> = definition
+        .parameters
+        .iter()
+        .filter_map(|parameter| match &parameter.role {
+            Role::Injected(ty) => Some(quote!(#library::__private::Inject::of::<#ty>())),
+            Role::Workflow | Role::Stored(_) | Role::Transaction => None,
+        })
+        .collect();
+    (!injects.is_empty()).then(|| quote!(.injects(const { &[#(#injects),*] })))
+}

@@ -1,0 +1,78 @@
+//! The attribute macros of `runledger`: [`macro@job`] and [`macro@workflow`].
+//!
+//! This crate owns the grammar of the attributes and the shape of the code they write. It must not know how a run is
+//! stored or executed: generated code names items of `runledger::__private` and holds names, types and options, no logic.
+//!
+//! ```text
+//! tokens ─▶ parse ─▶ model ─▶ expand      the definition
+//!                      └────▶ fallback    every error, and a stub with the same signature
+//! ```
+
+mod attributes;
+mod expand;
+mod fallback;
+mod model;
+mod parse;
+mod problems;
+mod suggest;
+#[cfg(test)]
+mod tests;
+
+use proc_macro::TokenStream;
+
+use crate::model::Kind;
+
+/// Makes an `async fn` a job: a durable unit of work that is retried until it is settled.
+///
+/// The function becomes `fn name(arguments…) -> Call<…>` with the same documentation and visibility. The call is run as a
+/// step of a workflow, or enqueued as a run of its own; its arguments are stored as a JSON object by parameter name, so a
+/// parameter may be added later if it is an `Option` or has a default.
+///
+/// # Parameters
+/// - `x: T`, `x: &T`, `x: &str`, `x: &[T]`, `x: &Path` are stored; a borrowed one is stored as its owned type.
+/// - `#[default] x: T` and `#[default = expr] x: T` are filled in when a stored payload lacks the key.
+/// - `#[inject] x: &T` is the value that the application provides for `T`; it is not part of the call.
+/// - `#[inject] tx: &mut Tx` is the transaction that commits together with the record of the job's output.
+///
+/// # Options
+/// | option | value | meaning |
+/// |---|---|---|
+/// | `name` | `"billing.charge"` | the stored name; the function's own by default; 1 to 48 of `a-z 0-9 _ . -` |
+/// | `aliases` | `["old"]` | names that queued runs may still carry |
+/// | `queue` | `"payments"` | the queue its runs wait in |
+/// | `priority` | `5` | a 16-bit integer, may be negative |
+/// | `max_attempts` | `5` | tries before the run fails, at least 1 |
+/// | `timeout` | `"30s"` | the longest one attempt may take; a whole number and `ms`, `s`, `m`, `h` or `d` |
+/// | `backoff` | `"1s..5m"` | the first delay between attempts and the longest |
+/// | `version` | `2` | the version of the definition, at least 1 |
+/// | `crate` | `facade::runledger` | where generated code finds `runledger` |
+#[proc_macro_attribute]
+pub fn job(options: TokenStream, item: TokenStream) -> TokenStream {
+    define(Kind::Job, options.into(), &item.into()).into()
+}
+
+/// Makes an `async fn` a workflow: a run whose steps are recorded, so that after a crash the recorded ones are skipped.
+///
+/// The first parameter is `wf: &Wf`, through which steps are run; it is not part of the call. All other parameters and
+/// all options are those of [`macro@job`], except that a workflow has no `#[inject] tx: &mut Tx`: its transactions are
+/// steps, written with `wf.tx(…)` or as jobs.
+#[proc_macro_attribute]
+pub fn workflow(options: TokenStream, item: TokenStream) -> TokenStream {
+    define(Kind::Workflow, options.into(), &item.into()).into()
+}
+
+fn define(
+    kind: Kind,
+    options: proc_macro2::TokenStream,
+    item: &proc_macro2::TokenStream,
+) -> proc_macro2::TokenStream {
+    let entries = parse::options(options);
+    let function = match parse::function(item.clone()) {
+        Ok(function) => function,
+        Err(refused) => return fallback::item(kind, &refused, item),
+    };
+    match model::check(kind, &entries, &function) {
+        Ok(definition) => expand::definition(&definition),
+        Err(error) => fallback::function(kind, &entries, &function, &error),
+    }
+}

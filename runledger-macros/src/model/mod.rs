@@ -1,0 +1,117 @@
+//! Meaning: every check, all errors at once.
+//!
+//! What leaves this module as a [`Definition`] can be written out without a further decision.
+
+mod context;
+mod duration;
+mod marks;
+mod name;
+mod options;
+mod parameters;
+mod signature;
+mod types;
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident};
+use syn::ext::IdentExt;
+use syn::{Ident, Path, Signature, Type, Visibility, parse_quote};
+
+pub(crate) use self::context::{could_be_context, is_context};
+pub(crate) use self::options::Options;
+pub(crate) use self::parameters::{Owned, Parameter, Payload, Presence, Role, without_our_attributes};
+pub(crate) use self::signature::is_ours;
+pub(crate) use self::types::is_nameable;
+use crate::attributes::Attributes;
+use crate::parse::{Entry, Function};
+use crate::problems::Problems;
+
+/// Which attribute was written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Job,
+    Workflow,
+}
+
+impl Kind {
+    /// `job` or `workflow`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Workflow => "workflow",
+        }
+    }
+}
+
+/// A definition without errors.
+pub(crate) struct Definition {
+    pub kind: Kind,
+    /// Where generated code finds `runledger`.
+    pub library: Path,
+    pub attributes: Attributes,
+    pub visibility: Visibility,
+    /// The signature of the function with the user's body, without our own parameter attributes.
+    pub signature: Signature,
+    /// The hidden type of the definition.
+    pub marker: Ident,
+    /// The stored name.
+    pub name: String,
+    pub options: Options,
+    pub parameters: Vec<Parameter>,
+    pub output: Type,
+    pub body: TokenStream,
+}
+
+/// Checks the attribute and the function, and reports all that is wrong with both.
+pub(crate) fn check(kind: Kind, entries: &[Entry], function: &Function) -> syn::Result<Definition> {
+    let mut problems = Problems::default();
+    let options = options::check(kind, entries, &mut problems);
+    let name = name::of(kind, &options, &function.signature.ident, &mut problems);
+    signature::check_attributes(kind, &function.attributes, &mut problems);
+    signature::check(kind, &function.signature, &mut problems);
+    let parameters = parameters::check(kind, &function.signature, &mut problems);
+    let output = signature::output(kind, &function.signature, &mut problems);
+    check_body(kind, function, &mut problems);
+
+    let definition = output.map(|output| Definition {
+        kind,
+        library: library(entries),
+        attributes: Attributes::split(&function.attributes),
+        visibility: function.visibility.clone(),
+        signature: parameters::without_our_attributes(&function.signature),
+        marker: marker(&function.signature.ident),
+        name,
+        options,
+        parameters,
+        output,
+        body: function.body.clone(),
+    });
+    problems.into_result(definition)
+}
+
+/// The path given with `crate = …`, else `::runledger`.
+pub(crate) fn library(entries: &[Entry]) -> Path {
+    options::library(entries).unwrap_or_else(|| parse_quote!(::runledger))
+}
+
+/// The hidden type's name: lower case and with underscores, so that no type of the user has it.
+pub(crate) fn marker(function: &Ident) -> Ident {
+    format_ident!("__{}", function.unraw(), span = function.span())
+}
+
+/// Whether a brace group follows the signature.
+pub(crate) fn has_body(function: &Function) -> bool {
+    let first = function.body.clone().into_iter().next();
+    matches!(first, Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace)
+}
+
+fn check_body(kind: Kind, function: &Function, problems: &mut Problems) {
+    if has_body(function) {
+        return;
+    }
+    let end = if function.body.is_empty() {
+        function.signature.fn_token.to_token_stream()
+    } else {
+        function.body.clone()
+    };
+    problems.at(end, format!("a `#[{}]` needs a body; write `{{ … }}`", kind.word()));
+}

@@ -1,0 +1,134 @@
+//! The grammar: spans are kept, nothing is judged.
+//!
+//! Of the function only attributes, visibility and signature are read. The body stays the tokens that were written, so that
+//! an editor keeps the function while its body is half typed.
+
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::{Attribute, Expr, Signature, Token, Visibility};
+
+/// The annotated function.
+#[derive(Clone)]
+pub(crate) struct Function {
+    pub attributes: Vec<Attribute>,
+    pub visibility: Visibility,
+    pub signature: Signature,
+    /// Everything after the signature: the brace group, or whatever is there instead.
+    pub body: TokenStream,
+}
+
+/// Why an item is not a [`Function`].
+pub(crate) enum Refused {
+    /// Another item, with the token that says which.
+    Other(TokenTree),
+    /// A function that cannot be read.
+    Unreadable(syn::Error),
+}
+
+/// One comma-separated part of the attribute.
+pub(crate) enum Entry {
+    Option { name: Ident, value: Value },
+    Stray(TokenStream),
+}
+
+/// What follows the name of an option.
+pub(crate) enum Value {
+    Given(Expr),
+    /// `name` or `name =`.
+    Missing,
+    /// `name(…)` or anything else that is not `= value`.
+    NotAssigned(TokenStream),
+    Unreadable(TokenStream),
+}
+
+/// Splits the attribute at its commas; a part that cannot be read does not hide the others.
+pub(crate) fn options(tokens: TokenStream) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut part = TokenStream::new();
+    for token in tokens {
+        match token {
+            TokenTree::Punct(comma) if comma.as_char() == ',' => {
+                entries.push(entry(std::mem::take(&mut part), &comma.into()));
+            }
+            token => part.extend([token]),
+        }
+    }
+    if !part.is_empty() {
+        entries.push(read_entry(part));
+    }
+    entries
+}
+
+/// Reads the item as a function.
+pub(crate) fn function(item: TokenStream) -> Result<Function, Refused> {
+    if let Some(keyword) = other_item(item.clone()) {
+        return Err(Refused::Other(keyword));
+    }
+    syn::parse2(item).map_err(Refused::Unreadable)
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        Ok(Self {
+            attributes: input.call(Attribute::parse_outer)?,
+            visibility: input.parse()?,
+            signature: input.parse()?,
+            body: input.parse()?,
+        })
+    }
+}
+
+fn entry(part: TokenStream, comma: &TokenTree) -> Entry {
+    if part.is_empty() {
+        return Entry::Stray(comma.to_token_stream());
+    }
+    read_entry(part)
+}
+
+fn read_entry(part: TokenStream) -> Entry {
+    let mut tokens = part.clone().into_iter();
+    let Some(TokenTree::Ident(name)) = tokens.next() else {
+        return Entry::Stray(part);
+    };
+    let value = match tokens.next() {
+        None => Value::Missing,
+        Some(TokenTree::Punct(sign)) if sign.as_char() == '=' => read_value(tokens.collect()),
+        Some(first) => Value::NotAssigned(std::iter::once(first).chain(tokens).collect()),
+    };
+    Entry::Option { name, value }
+}
+
+fn read_value(tokens: TokenStream) -> Value {
+    if tokens.is_empty() {
+        return Value::Missing;
+    }
+    match syn::parse2(tokens.clone()) {
+        Ok(value) => Value::Given(value),
+        Err(_) => Value::Unreadable(tokens),
+    }
+}
+
+/// The first token after attributes and visibility if no function follows it.
+fn other_item(item: TokenStream) -> Option<TokenTree> {
+    let read = |input: ParseStream<'_>| {
+        input.call(Attribute::parse_outer)?;
+        input.parse::<Visibility>()?;
+        let first = input.fork().parse::<TokenTree>()?;
+        while !input.peek(Token![fn]) && qualifier(input) {}
+        let is_function = input.peek(Token![fn]);
+        input.parse::<TokenStream>()?;
+        Ok((!is_function).then_some(first))
+    };
+    read.parse2(item).ok().flatten()
+}
+
+/// Skips one of the words that may stand before `fn`.
+fn qualifier(input: ParseStream<'_>) -> bool {
+    let word = input.fork().call(Ident::parse_any).ok();
+    let is_word = word.is_some_and(|word| {
+        ["const", "async", "unsafe", "safe", "extern"].contains(&word.to_string().as_str())
+    });
+    (is_word || input.peek(syn::LitStr)) && input.parse::<TokenTree>().is_ok()
+}

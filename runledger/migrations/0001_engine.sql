@@ -1,0 +1,198 @@
+-- The engine's tables. A run is one immutable row; where it stands is the one narrow row that it has in `ready`, `lease`, `waiting` or
+-- `outcome`. Nothing on the hot path updates a row in place: see docs/decisions/0001-hot-path.md.
+
+-- What was asked for. Never updated; locked (`for no key update`) by whatever must be serial for one run: suspending, waking, cancelling.
+create table runledger.run (
+    run_id uuid primary key,
+    job text not null,
+    tenant text not null,
+    queue text not null,
+    priority smallint not null,
+    input json not null,
+    options json,
+    idempotency_key text,
+    parent_id uuid,
+    start_at timestamptz not null,
+    created_at timestamptz not null default statement_timestamp()
+);
+
+create index run_parent on runledger.run (parent_id) where parent_id is not null;
+
+-- Runs that may be claimed, at their instant. Inserted and deleted, never updated.
+create table runledger.ready (
+    run_id uuid primary key,
+    queue text not null,
+    job text not null,
+    priority smallint not null,
+    ready_at timestamptz not null,
+    cause text not null check (cause in ('enqueued', 'retried', 'slept', 'released', 'crashed', 'woken', 'resumed')),
+    attempt integer not null check (attempt >= 0),
+    crashes integer not null check (crashes >= 0),
+    claims integer not null check (claims >= 0)
+)
+with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
+
+create index ready_lane on runledger.ready (queue, job, priority, ready_at, run_id);
+
+-- Runs that a worker holds. The token, made by the claiming client, is the fence of every write for the attempt.
+create table runledger.lease (
+    run_id uuid primary key,
+    token uuid not null,
+    worker_id bigint not null,
+    attempt integer not null check (attempt >= 1),
+    crashes integer not null check (crashes >= 0),
+    claims integer not null check (claims >= 1),
+    claimed_at timestamptz not null
+)
+with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
+
+create index lease_worker on runledger.lease (worker_id);
+
+-- Runs that time alone does not wake: for a child (`waiting`), or for a person (`blocked`).
+create table runledger.waiting (
+    run_id uuid primary key,
+    state text not null check (state in ('waiting', 'blocked')),
+    wait_for uuid[],
+    wake_at timestamptz,
+    error json,
+    attempt integer not null check (attempt >= 0),
+    crashes integer not null check (crashes >= 0),
+    claims integer not null check (claims >= 1),
+    since timestamptz not null,
+    check ((state = 'waiting') = (wait_for is not null)),
+    check ((state = 'blocked') = (error is not null))
+);
+
+create index waiting_wake on runledger.waiting (wake_at) where wake_at is not null;
+
+-- How a run ended. Written once.
+create table runledger.outcome (
+    run_id uuid primary key,
+    state text not null check (state in ('completed', 'failed', 'cancelled')),
+    output json,
+    error json,
+    attempt integer not null,
+    worker_id bigint,
+    started_at timestamptz,
+    finished_at timestamptz not null default statement_timestamp(),
+    check ((state = 'completed') = (output is not null)),
+    check ((state = 'completed') = (error is null))
+);
+
+-- What a workflow's steps gave. Written once, read by replay.
+create table runledger.step (
+    run_id uuid not null,
+    key text not null,
+    ordinal integer not null,
+    fingerprint bigint not null,
+    output json,
+    error json,
+    seen_len integer not null,
+    seen integer[],
+    claims integer not null,
+    recorded_at timestamptz not null default statement_timestamp(),
+    primary key (run_id, key),
+    check ((output is null) <> (error is null))
+);
+
+-- Attempts that failed and were followed by another (the last one stands in `outcome`), of runs and, with a key, of steps.
+create table runledger.attempt (
+    run_id uuid not null,
+    step_key text not null default '',
+    claims integer not null,
+    attempt integer not null,
+    worker_id bigint not null,
+    started_at timestamptz,
+    ended_at timestamptz not null default statement_timestamp(),
+    error json not null,
+    primary key (run_id, step_key, claims, attempt)
+);
+
+-- Runs whose cancellation has been asked for and has not yet taken place.
+create table runledger.cancel (
+    run_id uuid primary key,
+    reason text,
+    requested_at timestamptz not null default statement_timestamp()
+);
+
+-- Runs whose end somebody waits for: a settlement notifies only for these.
+create table runledger.watch (
+    run_id uuid primary key,
+    since timestamptz not null default statement_timestamp()
+);
+
+-- Worker processes, living and dead. The number is also the key of the session advisory lock that a living one holds.
+create table runledger.worker (
+    worker_id bigint generated always as identity primary key,
+    name text not null,
+    version text not null,
+    -- The application name of the process's sessions, by which those of a dead worker are ended.
+    session_name text not null,
+    state text not null default 'active' check (state in ('active', 'draining', 'dead')),
+    -- The incarnation of the server in which the lock was taken; null where the lock is no evidence (behind a pooler).
+    lock_incarnation text,
+    sleeping boolean not null default false,
+    drain_requested boolean not null default false,
+    jobs text[] not null,
+    queues text[] not null,
+    heartbeat_at timestamptz not null default clock_timestamp(),
+    started_at timestamptz not null default clock_timestamp(),
+    died_at timestamptz,
+    died_why text,
+    check ((state = 'dead') = (died_at is not null))
+)
+with (fillfactor = 50);
+
+create index worker_living on runledger.worker (worker_id) where state <> 'dead';
+
+-- Emptied by a crash of the server, so that its id changes whenever session locks may have vanished unnoticed.
+create unlogged table runledger.incarnation (
+    one boolean primary key default true check (one),
+    id uuid not null default gen_random_uuid()
+);
+
+create function runledger.server_incarnation() returns text
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+    with fresh as (
+        insert into runledger.incarnation default values
+        on conflict do nothing
+        returning id
+    )
+    select coalesce((select id from fresh), (select id from runledger.incarnation))::text
+        || '/' || extract(epoch from pg_postmaster_start_time())::text
+$$;
+
+-- Where each run stands, for people and tools: one row and one state a run.
+create view runledger.run_state as
+select
+    run.run_id,
+    run.job,
+    run.tenant,
+    run.queue,
+    run.priority,
+    run.idempotency_key,
+    run.parent_id,
+    run.start_at,
+    run.created_at,
+    case
+        when outcome.run_id is not null then outcome.state
+        when lease.run_id is not null then 'running'
+        when waiting.run_id is not null then waiting.state
+        else 'queued'
+    end as state,
+    coalesce(outcome.attempt, lease.attempt, waiting.attempt, ready.attempt) as attempt,
+    coalesce(lease.crashes, waiting.crashes, ready.crashes, 0) as crashes,
+    ready.cause,
+    ready.ready_at,
+    coalesce(outcome.worker_id, lease.worker_id) as worker_id,
+    coalesce(outcome.started_at, lease.claimed_at) as started_at,
+    outcome.finished_at,
+    outcome.output,
+    coalesce(outcome.error, waiting.error) as error
+from runledger.run
+left join runledger.ready using (run_id)
+left join runledger.lease using (run_id)
+left join runledger.waiting using (run_id)
+left join runledger.outcome using (run_id);

@@ -1,0 +1,260 @@
+//! The app: what a worker process serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::client_error::ClientError;
+use super::db::Db;
+use super::definition::Definition;
+use super::provided::Provided;
+use super::registry::{Registry, registered};
+use crate::model::name::{check_key, check_name};
+use crate::runtime::serve::{Plan, Running, start};
+use crate::runtime::timings::Timings;
+
+/// How many runs a worker has in hand at most, where it is not told.
+pub const DEFAULT_CONCURRENCY: usize = 128;
+
+/// How long a shutdown waits for running attempts, where it is not told.
+pub const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
+
+/// The fewest connections a worker's pool can do with: the claimer, the journal, and one for everything else.
+const FEWEST_CONNECTIONS: u32 = 3;
+
+/// Builds a worker.
+///
+/// A worker holds at most two connections beyond its pool: one for heartbeats, one for the session lock and for listening.
+#[derive(Debug)]
+#[must_use = "an app does nothing until it serves"]
+pub struct App {
+    db: Db,
+    provided: Provided,
+    definitions: Vec<&'static Definition>,
+    queues: Option<Vec<String>>,
+    name: Option<String>,
+    concurrency: usize,
+    timings: Timings,
+    drain: Duration,
+}
+
+impl App {
+    /// A worker on this database, with every job that is linked into the program.
+    pub fn new(db: Db) -> Self {
+        Self {
+            db,
+            provided: Provided::default(),
+            definitions: Vec::new(),
+            queues: None,
+            name: None,
+            concurrency: DEFAULT_CONCURRENCY,
+            timings: Timings::DEFAULT,
+            drain: DEFAULT_DRAIN,
+        }
+    }
+
+    /// A worker on the database in `DATABASE_URL`. With the feature `dev`, and without the variable, on an embedded private PostgreSQL, which is
+    /// kept between runs of the program.
+    ///
+    /// # Errors
+    /// As [`Db::connect`].
+    pub async fn from_env() -> Result<Self, ClientError> {
+        Ok(Self::new(Db::from_env().await?))
+    }
+
+    /// Provides a value to every body that asks for its type with `#[inject]`. A second value of the same type replaces the first.
+    pub fn provide<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.provided.insert(Arc::new(value));
+        self
+    }
+
+    /// Serves these jobs, and no others: `.with(jobs![charge, refund])`. Without it, every job that is linked into the program.
+    pub fn with(mut self, definitions: impl IntoIterator<Item = &'static Definition>) -> Self {
+        self.definitions.extend(definitions);
+        self
+    }
+
+    /// Serves these queues, and no others. Without it, the queues of the served jobs and `default`.
+    pub fn queues<Q: Into<String>>(mut self, queues: impl IntoIterator<Item = Q>) -> Self {
+        self.queues.get_or_insert_default().extend(queues.into_iter().map(Into::into));
+        self
+    }
+
+    /// The name of this process. A process that starts again under a name takes the runs of its predecessor over at once, so no two may have the
+    /// same. Without it a fresh one.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How many runs this process has in hand at most; 128 by default.
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = concurrency.max(1);
+        self
+    }
+
+    /// How fast this process proves that it lives, and believes that others do not. All workers of a database should agree.
+    pub fn timings(mut self, timings: Timings) -> Self {
+        self.timings = timings;
+        self
+    }
+
+    /// How long a shutdown waits for running attempts before it hands them back; 30 seconds by default.
+    pub fn drain(mut self, deadline: Duration) -> Self {
+        self.drain = deadline;
+        self
+    }
+
+    /// Starts the worker and returns once it takes runs.
+    ///
+    /// # Errors
+    /// [`ClientError`]: no job is registered, two have one name, a name is invalid, a job asks for a type that nothing provides, the pool is too
+    /// small, or the database failed.
+    pub async fn start(self) -> Result<Worker, ClientError> {
+        let definitions: Vec<_> =
+            if self.definitions.is_empty() { registered().collect() } else { self.definitions };
+        let registry = Registry::collect(definitions)?;
+        check_provided(&registry, &self.provided)?;
+        check_pool(&self.db)?;
+        let queues = match self.queues {
+            Some(queues) => queues,
+            None => own_queues(&registry),
+        };
+        for queue in &queues {
+            check_name("queue", queue)?;
+        }
+        let name = self.name.unwrap_or_else(|| format!("worker-{}", uuid::Uuid::now_v7().simple()));
+        check_key("worker name", &name)?;
+        let plan = Plan {
+            db: self.db,
+            registry: Arc::new(registry),
+            provided: Arc::new(self.provided),
+            queues,
+            name,
+            concurrency: self.concurrency,
+            timings: self.timings,
+            drain: self.drain,
+        };
+        Ok(Worker { running: start(plan).await? })
+    }
+
+    /// Serves until SIGTERM or ctrl-c: then running attempts may end, up to [`drain`](Self::drain), and the rest is handed back unconsumed.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn serve(self) -> Result<(), ClientError> {
+        let mut worker = self.start().await?;
+        tokio::select! {
+            () = asked_to_stop() => {}
+            () = worker.ended() => return Ok(()),
+        }
+        worker.stop().await;
+        Ok(())
+    }
+}
+
+/// A running worker. Dropping it stops it in the background.
+#[derive(Debug)]
+pub struct Worker {
+    running: Running,
+}
+
+impl Worker {
+    /// The number under which it is registered now.
+    #[must_use]
+    pub fn id(&self) -> i64 {
+        *self.running.number.borrow()
+    }
+
+    /// Stops: takes nothing new, lets running attempts end up to the deadline, hands the rest back, and returns when all is written.
+    pub async fn stop(mut self) {
+        let _ = self.running.stop.send(true);
+        self.ended().await;
+    }
+
+    /// Returns when the worker has ended, because it was asked to drain from outside.
+    pub async fn ended(&mut self) {
+        // The worker's task does not panic; should it, it has ended all the same.
+        let _ = (&mut self.running.task).await;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.running.stop.send(true);
+    }
+}
+
+fn check_provided(registry: &Registry, provided: &Provided) -> Result<(), ClientError> {
+    let mut missing = Vec::new();
+    for definition in registry.definitions() {
+        for inject in definition.injects {
+            let is_own = inject.id() == std::any::TypeId::of::<super::context::Context>();
+            if !is_own && !provided.has(inject.id()) {
+                missing.push(format!(
+                    "job `{}` ({}) asks for `{}`",
+                    definition.name,
+                    definition.location,
+                    inject.name()
+                ));
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(ClientError::Setup(format!(
+        "nothing provides what these ask for: {}; add `.provide(…)` to the app",
+        missing.join(", ")
+    )))
+}
+
+fn check_pool(db: &Db) -> Result<(), ClientError> {
+    let connections = db.pool().options().get_max_connections();
+    if connections >= FEWEST_CONNECTIONS {
+        return Ok(());
+    }
+    Err(ClientError::Setup(format!(
+        "a worker's pool needs at least {FEWEST_CONNECTIONS} connections, this one has {connections}: the claimer and the journal keep one each; \
+         raise it in `Db::connect_with`"
+    )))
+}
+
+fn own_queues(registry: &Registry) -> Vec<String> {
+    let mut queues: Vec<String> =
+        registry.definitions().map(|definition| definition.queue.to_owned()).collect();
+    queues.push(super::definition::DEFAULT_QUEUE.to_owned());
+    queues.sort();
+    queues.dedup();
+    queues
+}
+
+async fn asked_to_stop() {
+    let ctrl_c = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    #[cfg(unix)]
+    let terminated = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminated = std::future::pending::<()>();
+    tokio::select! {
+        () = ctrl_c => {}
+        () = terminated => {}
+    }
+}
+
+/// Serves every job that is linked into the program, on the database in `DATABASE_URL`, until SIGTERM or ctrl-c.
+///
+/// # Errors
+/// As [`App::from_env`] and [`App::serve`].
+pub async fn serve() -> Result<(), ClientError> {
+    App::from_env().await?.serve().await
+}

@@ -1,0 +1,203 @@
+//! A call of a job: its name, its encoded arguments and its options, as a value.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
+
+use super::client_error::ClientError;
+use super::definition::{Definition, Kind};
+use super::job::Job;
+use crate::model::json::{EncodeError, ErasedValue, encode_object};
+use crate::model::name::{check_key, check_name};
+use crate::model::request::{RequestOptions, keyed_run_id};
+use crate::model::timestamp::Timestamp;
+use crate::store::enqueue::NewRun;
+
+/// A call of the job `J`: what the annotated function returns. It does nothing by itself.
+///
+/// [`enqueue`](Self::enqueue) makes it a run of its own; `wf.run(call)` makes it a step of a workflow, `wf.start(call)` a child run.
+#[must_use = "a call does nothing until it is enqueued, or run by a workflow"]
+pub struct Call<J> {
+    pub(crate) request: Request,
+    /// What tells this call of a step from others of the same job.
+    pub(crate) key: Option<String>,
+    marker: PhantomData<fn() -> J>,
+}
+
+/// A call without its type: what [`enqueue_all`](super::enqueue::enqueue_all) takes, so that one batch may hold calls of several jobs.
+#[must_use = "a call does nothing until it is enqueued"]
+#[derive(Debug)]
+pub struct AnyCall {
+    pub(crate) request: Request,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) job: Cow<'static, str>,
+    pub(crate) queue: Cow<'static, str>,
+    pub(crate) priority: i16,
+    pub(crate) input: Result<String, EncodeError>,
+    pub(crate) options: RequestOptions,
+    pub(crate) tenant: String,
+    pub(crate) idempotency_key: Option<String>,
+    /// Whether the name has to be looked up: it did not come from a definition.
+    pub(crate) unchecked: bool,
+}
+
+impl<J: Job> Call<J> {
+    pub(crate) fn new(args: &[(&'static str, &dyn ErasedValue)]) -> Self {
+        let definition = J::DEFINITION;
+        let request = Request::of(definition, encode_object(args));
+        Self { request, key: None, marker: PhantomData }
+    }
+
+    /// Tells this call of a step from others of the same job: its step is `job[key]`. Without a key, calls are counted: `job`, `job#2`.
+    pub fn key(mut self, key: impl fmt::Display) -> Self {
+        self.key = Some(key.to_string());
+        self
+    }
+
+    /// At most one run of this job, tenant and key exists. The same request again gives the same run; another request under the same key is
+    /// refused. 1 to 256 bytes.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.request.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// The organisation that the run belongs to. 1 to 256 bytes; none by default.
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.request.tenant = tenant.into();
+        self
+    }
+
+    /// Another queue than the job's own.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.request.options.queue = Some(queue.into());
+        self
+    }
+
+    /// Another priority than the job's own. Higher ones are claimed first; the default is 0.
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.request.options.priority = Some(priority);
+        self
+    }
+
+    /// Starts no earlier than `delay` after the enqueue, by the database's clock.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.request.options.delay_us = Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX));
+        self
+    }
+
+    /// Starts no earlier than this instant, by the database's clock.
+    pub fn start_at(mut self, instant: SystemTime) -> Self {
+        self.request.options.start_at_us = Some(Timestamp::from(instant).unix_micros());
+        self
+    }
+
+    /// Another number of attempts than the job's own; at least 1.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.request.options.max_attempts = Some(attempts.max(1));
+        self
+    }
+
+    /// Another time limit for one attempt than the job's own.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.request.options.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Other delays between attempts than the job's own: the first, and the largest.
+    pub fn backoff(mut self, first: Duration, cap: Duration) -> Self {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        self.request.options.backoff_ms = Some((millis(first), millis(cap)));
+        self
+    }
+}
+
+impl AnyCall {
+    /// A call of a job by its name alone, for programs that do not have its code. `input` is the object of its arguments by name.
+    ///
+    /// The name is checked against the jobs of this program and of the living workers when it is enqueued.
+    pub fn by_name<T: serde::Serialize + ?Sized>(job: impl Into<String>, input: &T) -> Self {
+        let request = Request {
+            job: Cow::Owned(job.into()),
+            queue: Cow::Borrowed(super::definition::DEFAULT_QUEUE),
+            priority: 0,
+            input: crate::model::json::encode(input),
+            options: RequestOptions::default(),
+            tenant: String::new(),
+            idempotency_key: None,
+            unchecked: true,
+        };
+        Self { request }
+    }
+}
+
+impl<J> From<Call<J>> for AnyCall {
+    fn from(call: Call<J>) -> Self {
+        Self { request: call.request }
+    }
+}
+
+impl Request {
+    pub(crate) fn of(definition: &'static Definition, input: Result<String, EncodeError>) -> Self {
+        Self {
+            job: Cow::Borrowed(definition.name),
+            queue: Cow::Borrowed(definition.queue),
+            priority: definition.priority,
+            input,
+            options: RequestOptions::default(),
+            tenant: String::new(),
+            idempotency_key: None,
+            unchecked: false,
+        }
+    }
+
+    /// Checks everything and gives the run to be written.
+    pub(crate) fn into_new_run(self) -> Result<NewRun, ClientError> {
+        let queue = match &self.options.queue {
+            Some(queue) => queue.clone(),
+            None => self.queue.into_owned(),
+        };
+        check_name("job", &self.job)?;
+        check_name("queue", &queue)?;
+        if !self.tenant.is_empty() {
+            check_key("tenant", &self.tenant)?;
+        }
+        let run_id = match &self.idempotency_key {
+            None => Uuid::now_v7(),
+            Some(key) => {
+                check_key("idempotency key", key)?;
+                keyed_run_id(&self.tenant, &self.job, key)
+            }
+        };
+        let job = self.job.into_owned();
+        let input = self.input.map_err(|source| ClientError::Encode { job: job.clone(), source })?;
+        Ok(NewRun {
+            run_id,
+            job,
+            tenant: self.tenant,
+            queue,
+            priority: self.options.priority.unwrap_or(self.priority),
+            input,
+            options: self.options,
+            idempotency_key: self.idempotency_key,
+        })
+    }
+}
+
+impl<J> fmt::Debug for Call<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the input: payloads stay out of logs.
+        f.debug_struct("Call").field("job", &self.request.job).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Whether a definition is a workflow.
+pub(crate) fn is_workflow(definition: &Definition) -> bool {
+    definition.kind == Kind::Workflow
+}

@@ -1,0 +1,172 @@
+//! What can go wrong for a client: connecting, enqueueing, reading, waiting, and starting a worker.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::model::failure::Failure;
+use crate::model::json::{DecodeError, EncodeError};
+use crate::model::name::NameError;
+use crate::model::state::RunState;
+use crate::store::migrate::MigrateError;
+
+/// Why a call of the client, or the start of a worker, did not do what was asked. Nothing was written unless the variant says so.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No connection, or the database refused the statement. Repeat the call: enqueueing is idempotent by the run's id.
+    #[error(
+        "the database did not carry out the statement; if it was an enqueue, the same call may safely be repeated"
+    )]
+    Database(#[from] sqlx::Error),
+    /// The environment variable with the address of the database is not set.
+    #[error(
+        "`DATABASE_URL` is not set; set it to the address of a PostgreSQL database, such as `postgres://user@localhost/app`"
+    )]
+    NoDatabaseUrl,
+    /// The server is too old.
+    #[error(
+        "the server is PostgreSQL {version}; Runledger needs PostgreSQL 13 or newer; connect to a newer server"
+    )]
+    ServerTooOld {
+        /// What the server calls its version.
+        version: String,
+    },
+    /// The server cannot be written to.
+    #[error(
+        "the database `{database}` is {why} and cannot be written to; connect to the primary server, as a role that may write"
+    )]
+    NotWritable {
+        /// The database.
+        database: String,
+        /// `a standby` or `read-only`.
+        why: &'static str,
+    },
+    /// The schema cannot be used.
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
+    /// The input cannot be stored.
+    #[error("the input of job `{job}` cannot be stored")]
+    Encode {
+        /// The job.
+        job: String,
+        /// Why.
+        source: EncodeError,
+    },
+    /// A stored output does not fit the type that the code expects.
+    #[error(
+        "the output of run `{run_id}` does not fit the type that this program expects; it was written by another version of the job"
+    )]
+    Decode {
+        /// The run.
+        run_id: Uuid,
+        /// Where and why.
+        source: DecodeError,
+    },
+    /// A name, key or tenant breaks a rule.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The same idempotency key was used for another request.
+    #[error(
+        "idempotency key `{key}` of job `{job}` was used for another request (run `{run_id}`): {difference} differs; nothing was written; use \
+         another key, or repeat the request as it was"
+    )]
+    Conflict {
+        /// The job.
+        job: String,
+        /// The key.
+        key: String,
+        /// The run that has the key.
+        run_id: Uuid,
+        /// The first part in which the requests differ.
+        difference: String,
+    },
+    /// A keyed enqueue in a transaction whose isolation level could make the answer wrong.
+    #[error(
+        "a keyed enqueue needs a transaction at `read committed`, this one is at `{level}`: it could miss a run with the same key that \
+         committed after its snapshot; nothing was written; enqueue in a transaction of its own, or at `read committed`"
+    )]
+    Isolation {
+        /// The level of the caller's transaction.
+        level: String,
+    },
+    /// Nobody knows a job of this name.
+    #[error("no job `{name}` is known to this program or to a living worker{hint}; nothing was written")]
+    UnknownJob {
+        /// The name.
+        name: String,
+        /// `; did you mean …?`, where a name is near.
+        hint: String,
+    },
+    /// There is no such run.
+    #[error(
+        "there is no run `{run_id}` in this database; it was never committed here, or retention has deleted it"
+    )]
+    NoSuchRun {
+        /// The id.
+        run_id: Uuid,
+    },
+    /// The run failed.
+    #[error("run `{run_id}` failed")]
+    RunFailed {
+        /// The run.
+        run_id: Uuid,
+        /// With what.
+        #[source]
+        failure: Failure,
+    },
+    /// The run was cancelled.
+    #[error("run `{run_id}` was cancelled")]
+    RunCancelled {
+        /// The run.
+        run_id: Uuid,
+        /// The reason, as far as one was given.
+        #[source]
+        failure: Failure,
+    },
+    /// The run is blocked: it waits for a person.
+    #[error("run `{run_id}` is blocked and waits for a person: mend the cause and resume it, or cancel it")]
+    RunBlocked {
+        /// The run.
+        run_id: Uuid,
+        /// Why it is blocked.
+        #[source]
+        failure: Failure,
+    },
+    /// The run had not ended when the caller's time was over.
+    #[error(
+        "run `{run_id}` has not ended within {waited:?}; it goes on, and its result can be awaited again"
+    )]
+    StillGoing {
+        /// The run.
+        run_id: Uuid,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// A run cannot do this in its state.
+    #[error("run `{run_id}` is {state}, so it cannot be {verb}")]
+    WrongState {
+        /// The run.
+        run_id: Uuid,
+        /// Its state.
+        state: RunState,
+        /// What was asked.
+        verb: &'static str,
+    },
+    /// A handle that was made inside a transaction has no database of its own to ask.
+    #[error(
+        "the handle of run `{run_id}` was made in a transaction and cannot read by itself; after the commit, give it a database with `handle.on(&db)`"
+    )]
+    Detached {
+        /// The run.
+        run_id: Uuid,
+    },
+    /// The embedded server of the feature `dev` could not be started.
+    #[cfg(all(feature = "dev", unix))]
+    #[error(transparent)]
+    Dev(#[from] crate::dev::DevError),
+    /// The program's own set-up is wrong.
+    #[error("{0}")]
+    Setup(String),
+}

@@ -1,0 +1,57 @@
+//! What a body may know of the attempt that it is part of.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::runtime::attempt::Attempt;
+
+/// The attempt that a body is part of. Ask for it with `#[inject] context: &Context`; it is always provided.
+#[derive(Clone, Debug)]
+pub struct Context {
+    attempt: Arc<Attempt>,
+    step_key: Option<Arc<str>>,
+    number: u32,
+}
+
+impl Context {
+    pub(crate) fn new(attempt: Arc<Attempt>, step_key: Option<Arc<str>>, number: u32) -> Self {
+        Self { attempt, step_key, number }
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn run_id(&self) -> Uuid {
+        self.attempt.fence.run_id
+    }
+
+    /// The tenant of the run; empty for none.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        &self.attempt.tenant
+    }
+
+    /// Which attempt this is, from 1: of the run, or of the step where the body is one.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.number
+    }
+
+    /// The step, where the body is one.
+    #[must_use]
+    pub fn step_key(&self) -> Option<&str> {
+        self.step_key.as_deref()
+    }
+
+    /// A key for systems outside that know idempotency keys: the same for every attempt of this body, different for every other body.
+    #[must_use]
+    pub fn idempotency_key(&self) -> Uuid {
+        Uuid::new_v5(&self.attempt.fence.run_id, self.step_key.as_deref().unwrap_or_default().as_bytes())
+    }
+
+    /// The fence of this attempt, for systems outside that can refuse writes of an older holder.
+    #[must_use]
+    pub fn fence_token(&self) -> Uuid {
+        self.attempt.fence.token
+    }
+}

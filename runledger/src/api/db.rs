@@ -1,0 +1,224 @@
+//! The database as the client and the worker see it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Postgres, Transaction};
+
+use super::client_error::ClientError;
+use super::tx::Tx;
+use crate::store::migrate::migrate;
+use crate::store::server::{OLDEST_VERSION, server};
+
+/// How many connections a [`Db`] opens at most where it is not told.
+pub const DEFAULT_CONNECTIONS: u32 = 10;
+
+/// How long a caller waits for a free connection.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A pool of connections to the database, safe against dropped futures.
+///
+/// Connections go back to the pool through a `ROLLBACK`: in sqlx 0.9 a `begin()` that is dropped in flight gives its connection back with an
+/// open transaction, and the next statement on it would be acknowledged and lost. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct Db {
+    pool: PgPool,
+    session_name: Arc<str>,
+    /// The embedded server, which lives as long as somebody uses it.
+    #[cfg(all(feature = "dev", unix))]
+    #[expect(dead_code, reason = "held, not read")]
+    server: Option<Arc<crate::dev::Server>>,
+}
+
+impl Db {
+    /// Connects, checks the server, and brings the schema `runledger` up to date.
+    ///
+    /// # Errors
+    /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; a schema that a newer program has changed
+    /// incompatibly.
+    pub async fn connect(url: &str) -> Result<Self, ClientError> {
+        let options: PgConnectOptions = url.parse()?;
+        Self::connect_with(options, DEFAULT_CONNECTIONS).await
+    }
+
+    /// As [`connect`](Self::connect), to the address in `DATABASE_URL`. With the feature `dev`, and without the variable, to an embedded private
+    /// PostgreSQL, which several processes share and which is kept between runs of the program.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and where the variable is not set (with `dev`: where no server programs are found).
+    pub async fn from_env() -> Result<Self, ClientError> {
+        #[cfg(all(feature = "dev", unix))]
+        {
+            let (url, server) = crate::dev::database_url().await?;
+            if let Some(server) = &server {
+                #[expect(
+                    clippy::print_stderr,
+                    reason = "a developer must see where the data is, with or without a subscriber"
+                )]
+                {
+                    eprintln!("{}", server.notice());
+                }
+            }
+            Ok(Self { server: server.map(Arc::new), ..Self::connect(&url).await? })
+        }
+        #[cfg(not(all(feature = "dev", unix)))]
+        {
+            let url = std::env::var("DATABASE_URL").map_err(|_| ClientError::NoDatabaseUrl)?;
+            Self::connect(&url).await
+        }
+    }
+
+    /// As [`connect`](Self::connect), with the options of sqlx and the largest number of connections.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(options: PgConnectOptions, connections: u32) -> Result<Self, ClientError> {
+        let db = Self::lazily(options, connections);
+        let mut connection = db.pool.acquire().await?;
+        check_server(&mut connection).await?;
+        migrate(&mut connection).await?;
+        Ok(db)
+    }
+
+    /// A pool of its own to the database of an application's pool.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn beside(pool: &PgPool) -> Result<Self, ClientError> {
+        Self::connect_with((*pool.connect_options()).clone(), DEFAULT_CONNECTIONS).await
+    }
+
+    fn lazily(options: PgConnectOptions, connections: u32) -> Self {
+        let session_name = format!("runledger/{}", uuid::Uuid::now_v7().simple());
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .test_before_acquire(false)
+            // The `ROLLBACK` of every release would otherwise log a warning of the server.
+            .after_connect(|connection, _| Box::pin(async move { quieten(connection).await }))
+            .after_release(|connection, _| Box::pin(async move { Ok(roll_back(connection).await) }))
+            .connect_lazy_with(options.application_name(&session_name).disable_statement_logging());
+        Self {
+            pool,
+            session_name: session_name.into(),
+            #[cfg(all(feature = "dev", unix))]
+            server: None,
+        }
+    }
+
+    /// The application name of this pool's sessions, by which others end them when this process is declared dead.
+    #[cfg(feature = "worker")]
+    pub(crate) fn session_name(&self) -> &str {
+        &self.session_name
+    }
+
+    /// The pool. What is taken from it goes back through a `ROLLBACK`.
+    #[must_use]
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// As [`sqlx::Pool::begin`].
+    pub async fn begin(&self) -> Result<Tx, sqlx::Error> {
+        Ok(Tx::new(self.pool.begin().await?))
+    }
+
+    pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.pool.acquire().await
+    }
+}
+
+/// Ends whatever transaction a dropped future has left open. False where the connection is of no more use.
+///
+/// Without it acknowledged writes are lost; `tests` has a test that fails where it is taken out.
+async fn roll_back(connection: &mut PgConnection) -> bool {
+    sqlx::raw_sql("rollback").execute(connection).await.is_ok()
+}
+
+async fn quieten(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql("set client_min_messages = error").execute(connection).await?;
+    Ok(())
+}
+
+/// Refuses servers on which nothing would work.
+async fn check_server(connection: &mut PgConnection) -> Result<(), ClientError> {
+    let server = server(connection).await?;
+    if server.version_num < OLDEST_VERSION {
+        return Err(ClientError::ServerTooOld { version: server.version });
+    }
+    let why = match (server.in_recovery, server.read_only) {
+        (true, _) => "a standby",
+        (false, true) => "read-only",
+        (false, false) => return Ok(()),
+    };
+    Err(ClientError::NotWritable { database: server.database, why })
+}
+
+/// Where a statement is carried out: on a pool, on a connection, or in the caller's open transaction.
+pub trait Via<'c>: sealed::Sealed {
+    #[doc(hidden)]
+    fn via(self) -> Route<'c>;
+}
+
+/// The ways that a [`Via`] takes.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Route<'c> {
+    /// A connection of a [`Db`], none of which has a forgotten transaction; the statement is a transaction of its own.
+    Db(&'c PgPool),
+    /// A connection of an application's pool.
+    Pool(&'c PgPool),
+    /// This connection, in whatever transaction it is.
+    Connection(&'c mut PgConnection),
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for &Db {}
+impl<'c> Via<'c> for &'c Db {
+    fn via(self) -> Route<'c> {
+        Route::Db(&self.pool)
+    }
+}
+
+impl sealed::Sealed for &PgPool {}
+impl<'c> Via<'c> for &'c PgPool {
+    fn via(self) -> Route<'c> {
+        Route::Pool(self)
+    }
+}
+
+impl sealed::Sealed for &mut PgConnection {}
+impl<'c> Via<'c> for &'c mut PgConnection {
+    fn via(self) -> Route<'c> {
+        Route::Connection(self)
+    }
+}
+
+impl sealed::Sealed for &mut PoolConnection<Postgres> {}
+impl<'c> Via<'c> for &'c mut PoolConnection<Postgres> {
+    fn via(self) -> Route<'c> {
+        Route::Connection(self)
+    }
+}
+
+impl sealed::Sealed for &mut Transaction<'_, Postgres> {}
+impl<'c> Via<'c> for &'c mut Transaction<'_, Postgres> {
+    fn via(self) -> Route<'c> {
+        Route::Connection(self)
+    }
+}
+
+impl sealed::Sealed for &mut Tx {}
+impl<'c> Via<'c> for &'c mut Tx {
+    fn via(self) -> Route<'c> {
+        Route::Connection(self)
+    }
+}

@@ -1,0 +1,237 @@
+//! Enqueue: from calls to runs, in a transaction of their own or in the caller's.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection, PgPool};
+use uuid::Uuid;
+
+use super::call::{AnyCall, Call, Request};
+use super::client_error::ClientError;
+use super::db::{Route, Via};
+use super::handle::Handle;
+use super::job::Job;
+use super::registry;
+use crate::model::json::{canonical, first_difference};
+use crate::model::name::nearest;
+use crate::store::enqueue::{Enqueued, Existing, NewRun, enqueue, existing};
+use crate::store::error::{Class, class};
+use crate::store::inspect::jobs_known;
+
+/// How often an enqueue on a pool is repeated when the server or the network is in the way. Repeating it is safe: the ids are made here.
+const TRIES: u32 = 4;
+
+/// The delay before such a repetition; it doubles.
+const FIRST_DELAY: Duration = Duration::from_millis(20);
+
+/// A run that a batch has enqueued, or has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Submitted {
+    /// The run.
+    pub run_id: Uuid,
+    /// Whether it is new; false where a run with this idempotency key and an equal request was there.
+    pub created: bool,
+}
+
+impl<J: Job> Call<J> {
+    /// Makes the call a run: on a pool in a transaction of its own, or in the caller's open transaction, in which case the run exists if and only
+    /// if that transaction commits. Needs no worker and no registered job.
+    ///
+    /// Costs one statement on a [`Db`](crate::Db), a transaction around it on a pool of the application; one more where the key exists.
+    ///
+    /// # Errors
+    /// [`ClientError`]: the input cannot be stored; a name, key or tenant breaks a rule; the key was used for another request; the caller's
+    /// transaction is above `read committed` and the call has a key; the database failed. Nothing is written then.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have enqueued the run. With an idempotency key the call can be repeated.
+    pub fn enqueue<'c, V: Via<'c>>(
+        self,
+        via: V,
+    ) -> impl Future<Output = Result<Handle<J>, ClientError>> + Send + use<'c, J, V> {
+        let route = via.via();
+        async move {
+            let pool = pool_of(&route);
+            let submitted = submit(vec![self.request], route).await?;
+            match submitted.first() {
+                Some(run) => Ok(Handle::new(run.run_id, run.created, pool)),
+                None => Err(ClientError::Setup("the database answered an enqueue with nothing".to_owned())),
+            }
+        }
+    }
+}
+
+/// Enqueues many calls in one statement, of any jobs, and gives their runs in the order of the calls. An empty batch is a no-op.
+///
+/// # Errors
+/// As [`Call::enqueue`]; the whole batch is written or nothing of it.
+pub fn enqueue_all<'c, C, V>(
+    calls: impl IntoIterator<Item = C>,
+    via: V,
+) -> impl Future<Output = Result<Vec<Submitted>, ClientError>> + Send
+where
+    C: Into<AnyCall>,
+    V: Via<'c>,
+{
+    let requests: Vec<Request> = calls.into_iter().map(|call| call.into().request).collect();
+    let route = via.via();
+    submit(requests, route)
+}
+
+async fn submit(requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<Submitted>, ClientError> {
+    for request in requests.iter().filter(|request| request.unchecked) {
+        check_job_name(&request.job, &mut route).await?;
+    }
+    let runs: Vec<NewRun> = requests.into_iter().map(Request::into_new_run).collect::<Result<_, _>>()?;
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    match route {
+        Route::Connection(connection) => submit_on_connection(connection, &runs).await,
+        Route::Db(pool) => submit_on_pool(pool, &runs, true).await,
+        Route::Pool(pool) => submit_on_pool(pool, &runs, false).await,
+    }
+}
+
+/// On a caller's connection. A conflict of one keyed run must take the others of its batch back: they stand behind a savepoint.
+async fn submit_on_connection(
+    connection: &mut PgConnection,
+    runs: &[NewRun],
+) -> Result<Vec<Submitted>, ClientError> {
+    if runs.len() == 1 || runs.iter().all(|run| run.idempotency_key.is_none()) {
+        return submit_on(connection, runs).await;
+    }
+    let mut tx = connection.begin().await?;
+    let submitted = submit_on(&mut tx, runs).await?;
+    tx.commit().await?;
+    Ok(submitted)
+}
+
+async fn submit_on_pool(
+    pool: &PgPool,
+    runs: &[NewRun],
+    is_clean: bool,
+) -> Result<Vec<Submitted>, ClientError> {
+    let mut delay = FIRST_DELAY;
+    for _ in 1..TRIES {
+        match submit_once(pool, runs, is_clean).await {
+            Err(ClientError::Database(error)) if class(&error) == Class::Transient => {
+                tracing::debug!(%error, "enqueue is repeated");
+            }
+            answer => return answer,
+        }
+        tokio::time::sleep(delay).await;
+        delay *= 2;
+    }
+    submit_once(pool, runs, is_clean).await
+}
+
+async fn submit_once(pool: &PgPool, runs: &[NewRun], is_clean: bool) -> Result<Vec<Submitted>, ClientError> {
+    if is_clean {
+        return submit_on_connection(&mut *pool.acquire().await?, runs).await;
+    }
+    // Some future of the application may have been dropped inside `begin()`, so that a connection of its pool has an open transaction that nobody
+    // will commit. A transaction of our own ends it, with our rows in it.
+    let mut tx = pool.begin().await?;
+    let submitted = submit_on(&mut tx, runs).await?;
+    tx.commit().await?;
+    Ok(submitted)
+}
+
+async fn submit_on(connection: &mut PgConnection, runs: &[NewRun]) -> Result<Vec<Submitted>, ClientError> {
+    // One statement cannot write one key twice: a repetition within the batch is compared with the first of its kind.
+    let mut first: HashMap<Uuid, &NewRun> = HashMap::with_capacity(runs.len());
+    let mut distinct: Vec<NewRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match first.get(&run.run_id) {
+            Some(twin) => same_request(run, &twin.job, &twin.input, &twin.options)?,
+            None => {
+                first.insert(run.run_id, run);
+                distinct.push(run.clone());
+            }
+        }
+    }
+    let Enqueued { created, isolation } = enqueue(connection, &distinct).await?;
+    let created: std::collections::HashSet<Uuid> = created.into_iter().collect();
+    let met: Vec<Uuid> = distinct
+        .iter()
+        .filter(|run| run.idempotency_key.is_some() && !created.contains(&run.run_id))
+        .map(|run| run.run_id)
+        .collect();
+    if !met.is_empty() {
+        if isolation != "read committed" {
+            return Err(ClientError::Isolation { level: isolation });
+        }
+        for found in existing(connection, &met).await? {
+            if let Some(run) = first.get(&found.run_id) {
+                let Existing { job, input, options, .. } = &found;
+                same_request(run, job, input, options)?;
+            }
+        }
+    }
+    Ok(runs
+        .iter()
+        .map(|run| Submitted { run_id: run.run_id, created: created.contains(&run.run_id) })
+        .collect())
+}
+
+/// Refuses a request that differs from the one under the same key.
+fn same_request(
+    run: &NewRun,
+    job: &str,
+    input: &str,
+    options: &crate::model::request::RequestOptions,
+) -> Result<(), ClientError> {
+    let difference = if run.job != job {
+        Some("job".to_owned())
+    } else if let Some(part) = run.options.first_difference(options) {
+        Some(part.to_owned())
+    } else {
+        input_difference(&run.input, input)
+    };
+    match difference {
+        None => Ok(()),
+        Some(difference) => Err(ClientError::Conflict {
+            job: run.job.clone(),
+            key: run.idempotency_key.clone().unwrap_or_default(),
+            run_id: run.run_id,
+            difference,
+        }),
+    }
+}
+
+fn input_difference(one: &str, other: &str) -> Option<String> {
+    match (canonical(one), canonical(other)) {
+        (Ok(one), Ok(other)) => first_difference(&one, &other).map(|path| format!("input `{path}`")),
+        // One of them is not JSON of ours: they are equal only to the letter.
+        _ => (one != other).then(|| "input".to_owned()),
+    }
+}
+
+/// Refuses a name that neither this program nor a living worker knows, as long as somebody knows any.
+async fn check_job_name(name: &str, route: &mut Route<'_>) -> Result<(), ClientError> {
+    let mut known: Vec<String> =
+        registry::registered().flat_map(super::definition::Definition::names).map(str::to_owned).collect();
+    if known.iter().any(|job| job == name) {
+        return Ok(());
+    }
+    known.extend(match route {
+        Route::Db(pool) | Route::Pool(pool) => jobs_known(&mut *pool.acquire().await?).await?,
+        Route::Connection(connection) => jobs_known(connection).await?,
+    });
+    if known.is_empty() || known.iter().any(|job| job == name) {
+        return Ok(());
+    }
+    let hint = nearest(name, known.iter().map(String::as_str))
+        .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    Err(ClientError::UnknownJob { name: name.to_owned(), hint })
+}
+
+fn pool_of(route: &Route<'_>) -> Option<PgPool> {
+    match route {
+        Route::Db(pool) | Route::Pool(pool) => Some((*pool).clone()),
+        Route::Connection(_) => None,
+    }
+}

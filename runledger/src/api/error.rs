@@ -1,0 +1,185 @@
+//! What a job's body returns when it fails.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use super::step::StepError;
+use crate::model::failure::{Failure, FailureKind, Retry};
+
+/// A body's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type BoxError = Box<dyn StdError + Send + Sync + 'static>;
+
+/// The error of a job's or workflow's body: any error, with what it asks of the retry policy.
+///
+/// `?` turns every error into one: those of the standard library, of `sqlx` and of `anyhow`, and plain text. Such an error is retried as the job's
+/// policy says. [`Error::terminal`] is never retried; [`Error::retry_after`] names its delay; [`ResultExt`] does the same for any `Result`.
+///
+/// Like `anyhow::Error`, it does not implement [`std::error::Error`] itself, since it could not be made from every error then.
+pub struct Error {
+    source: BoxError,
+    retry: Retry,
+}
+
+impl Error {
+    /// An error that no retry mends: the run, or the step, fails at once.
+    pub fn terminal(error: impl Into<BoxError>) -> Self {
+        Self { source: error.into(), retry: Retry::Never }
+    }
+
+    /// An error after which the next attempt begins after `delay`, as long as the policy has attempts left.
+    pub fn retry_after(error: impl Into<BoxError>, delay: Duration) -> Self {
+        Self { source: error.into(), retry: Retry::After(delay) }
+    }
+
+    /// The error underneath.
+    #[must_use]
+    pub fn as_std(&self) -> &(dyn StdError + 'static) {
+        self.source.as_ref()
+    }
+
+    /// What is recorded of it.
+    pub(crate) fn to_failure(&self) -> Failure {
+        Failure::from_chain(FailureKind::Error, self.as_std())
+    }
+
+    pub(crate) fn retry(&self) -> Retry {
+        match self.retry {
+            Retry::Policy => match (find::<Mark>(self.as_std()), find::<StepError>(self.as_std())) {
+                (Some(mark), _) => mark.retry,
+                // A step that was wrong before it began is wrong again.
+                (None, Some(step)) if step.failure().kind == FailureKind::Setup => Retry::Never,
+                (None, _) => Retry::Policy,
+            },
+            said => said,
+        }
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for Error {
+    fn from(error: E) -> Self {
+        Self { source: error.into(), retry: Retry::Policy }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to_failure())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.source, f)
+    }
+}
+
+/// Classifies the error of any `Result` for the retry policy.
+pub trait ResultExt<T> {
+    /// Never retried.
+    ///
+    /// # Errors
+    /// The error, marked as terminal.
+    fn terminal(self) -> std::result::Result<T, Classified>;
+
+    /// Retried after `delay`, as long as the policy has attempts left.
+    ///
+    /// # Errors
+    /// The error, with its delay.
+    fn retry_after(self, delay: Duration) -> std::result::Result<T, Classified>;
+}
+
+impl<T, E: Into<BoxError>> ResultExt<T> for std::result::Result<T, E> {
+    fn terminal(self) -> std::result::Result<T, Classified> {
+        self.map_err(|error| Classified::new(error.into(), Retry::Never))
+    }
+
+    fn retry_after(self, delay: Duration) -> std::result::Result<T, Classified> {
+        self.map_err(|error| Classified::new(error.into(), Retry::After(delay)))
+    }
+}
+
+/// An error with what it asks of the retry policy. Unlike [`Error`] it is a [`std::error::Error`], so it passes through `anyhow` and others.
+#[derive(Debug)]
+pub struct Classified(Mark);
+
+/// The error and its class, as the source of [`Classified`]: wrappers such as `anyhow` hide the type of what they wrap, but not its source.
+#[derive(Debug)]
+struct Mark {
+    error: BoxError,
+    retry: Retry,
+}
+
+impl Classified {
+    fn new(error: BoxError, retry: Retry) -> Self {
+        Self(Mark { error, retry })
+    }
+}
+
+impl fmt::Display for Classified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl StdError for Classified {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&self.0)
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl StdError for Mark {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.error.source()
+    }
+}
+
+/// The first error of a type in a chain.
+fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(text: &str) -> Result<()> {
+        Err(std::io::Error::other(text.to_owned()))?;
+        Ok(())
+    }
+
+    #[test]
+    fn any_error_becomes_one_and_keeps_its_chain() {
+        let Err(error) = fails("disk") else { unreachable!() };
+        assert_eq!(error.to_failure().to_string(), "disk");
+        assert_eq!(error.retry(), Retry::Policy);
+        let text: Result<()> = (|| Err("plain text")?)();
+        assert_eq!(text.map_err(|error| error.to_string()), Err("plain text".to_owned()));
+    }
+
+    #[test]
+    fn the_class_survives_the_question_mark() {
+        let terminal: Result<()> = (|| Ok(fails("no").map_err(|e| e.to_string()).terminal()?))();
+        assert_eq!(terminal.map_err(|error| error.retry()), Err(Retry::Never));
+        let through_anyhow =
+            anyhow::Error::from(Err::<(), _>("no").terminal().unwrap_err()).context("charging");
+        let error = Error::from(through_anyhow);
+        assert_eq!(error.retry(), Retry::Never);
+        assert_eq!(error.to_failure().to_string(), "charging: no");
+    }
+}

@@ -1,0 +1,242 @@
+//! A handle of a run: its state, its result, and the ways to influence it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::client_error::ClientError;
+use super::db::Db;
+use super::job::Job;
+use super::jobs::DefinitionOf;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::json;
+use crate::model::state::RunState;
+use crate::runtime::ended;
+use crate::store::cancel::{self, Cancelled};
+use crate::store::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
+
+/// A run of the job `J`. Cheap to clone; dropping it changes nothing.
+pub struct Handle<J> {
+    run_id: Uuid,
+    created: bool,
+    pool: Option<PgPool>,
+    marker: PhantomData<fn() -> J>,
+}
+
+impl<J: Job> Handle<J> {
+    pub(crate) fn new(run_id: Uuid, created: bool, pool: Option<PgPool>) -> Self {
+        Self { run_id, created, pool, marker: PhantomData }
+    }
+
+    /// The handle of a run that is known by its id. The function names the job, and so the type of the result: `Handle::of(charge, &db, id)`.
+    ///
+    /// Asks the database nothing: whether there is such a run shows at the first question.
+    pub fn of<Arguments, F>(function: F, db: &Db, run_id: Uuid) -> Self
+    where
+        F: DefinitionOf<Arguments, Job = J>,
+    {
+        drop(function);
+        Self::new(run_id, false, Some(db.pool().clone()))
+    }
+
+    /// The same run, asked about through this database: for a handle that was made inside a transaction.
+    #[must_use]
+    pub fn on(&self, db: &Db) -> Self {
+        Self::new(self.run_id, self.created, Some(db.pool().clone()))
+    }
+
+    /// The id of the run.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.run_id
+    }
+
+    /// Whether the enqueue made the run. False where a run with this idempotency key and an equal request existed.
+    #[must_use]
+    pub fn created(&self) -> bool {
+        self.created
+    }
+
+    /// Where the run stands. One query.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    pub async fn state(&self) -> Result<RunState, ClientError> {
+        Ok(self.end().await?.state)
+    }
+
+    /// Everything about the run but its input and output. One query.
+    ///
+    /// # Errors
+    /// As [`state`](Self::state).
+    pub async fn info(&self) -> Result<RunInfo, ClientError> {
+        let mut connection = self.pool()?.acquire().await?;
+        inspect::run(&mut connection, self.run_id)
+            .await?
+            .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
+    }
+
+    /// The attempts of the run, and the failed tries of its steps, oldest first. One query.
+    ///
+    /// # Errors
+    /// A failure of the database.
+    pub async fn attempts(&self) -> Result<Vec<AttemptInfo>, ClientError> {
+        Ok(inspect::attempts(&mut *self.pool()?.acquire().await?, self.run_id).await?)
+    }
+
+    /// The recorded steps of the run, in the order of its code. One query.
+    ///
+    /// # Errors
+    /// A failure of the database.
+    pub async fn steps(&self) -> Result<Vec<StepInfo>, ClientError> {
+        Ok(inspect::steps(&mut *self.pool()?.acquire().await?, self.run_id).await?)
+    }
+
+    /// Waits until the run ends and gives its output. Wakes on the commit that ends the run; holds no connection while it waits.
+    ///
+    /// # Errors
+    /// [`ClientError::RunFailed`], [`RunCancelled`](ClientError::RunCancelled), [`RunBlocked`](ClientError::RunBlocked) (it may still be resumed),
+    /// [`NoSuchRun`](ClientError::NoSuchRun), [`Decode`](ClientError::Decode), or a failure of the database.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; the run goes on.
+    pub async fn result(&self) -> Result<J::Output, ClientError> {
+        self.wait(None).await
+    }
+
+    /// As [`result`](Self::result), for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`result`](Self::result), and [`ClientError::StillGoing`].
+    pub async fn result_within(&self, limit: Duration) -> Result<J::Output, ClientError> {
+        self.wait(Some(limit)).await
+    }
+
+    /// Cancels the run, and the runs that it has started. A run that no worker holds is cancelled at once; a running one is stopped at its next
+    /// await. A run that has ended stays as it is.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    pub async fn cancel(&self, reason: &str) -> Result<Cancelled, ClientError> {
+        cancel_tree(self.pool()?, self.run_id, Some(reason)).await
+    }
+
+    /// Lets a blocked run go on: after a fix, it is replayed against the present code.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongState`] where the run is not blocked, or a failure of the database.
+    pub async fn resume(&self) -> Result<(), ClientError> {
+        if cancel::resume(&mut *self.pool()?.acquire().await?, self.run_id).await? {
+            return Ok(());
+        }
+        Err(ClientError::WrongState { run_id: self.run_id, state: self.state().await?, verb: "resumed" })
+    }
+
+    async fn wait(&self, limit: Option<Duration>) -> Result<J::Output, ClientError> {
+        let pool = self.pool()?;
+        let began = Instant::now();
+        let mut waiter = ended::Waiter::new(pool, self.run_id);
+        loop {
+            let end = self.end().await?;
+            if end.state.is_terminal() || end.state == RunState::Blocked {
+                return self.output(end);
+            }
+            let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(ClientError::StillGoing { run_id: self.run_id, waited: began.elapsed() });
+            }
+            waiter.wait(left).await?;
+        }
+    }
+
+    fn output(&self, end: End) -> Result<J::Output, ClientError> {
+        let run_id = self.run_id;
+        let failure = end.failure.unwrap_or_else(|| Failure::new(FailureKind::Error, "no reason was kept"));
+        match end.state {
+            RunState::Failed => Err(ClientError::RunFailed { run_id, failure }),
+            RunState::Cancelled => Err(ClientError::RunCancelled { run_id, failure }),
+            RunState::Blocked => Err(ClientError::RunBlocked { run_id, failure }),
+            RunState::Completed | RunState::Queued | RunState::Running | RunState::Waiting => {
+                let output = end.output.unwrap_or_else(|| "null".to_owned());
+                json::decode(&output).map_err(|source| ClientError::Decode { run_id, source })
+            }
+        }
+    }
+
+    async fn end(&self) -> Result<End, ClientError> {
+        let mut connection = self.pool()?.acquire().await?;
+        inspect::end_of_run(&mut connection, self.run_id)
+            .await?
+            .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
+    }
+
+    fn pool(&self) -> Result<&PgPool, ClientError> {
+        self.pool.as_ref().ok_or(ClientError::Detached { run_id: self.run_id })
+    }
+}
+
+impl<J: Job> Clone for Handle<J> {
+    fn clone(&self) -> Self {
+        Self::new(self.run_id, self.created, self.pool.clone())
+    }
+}
+
+impl<J> fmt::Debug for Handle<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("run_id", &self.run_id).finish_non_exhaustive()
+    }
+}
+
+/// Cancels a run and everything below it, parents first, so that no cancelled child wakes a parent that is about to be cancelled too.
+pub(crate) async fn cancel_tree(
+    pool: &PgPool,
+    run_id: Uuid,
+    reason: Option<&str>,
+) -> Result<Cancelled, ClientError> {
+    let mut connection = pool.acquire().await?;
+    let done =
+        cancel::cancel(&mut connection, run_id, reason).await?.ok_or(ClientError::NoSuchRun { run_id })?;
+    let mut below = cancel::children(&mut connection, run_id).await?;
+    while let Some(child) = below.pop() {
+        cancel::cancel(&mut connection, child, reason).await?;
+        below.extend(cancel::children(&mut connection, child).await?);
+    }
+    Ok(done)
+}
+
+impl Db {
+    /// Where a run stands, for programs that do not have the code of its job. One query.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    pub async fn run(&self, run_id: Uuid) -> Result<RunInfo, ClientError> {
+        inspect::run(&mut *self.acquire().await?, run_id).await?.ok_or(ClientError::NoSuchRun { run_id })
+    }
+
+    /// The living workers. One query.
+    ///
+    /// # Errors
+    /// A failure of the database.
+    pub async fn workers(&self) -> Result<Vec<inspect::WorkerInfo>, ClientError> {
+        Ok(inspect::workers(&mut *self.acquire().await?).await?)
+    }
+
+    /// Jobs that have queued runs and no living worker that serves them: queue and job. Such runs wait; they are never failed. One query.
+    ///
+    /// # Errors
+    /// A failure of the database.
+    pub async fn unserved(&self) -> Result<Vec<(String, String)>, ClientError> {
+        Ok(inspect::unserved(&mut *self.acquire().await?).await?)
+    }
+
+    /// Asks another worker process to finish what it has and to stop. It learns of it at its next heartbeat. False where there is no such worker.
+    ///
+    /// # Errors
+    /// A failure of the database.
+    pub async fn drain_worker(&self, worker_id: i64) -> Result<bool, ClientError> {
+        Ok(cancel::ask_drain(&mut *self.acquire().await?, worker_id).await?)
+    }
+}

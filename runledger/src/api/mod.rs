@@ -1,0 +1,20 @@
+//! What users touch: definitions and calls, the client and its handles, the context of a running body, and the app.
+
+#[cfg(feature = "worker")]
+pub mod app;
+pub mod call;
+pub mod client_error;
+pub mod context;
+pub mod db;
+pub mod definition;
+pub mod enqueue;
+pub mod error;
+pub mod handle;
+pub mod invocation;
+pub mod job;
+pub mod jobs;
+pub mod provided;
+pub mod registry;
+pub mod step;
+pub mod tx;
+pub mod workflow;

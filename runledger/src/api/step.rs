@@ -1,0 +1,123 @@
+//! A step as the workflow's code holds it: a future with options.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::job::Payload;
+use crate::model::backoff::Backoff;
+use crate::model::failure::Failure;
+use crate::model::json;
+use crate::runtime::step::StepPolicy;
+
+/// Why a step gave no output: what was recorded of its last try. A replay gives the same error.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("step `{key}` failed")]
+pub struct StepError {
+    key: String,
+    #[source]
+    failure: Failure,
+}
+
+impl StepError {
+    pub(crate) fn new(key: impl Into<String>, failure: Failure) -> Self {
+        Self { key: key.into(), failure }
+    }
+
+    /// The key of the step.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What is recorded of the failure.
+    #[must_use]
+    pub fn failure(&self) -> &Failure {
+        &self.failure
+    }
+}
+
+/// The work of a step: the JSON text of its output.
+pub(crate) type StepFuture<'wf> = Pin<Box<dyn Future<Output = Result<String, Failure>> + Send + 'wf>>;
+
+type Make<'wf> = Box<dyn FnOnce(StepPolicy) -> StepFuture<'wf> + Send + 'wf>;
+type Decode<'wf, T> = Box<dyn Fn(&str) -> Result<T, Failure> + Send + 'wf>;
+
+/// A step of a workflow. Its key was claimed when it was built; its body starts when it is first polled, unless it is recorded.
+///
+/// It works with every combinator: `join!`, `select!`, `FuturesUnordered`, loops and branches.
+///
+/// # Cancel safety
+/// A dropped step may or may not be recorded. Replay drops it at the same place.
+#[must_use = "a step does nothing until it is awaited"]
+pub struct Step<'wf, T> {
+    key: String,
+    policy: StepPolicy,
+    make: Option<Make<'wf>>,
+    future: Option<StepFuture<'wf>>,
+    decode: Decode<'wf, T>,
+}
+
+impl<'wf, T> Step<'wf, T> {
+    pub(crate) fn new(
+        key: String,
+        policy: StepPolicy,
+        make: impl FnOnce(StepPolicy) -> StepFuture<'wf> + Send + 'wf,
+        decode: impl Fn(&str) -> Result<T, Failure> + Send + 'wf,
+    ) -> Self {
+        Self { key, policy, make: Some(Box::new(make)), future: None, decode: Box::new(decode) }
+    }
+
+    /// How many tries of this step may fail; at least 1. For a call the default is the job's own, for an inline step 5.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.policy.retry.max_attempts = attempts.max(1);
+        self
+    }
+
+    /// The delays between tries: the first, and the largest. The default is the job's own, for an inline step one second up to five minutes.
+    pub fn backoff(mut self, first: Duration, cap: Duration) -> Self {
+        self.policy.retry.backoff = Backoff::new(first, cap);
+        self
+    }
+
+    /// How long one try may take. The default is the job's own, for an inline step none.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.policy.timeout = Some(timeout);
+        self
+    }
+}
+
+impl<T> Future for Step<'_, T> {
+    type Output = Result<T, StepError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(make) = this.make.take() {
+            this.future = Some(make(this.policy));
+        }
+        let Some(future) = &mut this.future else { return Poll::Pending };
+        future.as_mut().poll(cx).map(|result| {
+            result
+                .and_then(|text| (this.decode)(&text))
+                .map_err(|failure| StepError::new(this.key.clone(), failure))
+        })
+    }
+}
+
+impl<T> std::fmt::Debug for Step<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Step").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// Reads a recorded output as the type of the code: the first execution and the replay see the same value.
+pub(crate) fn decode_output<T: Payload>(text: &str) -> Result<T, Failure> {
+    json::decode(text).map_err(|error| {
+        let failure = Failure::from_chain(crate::model::failure::FailureKind::Decode, &error);
+        let message = format!("the recorded output does not fit the type of the code: {}", failure.message);
+        Failure { message, ..failure }
+    })
+}

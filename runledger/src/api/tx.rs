@@ -1,0 +1,48 @@
+//! The transaction of a transactional body.
+
+use std::ops::{Deref, DerefMut};
+
+use sqlx::{PgConnection, Postgres, Transaction};
+
+/// An open transaction. It dereferences to a connection of sqlx: `query.execute(&mut **tx)`.
+///
+/// In a body with `#[inject] tx: &mut Tx` it is committed together with the record of the step or run, and rolled back when the body fails; its
+/// writes are committed once, however often the body is tried.
+#[derive(Debug)]
+pub struct Tx(Transaction<'static, Postgres>);
+
+impl Tx {
+    pub(crate) fn new(inner: Transaction<'static, Postgres>) -> Self {
+        Self(inner)
+    }
+
+    /// Commits. Not for the `tx` of a transactional body, which is borrowed.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub async fn commit(self) -> Result<(), sqlx::Error> {
+        self.0.commit().await
+    }
+
+    /// Rolls back; so does dropping it.
+    ///
+    /// # Errors
+    /// As [`Transaction::rollback`].
+    pub async fn rollback(self) -> Result<(), sqlx::Error> {
+        self.0.rollback().await
+    }
+}
+
+impl Deref for Tx {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.0
+    }
+}
+
+impl DerefMut for Tx {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.0
+    }
+}

@@ -1,0 +1,289 @@
+//! The workflow's view of its run: steps, sleep, children.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::call::{Call, Request};
+use super::context::Context;
+use super::definition::DEFAULT_MAX_ATTEMPTS;
+use super::invocation::{Finished, Invocation, finished};
+use super::job::{Job, JobResult, Payload};
+use super::step::{Step, StepFuture, decode_output};
+use crate::model::backoff::Backoff;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::json;
+use crate::model::name::{check_key, check_name};
+use crate::model::replay::Claim;
+use crate::model::request::child_run_id;
+use crate::model::settle::RetryPolicy;
+use crate::runtime::attempt::Attempt;
+use crate::runtime::step::{Body, StepPolicy, Try, resolve};
+use crate::runtime::waiting;
+use crate::store::enqueue::NewRun;
+
+/// A workflow's view of its run. It is borrowed and cannot be cloned, so a step cannot be moved into a spawned task, where replay would not see
+/// the order of its claims.
+#[derive(Debug)]
+pub struct Wf {
+    attempt: Arc<Attempt>,
+}
+
+/// The policy of steps that have no job to take one from.
+const INLINE: StepPolicy = StepPolicy {
+    retry: RetryPolicy { max_attempts: DEFAULT_MAX_ATTEMPTS, backoff: Backoff::DEFAULT },
+    timeout: None,
+};
+
+impl Wf {
+    pub(crate) fn new(attempt: Arc<Attempt>) -> Self {
+        Self { attempt }
+    }
+
+    /// The id of the run.
+    #[must_use]
+    pub fn run_id(&self) -> Uuid {
+        self.attempt.fence.run_id
+    }
+
+    /// The tenant of the run; empty for none.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        &self.attempt.tenant
+    }
+
+    /// Runs a call as a step of this run, in this worker. Recorded, its output is returned without running it again.
+    ///
+    /// Costs one statement, shared with other steps under load. The body may run more than once; its output is recorded once. The step's key is the
+    /// job's name, with [`Call::key`] where it has one, counted per occurrence.
+    ///
+    /// # Errors
+    /// The step's error, after its tries.
+    pub fn run<J: Job>(&self, call: Call<J>) -> Step<'_, J::Output> {
+        let definition = J::DEFINITION;
+        let policy = policy_of(&call.request, definition.retry_policy(), definition.timeout);
+        let input = match call.request.input {
+            Ok(input) => input,
+            Err(error) => return refused(definition.name, Failure::from_chain(FailureKind::Encode, &error)),
+        };
+        let fingerprint = fingerprint(&input);
+        let input: Arc<str> = input.into();
+        self.step_with(definition.name, call.key.as_deref(), fingerprint, policy, move |attempt, key| {
+            let invoke = move |number: u32, tx| -> Try<'static> {
+                let context = Context::new(Arc::clone(&attempt), Some(Arc::clone(&key)), number);
+                (definition.run)(Invocation::new(Arc::clone(&attempt), context, Arc::clone(&input), tx))
+            };
+            if definition.transactional {
+                Body::Transaction(Box::new(move |number, tx| invoke(number, Some(tx))))
+            } else {
+                Body::Code(Box::new(move |number| invoke(number, None)))
+            }
+        })
+    }
+
+    /// Runs a closure as a step: `wf.step("total", || async { … })`. It may borrow from the workflow's locals; it cannot change them, since replay
+    /// would skip that. Its key is its name, counted per occurrence.
+    ///
+    /// # Errors
+    /// The step's error, after its tries (5 by default).
+    pub fn step<'wf, F, Fut, R>(&'wf self, name: &str, body: F) -> Step<'wf, R::Ok>
+    where
+        F: Fn() -> Fut + Send + Sync + 'wf,
+        Fut: Future<Output = R> + Send + 'wf,
+        R: JobResult + Send,
+    {
+        if let Err(error) = check_name("step", name) {
+            return refused(name, Failure::new(FailureKind::Setup, error.to_string()));
+        }
+        self.step_with(name, None, 0, INLINE, move |_, _| {
+            Body::Code(Box::new(move |_| {
+                let body = body();
+                Box::pin(async move { ended(inside_a_step(body).await) })
+            }))
+        })
+    }
+
+    /// Sleeps by the database's clock. The instant of waking is recorded, so a crash or a deploy does not lengthen the sleep. A run that only sleeps
+    /// leaves its worker: it holds no slot, no connection and no memory.
+    ///
+    /// # Errors
+    /// None of its own; the type is that of every step.
+    pub fn sleep(&self, duration: Duration) -> Step<'_, ()> {
+        let claim = match self.claim("sleep", None, 0) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(&self.attempt);
+        let key = claim.key.as_str().to_owned();
+        Step::new(
+            key,
+            INLINE,
+            move |_| Box::pin(async move { waiting::sleep(&attempt, &claim, duration).await }),
+            |_| Ok(()),
+        )
+    }
+
+    /// Starts a call as a run of its own, on its own queue: a child. Cancelling this run cancels it. Its start and its record are one commit.
+    ///
+    /// # Errors
+    /// The call cannot be stored.
+    pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {
+        let name = J::DEFINITION.name;
+        let fingerprint = call.request.input.as_deref().map_or(0, fingerprint);
+        let new_run = match call.request.into_new_run() {
+            Ok(new_run) => new_run,
+            Err(error) => return refused(name, Failure::from_chain(FailureKind::Encode, &error)),
+        };
+        let claim = match self.claim(name, call.key.as_deref(), fingerprint) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(&self.attempt);
+        let child = NewRun { run_id: child_run_id(attempt.fence.run_id, claim.key.as_str()), ..new_run };
+        let key = claim.key.as_str().to_owned();
+        Step::new(
+            key,
+            INLINE,
+            move |_| Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, &child).await }),
+            move |text| Ok(Child { wf: self, run_id: decode_output(text)?, marker: PhantomData }),
+        )
+    }
+
+    fn step_with<'wf, T: Payload>(
+        &'wf self,
+        name: &str,
+        key: Option<&str>,
+        fingerprint: i64,
+        policy: StepPolicy,
+        body: impl FnOnce(Arc<Attempt>, Arc<str>) -> Body<'wf> + Send + 'wf,
+    ) -> Step<'wf, T> {
+        let claim = match self.claim(name, key, fingerprint) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(&self.attempt);
+        let key = claim.key.as_str().to_owned();
+        let work = move |policy| -> StepFuture<'wf> {
+            Box::pin(async move {
+                let body = body(Arc::clone(&attempt), claim.key.as_str().into());
+                resolve(&attempt, &claim, fingerprint, policy, &body).await
+            })
+        };
+        Step::new(key, policy, work, decode_output)
+    }
+
+    /// Claims the next step, or gives the step that stands for the refusal.
+    #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
+    fn claim<'wf, T>(
+        &'wf self,
+        name: &str,
+        key: Option<&str>,
+        fingerprint: i64,
+    ) -> Result<Claim, Step<'wf, T>> {
+        if let Some(Err(error)) = key.map(|key| check_key("step key", key)) {
+            return Err(refused(name, Failure::new(FailureKind::Setup, error.to_string())));
+        }
+        if IN_STEP.get() {
+            return Err(refused(name, nested(name)));
+        }
+        // Where the attempt halts the step never completes: the executor ends the attempt.
+        self.attempt.claim(name, key, fingerprint).ok_or_else(|| {
+            Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
+        })
+    }
+}
+
+/// A run started by a workflow.
+#[derive(Debug)]
+pub struct Child<'wf, J> {
+    wf: &'wf Wf,
+    run_id: Uuid,
+    marker: PhantomData<fn() -> J>,
+}
+
+impl<'wf, J: Job> Child<'wf, J> {
+    /// The id of the child's run.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.run_id
+    }
+
+    /// Waits until the child ends and gives its output. A run that only waits leaves its worker.
+    ///
+    /// # Errors
+    /// The child failed, was cancelled, or gave another type.
+    pub fn result(&self) -> Step<'wf, J::Output> {
+        let (wf, child) = (self.wf, self.run_id);
+        let name = format!("{}.result", J::DEFINITION.name);
+        let fingerprint = json::fingerprint(&child.to_string());
+        let claim = match wf.claim(&name, None, fingerprint) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(&wf.attempt);
+        let key = claim.key.as_str().to_owned();
+        let work = move |_| -> StepFuture<'wf> {
+            Box::pin(async move { waiting::child_result(&attempt, &claim, fingerprint, child).await })
+        };
+        Step::new(key, INLINE, work, decode_output)
+    }
+}
+
+thread_local! {
+    /// Whether this thread is polling the body of an inline step.
+    static IN_STEP: Cell<bool> = const { Cell::new(false) };
+}
+
+async fn inside_a_step<F: Future>(body: F) -> F::Output {
+    let mut body = std::pin::pin!(body);
+    std::future::poll_fn(|cx| {
+        let outer = IN_STEP.replace(true);
+        let polled = body.as_mut().poll(cx);
+        IN_STEP.set(outer);
+        polled
+    })
+    .await
+}
+
+fn nested(name: &str) -> Failure {
+    let message = format!(
+        "step `{name}` was started inside the body of another step, whose replay would skip it; start it in the workflow's own code, \
+         before or after that step"
+    );
+    Failure::new(FailureKind::Setup, message)
+}
+
+/// A step that fails before it is claimed: nothing is recorded, and it fails again in every replay.
+fn refused<'wf, T>(name: &str, failure: Failure) -> Step<'wf, T> {
+    let again = failure.clone();
+    Step::new(
+        name.to_owned(),
+        INLINE,
+        move |_| Box::pin(std::future::ready(Err(failure))),
+        move |_| Err(again.clone()),
+    )
+}
+
+fn ended<R: JobResult>(result: R) -> Finished {
+    finished(result, None)
+}
+
+fn policy_of(request: &Request, retry: RetryPolicy, timeout: Option<Duration>) -> StepPolicy {
+    let said = &request.options;
+    StepPolicy {
+        retry: RetryPolicy {
+            max_attempts: said.max_attempts.unwrap_or(retry.max_attempts),
+            backoff: said.backoff().unwrap_or(retry.backoff),
+        },
+        timeout: said.timeout_ms.map(Duration::from_millis).or(timeout),
+    }
+}
+
+/// What identifies an input: equal inputs agree whatever the order of a map's keys.
+fn fingerprint(input: &str) -> i64 {
+    json::canonical(input).map_or_else(|_| json::fingerprint(input), |text| json::fingerprint(&text))
+}

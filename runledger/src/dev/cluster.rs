@@ -1,0 +1,230 @@
+//! One private cluster on disk and its postmaster: made once, started when needed, stopped, deleted.
+//!
+//! ```text
+//! <base>/lock          held while somebody makes, starts or stops the server; also by the programs that do it
+//! <base>/data.tmp      an initdb under way; becomes <base>/data by a rename, so a half made one is never used
+//! <base>/data          PGDATA
+//! <base>/server.log    what the server said since its last start
+//! <base>/clients-*     see `lifetime`
+//! /tmp/rl-<8 hex>      the socket, the only way in
+//! ```
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, kill_process};
+
+use super::error::DevError;
+use super::identity::Identity;
+use super::locate::{self, Programs};
+use super::{Durability, Options, probe};
+
+/// How often a wait looks again: a start takes 50 ms.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A first start takes a second or two; a minute says that somebody is stuck.
+const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Recovery after a crash is part of a start.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// After `kill -9` of the postmaster its children need about a second to notice, and until then its lock file and
+/// shared memory keep a new one out.
+const RESTART_PATIENCE: Duration = Duration::from_secs(10);
+
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The role that owns everything in the cluster.
+pub(super) const ROLE: &str = "runledger";
+
+/// The exclusive right to change the cluster; ends with the process and the programs it has started.
+#[derive(Debug)]
+pub(super) struct Locked(File);
+
+/// Where a cluster lives and as whom it runs; says nothing about whether it runs.
+#[derive(Debug, Clone)]
+pub(super) struct Cluster {
+    pub(super) base: PathBuf,
+    pub(super) data: PathBuf,
+    pub(super) socket_dir: PathBuf,
+    identity: Identity,
+}
+
+impl Cluster {
+    /// The cluster that `options` mean; makes its base folder.
+    pub(super) fn open(options: &Options) -> Result<Self, DevError> {
+        let identity = Identity::current()?;
+        let base = match &options.base_dir {
+            Some(dir) => std::path::absolute(dir).map_err(DevError::io("find folder", dir))?,
+            None => identity.default_base(options.durability.kind())?,
+        };
+        identity.make_base(&base)?;
+        // One spelling, whatever links and dots led here: the socket's name and the watcher's check depend on it.
+        let base = fs::canonicalize(&base).map_err(DevError::io("resolve", &base))?;
+        Ok(Self { data: base.join("data"), socket_dir: identity.socket_dir(&base), base, identity })
+    }
+
+    /// Waits for the lock of the base folder.
+    pub(super) fn lock(&self) -> Result<Locked, DevError> {
+        let path = self.base.join("lock");
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(&path).map_err(DevError::io("open", &path))?;
+        self.wait("another program to make or start it", LOCK_PATIENCE, || match file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(DevError::io("lock", &path)(error)),
+        })?;
+        Ok(Locked(file))
+    }
+
+    /// Makes the cluster if there is none, and starts it if it does not run; returns when it accepts statements.
+    pub(super) fn ensure_running(&self, locked: &Locked, options: &Options) -> Result<(), DevError> {
+        self.identity.make_private(&self.socket_dir)?;
+        let mut programs = None;
+        let first_try = Instant::now();
+        self.wait("the server to accept statements", START_PATIENCE, || {
+            if probe::is_listening(&self.socket_dir) {
+                return match probe::status(&self.data) {
+                    Some(status) => Ok(status == "ready" && probe::answers(&self.socket_dir)),
+                    // Its data was deleted under it: it serves nothing any more, and keeps the socket.
+                    None => self.stop(locked).map(|()| false),
+                };
+            }
+            let programs = match &programs {
+                Some(found) => found,
+                None => programs.insert(locate::for_data(&self.data)?),
+            };
+            if !self.data.exists() {
+                self.initdb(locked, programs, options)?;
+            }
+            match self.start(locked, programs, options) {
+                Err(error) if first_try.elapsed() >= RESTART_PATIENCE || !self.log_names_predecessor() => {
+                    Err(error)
+                }
+                Ok(()) | Err(_) => Ok(false),
+            }
+        })
+    }
+
+    /// Stops the server, if it runs, and waits until it has gone; open connections are ended.
+    pub(super) fn stop(&self, _locked: &Locked) -> Result<(), DevError> {
+        if !probe::is_listening(&self.socket_dir) {
+            return Ok(());
+        }
+        if let Some(pid) = probe::listener(&self.socket_dir) {
+            // Failing means that it has gone by itself, which the wait sees.
+            let _ = kill_process(pid, Signal::INT);
+        }
+        self.wait("the server to stop", STOP_PATIENCE, || {
+            Ok(!probe::is_listening(&self.socket_dir) && !self.data.join("postmaster.pid").exists())
+        })
+    }
+
+    /// Deletes the data, the log and the socket of a stopped server; the lock stays for those who wait for it.
+    pub(super) fn delete(&self, _locked: &Locked) -> Result<(), DevError> {
+        for dir in [&self.data, &self.base.join("data.tmp"), &self.socket_dir] {
+            ignore_absent(fs::remove_dir_all(dir)).map_err(DevError::io("delete", dir))?;
+        }
+        let log = self.log();
+        ignore_absent(fs::remove_file(&log)).map_err(DevError::io("delete", log))
+    }
+
+    fn initdb(&self, locked: &Locked, programs: &Programs, options: &Options) -> Result<(), DevError> {
+        let made = self.base.join("data.tmp");
+        ignore_absent(fs::remove_dir_all(&made)).map_err(DevError::io("delete", &made))?;
+        self.identity.make_private(&made)?;
+        let mut command = self.identity.command(&programs.path("initdb"));
+        command.args(["-A", "trust", "-E", "UTF8", "--no-locale", "-U", ROLE]).arg("-D").arg(&made);
+        if options.durability == Durability::Fast {
+            command.arg("--no-sync");
+        }
+        let output = self.run(locked, &mut command, "initdb")?;
+        if !output.status.success() {
+            return Err(self.failed("initdb", &output));
+        }
+        fs::rename(&made, &self.data).map_err(DevError::io("rename to `data` the folder", &made))
+    }
+
+    fn start(&self, locked: &Locked, programs: &Programs, options: &Options) -> Result<(), DevError> {
+        let log = self.log();
+        ignore_absent(fs::remove_file(&log)).map_err(DevError::io("delete", &log))?;
+        let mut fresh = OpenOptions::new();
+        fresh.create_new(true).write(true).mode(0o600).open(&log).map_err(DevError::io("make", &log))?;
+        self.identity.give(&log)?;
+
+        // `pg_ctl` hands this to a shell: nothing in it comes from outside.
+        let mut settings = format!(
+            "-c listen_addresses= -c port=5432 -c unix_socket_permissions=0700 -c unix_socket_directories={} \
+             -c max_connections={}",
+            self.socket_dir.display(),
+            options.max_connections
+        );
+        if options.durability == Durability::Fast {
+            settings.push_str(" -c fsync=off -c full_page_writes=off -c synchronous_commit=off");
+        }
+        let mut command = self.identity.command(&programs.path("pg_ctl"));
+        command
+            .arg("start")
+            .arg("-D")
+            .arg(&self.data)
+            .arg("-l")
+            .arg(&log)
+            .args(["-w", "-t", "60", "-o", &settings]);
+        let output = self.run(locked, &mut command, "pg_ctl")?;
+        if output.status.success() { Ok(()) } else { Err(self.failed("pg_ctl", &output)) }
+    }
+
+    /// Runs a program that inherits the lock as its standard input: should this process be killed, nobody else
+    /// touches the folder before the program has ended too.
+    fn run(&self, locked: &Locked, command: &mut Command, program: &'static str) -> Result<Output, DevError> {
+        let lock = locked.0.try_clone().map_err(DevError::io("duplicate the lock of", &self.base))?;
+        command.stdin(lock).output().map_err(DevError::io("run", program))
+    }
+
+    fn failed(&self, program: &'static str, output: &Output) -> DevError {
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        let last_lines = log.lines().rev().take(10).collect::<Vec<_>>();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().lines().chain(last_lines.into_iter().rev()).collect::<Vec<_>>().join("\n");
+        DevError::Program { program, base: self.base.clone(), said }
+    }
+
+    /// Whether the last start failed because what is left of a killed postmaster stood in its way.
+    fn log_names_predecessor(&self) -> bool {
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        log.contains("lock file \"") || log.contains("shared memory block")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.base.join("server.log")
+    }
+
+    fn wait(
+        &self,
+        what: &'static str,
+        patience: Duration,
+        mut done: impl FnMut() -> Result<bool, DevError>,
+    ) -> Result<(), DevError> {
+        let start = Instant::now();
+        while !done()? {
+            if start.elapsed() > patience {
+                return Err(DevError::Timeout { what, base: self.base.clone(), after: patience });
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+}
+
+fn ignore_absent(result: std::io::Result<()>) -> std::io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

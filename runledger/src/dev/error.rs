@@ -1,0 +1,129 @@
+//! What can go wrong with the embedded server, told with its remedy.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A failure of the embedded server; each kind needs something else from the person who reads it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DevError {
+    /// No PostgreSQL server programs are on this machine.
+    #[error(
+        "no PostgreSQL server programs of version 13 or later were found: the embedded server needs `initdb`, \
+         `pg_ctl` and `postgres`{}; run `apt-get install -y postgresql`, or `brew install postgresql@17`, or set \
+         `DATABASE_URL` to a server of your own",
+        refused_versions(.too_old)
+    )]
+    NoPrograms {
+        /// The majors that were found and passed over.
+        too_old: Vec<u32>,
+    },
+    /// `RUNLEDGER_PG_BIN` is set and cannot be used; nothing else was tried, because the choice was explicit.
+    #[error(
+        "`RUNLEDGER_PG_BIN` is `{path}`, and {problem}: nothing else was tried; point it at the folder that holds \
+         `initdb`, `pg_ctl` and `postgres`, or unset it", path = path.display()
+    )]
+    PgBin {
+        /// The value of the variable.
+        path: PathBuf,
+        /// What is wrong with that folder.
+        problem: String,
+    },
+    /// The data folder was made by another major version than any that is installed.
+    #[error(
+        "`{data}` was made by PostgreSQL {made_by}, and only {installed} is installed: a server reads the data of \
+         its own major version only; install PostgreSQL {made_by}, or delete the data with `runledger dev reset`",
+        data = data.display()
+    )]
+    OtherVersion {
+        /// The data folder.
+        data: PathBuf,
+        /// The major version that made it.
+        made_by: String,
+        /// The majors at hand, highest last.
+        installed: String,
+    },
+    /// Running as root, and there is no account to run the server as.
+    #[error(
+        "neither `postgres` nor `nobody` is an account of this machine: PostgreSQL refuses to run as root; add an \
+         account named `postgres`, or run this program as another user than root"
+    )]
+    NoServerAccount,
+    /// There is no folder to keep the data in.
+    #[error(
+        "none of `CARGO_TARGET_DIR`, `XDG_STATE_HOME` and `HOME` is set: there is nowhere to keep the data of the \
+         embedded server; set one of them, or `Options::base_dir`"
+    )]
+    NoBaseDir,
+    /// A folder that must be private belongs to somebody else.
+    #[error(
+        "`{path}` is not a folder of this user: another user put it there, and a server in it would not be private; \
+         remove it, or choose another `Options::base_dir`", path = path.display()
+    )]
+    NotOurs {
+        /// The folder, or whatever stands in its place.
+        path: PathBuf,
+    },
+    /// `initdb`, `pg_ctl` or another program ended with a failure.
+    #[error("`{program}` failed: the embedded server in `{base}` is not running; {said}", base = base.display())]
+    Program {
+        /// The program that failed.
+        program: &'static str,
+        /// The base folder of the cluster.
+        base: PathBuf,
+        /// Its own words and the end of the server's log.
+        said: String,
+    },
+    /// Something did not happen in time.
+    #[error(
+        "waited {} s for {what}: the embedded server in `{base}` is stuck; look into `server.log` there, or start \
+         over with `runledger dev reset`", after.as_secs(), base = base.display()
+    )]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// The base folder of the cluster.
+        base: PathBuf,
+        /// How long.
+        after: Duration,
+    },
+    /// The file system or a process could not be used.
+    #[error("cannot {action} `{path}`: the embedded server is not usable; mend the cause below and try again", path = path.display())]
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The server runs, and a statement of ours failed.
+    #[error(
+        "cannot prepare database `{database}`: the embedded server runs, and refused; see the cause below"
+    )]
+    Database {
+        /// The database that was to be made.
+        database: String,
+        /// Why not.
+        #[source]
+        source: sqlx::Error,
+    },
+}
+
+impl DevError {
+    /// A closure for `map_err` that says what was attempted on which path.
+    pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+fn refused_versions(too_old: &[u32]) -> String {
+    if too_old.is_empty() {
+        return String::new();
+    }
+    let majors: Vec<String> = too_old.iter().map(u32::to_string).collect();
+    format!(" (found only {})", majors.join(", "))
+}

@@ -1,0 +1,148 @@
+//! Who runs the server and where it lives: PostgreSQL refuses to run as root, and its account may not enter root's
+//! home folder, so a root program gives the server another account and a place that account can reach.
+
+use std::env;
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::DevError;
+
+/// Accounts that a root program may run the server as, the best first.
+const SERVER_ACCOUNTS: [&str; 2] = ["postgres", "nobody"];
+
+/// Who this process is, and as whom the server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    uid: u32,
+    /// The account and group to drop to; `None` when the process is not root and the server runs as itself.
+    server: Option<(u32, u32)>,
+}
+
+impl Identity {
+    /// Reads who this process is.
+    pub(super) fn current() -> Result<Self, DevError> {
+        let uid = rustix::process::geteuid().as_raw();
+        if uid != 0 {
+            return Ok(Self { uid, server: None });
+        }
+        let accounts = fs::read_to_string("/etc/passwd").map_err(DevError::io("read", "/etc/passwd"))?;
+        let server = server_account(&accounts).ok_or(DevError::NoServerAccount)?;
+        Ok(Self { uid, server: Some(server) })
+    }
+
+    /// A server program to be run as the server's account, out of reach of the terminal's Ctrl-C and of the
+    /// caller's environment: `PGDATA`, `PGOPTIONS` and the like would change what the program does, and libpq inside
+    /// the server would look for certificates in a `HOME` it cannot enter.
+    pub(super) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/").env("LC_ALL", "C");
+        command.current_dir("/").process_group(0);
+        if let Some((uid, gid)) = self.server {
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+
+    /// Makes `dir` and its parents for this process to write in; the server's account may only pass through.
+    pub(super) fn make_base(&self, dir: &Path) -> Result<(), DevError> {
+        let mode = if self.server.is_some() { 0o711 } else { 0o700 };
+        DirBuilder::new().recursive(true).mode(mode).create(dir).map_err(DevError::io("make folder", dir))?;
+        check_owner(dir, &[self.uid])?;
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode))
+            .map_err(DevError::io("set the permissions of", dir))
+    }
+
+    /// Makes `dir` private to the server, or checks that it is. One that is still this process's own was left by a
+    /// program that died before it could give it away.
+    pub(super) fn make_private(&self, dir: &Path) -> Result<(), DevError> {
+        match DirBuilder::new().mode(0o700).create(dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(DevError::io("make folder", dir)(error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let owner = self.server.map_or(self.uid, |(uid, _)| uid);
+        check_owner(dir, &[self.uid, owner])?;
+        self.give(dir)?;
+        let mode = fs::symlink_metadata(dir).map_err(DevError::io("look at", dir))?.mode();
+        if mode & 0o077 == 0 { Ok(()) } else { Err(DevError::NotOurs { path: dir.to_owned() }) }
+    }
+
+    /// Makes `path` the server's. A link is not followed: root must not be led to give away something else.
+    pub(super) fn give(&self, path: &Path) -> Result<(), DevError> {
+        let Some((uid, gid)) = self.server else { return Ok(()) };
+        lchown(path, Some(uid), Some(gid)).map_err(DevError::io("give to the server's account", path))
+    }
+
+    /// The folder that everything of one project and one `kind` of server lives in.
+    pub(super) fn default_base(&self, kind: &str) -> Result<PathBuf, DevError> {
+        let start = match env::var_os("CARGO_MANIFEST_DIR") {
+            Some(dir) => PathBuf::from(dir),
+            None => env::current_dir().map_err(DevError::io("find the current folder", "."))?,
+        };
+        let project = project_root(&start);
+        let name = format!("{:08x}-{kind}", short_hash(project));
+        if self.uid == 0 {
+            return Ok(PathBuf::from(format!("/var/tmp/runledger-0-{name}")));
+        }
+        let from_env = |key: &str| env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let parent = from_env("CARGO_TARGET_DIR")
+            .or_else(|| from_env("XDG_STATE_HOME"))
+            .or_else(|| from_env("HOME").map(|home| home.join(".local/state")))
+            .ok_or(DevError::NoBaseDir)?;
+        Ok(project.join(parent).join("runledger").join(name))
+    }
+
+    /// The folder of the socket. It is not below the base folder, because a socket's path may have 107 bytes at most
+    /// (103 on macOS) and a target folder alone can be longer.
+    pub(super) fn socket_dir(&self, base: &Path) -> PathBuf {
+        let seed = base.join(self.uid.to_string());
+        PathBuf::from(format!("/tmp/rl-{:08x}", short_hash(&seed)))
+    }
+}
+
+/// The outermost package around `start`: the folder with the lock file that a whole workspace shares, so that its
+/// examples and its tests and a shell in any folder of it mean the same server.
+fn project_root(start: &Path) -> &Path {
+    let with = |file: &str| start.ancestors().find(|dir| dir.join(file).is_file());
+    with("Cargo.lock").or_else(|| with("Cargo.toml")).unwrap_or(start)
+}
+
+/// FNV-1a folded to 32 bits: folder names must stay the same over releases of Rust, which `DefaultHasher` does not
+/// promise.
+fn short_hash(path: &Path) -> u32 {
+    let hash = path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    u32::try_from((hash >> 32) ^ (hash & 0xffff_ffff)).unwrap_or_default()
+}
+
+fn server_account(passwd: &str) -> Option<(u32, u32)> {
+    SERVER_ACCOUNTS.iter().find_map(|account| {
+        let line = passwd.lines().find(|line| line.split(':').next() == Some(account))?;
+        let mut fields = line.split(':').skip(2).map(id);
+        Some((fields.next()??, fields.next()??))
+    })
+}
+
+/// macOS writes the ids of `nobody` as `-2`.
+fn id(field: &str) -> Option<u32> {
+    field.parse().ok().or_else(|| field.parse::<i32>().ok().map(i32::cast_unsigned))
+}
+
+/// A link is refused too: it could lead anywhere.
+fn check_owner(dir: &Path, owners: &[u32]) -> Result<(), DevError> {
+    let metadata = fs::symlink_metadata(dir).map_err(DevError::io("look at", dir))?;
+    if metadata.is_dir() && owners.contains(&metadata.uid()) {
+        return Ok(());
+    }
+    Err(DevError::NotOurs { path: dir.to_owned() })
+}
+
+#[cfg(test)]
+#[path = "identity_tests.rs"]
+mod tests;

@@ -1,0 +1,51 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+
+const ACCOUNTS: &str = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533::/:/usr/sbin/nologin\n";
+
+#[test]
+fn the_server_runs_as_postgres_before_nobody() {
+    let both = format!("{ACCOUNTS}postgres:x:101:104:admin,,,:/var/lib/postgresql:/bin/bash\n");
+    assert_eq!(server_account(&both), Some((101, 104)));
+    assert_eq!(server_account(ACCOUNTS), Some((65534, 65533)));
+    assert_eq!(server_account("root:x:0:0::/root:/bin/sh\npostgresql:x:7:7::/:/bin/sh\n"), None);
+}
+
+#[test]
+fn negative_ids_are_read_as_macos_means_them() {
+    assert_eq!(
+        server_account("nobody:*:-2:-2:Unprivileged User:/var/empty:/usr/bin/false"),
+        Some((u32::MAX - 1, u32::MAX - 1))
+    );
+}
+
+#[test]
+fn a_project_under_roots_home_keeps_its_data_outside_of_it() {
+    let root = Identity { uid: 0, server: Some((101, 104)) };
+    let base = root.default_base("dev").unwrap();
+    assert!(base.starts_with("/var/tmp"), "{}", base.display());
+    assert!(base.to_str().unwrap().ends_with("-dev"), "{}", base.display());
+}
+
+#[test]
+fn every_folder_of_a_workspace_means_the_same_project() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = project_root(here);
+    assert_eq!(project_root(&here.join("src/dev")), root);
+    assert!(root.join("Cargo.lock").is_file());
+    assert_eq!(project_root(Path::new("/nowhere/at/all")), Path::new("/nowhere/at/all"));
+}
+
+#[test]
+fn the_socket_fits_into_107_bytes_however_long_the_base_is() {
+    let me = Identity { uid: 1000, server: None };
+    let socket =
+        me.socket_dir(Path::new(&format!("/home/{}", "long/".repeat(80)))).join(".s.PGSQL.5432.lock");
+    assert!(socket.as_os_str().len() <= 103, "{}", socket.display());
+}
+
+#[test]
+fn folder_names_stay_the_same_over_releases() {
+    assert_eq!(short_hash(Path::new("/home/ada/shop")), 2_221_673_337);
+}

@@ -1,0 +1,155 @@
+//! Finds PostgreSQL's server programs, which distributions keep out of `PATH`.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::DevError;
+
+/// Names the folder with the server programs; when set, nothing else is tried.
+const PG_BIN: &str = "RUNLEDGER_PG_BIN";
+
+/// PostgreSQL 13 is the first with `DROP DATABASE … WITH (FORCE)`, and the oldest that the schema is tested on.
+const OLDEST_MAJOR: u32 = 13;
+
+const NEEDED: [&str; 3] = ["initdb", "pg_ctl", "postgres"];
+
+/// Where distributions and installers put them; a `*` matches within one path segment.
+const WELL_KNOWN: [&str; 9] = [
+    "/usr/lib/postgresql/*/bin",
+    "/usr/pgsql-*/bin",
+    "/opt/homebrew/opt/postgresql*/bin",
+    "/usr/local/opt/postgresql*/bin",
+    "/home/linuxbrew/.linuxbrew/opt/postgresql*/bin",
+    "/Applications/Postgres.app/Contents/Versions/*/bin",
+    "/Library/PostgreSQL/*/bin",
+    "/usr/libexec/postgresql*",
+    "/usr/local/pgsql/bin",
+];
+
+/// A folder that holds `initdb`, `pg_ctl` and `postgres` of one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Programs {
+    bin: PathBuf,
+    major: u32,
+}
+
+impl Programs {
+    /// The full path of one of the programs.
+    pub(super) fn path(&self, program: &str) -> PathBuf {
+        self.bin.join(program)
+    }
+}
+
+/// The programs to use for `data`: those of the major that made it, or the preferred ones if it does not exist yet.
+pub(super) fn for_data(data: &Path) -> Result<Programs, DevError> {
+    let found = search(env::var_os(PG_BIN).as_deref(), env::var_os("PATH").as_deref(), Path::new("/"))?;
+    let Ok(made_by) = fs::read_to_string(data.join("PG_VERSION")) else {
+        return first(found);
+    };
+    choose(found, made_by.trim(), data)
+}
+
+/// Everything usable, the preferred first: the explicit folder alone, or else `PATH`, then the well-known folders
+/// with the highest major first. `root` is `/` outside tests.
+fn search(explicit: Option<&OsStr>, path: Option<&OsStr>, root: &Path) -> Result<Vec<Programs>, DevError> {
+    if let Some(dir) = explicit.filter(|dir| !dir.is_empty()) {
+        return inspect_explicit(Path::new(dir)).map(|programs| vec![programs]);
+    }
+    let from_path = path.map(|path| env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
+    let mut found: Vec<Programs> = from_path.iter().filter_map(|dir| inspect(dir)).collect();
+    let mut installed: Vec<Programs> =
+        WELL_KNOWN.iter().flat_map(|pattern| expand(root, pattern)).filter_map(|dir| inspect(&dir)).collect();
+    installed.sort_by_key(|programs| std::cmp::Reverse(programs.major));
+    found.append(&mut installed);
+
+    let too_old: Vec<u32> = found.iter().map(|p| p.major).filter(|major| *major < OLDEST_MAJOR).collect();
+    found.retain(|programs| programs.major >= OLDEST_MAJOR);
+    if found.is_empty() { Err(DevError::NoPrograms { too_old }) } else { Ok(found) }
+}
+
+fn first(found: Vec<Programs>) -> Result<Programs, DevError> {
+    found.into_iter().next().ok_or(DevError::NoPrograms { too_old: Vec::new() })
+}
+
+fn choose(found: Vec<Programs>, made_by: &str, data: &Path) -> Result<Programs, DevError> {
+    let mut majors: Vec<u32> = found.iter().map(|programs| programs.major).collect();
+    majors.sort_unstable();
+    majors.dedup();
+    let majors: Vec<String> = majors.iter().map(u32::to_string).collect();
+    found.into_iter().find(|programs| programs.major.to_string() == made_by).ok_or_else(|| {
+        DevError::OtherVersion {
+            data: data.to_owned(),
+            made_by: made_by.to_owned(),
+            installed: majors.join(", "),
+        }
+    })
+}
+
+fn inspect_explicit(dir: &Path) -> Result<Programs, DevError> {
+    let refuse = |problem: String| DevError::PgBin { path: dir.to_owned(), problem };
+    if !dir.is_dir() {
+        return Err(refuse("that is not a folder".to_owned()));
+    }
+    if let Some(missing) = NEEDED.iter().find(|program| !dir.join(program).is_file()) {
+        return Err(refuse(format!("there is no `{missing}` in it")));
+    }
+    let programs = inspect(dir).ok_or_else(|| refuse("`initdb --version` there does not run".to_owned()))?;
+    if programs.major < OLDEST_MAJOR {
+        return Err(refuse(format!(
+            "it holds PostgreSQL {}, older than {OLDEST_MAJOR}, the first that is supported",
+            programs.major
+        )));
+    }
+    Ok(programs)
+}
+
+/// `PATH` often holds a link to a single program, and `initdb` looks for `postgres` beside its real path, so the
+/// link is followed before its neighbours are looked for.
+fn inspect(dir: &Path) -> Option<Programs> {
+    let initdb = fs::canonicalize(dir.join("initdb")).ok()?;
+    let bin = initdb.parent()?.to_owned();
+    if !NEEDED.iter().all(|program| bin.join(program).is_file()) {
+        return None;
+    }
+    let output = Command::new(initdb).arg("--version").env_clear().output().ok()?;
+    let major = parse_major(&String::from_utf8_lossy(&output.stdout))?;
+    Some(Programs { bin, major })
+}
+
+/// `initdb (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)` is 15, and `initdb (PostgreSQL) 19beta1` is 19.
+fn parse_major(version: &str) -> Option<u32> {
+    let number = version.split_once("(PostgreSQL) ")?.1;
+    let end = number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len());
+    number[..end].parse().ok()
+}
+
+/// The existing folders that `pattern` stands for.
+fn expand(root: &Path, pattern: &str) -> Vec<PathBuf> {
+    let mut dirs = vec![root.to_owned()];
+    for segment in pattern.split('/').filter(|segment| !segment.is_empty()) {
+        dirs = match segment.split_once('*') {
+            None => dirs.into_iter().map(|dir| dir.join(segment)).collect(),
+            Some((prefix, suffix)) => dirs.iter().flat_map(|dir| matching(dir, prefix, suffix)).collect(),
+        };
+    }
+    dirs.retain(|dir| dir.is_dir());
+    dirs
+}
+
+fn matching(dir: &Path, prefix: &str, suffix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|entry| {
+            entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix) && name.ends_with(suffix))
+        })
+        .map(|entry| entry.path())
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "locate_tests.rs"]
+mod tests;

@@ -1,0 +1,217 @@
+//! An embedded, private PostgreSQL for development and tests.
+//!
+//! It is the PostgreSQL of this machine (13 or later), run as a cluster of its own: no network, a socket that only this
+//! user can reach, data kept between runs. All programs of one project share one server; it survives the death of any
+//! of them, and goes away some seconds after the last. Unix only.
+//!
+//! ```text
+//! Server::start ── Client::join ──▶ watcher (a shell) ── no client for the grace time ──▶ SIGINT
+//!       │                                                                                    │
+//!       └── Cluster::ensure_running ──▶ initdb once, pg_ctl start ──▶ postmaster ◀───────────┘
+//! ```
+//!
+//! Owns: the folders, the processes and the way to one connection string. Must not know: runs, schema, migrations.
+
+mod cluster;
+mod error;
+mod identity;
+mod lifetime;
+mod locate;
+mod probe;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use self::cluster::{Cluster, ROLE};
+pub use self::error::DevError;
+use self::lifetime::Client;
+
+/// The database that [`database_url`] leads to.
+const DATABASE: &str = "runledger";
+
+/// Long enough to start the next program by hand, short enough that nobody finds a forgotten server.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What the server does for data that a power failure would lose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Every commit reaches the disk, as in production: 100 µs instead of 30 µs.
+    Safe,
+    /// Nothing is forced to the disk: for tests, whose data nobody needs after a power failure.
+    Fast,
+}
+
+impl Durability {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Safe => "dev",
+            Self::Fast => "test",
+        }
+    }
+}
+
+/// Which server to start; programs that give the same `base_dir` share one, and the first of them decides the rest.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Whether commits reach the disk.
+    pub durability: Durability,
+    /// Where the data, the log and the lock live; default: a folder for this user, this project and this durability
+    /// below `CARGO_TARGET_DIR`, `XDG_STATE_HOME` or `~/.local/state`, and below `/var/tmp` for root.
+    pub base_dir: Option<PathBuf>,
+    /// How long the server stays after its last client has gone, default 10 s; up to twice that when clients came and
+    /// went meanwhile. The client that starts the watcher decides.
+    pub grace: Duration,
+    /// PostgreSQL's `max_connections`; default 100, and 300 for tests.
+    pub max_connections: u16,
+}
+
+impl Options {
+    /// For examples and programs under development: safe, 100 connections.
+    pub fn dev() -> Self {
+        Self { durability: Durability::Safe, base_dir: None, grace: GRACE, max_connections: 100 }
+    }
+
+    /// For tests: fast, and 300 connections, because test programs run side by side and each opens pools.
+    pub fn test() -> Self {
+        Self { durability: Durability::Fast, max_connections: 300, ..Self::dev() }
+    }
+}
+
+/// A running server, which stays at least as long as this value or another process's.
+#[derive(Debug)]
+pub struct Server {
+    cluster: Cluster,
+    _client: Client,
+}
+
+impl Server {
+    /// Starts the server, or joins the one that runs; several processes may do so at once. About a second the first
+    /// time in a project, 100 ms later, and 10 ms when it runs.
+    ///
+    /// # Errors
+    /// [`DevError::NoPrograms`] and [`DevError::PgBin`] when PostgreSQL is not installed where it was looked for; the
+    /// others name the folder or the program that failed.
+    ///
+    /// # Cancel safety
+    /// Dropped halfway, the start goes on in the background, and the server goes away after the grace time.
+    pub async fn start(options: Options) -> Result<Self, DevError> {
+        blocking(move || Self::start_blocking(&options)).await
+    }
+
+    /// The connection string of `database`, for sqlx, libpq and everything that knows their form. The port and the
+    /// `sslmode` are named so that the caller's `PGPORT` and `PGSSLMODE` do not lead astray.
+    pub fn url(&self, database: &str) -> String {
+        let socket_dir = self.cluster.socket_dir.display();
+        format!("postgres://{ROLE}@localhost:5432/{database}?host={socket_dir}&sslmode=disable")
+    }
+
+    /// Makes `database` unless it exists; one query when it does.
+    ///
+    /// # Errors
+    /// [`DevError::Database`] with the server's answer.
+    ///
+    /// # Cancel safety
+    /// Dropped halfway, the database may or may not exist; calling again is right in both cases.
+    pub async fn create_database(&self, database: &str) -> Result<(), DevError> {
+        let failed = |source| DevError::Database { database: database.to_owned(), source };
+        create_if_missing(&self.url("postgres"), database).await.map_err(failed)
+    }
+
+    /// PostgreSQL's data folder.
+    pub fn data_dir(&self) -> &Path {
+        &self.cluster.data
+    }
+
+    /// A `psql` command line that looks into the database of [`database_url`].
+    pub fn psql(&self) -> String {
+        format!("psql -h {} -U {ROLE} {DATABASE}", self.cluster.socket_dir.display())
+    }
+
+    /// One line for a person: where the server lives, how to look into it, how to start over.
+    pub fn notice(&self) -> String {
+        let base = self.cluster.base.display();
+        format!("embedded PostgreSQL in {base} (look: {}; start over: runledger dev reset)", self.psql())
+    }
+
+    fn start_blocking(options: &Options) -> Result<Self, DevError> {
+        let cluster = Cluster::open(options)?;
+        let locked = cluster.lock()?;
+        let client = Client::join(&locked, &cluster.base, options.grace)?;
+        cluster.ensure_running(&locked, options)?;
+        Ok(Self { cluster, _client: client })
+    }
+}
+
+/// Where to work: `DATABASE_URL` if it is set, or else the database `runledger` of the embedded server of this project,
+/// which lives while the returned [`Server`] does. Prints nothing: [`Server::notice`] is what to tell the person.
+///
+/// # Errors
+/// Those of [`Server::start`] and [`Server::create_database`]; none when `DATABASE_URL` is set.
+///
+/// # Cancel safety
+/// As for [`Server::start`].
+pub async fn database_url() -> Result<(String, Option<Server>), DevError> {
+    if let Some(url) = env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) {
+        return Ok((url, None));
+    }
+    let server = Server::start(Options::dev()).await?;
+    server.create_database(DATABASE).await?;
+    Ok((server.url(DATABASE), Some(server)))
+}
+
+/// Stops the server that `options` mean, if it runs, under whoever uses it; its data stays. Blocks for about 100 ms.
+///
+/// # Errors
+/// [`DevError::Timeout`] when it does not stop within 30 s; [`DevError::Io`] when its folder cannot be used.
+pub fn stop_now(options: &Options) -> Result<(), DevError> {
+    let cluster = Cluster::open(options)?;
+    cluster.stop(&cluster.lock()?)
+}
+
+/// Stops the server that `options` mean and deletes all its data. Blocks for about 100 ms.
+///
+/// # Errors
+/// As [`stop_now`].
+pub fn reset(options: &Options) -> Result<(), DevError> {
+    let cluster = Cluster::open(options)?;
+    let locked = cluster.lock()?;
+    cluster.stop(&locked)?;
+    cluster.delete(&locked)
+}
+
+/// Runs blocking work off the executor's threads; a panic in it goes on in the caller.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => value,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down: nobody will poll this future again.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+async fn create_if_missing(admin_url: &str, database: &str) -> Result<(), sqlx::Error> {
+    let mut connection = PgConnection::connect(admin_url).await?;
+    let found: Option<i32> = sqlx::query_scalar("select 1 from pg_database where datname = $1")
+        .bind(database)
+        .fetch_optional(&mut connection)
+        .await?;
+    if found.is_none() {
+        let quoted = database.replace('"', "\"\"");
+        let made = sqlx::raw_sql(AssertSqlSafe(format!("create database \"{quoted}\"")))
+            .execute(&mut connection)
+            .await;
+        // Another process may have made it since: `duplicate_database`, or a unique violation in the same instant.
+        match made {
+            Err(sqlx::Error::Database(error))
+                if matches!(error.code().as_deref(), Some("42P04" | "23505")) => {}
+            other => other.map(drop)?,
+        }
+    }
+    connection.close().await
+}

@@ -1,0 +1,58 @@
+//! Durable execution for Rust on nothing but PostgreSQL.
+//!
+//! Annotate async functions with [`job`] and [`workflow`]; [`serve`] runs them. Each step's output is recorded in Postgres; after a crash, a deploy or a
+//! long wait, recorded steps are skipped and the run goes on.
+//!
+//! What is promised: a step's body may run more than once; its output is recorded once; a transactional step's writes commit once.
+
+#[doc(hidden)]
+pub mod model;
+#[cfg_attr(
+    not(feature = "worker"),
+    allow(dead_code, reason = "without a worker bodies are compiled, but never run")
+)]
+mod store;
+
+#[cfg_attr(
+    not(feature = "worker"),
+    allow(dead_code, reason = "without a worker bodies are compiled, but never run")
+)]
+mod runtime;
+
+mod api;
+
+#[cfg(all(feature = "dev", unix))]
+pub mod dev;
+
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;
+
+#[cfg(feature = "worker")]
+pub use api::app::{App, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, Worker, serve};
+pub use api::call::{AnyCall, Call};
+pub use api::client_error::ClientError;
+pub use api::context::Context;
+pub use api::db::{DEFAULT_CONNECTIONS, Db, Via};
+pub use api::definition::Definition;
+pub use api::enqueue::{Submitted, enqueue_all};
+pub use api::error::{Classified, Error, Result, ResultExt};
+pub use api::handle::Handle;
+pub use api::job::{Job, JobResult, Payload};
+pub use api::step::{Step, StepError};
+pub use api::tx::Tx;
+pub use api::workflow::{Child, Wf};
+pub use model::failure::{Failure, FailureKind};
+pub use model::state::RunState;
+pub use runledger_macros::{job, workflow};
+#[cfg(feature = "worker")]
+pub use runtime::timings::Timings;
+pub use store::cancel::Cancelled;
+pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, WorkerInfo};
+
+/// What most programs need: `use runledger::prelude::*;`.
+pub mod prelude {
+    #[cfg(feature = "worker")]
+    pub use crate::App;
+    pub use crate::{Call, Context, Db, Error, Handle, Result, ResultExt, Tx, Wf, job, jobs, workflow};
+}

@@ -1,0 +1,66 @@
+//! How long to wait before another attempt.
+
+use std::time::Duration;
+
+/// A delay that doubles from `first` with each failure and is capped at `cap`, with jitter.
+///
+/// Jitter takes up to a tenth off the delay or adds it, so that runs which failed together are not retried
+/// together. The default is one second, capped at five minutes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    first: Duration,
+    cap: Duration,
+}
+
+impl Backoff {
+    /// The policy of a job that names none: `1s..5m`.
+    pub const DEFAULT: Self = Self::new(Duration::from_secs(1), Duration::from_secs(300));
+
+    /// A policy from the first delay and the largest one. A cap below the first delay counts as the first delay.
+    #[must_use]
+    pub const fn new(first: Duration, cap: Duration) -> Self {
+        Self { first, cap }
+    }
+
+    /// The delay after the failure number `failures` (from 1). `unit_random` is uniform in `0.0..1.0`.
+    #[must_use]
+    pub fn delay(&self, failures: u32, unit_random: f64) -> Duration {
+        let doublings = failures.saturating_sub(1).min(40);
+        let cap = self.cap.max(self.first).as_secs_f64();
+        let delay = (self.first.as_secs_f64() * 2f64.powi(doublings.cast_signed())).min(cap);
+        Duration::from_secs_f64(delay * (1.0 + JITTER * (2.0 * unit_random - 1.0)))
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// The share of a delay that jitter may add or take.
+const JITTER: f64 = 0.1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_delay_doubles_until_its_cap() {
+        let backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
+        let delays: Vec<u64> = (1..=6).map(|n| backoff.delay(n, 0.5).as_secs()).collect();
+        assert_eq!(delays, [1, 2, 4, 8, 10, 10]);
+    }
+
+    #[test]
+    fn jitter_stays_within_a_tenth() {
+        let backoff = Backoff::new(Duration::from_secs(100), Duration::from_secs(100));
+        assert_eq!(backoff.delay(1, 0.0), Duration::from_secs(90));
+        assert!(backoff.delay(1, 0.999_999) < Duration::from_secs(110));
+    }
+
+    #[test]
+    fn the_thousandth_failure_does_not_overflow() {
+        assert!(Backoff::DEFAULT.delay(u32::MAX, 0.99) < Duration::from_secs(331));
+    }
+}

@@ -1,0 +1,229 @@
+//! One text for all spellings of a value, so that equal requests compare equal whatever a `HashMap`'s order.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use super::error::DecodeError;
+use super::tree::{Fault, Tree};
+use super::{MAX_DEPTH, path};
+
+/// The same JSON with sorted keys, without insignificant white space and with one spelling of every escape. Numbers
+/// stay as written, so that no digit is lost (`1` and `1.0` differ), but for the spelling of an exponent (`1E+9` is
+/// `1e9`). Of a key written twice the last value stays.
+///
+/// # Errors
+/// [`DecodeError::Malformed`] for what is not JSON, [`DecodeError::TooDeep`] beyond [`MAX_DEPTH`].
+pub fn canonical(text: &str) -> Result<String, DecodeError> {
+    let tree = Tree::parse(text, MAX_DEPTH).map_err(|fault| match fault {
+        Fault::Malformed(reason) => DecodeError::Malformed { reason },
+        Fault::TooDeep => DecodeError::TooDeep,
+    })?;
+    let mut out = String::with_capacity(text.len());
+    push_tree(&mut out, &tree);
+    Ok(out)
+}
+
+/// The path of the first difference of two canonical texts, like `order.cents` or `items[2]`; `$` if they differ as a
+/// whole or are not JSON. `None` if they are equal.
+#[must_use]
+pub fn first_difference(a: &str, b: &str) -> Option<String> {
+    if a == b {
+        return None;
+    }
+    let mut path = String::new();
+    if let (Ok(a), Ok(b)) = (Tree::parse(a, MAX_DEPTH), Tree::parse(b, MAX_DEPTH)) {
+        if a == b {
+            return None;
+        }
+        descend(&mut path, &a, &b);
+    }
+    Some(if path.is_empty() { "$".to_owned() } else { path })
+}
+
+/// The first 8 bytes of the text's SHA-256, big-endian: the same in every process, version and platform. Give it a
+/// canonical text to compare meanings, any text to compare bytes.
+///
+/// A fast hash such as FNV would do against chance, but requests come from outside: with it two different requests
+/// that share a fingerprint are written in a second, and the second one would pass for a repetition of the first.
+/// Against SHA-256 that takes 2^32 tries for any pair and 2^64 for a given request. It is no secret keeper: a
+/// guessable text is found by trying.
+#[must_use]
+pub fn fingerprint(text: &str) -> i64 {
+    let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+    let [a, b, c, d, e, f, g, h, ..] = digest;
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+fn push_tree(out: &mut String, tree: &Tree<'_>) {
+    match tree {
+        Tree::Literal(literal) => push_literal(out, literal),
+        Tree::Text(text) => push_text(out, text),
+        Tree::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                push_comma(out, index);
+                push_tree(out, item);
+            }
+            out.push(']');
+        }
+        Tree::Object(fields) => {
+            out.push('{');
+            for (index, (key, value)) in fields.iter().enumerate() {
+                push_comma(out, index);
+                push_text(out, key);
+                out.push(':');
+                push_tree(out, value);
+            }
+            out.push('}');
+        }
+    }
+}
+
+fn push_comma(out: &mut String, index: usize) {
+    if index > 0 {
+        out.push(',');
+    }
+}
+
+/// Versions of `serde_json` and other programs spell exponents differently: `1e16`, `1e+16`, `1E16`.
+fn push_literal(out: &mut String, literal: &str) {
+    let is_number = literal.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    match literal.split_once(['e', 'E']) {
+        Some((digits, exponent)) if is_number => {
+            out.push_str(digits);
+            out.push('e');
+            out.push_str(exponent.strip_prefix('+').unwrap_or(exponent));
+        }
+        _ => out.push_str(literal),
+    }
+}
+
+fn push_text(out: &mut String, text: &str) {
+    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        out.push_str(&serde_json::Value::from(text).to_string());
+    } else {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    }
+}
+
+/// Extends `path` to the first difference of two trees that differ.
+fn descend(path: &mut String, a: &Tree<'_>, b: &Tree<'_>) {
+    match (a, b) {
+        (Tree::Object(a), Tree::Object(b)) => {
+            if let Some(key) = first_key(a, b) {
+                path::push_key(path, key);
+                if let (Some(a), Some(b)) = (a.get(key), b.get(key)) {
+                    descend(path, a, b);
+                }
+            }
+        }
+        (Tree::Array(a), Tree::Array(b)) => {
+            let index = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+            path::push_index(path, index);
+            if let (Some(a), Some(b)) = (a.get(index), b.get(index)) {
+                descend(path, a, b);
+            }
+        }
+        _ => {}
+    }
+}
+
+type Object<'a> = BTreeMap<Cow<'a, str>, Tree<'a>>;
+
+/// The first key, in their order, of which only one has a value or both have different ones.
+fn first_key<'k>(a: &'k Object<'_>, b: &'k Object<'_>) -> Option<&'k str> {
+    let in_a = a.iter().find(|(key, value)| b.get(key.as_ref()) != Some(value)).map(|(key, _)| key.as_ref());
+    let in_b = b.keys().map(Cow::as_ref).find(|key| !a.contains_key(*key));
+    match (in_a, in_b) {
+        (Some(in_a), Some(in_b)) => Some(in_a.min(in_b)),
+        (in_a, in_b) => in_a.or(in_b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical_of(text: &str) -> String {
+        canonical(text).unwrap()
+    }
+
+    #[test]
+    fn the_order_of_keys_white_space_and_escapes_do_not_matter() {
+        let a = canonical_of(" { \"b\" : [ 1 , { } , [ ] ] ,\n\"\\u0061\":\"\\u00e9\\/\\n\" } ");
+        assert_eq!(a, "{\"a\":\"é/\\n\",\"b\":[1,{},[]]}");
+        assert_eq!(canonical_of(&a), a);
+    }
+
+    #[test]
+    fn the_digits_of_a_number_stay_as_written() {
+        assert_eq!(
+            canonical_of("[123456789012345678901234567890, 1.0, 1, -0.0, 0.10, true, false, null]"),
+            "[123456789012345678901234567890,1.0,1,-0.0,0.10,true,false,null]"
+        );
+    }
+
+    #[test]
+    fn an_exponent_has_one_spelling() {
+        assert_eq!(canonical_of("[1E+16, 1e16, 1.5E-7]"), "[1e16,1e16,1.5e-7]");
+    }
+
+    #[test]
+    fn of_a_repeated_key_the_last_value_counts() {
+        assert_eq!(canonical_of(r#"{"a":1,"a":2}"#), r#"{"a":2}"#);
+    }
+
+    #[test]
+    fn what_is_not_json_has_no_canonical_form() {
+        for text in ["", " ", "{", "[1,]", "{\"a\" 1}", "\"a", "[1] 2", "nul", "\"\\ud800\"", "1e", "[}"] {
+            assert!(matches!(canonical(text), Err(DecodeError::Malformed { .. })), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_may_be_as_deep_as_a_value_and_no_deeper() {
+        let deepest = "[".repeat(MAX_DEPTH) + &"]".repeat(MAX_DEPTH);
+        assert_eq!(canonical_of(&deepest), deepest);
+        for depth in [MAX_DEPTH + 1, 100_000] {
+            let deeper = "[".repeat(depth) + &"]".repeat(depth);
+            assert_eq!(canonical(&deeper), Err(DecodeError::TooDeep));
+        }
+    }
+
+    #[test]
+    fn the_first_difference_is_named_by_its_path() {
+        let cases = [
+            (r#"{"order":{"cents":1,"id":7}}"#, r#"{"order":{"cents":2,"id":8}}"#, "order.cents"),
+            (r#"{"items":[1,2,3]}"#, r#"{"items":[1,2]}"#, "items[2]"),
+            (r#"{"items":[1,{"a":null}]}"#, r#"{"items":[1,{"a":0}]}"#, "items[1].a"),
+            (r#"{"b":1}"#, r#"{"a":1,"b":1}"#, "a"),
+            (r#"{"a":1,"c":1}"#, r#"{"b":1,"c":1}"#, "a"),
+            (r#"{"a b":1}"#, r#"{"a b":2}"#, "[\"a b\"]"),
+            ("[[0]]", "[[1]]", "[0][0]"),
+            ("1", "2", "$"),
+            ("[]", "{}", "$"),
+            ("no json", "1", "$"),
+        ];
+        for (a, b, path) in cases {
+            assert_eq!(first_difference(a, b).as_deref(), Some(path), "{a} {b}");
+            assert_eq!(first_difference(b, a).as_deref(), Some(path), "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn equal_texts_have_no_difference() {
+        assert_eq!(first_difference("no json", "no json"), None);
+        assert_eq!(first_difference("{\"a\":1,\"b\":2}", "{\"b\":2, \"a\":1}"), None);
+    }
+
+    #[test]
+    fn the_fingerprint_never_changes() {
+        // The first 8 bytes of SHA-256 of the empty text and of `abc`, from FIPS 180-4's examples.
+        assert_eq!(fingerprint(""), 0xe3b0_c442_98fc_1c14_u64.cast_signed());
+        assert_eq!(fingerprint("abc"), 0xba78_16bf_8f01_cfea_u64.cast_signed());
+    }
+}

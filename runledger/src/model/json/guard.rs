@@ -1,0 +1,228 @@
+//! The rules that the written text itself shows: its size, its depth, NUL characters, wide integers, ready-made JSON.
+
+use std::cell::Cell;
+use std::io;
+
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
+
+use super::tree::{Fault, Tree};
+use super::{MAX_BYTES, MAX_DEPTH};
+
+/// Why the encoding stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    NotFinite,
+    Nul,
+    NulInKey,
+    TooDeep,
+    TooLarge,
+    WideInteger,
+    Fragment,
+    Display,
+}
+
+/// What one encoding has seen so far. A refusal stands even if a user's `Serialize` passes over its error; the last
+/// one counts, because the text ends there.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    refusal: Cell<Option<Refusal>>,
+    depth: Cell<usize>,
+    in_key: Cell<bool>,
+}
+
+impl Rules {
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        self.refusal.get()
+    }
+
+    #[cold]
+    pub(super) fn refuse(&self, refusal: Refusal) -> io::Error {
+        self.refusal.set(Some(refusal));
+        io::ErrorKind::InvalidData.into()
+    }
+
+    #[inline]
+    pub(super) fn enter(&self) -> io::Result<()> {
+        let depth = self.depth.get() + 1;
+        if depth > MAX_DEPTH {
+            return Err(self.refuse(Refusal::TooDeep));
+        }
+        self.depth.set(depth);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn leave(&self) {
+        self.depth.set(self.depth.get().saturating_sub(1));
+    }
+
+    /// Runs `write`, which writes the key of a map. The keys of structs are the program's own and need no care.
+    #[inline]
+    pub(super) fn in_key<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.in_key.set(true);
+        let result = write();
+        self.in_key.set(false);
+        result
+    }
+
+    fn nul(&self) -> io::Error {
+        self.refuse(if self.in_key.get() { Refusal::NulInKey } else { Refusal::Nul })
+    }
+
+    fn check_fragment(&self, fragment: &str) -> io::Result<()> {
+        let room = MAX_DEPTH.saturating_sub(self.depth.get());
+        let refusal = match Tree::parse(fragment, room) {
+            Ok(tree) => match tree_refusal(&tree) {
+                None => return Ok(()),
+                Some(refusal) => refusal,
+            },
+            Err(Fault::TooDeep) => Refusal::TooDeep,
+            Err(Fault::Malformed(_)) => Refusal::Fragment,
+        };
+        Err(self.refuse(refusal))
+    }
+}
+
+/// The bytes written so far, at most [`MAX_BYTES`].
+#[derive(Debug)]
+pub(super) struct Sink<'r> {
+    bytes: Vec<u8>,
+    rules: &'r Rules,
+}
+
+/// As `serde_json::to_string` starts: the arguments of most jobs fit.
+const FIRST_CAPACITY: usize = 128;
+
+impl<'r> Sink<'r> {
+    pub(super) fn new(rules: &'r Rules) -> Self {
+        Self { bytes: Vec::with_capacity(FIRST_CAPACITY), rules }
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    #[cold]
+    fn grow_and_write(&mut self, part: &[u8]) -> io::Result<()> {
+        let needed = self.bytes.len().saturating_add(part.len());
+        if needed > MAX_BYTES {
+            return Err(self.rules.refuse(Refusal::TooLarge));
+        }
+        let capacity = needed.max(self.bytes.capacity().saturating_mul(2)).min(MAX_BYTES);
+        self.bytes.reserve_exact(capacity - self.bytes.len());
+        self.bytes.extend_from_slice(part);
+        Ok(())
+    }
+}
+
+impl io::Write for Sink<'_> {
+    #[inline]
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        self.write_all(part)?;
+        Ok(part.len())
+    }
+
+    #[inline]
+    fn write_all(&mut self, part: &[u8]) -> io::Result<()> {
+        // The limit is looked at only when the buffer must grow, which it never does beyond it: this runs for every
+        // bracket.
+        if part.len() > self.bytes.capacity() - self.bytes.len() {
+            return self.grow_and_write(part);
+        }
+        self.bytes.extend_from_slice(part);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The compact form, refused where the rules say so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guard<'r>(pub(super) &'r Rules);
+
+impl Formatter for Guard<'_> {
+    #[inline]
+    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.enter()?;
+        CompactFormatter.begin_array(writer)
+    }
+
+    #[inline]
+    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.leave();
+        CompactFormatter.end_array(writer)
+    }
+
+    #[inline]
+    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.enter()?;
+        CompactFormatter.begin_object(writer)
+    }
+
+    #[inline]
+    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.leave();
+        CompactFormatter.end_object(writer)
+    }
+
+    #[inline]
+    fn write_char_escape<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
+        if matches!(escape, CharEscape::AsciiControl(0)) {
+            return Err(self.0.nul());
+        }
+        CompactFormatter.write_char_escape(writer, escape)
+    }
+
+    // A key is read back from its digits, so only values are limited: `flatten`, untagged enums and `Value` read a
+    // wider integer as a float.
+    fn write_i128<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: i128) -> io::Result<()> {
+        let is_wide = i64::try_from(value).is_err() && u64::try_from(value).is_err();
+        if is_wide && !self.0.in_key.get() {
+            return Err(self.0.refuse(Refusal::WideInteger));
+        }
+        CompactFormatter.write_i128(writer, value)
+    }
+
+    fn write_u128<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: u128) -> io::Result<()> {
+        if u64::try_from(value).is_err() && !self.0.in_key.get() {
+            return Err(self.0.refuse(Refusal::WideInteger));
+        }
+        CompactFormatter.write_u128(writer, value)
+    }
+
+    fn write_raw_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        if fragment.len() > MAX_BYTES {
+            return Err(self.0.refuse(Refusal::TooLarge));
+        }
+        self.0.check_fragment(fragment)?;
+        CompactFormatter.write_raw_fragment(writer, fragment)
+    }
+}
+
+fn tree_refusal(tree: &Tree<'_>) -> Option<Refusal> {
+    match tree {
+        Tree::Literal(literal) => is_out_of_range(literal).then_some(Refusal::Fragment),
+        Tree::Text(text) => text.contains('\0').then_some(Refusal::Nul),
+        Tree::Array(items) => items.iter().find_map(tree_refusal),
+        Tree::Object(fields) => fields.iter().find_map(|(key, value)| {
+            if key.contains('\0') { Some(Refusal::NulInKey) } else { tree_refusal(value) }
+        }),
+    }
+}
+
+/// Whether a float cannot tell this number from infinity or from zero. `numeric` reaches further, but not without end.
+fn is_out_of_range(literal: &str) -> bool {
+    let digits = literal.split(['e', 'E']).next().unwrap_or_default();
+    let is_zero = !digits.contains(|digit: char| matches!(digit, '1'..='9'));
+    literal.parse::<f64>().is_ok_and(|number| number.is_infinite() || (number == 0.0 && !is_zero))
+}

@@ -1,0 +1,14 @@
+//! What is decided, without a clock, I/O or randomness: states and their transitions, the one retry decision,
+//! replay, names, limits and the canonical form of a request.
+//!
+//! Code here takes values and returns values. It knows nothing of SQL or tokio; every other layer may use it.
+
+pub mod backoff;
+pub mod failure;
+pub mod json;
+pub mod name;
+pub mod replay;
+pub mod request;
+pub mod settle;
+pub mod state;
+pub mod timestamp;

@@ -1,0 +1,119 @@
+//! Names of jobs, queues, steps and tenants: an allow-list, so that no name needs quoting anywhere.
+
+use thiserror::Error;
+
+/// The longest name of a job or queue, in bytes.
+pub const MAX_NAME: usize = 48;
+/// The longest tenant, idempotency key or step key, in bytes.
+pub const MAX_KEY: usize = 256;
+
+/// A name that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{what} `{name}` {problem}; {rule}")]
+pub struct NameError {
+    what: &'static str,
+    name: String,
+    problem: &'static str,
+    rule: &'static str,
+}
+
+const NAME_RULE: &str = "use 1 to 48 of a-z, 0-9, `_`, `.` and `-`, beginning with a letter or `_`";
+const KEY_RULE: &str = "use 1 to 256 bytes of text without control characters";
+
+/// Checks the name of a job or queue.
+///
+/// # Errors
+/// A [`NameError`] that says which rule the name breaks.
+pub fn check_name(what: &'static str, name: &str) -> Result<(), NameError> {
+    let problem = if name.is_empty() {
+        "is empty"
+    } else if name.len() > MAX_NAME {
+        "is longer than 48 bytes"
+    } else if !name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_') {
+        "does not begin with a lower-case letter"
+    } else if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.-".contains(&b)) {
+        "has a character that is not allowed"
+    } else {
+        return Ok(());
+    };
+    Err(NameError { what, name: shown(name), problem, rule: NAME_RULE })
+}
+
+/// Checks a tenant, an idempotency key or a step's key.
+///
+/// # Errors
+/// A [`NameError`] that says which rule the key breaks.
+pub fn check_key(what: &'static str, key: &str) -> Result<(), NameError> {
+    let problem = if key.trim().is_empty() {
+        "is blank"
+    } else if key.len() > MAX_KEY {
+        "is longer than 256 bytes"
+    } else if key.chars().any(char::is_control) {
+        "has a control character"
+    } else {
+        return Ok(());
+    };
+    Err(NameError { what, name: shown(key), problem, rule: KEY_RULE })
+}
+
+/// The known name nearest to `name`, if one is near enough to be a slip of the hand.
+#[must_use]
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (name.len() / 3).clamp(1, 3);
+    known
+        .into_iter()
+        .map(|candidate| (distance(name, candidate), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein's distance, over bytes: names are ASCII.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn shown(name: &str) -> String {
+    name.chars().take(64).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_the_allow_list_pass() {
+        for good in ["charge", "billing.charge-2", "_x", &"a".repeat(48)] {
+            assert_eq!(check_name("job", good), Ok(()));
+        }
+        for bad in ["", "Charge", "1st", "x\"; drop", "naïve", "a b", &"a".repeat(49)] {
+            assert!(check_name("job", bad).is_err(), "{bad:?} passed");
+        }
+    }
+
+    #[test]
+    fn a_key_may_be_any_text_without_control_characters() {
+        for good in ["order-1", "Größe 42", &"k".repeat(256)] {
+            assert_eq!(check_key("idempotency key", good), Ok(()));
+        }
+        for bad in ["", "  ", "a\0b", "line\nline", &"k".repeat(257)] {
+            assert!(check_key("idempotency key", bad).is_err(), "{bad:?} passed");
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_is_offered_only_for_a_slip() {
+        assert_eq!(nearest("chrage", ["charge", "refund"]), Some("charge"));
+        assert_eq!(nearest("publish", ["charge", "refund"]), None);
+    }
+}

@@ -1,0 +1,275 @@
+//! The one decision about what becomes of a run when its attempt ends.
+
+use std::time::Duration;
+
+use super::backoff::Backoff;
+use super::failure::{Failure, FailureKind, Retry};
+use super::timestamp::Timestamp;
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// With an output: the JSON text of it.
+    Completed(String),
+    /// With a failure.
+    Failed(Failure, Retry),
+    /// It waits until an instant of the database's clock.
+    Asleep(Timestamp),
+    /// The worker shuts down; the attempt has not ended by itself.
+    Released,
+    /// Cancellation was asked for, and the attempt has stopped.
+    Cancelled(Failure),
+    /// The record and the code disagree.
+    Diverged(Failure),
+    /// The process died in the middle of it; `progressed` says that it had recorded a step since its claim.
+    Crashed {
+        /// Whether the attempt recorded a step before it died.
+        progressed: bool,
+    },
+}
+
+/// The counters of a run during an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Attempts begun, this one included; crashes, suspensions and shutdowns are taken off again.
+    pub attempt: i32,
+    /// Crashes in a row without a step recorded between them.
+    pub crashes: i32,
+}
+
+/// What a job allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// How many attempts may fail, at least 1.
+    pub max_attempts: u32,
+    /// The delay between them.
+    pub backoff: Backoff,
+}
+
+/// What is written for the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settlement {
+    /// Where the run goes.
+    pub verdict: Verdict,
+    /// The counters that it goes there with.
+    pub counters: Counters,
+}
+
+/// Where a run goes when its attempt ends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It completed, with this output.
+    Complete(String),
+    /// It failed for good.
+    Fail(Failure),
+    /// It is cancelled.
+    Cancel(Failure),
+    /// Back to its queue after a delay; the failure, if any, is kept as that of this attempt.
+    Requeue {
+        /// When it may be claimed again.
+        due: Due,
+        /// Why it is in the queue again.
+        cause: Cause,
+        /// What this attempt failed with.
+        failure: Option<Failure>,
+    },
+    /// Parked until a person resumes it.
+    Block(Failure),
+}
+
+/// When a run may be claimed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// This long after the statement that writes it, by the database's clock.
+    In(Duration),
+    /// At an instant of the database's clock.
+    At(Timestamp),
+}
+
+/// Why a run stands in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// It was enqueued.
+    Enqueued,
+    /// An attempt failed.
+    Retried,
+    /// It sleeps, or its sleep has ended.
+    Slept,
+    /// A worker that shut down, or never knew of it, gave it back.
+    Released,
+    /// Its worker died.
+    Crashed,
+    /// What it waited for has come.
+    Woken,
+    /// A person resumed it.
+    Resumed,
+}
+
+impl Cause {
+    /// The word for it in SQL.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enqueued => "enqueued",
+            Self::Retried => "retried",
+            Self::Slept => "slept",
+            Self::Released => "released",
+            Self::Crashed => "crashed",
+            Self::Woken => "woken",
+            Self::Resumed => "resumed",
+        }
+    }
+}
+
+/// How many times in a row a run may take its process down with it before it is parked.
+pub const MAX_CRASHES: i32 = 5;
+
+/// The delay before a run whose worker died is claimed again; doubled with every crash in a row, so that a run
+/// which kills its process cannot take a whole fleet down at once.
+const CRASH_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
+
+/// Decides what becomes of a run. `unit_random` is uniform in `0.0..1.0` and spreads the delays.
+///
+/// The executor calls it for its own attempts, the reaper for those of dead workers; there is no other place.
+#[must_use]
+pub fn settle(outcome: Outcome, counters: Counters, policy: &RetryPolicy, unit_random: f64) -> Settlement {
+    let unspent = Counters { attempt: (counters.attempt - 1).max(0), ..counters };
+    match outcome {
+        Outcome::Completed(output) => Settlement { verdict: Verdict::Complete(output), counters },
+        Outcome::Failed(failure, retry) => {
+            Settlement { verdict: after_failure(failure, retry, counters, policy, unit_random), counters }
+        }
+        Outcome::Asleep(until) => requeue(Due::At(until), Cause::Slept, unspent),
+        Outcome::Released => requeue(Due::In(Duration::ZERO), Cause::Released, unspent),
+        Outcome::Cancelled(failure) => Settlement { verdict: Verdict::Cancel(failure), counters },
+        Outcome::Diverged(failure) => Settlement { verdict: Verdict::Block(failure), counters: unspent },
+        Outcome::Crashed { progressed } => after_crash(progressed, unspent, unit_random),
+    }
+}
+
+fn after_failure(
+    failure: Failure,
+    retry: Retry,
+    counters: Counters,
+    policy: &RetryPolicy,
+    unit_random: f64,
+) -> Verdict {
+    let spent = u32::try_from(counters.attempt).unwrap_or(1);
+    match retry_delay(retry, spent, policy, unit_random) {
+        None => Verdict::Fail(failure),
+        Some(delay) => {
+            Verdict::Requeue { due: Due::In(delay), cause: Cause::Retried, failure: Some(failure) }
+        }
+    }
+}
+
+/// The delay before the next attempt after `failures` failed ones, or none where there is no next one. For runs and steps alike.
+#[must_use]
+pub fn retry_delay(retry: Retry, failures: u32, policy: &RetryPolicy, unit_random: f64) -> Option<Duration> {
+    match retry {
+        Retry::Never => None,
+        Retry::Policy | Retry::After(_) if failures >= policy.max_attempts => None,
+        Retry::Policy => Some(policy.backoff.delay(failures, unit_random)),
+        Retry::After(delay) => Some(delay),
+    }
+}
+
+fn after_crash(progressed: bool, unspent: Counters, unit_random: f64) -> Settlement {
+    let crashes = if progressed { 1 } else { unspent.crashes + 1 };
+    let counters = Counters { crashes, ..unspent };
+    if crashes >= MAX_CRASHES {
+        let message = format!(
+            "the process died {crashes} times in a row in this run, without a step recorded between; it was parked \
+             so that it cannot take more workers down; mend the cause and resume it, or cancel it"
+        );
+        return Settlement { verdict: Verdict::Block(Failure::new(FailureKind::Crash, message)), counters };
+    }
+    // The first crash is most likely the worker's own end (a deploy, a lost machine): go on at once.
+    let delay = match crashes {
+        1 => Duration::ZERO,
+        n => CRASH_BACKOFF.delay(n.unsigned_abs() - 1, unit_random),
+    };
+    requeue(Due::In(delay), Cause::Crashed, counters)
+}
+
+fn requeue(due: Due, cause: Cause, counters: Counters) -> Settlement {
+    Settlement { verdict: Verdict::Requeue { due, cause, failure: None }, counters }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: RetryPolicy = RetryPolicy { max_attempts: 3, backoff: Backoff::DEFAULT };
+
+    fn error() -> Failure {
+        Failure::new(FailureKind::Error, "no")
+    }
+
+    fn counters(attempt: i32, crashes: i32) -> Counters {
+        Counters { attempt, crashes }
+    }
+
+    #[test]
+    fn a_failure_is_retried_until_the_attempts_are_spent() {
+        for attempt in 1..=2 {
+            let settled = settle(Outcome::Failed(error(), Retry::Policy), counters(attempt, 0), &POLICY, 0.5);
+            assert!(matches!(settled.verdict, Verdict::Requeue { cause: Cause::Retried, .. }));
+            assert_eq!(settled.counters.attempt, attempt);
+        }
+        let settled = settle(Outcome::Failed(error(), Retry::Policy), counters(3, 0), &POLICY, 0.5);
+        assert_eq!(settled.verdict, Verdict::Fail(error()));
+    }
+
+    #[test]
+    fn a_terminal_failure_is_never_retried() {
+        let settled = settle(Outcome::Failed(error(), Retry::Never), counters(1, 0), &POLICY, 0.5);
+        assert_eq!(settled.verdict, Verdict::Fail(error()));
+    }
+
+    #[test]
+    fn a_failure_that_names_its_delay_gets_it() {
+        let delay = Duration::from_secs(77);
+        let settled = settle(Outcome::Failed(error(), Retry::After(delay)), counters(1, 0), &POLICY, 0.5);
+        assert!(matches!(settled.verdict, Verdict::Requeue { due: Due::In(d), .. } if d == delay));
+    }
+
+    #[test]
+    fn a_crash_a_suspension_and_a_shutdown_do_not_consume_an_attempt() {
+        let outcomes = [
+            Outcome::Crashed { progressed: false },
+            Outcome::Asleep(Timestamp::from_unix_micros(1)),
+            Outcome::Released,
+            Outcome::Diverged(error()),
+        ];
+        for outcome in outcomes {
+            assert_eq!(settle(outcome, counters(2, 0), &POLICY, 0.5).counters.attempt, 1);
+        }
+    }
+
+    #[test]
+    fn a_run_that_kills_its_process_five_times_in_a_row_is_parked() {
+        let settled = settle(Outcome::Crashed { progressed: false }, counters(1, 4), &POLICY, 0.5);
+        assert!(matches!(settled.verdict, Verdict::Block(Failure { kind: FailureKind::Crash, .. })));
+        let settled = settle(Outcome::Crashed { progressed: true }, counters(1, 4), &POLICY, 0.5);
+        assert!(matches!(settled.verdict, Verdict::Requeue { cause: Cause::Crashed, .. }));
+        assert_eq!(settled.counters.crashes, 1);
+    }
+
+    #[test]
+    fn the_first_crash_is_retried_at_once_and_later_ones_ever_later() {
+        let delay = |crashes| match settle(
+            Outcome::Crashed { progressed: false },
+            counters(1, crashes),
+            &POLICY,
+            0.5,
+        )
+        .verdict
+        {
+            Verdict::Requeue { due: Due::In(delay), .. } => delay,
+            verdict => unreachable!("{verdict:?}"),
+        };
+        assert_eq!([delay(0), delay(1), delay(2)], [0, 1, 2].map(Duration::from_secs));
+    }
+}

@@ -1,0 +1,83 @@
+//! An instant of the database's clock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// An instant as PostgreSQL keeps it: whole microseconds, here counted from the Unix epoch.
+///
+/// Leases, schedules and readiness are decided by the database's clock alone, so these values come from it
+/// and are only ever compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// Earlier than every instant that the engine stores.
+    pub const DISTANT_PAST: Self = Self(-946_684_800_000_000);
+
+    /// An instant from microseconds since the Unix epoch.
+    #[must_use]
+    pub const fn from_unix_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the Unix epoch.
+    #[must_use]
+    pub const fn unix_micros(self) -> i64 {
+        self.0
+    }
+
+    /// This instant moved by a duration; saturates at the ends of the range.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(micros))
+    }
+
+    /// This instant moved back by a duration; saturates at the ends of the range.
+    #[must_use]
+    pub fn minus(self, duration: Duration) -> Self {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(micros))
+    }
+
+    /// How long after `earlier` this instant is; zero if it is not after it.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        let micros = self.0.saturating_sub(earlier.0);
+        Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Self(0).plus(after),
+            Err(before) => Self(0).minus(before.duration()),
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(timestamp: Timestamp) -> Self {
+        let distance = Duration::from_micros(timestamp.0.unsigned_abs());
+        if timestamp.0 >= 0 { UNIX_EPOCH + distance } else { UNIX_EPOCH - distance }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_time_survives_the_round_trip_to_the_microsecond() {
+        for time in [UNIX_EPOCH + Duration::from_micros(1_234_567), UNIX_EPOCH - Duration::from_micros(89)] {
+            assert_eq!(SystemTime::from(Timestamp::from(time)), time);
+        }
+    }
+
+    #[test]
+    fn a_later_instant_is_no_time_before_an_earlier_one() {
+        let early = Timestamp::from_unix_micros(5);
+        assert_eq!(early.since(early.plus(Duration::from_secs(1))), Duration::ZERO);
+        assert_eq!(early.plus(Duration::from_secs(1)).since(early), Duration::from_secs(1));
+    }
+}

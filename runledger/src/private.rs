@@ -1,0 +1,28 @@
+//! The only surface that generated code and this repository's tests may name. It may change in any release.
+
+pub use inventory;
+
+pub use crate::api::definition::{Definition, Inject, Location, Param, Registration, RunFn, RunFuture};
+pub use crate::api::invocation::{Finished, Invocation};
+pub use crate::api::job::{JobResult, Payload};
+pub use crate::api::jobs::{DefinitionOf, definition_of, definitions};
+pub use crate::model::json::ErasedValue as ErasedArg;
+pub use crate::model::replay;
+pub use crate::model::state::{RunEvent, RunState, TRANSITIONS};
+pub use crate::store::migrate::{MIGRATIONS, MigrateError, Migration, migrate};
+pub use crate::store::sql::ALL as STATEMENTS;
+
+use crate::{Call, Job};
+
+/// A call from its encoded arguments.
+pub fn call<J: Job>(args: &[(&'static str, &dyn ErasedArg)]) -> Call<J> {
+    Call::new(args)
+}
+
+/// An argument to be encoded; says in the same words as its reader that a type cannot be stored.
+pub fn argument<T: Payload>(value: &T) -> &dyn ErasedArg {
+    value
+}
+
+/// Fails to compile, at the place of the type, where a type cannot be stored.
+pub const fn assert_payload<T: Payload>() {}

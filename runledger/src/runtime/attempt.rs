@@ -1,0 +1,260 @@
+//! One attempt of a run: what its body, its steps and the executor share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::journal::Journal;
+use super::liveness::Liveness;
+use crate::api::db::Db;
+use crate::api::definition::Definition;
+use crate::api::provided::Provided;
+use crate::model::failure::Failure;
+use crate::model::replay::{Claim, Divergence, Replay};
+use crate::model::settle::Counters;
+use crate::model::timestamp::Timestamp;
+use crate::store::checkpoint::{Checkpoint, Fence};
+
+/// What an attempt's body and its steps need, and where they leave what the executor must know.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) fence: Fence,
+    pub(crate) tenant: String,
+    pub(crate) definition: &'static Definition,
+    pub(crate) counters: Counters,
+    pub(crate) provided: Arc<Provided>,
+    pub(crate) db: Db,
+    pub(crate) journal: Journal,
+    pub(crate) liveness: Liveness,
+    pub(crate) clock: Clock,
+    pub(crate) progress: Mutex<Progress>,
+}
+
+/// The database's clock, carried on by this process's own from the moment of the claim.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    claimed_at: Timestamp,
+    here: Instant,
+}
+
+impl Clock {
+    pub(crate) fn new(claimed_at: Timestamp) -> Self {
+        Self { claimed_at, here: Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.claimed_at.plus(self.here.elapsed())
+    }
+}
+
+/// Why an attempt cannot go on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Halt {
+    /// The record and the code disagree.
+    Diverged(Divergence),
+    /// Another attempt owns the run, or the database refuses its writes for good.
+    LeaseLost,
+    /// The database refuses a step for good.
+    Refused(Failure),
+}
+
+/// What a step waits for without working.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Wait {
+    /// An instant of the database's clock.
+    Until(Timestamp),
+    /// The end of another run.
+    Child(Uuid),
+}
+
+/// How far an attempt has come.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    replay: Replay,
+    /// Steps whose bodies run or whose records are under way.
+    active: usize,
+    /// Steps whose result is there and whose turn has not come.
+    gated: Vec<Waker>,
+    /// Steps that wait without working, by ordinal.
+    waits: HashMap<u32, Wait>,
+    /// Failed tries of steps, by key.
+    failures: HashMap<String, u32>,
+    halt: Option<Halt>,
+    /// Grows with every claim and delivery.
+    moves: u64,
+}
+
+impl Progress {
+    #[cfg(feature = "worker")]
+    pub(crate) fn new(replay: Replay, failures: Vec<(String, u32)>) -> Self {
+        Self { replay, failures: failures.into_iter().collect(), ..Self::default() }
+    }
+}
+
+/// What the executor does with a workflow whose future is pending.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Rest {
+    /// Steps work, or the future waits for something of its own.
+    Working,
+    /// Every step waits for time or for children: the run can leave this worker.
+    Waiting(Vec<Wait>),
+    /// Recorded results wait for a turn that nothing under way will bring; `moves` tells whether it is still so later.
+    Stalled(u64),
+    /// It cannot go on.
+    Halted(Halt),
+}
+
+impl Attempt {
+    /// Claims the next step. None where the attempt halts: the step's future then never completes, and the executor ends the attempt.
+    pub(crate) fn claim(&self, name: &str, key: Option<&str>, fingerprint: i64) -> Option<Claim> {
+        let mut progress = self.progress();
+        match progress.replay.claim(name, key, fingerprint) {
+            Ok(claim) => {
+                progress.moved();
+                Some(claim)
+            }
+            Err(divergence) => {
+                progress.halt.get_or_insert(Halt::Diverged(divergence));
+                None
+            }
+        }
+    }
+
+    /// What is recorded for a step.
+    pub(crate) fn result(&self, ordinal: u32) -> Option<Result<String, Failure>> {
+        self.progress().replay.result(ordinal).cloned()
+    }
+
+    /// How often this step has failed before.
+    pub(crate) fn failures(&self, key: &str) -> u32 {
+        self.progress().failures.get(key).copied().unwrap_or(0)
+    }
+
+    /// The checkpoint of a step.
+    pub(crate) fn checkpoint(
+        &self,
+        claim: &Claim,
+        fingerprint: i64,
+        result: Result<String, Failure>,
+    ) -> Checkpoint {
+        Checkpoint {
+            fence: self.fence,
+            key: claim.key.as_str().to_owned(),
+            ordinal: claim.ordinal,
+            fingerprint,
+            result,
+            seen_len: claim.seen_len,
+            seen: self.progress().replay.seen(claim.seen_len),
+        }
+    }
+
+    /// Notes that a step's checkpoint is committed.
+    pub(crate) fn acknowledge(&self, claim: &Claim) {
+        self.progress().replay.acknowledge(claim.seen_len);
+    }
+
+    /// Waits until the result of a step may reach the code, and notes that it does.
+    pub(crate) async fn turn(&self, ordinal: u32) {
+        std::future::poll_fn(|cx| {
+            let mut progress = self.progress();
+            if progress.replay.may_deliver(ordinal) {
+                progress.replay.deliver(ordinal);
+                progress.moved();
+                return Poll::Ready(());
+            }
+            progress.gated.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Counts a step as working until the guard is dropped.
+    pub(crate) fn work(&self) -> Working<'_> {
+        self.progress().active += 1;
+        Working(self)
+    }
+
+    /// Notes what a step waits for until the guard is dropped.
+    pub(crate) fn waiting(&self, ordinal: u32, wait: Wait) -> Waiting<'_> {
+        self.progress().waits.insert(ordinal, wait);
+        Waiting(self, ordinal)
+    }
+
+    /// Ends the attempt at the executor's next look.
+    pub(crate) fn halt(&self, halt: Halt) {
+        self.progress().halt.get_or_insert(halt);
+    }
+
+    /// Sleeps until an instant of the database's clock, as well as this process knows it.
+    pub(crate) async fn sleep_until(&self, until: Timestamp) {
+        let left = until.since(self.clock.now());
+        if left > Duration::ZERO {
+            tokio::time::sleep(left).await;
+        }
+    }
+
+    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+        // Nothing panics while it holds the lock; should it, what is there is as good as before.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(feature = "worker")]
+impl Attempt {
+    /// What to do with a workflow whose future is pending.
+    pub(crate) fn rest(&self) -> Rest {
+        let progress = self.progress();
+        if let Some(halt) = &progress.halt {
+            return Rest::Halted(halt.clone());
+        }
+        match (progress.active, progress.waits.is_empty(), progress.gated.is_empty()) {
+            (0, false, _) => Rest::Waiting(progress.waits.values().cloned().collect()),
+            (0, true, false) => Rest::Stalled(progress.moves),
+            (_, _, _) => Rest::Working,
+        }
+    }
+
+    /// Why the attempt cannot go on, if it cannot.
+    pub(crate) fn halted(&self) -> Option<Halt> {
+        self.progress().halt.clone()
+    }
+
+    /// The divergence of a workflow that ends without reaching recorded steps.
+    pub(crate) fn unmet(&self) -> Option<Divergence> {
+        self.progress().replay.unmet()
+    }
+}
+
+impl Progress {
+    fn moved(&mut self) {
+        self.moves += 1;
+        for waker in self.gated.drain(..) {
+            waker.wake();
+        }
+    }
+}
+
+/// A step that works.
+#[derive(Debug)]
+pub(crate) struct Working<'a>(&'a Attempt);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        let mut progress = self.0.progress();
+        progress.active = progress.active.saturating_sub(1);
+    }
+}
+
+/// A step that waits.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a>(&'a Attempt, u32);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.progress().waits.remove(&self.1);
+    }
+}

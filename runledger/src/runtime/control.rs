@@ -1,0 +1,88 @@
+//! The control connection: it holds the session lock, and listens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use tokio::sync::{Notify, watch};
+
+use super::held::{Held, Order};
+use super::task;
+use crate::store::worker::{lock, locked};
+
+/// The channel on which an enqueue wakes sleeping workers.
+const READY: &str = "runledger_ready";
+
+/// The channel on which cancellations of running runs come.
+const CANCEL: &str = "runledger_cancel";
+
+/// The pause before a lost connection is tried again.
+const RECONNECT: Duration = Duration::from_millis(200);
+
+/// A connection with the session lock of a worker, listening.
+pub(crate) struct Control {
+    listener: PgListener,
+    worker_id: i64,
+}
+
+impl Control {
+    /// Connects, takes the lock and listens. None where another session holds the worker's key.
+    pub(crate) async fn open(
+        options: &PgConnectOptions,
+        worker_id: i64,
+    ) -> Result<Option<Self>, sqlx::Error> {
+        let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+        let mut listener = PgListener::connect_with(&own).await?;
+        if !lock(&mut listener, worker_id).await? {
+            return Ok(None);
+        }
+        locked(&mut listener, worker_id).await?;
+        listener.listen_all([READY, CANCEL]).await?;
+        Ok(Some(Self { listener, worker_id }))
+    }
+
+    /// Listens until told to stop; closing the connection frees the lock.
+    pub(crate) async fn listen(
+        mut self,
+        held: Arc<Held>,
+        wake: Arc<Notify>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        loop {
+            let heard = tokio::select! {
+                heard = self.listener.try_recv() => heard,
+                () = task::raised(&mut stop) => return,
+            };
+            match heard {
+                Ok(Some(notification)) if notification.channel() == CANCEL => {
+                    if let Ok(run_id) = notification.payload().parse() {
+                        held.order(run_id, Order::Cancel);
+                    }
+                }
+                Ok(Some(_)) => wake.notify_one(),
+                // The connection was lost and made anew: the lock with it, and every notification in between.
+                Ok(None) => {
+                    self.relock().await;
+                    wake.notify_one();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the control connection is lost; runs are found by polling until it is back");
+                    tokio::time::sleep(RECONNECT).await;
+                }
+            }
+        }
+    }
+
+    async fn relock(&mut self) {
+        match lock(&mut self.listener, self.worker_id).await {
+            Ok(true) => {
+                if let Err(error) = locked(&mut self.listener, self.worker_id).await {
+                    tracing::warn!(%error, "the session lock was taken again, but not noted");
+                }
+            }
+            // The old session may live on for a while, as long as the server has not noticed its end: the heartbeat alone counts then.
+            Ok(false) => tracing::warn!("the session lock is still held by this worker's old session"),
+            Err(error) => tracing::warn!(%error, "the session lock was not taken again"),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Waiting for the end of a run from outside, without holding a connection of the pool.
+//!
+//! A waiter asks a few times in quick succession, since most waits are short. Then it asks the database to notify, through one listening connection
+//! that all waiters of a process on one database share, and asks only rarely as a net: a notification is a hint.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::sync::broadcast;
+use uuid::Uuid;
+
+use super::task;
+use crate::store::inspect::watch;
+
+/// The first pause; it doubles up to [`LAST_SHORT`], after which the waiter listens.
+const FIRST: Duration = Duration::from_millis(1);
+const LAST_SHORT: Duration = Duration::from_millis(32);
+
+/// How often a listening waiter asks all the same.
+const NET: Duration = Duration::from_secs(5);
+
+/// How often a waiter asks where nobody can listen: behind a pooler, or without a free connection.
+const WITHOUT_LISTENING: Duration = Duration::from_millis(250);
+
+/// The channel of settlements that somebody waits for.
+const CHANNEL: &str = "runledger_ended";
+
+/// Ends that a slow waiter may miss before it asks by itself.
+const BACKLOG: usize = 1024;
+
+/// One wait for one run.
+#[derive(Debug)]
+pub(crate) struct Waiter<'a> {
+    pool: &'a PgPool,
+    run_id: Uuid,
+    pause: Duration,
+    hub: Option<Arc<Hub>>,
+    ends: Option<broadcast::Receiver<Uuid>>,
+}
+
+impl<'a> Waiter<'a> {
+    pub(crate) fn new(pool: &'a PgPool, run_id: Uuid) -> Self {
+        Self { pool, run_id, pause: FIRST, hub: None, ends: None }
+    }
+
+    /// Returns when the run may have ended: the caller looks.
+    pub(crate) async fn wait(&mut self, left: Option<Duration>) -> Result<(), sqlx::Error> {
+        let within = |pause: Duration| left.map_or(pause, |left| pause.min(left));
+        if self.pause <= LAST_SHORT {
+            tokio::time::sleep(within(self.pause)).await;
+            self.pause *= 2;
+            return Ok(());
+        }
+        let Some(ends) = &mut self.ends else {
+            let hub = hub_of(self.pool).await;
+            self.ends = Some(hub.ends.subscribe());
+            self.hub = Some(hub);
+            // The caller looks once more after this: a run that ended before the row was there does not notify.
+            return watch(&mut *self.pool.acquire().await?, self.run_id).await;
+        };
+        let listening = self.hub.as_ref().is_some_and(|hub| hub.listening);
+        let pause = within(if listening { NET } else { WITHOUT_LISTENING });
+        let run_id = self.run_id;
+        // Lagging behind, or a listener that is gone: look.
+        let heard = async { while ends.recv().await.is_ok_and(|ended| ended != run_id) {} };
+        if tokio::time::timeout(pause, heard).await.is_ok() && ends.is_closed() {
+            tokio::time::sleep(within(WITHOUT_LISTENING)).await;
+        }
+        Ok(())
+    }
+}
+
+/// The shared listener of a database.
+#[derive(Debug)]
+struct Hub {
+    ends: broadcast::Sender<Uuid>,
+    listening: bool,
+    listener: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if let Some(listener) = &self.listener {
+            listener.abort();
+        }
+    }
+}
+
+/// The hubs in use, by what identifies a database for a client.
+type Hubs = Mutex<HashMap<String, Weak<Hub>>>;
+
+async fn hub_of(pool: &PgPool) -> Arc<Hub> {
+    static HUBS: OnceLock<Hubs> = OnceLock::new();
+    let options = pool.connect_options();
+    let database = format!(
+        "{}:{}:{:?}:{:?}:{}",
+        options.get_host(),
+        options.get_port(),
+        options.get_socket(),
+        options.get_database(),
+        options.get_username()
+    );
+    let hubs = HUBS.get_or_init(Hubs::default);
+    let existing = hubs.lock().unwrap_or_else(PoisonError::into_inner).get(&database).and_then(Weak::upgrade);
+    if let Some(hub) =
+        existing.filter(|hub| hub.listener.as_ref().is_none_or(|listener| !listener.is_finished()))
+    {
+        return hub;
+    }
+    let hub = Arc::new(open(pool).await);
+    hubs.lock().unwrap_or_else(PoisonError::into_inner).insert(database, Arc::downgrade(&hub));
+    hub
+}
+
+async fn open(pool: &PgPool) -> Hub {
+    let (ends, _) = broadcast::channel(BACKLOG);
+    match listen(pool).await {
+        Ok(listener) => {
+            let listener = task::spawn("ended", forward(listener, ends.clone()));
+            Hub { ends, listening: true, listener: Some(listener) }
+        }
+        Err(error) => {
+            tracing::debug!(%error, "nobody can listen for the ends of runs; waiters ask instead");
+            Hub { ends, listening: false, listener: None }
+        }
+    }
+}
+
+async fn listen(pool: &PgPool) -> Result<PgListener, sqlx::Error> {
+    // Not a connection of the caller's pool: a wait must work with a pool of one.
+    let own = PgPoolOptions::new().max_connections(1).connect_lazy_with((*pool.connect_options()).clone());
+    let mut listener = PgListener::connect_with(&own).await?;
+    listener.listen(CHANNEL).await?;
+    Ok(listener)
+}
+
+async fn forward(mut listener: PgListener, ends: broadcast::Sender<Uuid>) {
+    loop {
+        match listener.try_recv().await {
+            Ok(Some(notification)) => {
+                if let Ok(run_id) = notification.payload().parse() {
+                    // Nobody listening any more is no error.
+                    let _ = ends.send(run_id);
+                }
+            }
+            // Reconnected: what came in between is lost, and the waiters' own net catches it.
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(%error, "the listener for the ends of runs starts again");
+                tokio::time::sleep(WITHOUT_LISTENING).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The executor: one task a run, from its claim to its settlement.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+use uuid::Uuid;
+
+use super::attempt::{Attempt, Clock, Halt, Progress, Rest, Wait};
+use super::held::{Held, Order};
+use super::journal::{Journal, Written};
+use super::liveness::Liveness;
+use super::step::{bounded, unit_random};
+use super::transaction;
+use crate::api::call::is_workflow;
+use crate::api::context::Context;
+use crate::api::db::Db;
+use crate::api::definition::{Definition, RunFuture};
+use crate::api::handle::cancel_tree;
+use crate::api::invocation::{Finished, Invocation};
+use crate::api::provided::Provided;
+use crate::model::failure::{Failure, FailureKind, Retry};
+use crate::model::replay::Replay;
+use crate::model::settle::{Counters, Outcome, RetryPolicy, settle};
+use crate::model::timestamp::Timestamp;
+use crate::store::cancel;
+use crate::store::checkpoint::Fence;
+use crate::store::claim::Claimed;
+use crate::store::error::{Class, class};
+use crate::store::settle::Settled;
+use crate::store::wait::suspend;
+
+/// A wait shorter than this is not worth leaving the worker for: parking, claiming and replaying cost some statements.
+const RESIDENT: Duration = Duration::from_millis(300);
+
+/// How long recorded results may wait for their turn while nothing works, before the run counts as diverged. A workflow that awaits something of
+/// its own in between is not stalled, only slow.
+const STALLED: Duration = Duration::from_secs(5);
+
+/// The pause before a suspension that met a transient error is written again.
+const REPEAT: Duration = Duration::from_millis(200);
+
+/// What every attempt of a worker shares.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    pub(crate) db: Db,
+    pub(crate) journal: Journal,
+    pub(crate) provided: Arc<Provided>,
+    pub(crate) liveness: Liveness,
+    pub(crate) held: Arc<Held>,
+    /// Told the delay of every run that goes back to a queue, so that the claimer wakes at its instant.
+    pub(crate) due: tokio::sync::mpsc::UnboundedSender<Duration>,
+}
+
+/// How the body of an attempt ended.
+enum End {
+    /// In an outcome to be settled.
+    Outcome(Outcome),
+    /// Waiting for children, or for an instant that is before their ends.
+    Suspended(Vec<Uuid>, Option<Timestamp>),
+    /// With everything written, or with nothing left to write.
+    Done,
+}
+
+impl Executor {
+    /// Runs a claimed run to the end of its attempt.
+    pub(crate) async fn execute(
+        self: Arc<Self>,
+        claimed: Claimed,
+        token: Uuid,
+        definition: &'static Definition,
+        mut orders: watch::Receiver<Order>,
+    ) {
+        let fence = Fence { run_id: claimed.run_id, token };
+        let attempt = Arc::new(self.attempt(&claimed, fence, definition));
+        let policy = policy_of(&claimed, definition);
+        let end = if claimed.cancel_requested {
+            End::Outcome(cancelled())
+        } else {
+            tokio::select! {
+                biased;
+                end = obey(&mut orders) => end,
+                end = self.body(&attempt, &claimed) => end,
+            }
+        };
+        self.finish(&attempt, &claimed, &policy, end).await;
+        self.held.remove(fence);
+    }
+
+    fn attempt(&self, claimed: &Claimed, fence: Fence, definition: &'static Definition) -> Attempt {
+        let replay = Replay::new(claimed.steps.clone());
+        Attempt {
+            fence,
+            tenant: claimed.tenant.clone(),
+            definition,
+            counters: claimed.counters,
+            provided: Arc::clone(&self.provided),
+            db: self.db.clone(),
+            journal: self.journal.clone(),
+            liveness: self.liveness.clone(),
+            clock: Clock::new(claimed.claimed_at),
+            progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),
+        }
+    }
+
+    async fn body(&self, attempt: &Arc<Attempt>, claimed: &Claimed) -> End {
+        self.liveness.guard().await;
+        let definition = attempt.definition;
+        let timeout = claimed.options.timeout_ms.map(Duration::from_millis).or(definition.timeout);
+        let input: Arc<str> = claimed.input.as_str().into();
+        let number = claimed.counters.attempt.unsigned_abs();
+        let invoke = |tx| -> RunFuture {
+            let context = Context::new(Arc::clone(attempt), None, number);
+            (definition.run)(Invocation::new(Arc::clone(attempt), context, Arc::clone(&input), tx))
+        };
+        if is_workflow(definition) {
+            return drive(attempt, invoke(None), timeout).await;
+        }
+        if definition.transactional {
+            let commit = transaction::Commit::Run { parent_id: claimed.parent_id };
+            let performed =
+                transaction::perform(attempt, commit, |tx| bounded(invoke(Some(tx)), timeout)).await;
+            return match performed {
+                Ok(_) => End::Done,
+                Err((failure, retry)) => End::Outcome(Outcome::Failed(failure, retry)),
+            };
+        }
+        End::Outcome(outcome(bounded(invoke(None), timeout).await))
+    }
+
+    async fn finish(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, end: End) {
+        match end {
+            End::Done => {}
+            End::Suspended(children, wake_at) => self.suspend(attempt, &children, wake_at).await,
+            End::Outcome(outcome) => self.settle(attempt, claimed, policy, outcome).await,
+        }
+    }
+
+    async fn settle(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, outcome: Outcome) {
+        let is_cancel = matches!(outcome, Outcome::Cancelled(_));
+        let settlement = settle(outcome, claimed.counters, policy, unit_random());
+        if let crate::model::settle::Verdict::Requeue { due, .. } = &settlement.verdict {
+            let delay = match due {
+                crate::model::settle::Due::In(delay) => *delay,
+                crate::model::settle::Due::At(instant) => instant.since(attempt.clock.now()),
+            };
+            // The claimer may be gone, in a shutdown: then nobody needs to wake.
+            let _ = self.due.send(delay);
+        }
+        let fence = attempt.fence;
+        let settled = Settled { fence, settlement, parent_id: claimed.parent_id };
+        match self.journal.settle(settled).await {
+            Written::Yes => {}
+            Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
+            Written::Refused(failure) => self.settle_refused(claimed, fence, failure).await,
+        }
+        if is_cancel && let Err(error) = cancel_tree(self.db.pool(), fence.run_id, None).await {
+            tracing::warn!(%error, run_id = %fence.run_id, "the children of a cancelled run are not cancelled yet");
+        }
+    }
+
+    /// The database refuses the output: the run fails with that as its reason.
+    async fn settle_refused(&self, claimed: &Claimed, fence: Fence, failure: Failure) {
+        let policy = RetryPolicy { max_attempts: 1, backoff: crate::model::backoff::Backoff::DEFAULT };
+        let settlement = settle(Outcome::Failed(failure, Retry::Never), claimed.counters, &policy, 0.0);
+        if let Written::Refused(failure) =
+            self.journal.settle(Settled { fence, settlement, parent_id: claimed.parent_id }).await
+        {
+            tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; the run stays leased until this worker ends");
+        }
+    }
+
+    async fn suspend(&self, attempt: &Attempt, children: &[Uuid], wake_at: Option<Timestamp>) {
+        let spent = Counters { attempt: attempt.counters.attempt - 1, ..attempt.counters };
+        loop {
+            let written = match self.db.acquire().await {
+                Ok(mut connection) => suspend(&mut connection, attempt.fence, children, wake_at, spent).await,
+                Err(error) => Err(error),
+            };
+            match written {
+                Ok(_) => break,
+                Err(error) if class(&error) == Class::Permanent => {
+                    tracing::error!(%error, run_id = %attempt.fence.run_id, "a suspension cannot be written");
+                    break;
+                }
+                Err(error) => tracing::warn!(%error, "a suspension waits for the database"),
+            }
+            tokio::time::sleep(REPEAT).await;
+        }
+        // A child may have ended already, so that the run is due at once.
+        let _ = self.due.send(Duration::ZERO);
+    }
+}
+
+const LEASE_LOST: &str = "lease lost: another attempt owns the run or has ended it; nothing was overwritten; if this is frequent, the machine is starved \
+                          or its network is cut: look at the heartbeat";
+
+/// Polls a workflow until it ends, waits without working, or cannot go on.
+async fn drive(attempt: &Arc<Attempt>, body: RunFuture, timeout: Option<Duration>) -> End {
+    let mut body = Box::pin(bounded(body, timeout));
+    let mut stalled: Option<(u64, Pin<Box<Sleep>>)> = None;
+    std::future::poll_fn(|cx| {
+        let polled = body.as_mut().poll(cx);
+        if let Some(halt) = attempt.halted() {
+            return Poll::Ready(end_of(halt));
+        }
+        if let Poll::Ready(finished) = polled {
+            let unmet = attempt.unmet();
+            return Poll::Ready(
+                unmet.map_or_else(|| End::Outcome(outcome(finished)), |unmet| end_of(Halt::Diverged(unmet))),
+            );
+        }
+        match attempt.rest() {
+            Rest::Halted(halt) => Poll::Ready(end_of(halt)),
+            Rest::Waiting(waits) => leave(&waits, attempt.clock.now()).map_or(Poll::Pending, Poll::Ready),
+            Rest::Working => Poll::Pending,
+            Rest::Stalled(moves) => {
+                if stalled.as_ref().is_none_or(|(since, _)| *since != moves) {
+                    stalled = Some((moves, Box::pin(tokio::time::sleep_until(Instant::now() + STALLED))));
+                }
+                let over = stalled.as_mut().is_some_and(|(_, sleep)| sleep.as_mut().poll(cx).is_ready());
+                let unmet = if over { attempt.unmet() } else { None };
+                unmet.map_or(Poll::Pending, |unmet| Poll::Ready(end_of(Halt::Diverged(unmet))))
+            }
+        }
+    })
+    .await
+}
+
+/// Whether a run that only waits leaves its worker, and how.
+fn leave(waits: &[Wait], now: Timestamp) -> Option<End> {
+    let mut children = Vec::new();
+    let mut wake_at: Option<Timestamp> = None;
+    for wait in waits {
+        match wait {
+            Wait::Child(child) => children.push(*child),
+            Wait::Until(until) => wake_at = Some(wake_at.map_or(*until, |earlier| earlier.min(*until))),
+        }
+    }
+    if wake_at.is_some_and(|wake_at| wake_at.since(now) < RESIDENT) {
+        return None;
+    }
+    match (children.is_empty(), wake_at) {
+        (false, wake_at) => Some(End::Suspended(children, wake_at)),
+        (true, Some(wake_at)) => Some(End::Outcome(Outcome::Asleep(wake_at))),
+        (true, None) => None,
+    }
+}
+
+fn end_of(halt: Halt) -> End {
+    match halt {
+        Halt::LeaseLost => End::Done,
+        Halt::Diverged(divergence) => End::Outcome(Outcome::Diverged(divergence.to_failure())),
+        Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
+    }
+}
+
+fn outcome(finished: Finished) -> Outcome {
+    match finished.result {
+        Ok(output) => Outcome::Completed(output),
+        Err((failure, retry)) => Outcome::Failed(failure, retry),
+    }
+}
+
+fn cancelled() -> Outcome {
+    Outcome::Cancelled(cancel::failure(None))
+}
+
+/// Waits for an order to stop.
+async fn obey(orders: &mut watch::Receiver<Order>) -> End {
+    loop {
+        match *orders.borrow_and_update() {
+            Order::GoOn => {}
+            Order::Cancel => return End::Outcome(cancelled()),
+            Order::Release => return End::Outcome(Outcome::Released),
+            Order::Drop => return End::Done,
+        }
+        if orders.changed().await.is_err() {
+            return End::Done;
+        }
+    }
+}
+
+fn policy_of(claimed: &Claimed, definition: &Definition) -> RetryPolicy {
+    let own = definition.retry_policy();
+    RetryPolicy {
+        max_attempts: claimed.options.max_attempts.unwrap_or(own.max_attempts),
+        backoff: claimed.options.backoff().unwrap_or(own.backoff),
+    }
+}
+
+/// The failure of a run whose workflow this worker does not know any more: never used to fail it, only to say so.
+pub(crate) fn unknown_job(job: &str) -> Failure {
+    Failure::new(
+        FailureKind::Setup,
+        format!("this worker claimed a run of `{job}`, which it has no code for; it was handed back"),
+    )
+}

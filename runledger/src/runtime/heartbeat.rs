@@ -1,0 +1,97 @@
+//! The heartbeat: on a thread, a runtime and a connection of its own, so that no handler and no full pool can hold it up.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, Connection, PgConnection};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::task;
+use super::timings::Timings;
+use crate::store::worker::{Pulse, heartbeat};
+
+/// The pause before another connection is tried.
+const RECONNECT: Duration = Duration::from_millis(200);
+
+/// Sends heartbeats until told to stop.
+pub(crate) struct Heart {
+    pub(crate) options: PgConnectOptions,
+    pub(crate) worker_id: i64,
+    pub(crate) timings: Timings,
+    /// What a heartbeat brought back. A pulse that finds no room is dropped: the next one says the same.
+    pub(crate) pulses: mpsc::Sender<Pulse>,
+    /// When the last acknowledged heartbeat was sent.
+    pub(crate) acknowledged: watch::Sender<Instant>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+impl Heart {
+    /// Starts the thread. It ends by itself after `stop`, or when the worker is dead.
+    pub(crate) fn start(self) -> Result<(), std::io::Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new()
+            .name("runledger-heartbeat".to_owned())
+            .spawn(move || runtime.block_on(self.beat()))?;
+        Ok(())
+    }
+
+    async fn beat(mut self) {
+        let mut connection: Option<PgConnection> = None;
+        let mut next = Instant::now();
+        loop {
+            let sent = Instant::now();
+            let pause = match tokio::time::timeout(self.timings.suspect, self.once(&mut connection)).await {
+                Ok(Ok(pulse)) => {
+                    let alive = pulse.alive;
+                    if alive {
+                        // Nobody waits for it any more: the worker is stopping.
+                        let _ = self.acknowledged.send(sent);
+                    }
+                    let _ = if alive {
+                        self.pulses.try_send(pulse).ok()
+                    } else {
+                        self.pulses.send(pulse).await.ok()
+                    };
+                    if !alive {
+                        return;
+                    }
+                    next = (next + self.timings.heartbeat).max(sent);
+                    next.saturating_duration_since(Instant::now())
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "a heartbeat was not acknowledged; no body starts until one is");
+                    connection = None;
+                    RECONNECT
+                }
+                Err(_) => {
+                    tracing::warn!("a heartbeat was not acknowledged in time; no body starts until one is");
+                    connection = None;
+                    RECONNECT
+                }
+            };
+            if tokio::time::timeout(pause, task::raised(&mut self.stop)).await.is_ok() {
+                break;
+            }
+        }
+        if let Some(connection) = connection {
+            // A failure to say goodbye changes nothing.
+            let _ = connection.close().await;
+        }
+    }
+
+    async fn once(&self, connection: &mut Option<PgConnection>) -> Result<Pulse, sqlx::Error> {
+        let connection = match connection {
+            Some(connection) => connection,
+            none => none.insert(self.connect().await?),
+        };
+        heartbeat(connection, self.worker_id, self.timings.suspect.as_secs_f64()).await
+    }
+
+    async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut connection = self.options.connect().await?;
+        // A heartbeat need not survive a crash of the server, and must not wait for a slow disk.
+        sqlx::raw_sql("set synchronous_commit = off").execute(&mut connection).await?;
+        Ok(connection)
+    }
+}

@@ -1,0 +1,115 @@
+//! The runs that this process believes it holds.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+use uuid::Uuid;
+
+use crate::store::checkpoint::Fence;
+
+/// What an attempt is told from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nothing: go on.
+    GoOn,
+    /// Stop and settle as cancelled.
+    Cancel,
+    /// Stop and write nothing: another owns the run, or this worker is dead.
+    Drop,
+    /// Stop and hand the run back: the worker shuts down.
+    Release,
+}
+
+/// The runs in hand, by id, and the tokens of claims whose reply is not here yet.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    inner: Mutex<Inner>,
+    /// Told whenever a run leaves.
+    pub(crate) freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    runs: HashMap<Uuid, Run>,
+    claiming: HashSet<Uuid>,
+}
+
+#[derive(Debug)]
+struct Run {
+    token: Uuid,
+    order: watch::Sender<Order>,
+}
+
+impl Held {
+    /// Notes the token of a claim before it is sent.
+    pub(crate) fn claiming(&self, token: Uuid) {
+        self.inner().claiming.insert(token);
+    }
+
+    /// Notes that the reply of a claim is here, or will never come. The runs of the reply have been added before.
+    pub(crate) fn claimed(&self, token: Uuid) {
+        self.inner().claiming.remove(&token);
+    }
+
+    /// Adds a run, and gives where its orders come from.
+    pub(crate) fn add(&self, fence: Fence) -> watch::Receiver<Order> {
+        let (order, orders) = watch::channel(Order::GoOn);
+        self.inner().runs.insert(fence.run_id, Run { token: fence.token, order });
+        orders
+    }
+
+    /// Takes a run out, if it is still that of this fence.
+    pub(crate) fn remove(&self, fence: Fence) {
+        let mut inner = self.inner();
+        if inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token) {
+            inner.runs.remove(&fence.run_id);
+        }
+        drop(inner);
+        self.freed.notify_one();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.inner().runs.len()
+    }
+
+    /// The fences of the runs in hand.
+    pub(crate) fn fences(&self) -> Vec<Fence> {
+        self.inner().runs.iter().map(|(run_id, run)| Fence { run_id: *run_id, token: run.token }).collect()
+    }
+
+    /// Whether this process works on an attempt, or may be about to.
+    pub(crate) fn knows(&self, fence: Fence) -> bool {
+        let inner = self.inner();
+        inner.claiming.contains(&fence.token)
+            || inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token)
+    }
+
+    /// Gives an order to one run. An order to stop is not taken back.
+    pub(crate) fn order(&self, run_id: Uuid, order: Order) {
+        if let Some(run) = self.inner().runs.get(&run_id) {
+            run.order.send_if_modified(|present| give(present, order));
+        }
+    }
+
+    /// Gives an order to all runs.
+    pub(crate) fn order_all(&self, order: Order) {
+        for run in self.inner().runs.values() {
+            run.order.send_if_modified(|present| give(present, order));
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics while it holds the lock.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// `Drop` overrules everything, since nothing may be written any more; the first of the others stands.
+fn give(present: &mut Order, order: Order) -> bool {
+    if *present == Order::GoOn || order == Order::Drop {
+        *present = order;
+        return true;
+    }
+    false
+}

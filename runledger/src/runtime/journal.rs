@@ -1,0 +1,89 @@
+//! The journal: every checkpoint and settlement of a process goes through it, many in one commit.
+//!
+//! Items go over bounded channels to a small number of writers; a run always has the same writer. A writer sends what has gathered while its
+//! previous commit was in flight as one statement. The first item of an idle writer goes at once. An item is acknowledged after its commit.
+
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::model::failure::Failure;
+use crate::store::checkpoint::{Checkpoint, FailedTry, Fence};
+#[cfg(feature = "worker")]
+use crate::store::settle::Settled;
+
+/// Items that may wait for a writer before their senders wait too: enough for some batches, and a bound on memory.
+#[cfg(feature = "worker")]
+const DEPTH: usize = 4096;
+
+/// What became of an item.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Written {
+    /// It is committed.
+    Yes,
+    /// The lease of its attempt is lost; nothing was written.
+    LeaseLost,
+    /// The database refuses this item for good.
+    Refused(Failure),
+}
+
+/// An item, and where its acknowledgement goes.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Checkpoint(Box<Checkpoint>, oneshot::Sender<Written>),
+    FailedTry(Box<FailedTry>, oneshot::Sender<Written>),
+    #[cfg(feature = "worker")]
+    Settled(Box<Settled>, oneshot::Sender<Written>),
+}
+
+/// The way into the journal. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct Journal {
+    writers: std::sync::Arc<[mpsc::Sender<Entry>]>,
+}
+
+impl Journal {
+    /// A journal, and the ends that its writers read from.
+    #[cfg(feature = "worker")]
+    pub(crate) fn new(writers: usize) -> (Self, Vec<mpsc::Receiver<Entry>>) {
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..writers.max(1)).map(|_| mpsc::channel(DEPTH)).unzip();
+        (Self { writers: senders.into() }, receivers)
+    }
+
+    /// Records a step.
+    pub(crate) async fn checkpoint(&self, step: Checkpoint) -> Written {
+        let fence = step.fence;
+        self.send(fence, |acknowledge| Entry::Checkpoint(Box::new(step), acknowledge)).await
+    }
+
+    /// Keeps a failed try of a step.
+    pub(crate) async fn failed_try(&self, item: FailedTry) -> Written {
+        let fence = item.fence;
+        self.send(fence, |acknowledge| Entry::FailedTry(Box::new(item), acknowledge)).await
+    }
+
+    /// Settles a run.
+    #[cfg(feature = "worker")]
+    pub(crate) async fn settle(&self, item: Settled) -> Written {
+        let fence = item.fence;
+        self.send(fence, |acknowledge| Entry::Settled(Box::new(item), acknowledge)).await
+    }
+
+    async fn send(&self, fence: Fence, entry: impl FnOnce(oneshot::Sender<Written>) -> Entry) -> Written {
+        let (acknowledge, acknowledged) = oneshot::channel();
+        let writer = writer_of(fence.run_id, self.writers.len());
+        if let Some(writer) = self.writers.get(writer)
+            && writer.send(entry(acknowledge)).await.is_ok()
+            && let Ok(written) = acknowledged.await
+        {
+            return written;
+        }
+        // The writers are gone: the worker has stopped. What is not written will be done again by whoever claims the run next.
+        std::future::pending().await
+    }
+}
+
+/// The writer of a run. The last bytes of an id are random; the first are its time.
+fn writer_of(run_id: Uuid, writers: usize) -> usize {
+    usize::from(run_id.as_bytes()[15]) % writers.max(1)
+}

@@ -1,0 +1,35 @@
+//! The local guard: no body starts while this process may have been declared dead.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// When the database last acknowledged a heartbeat of this process, and how long that may be ago when a body starts.
+///
+/// The limit is a part of the time after which others suspect this worker, not of the lease: measured by a model check, a guard that uses the
+/// lease lets stale bodies start.
+#[derive(Clone, Debug)]
+pub(crate) struct Liveness {
+    acknowledged: watch::Receiver<Instant>,
+    limit: Duration,
+}
+
+impl Liveness {
+    /// The guard, and what the heartbeat reports to: the instant at which it *sent* the heartbeat that was acknowledged.
+    pub(crate) fn new(limit: Duration) -> (watch::Sender<Instant>, Self) {
+        let (sender, acknowledged) = watch::channel(Instant::now());
+        (sender, Self { acknowledged, limit })
+    }
+
+    /// Returns once this process is known to be alive. At once, unless it was paused or cut off.
+    pub(crate) async fn guard(&self) {
+        let mut acknowledged = self.acknowledged.clone();
+        while acknowledged.borrow_and_update().elapsed() >= self.limit {
+            if acknowledged.changed().await.is_err() {
+                // The heartbeat has ended: the worker is shutting down, and no body may start any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Maintenance: what a worker does for the fleet beside running runs. It answers to heartbeats, finds dead workers, gives their runs back, and keeps
+//! the nets under everything that a lost message could leave behind.
+//!
+//! Every worker does it; there is no leader. Each statement is a comparison and a write in one, so doing it twice is harmless.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::PgConnection;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+
+use super::held::{Held, Order};
+use super::serve::Session;
+use super::step::unit_random;
+use super::task;
+use super::timings::Timings;
+use crate::model::backoff::Backoff;
+use crate::model::settle::{Outcome, RetryPolicy, settle};
+use crate::model::timestamp::Timestamp;
+use crate::store::checkpoint::Fence;
+use crate::store::settle::{self as settlement, Settled};
+use crate::store::worker::{self, Pulse};
+use crate::store::{cancel, wait};
+
+/// A database clock that moves by this much more than our own has jumped.
+const CLOCK_JUMP: Duration = Duration::from_secs(5);
+
+/// How many rows one statement of a net takes at most.
+const BATCH: i64 = 200;
+
+/// A net may cost this part of the time: one that takes long is cast less often.
+const SHARE: u32 = 20;
+
+/// How a worker's life under one number ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It goes on.
+    Alive,
+    /// Somebody asked it to drain.
+    Drain,
+    /// It was declared dead.
+    Dead,
+}
+
+/// The maintenance of one worker.
+pub(crate) struct Maintenance {
+    pub(crate) session: Session,
+    pub(crate) worker_id: i64,
+    pub(crate) timings: Timings,
+    pub(crate) held: Arc<Held>,
+    /// Wakes the claimer.
+    pub(crate) wake: Arc<Notify>,
+    /// Told when the reply to a claim was lost.
+    pub(crate) doubt: Arc<Notify>,
+    pub(crate) fate: watch::Sender<Fate>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// What is remembered from one pulse to the next.
+#[derive(Default)]
+struct Memory {
+    incarnation: Option<String>,
+    clocks: Option<(Instant, Timestamp)>,
+    /// Until then silence proves nothing: the clock has jumped, or the server is new.
+    trust_leases_from: Option<Instant>,
+}
+
+impl Maintenance {
+    /// Works until told to stop.
+    pub(crate) async fn run(self, mut pulses: mpsc::Receiver<Pulse>) {
+        let mut stop = self.stop.clone();
+        let mut memory = Memory::default();
+        let mut next_net = Instant::now();
+        loop {
+            tokio::select! {
+                pulse = pulses.recv() => {
+                    let Some(pulse) = pulse else { return };
+                    self.answer(pulse, &mut memory).await;
+                }
+                () = self.doubt.notified() => self.with("reconcile", Self::reconcile).await,
+                () = tokio::time::sleep_until(next_net) => {
+                    let began = Instant::now();
+                    self.with("nets", Self::cast_nets).await;
+                    next_net = Instant::now() + self.timings.lease.max(began.elapsed() * SHARE);
+                }
+                () = task::raised(&mut stop) => return,
+            }
+        }
+    }
+
+    async fn answer(&self, pulse: Pulse, memory: &mut Memory) {
+        if !pulse.alive {
+            tracing::error!(
+                "this worker was declared dead (it was paused or cut off for longer than its lease); it takes a new number"
+            );
+            self.held.order_all(Order::Drop);
+            let _ = self.fate.send(Fate::Dead);
+            return;
+        }
+        if pulse.draining {
+            self.fate.send_if_modified(|fate| std::mem::replace(fate, Fate::Drain) == Fate::Alive);
+        }
+        for run_id in &pulse.cancels {
+            self.held.order(*run_id, Order::Cancel);
+        }
+        let is_new_server = memory.remember(&pulse, &self.timings);
+        if is_new_server {
+            self.with("reconcile", Self::reconcile).await;
+        }
+        if pulse.timers_due {
+            self.with("timers", Self::wake_due).await;
+        }
+        if !pulse.suspects.is_empty() {
+            self.bury(&pulse.suspects, memory).await;
+        }
+    }
+
+    /// Buries those suspects that are dead, and gives their runs back.
+    async fn bury(&self, suspects: &[i64], memory: &Memory) {
+        let mut buried = Vec::new();
+        for suspect in suspects {
+            match self.examine(*suspect, memory).await {
+                Ok(true) => buried.push(*suspect),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, suspect, "a silent worker could not be examined"),
+            }
+        }
+        if !buried.is_empty() {
+            self.with("orphans", Self::adopt).await;
+        }
+    }
+
+    /// Whether a silent worker is dead. It is where its lock is free, was taken in this incarnation of the server, and it is still silent; or where
+    /// its lease is over, and our own idea of time can be trusted.
+    async fn examine(&self, suspect: i64, memory: &Memory) -> Result<bool, sqlx::Error> {
+        let mut connection = self.session.open().await?;
+        let Some(silence) = worker::silence(&mut connection, suspect).await? else { return Ok(false) };
+        let lease = self.timings.lease.as_secs_f64();
+        if silence.seconds > lease && memory.trusts_leases() {
+            let buried = worker::bury(&mut connection, suspect, lease, "its lease was over").await?;
+            if buried {
+                tracing::warn!(
+                    worker_id = suspect,
+                    silence = silence.seconds,
+                    "a worker is dead: its lease is over"
+                );
+                // A paused process may hold rows in an open transaction.
+                worker::end_sessions(&mut connection, suspect).await?;
+            }
+            return Ok(buried);
+        }
+        if !silence.lock_is_evidence {
+            return Ok(false);
+        }
+        let suspect_after = self.timings.suspect.as_secs_f64();
+        let buried =
+            worker::bury_if_unlocked(&mut connection, suspect, suspect_after, "its session lock was free")
+                .await?;
+        if buried {
+            tracing::warn!(
+                worker_id = suspect,
+                silence = silence.seconds,
+                "a worker is dead: its session lock is free"
+            );
+        }
+        Ok(buried)
+    }
+
+    /// Gives back the runs of dead workers.
+    async fn adopt(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let n_adopted = adopt_orphans(connection).await?;
+        if n_adopted > 0 {
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Compares what the database believes this worker holds with what it does hold. A lost reply to a claim, or a failover, makes them differ.
+    async fn reconcile(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let before = self.held.fences();
+        let leases = worker::held(connection, self.worker_id).await?;
+        for fence in before {
+            if !leases.iter().any(|lease| lease.run_id == fence.run_id && lease.token == fence.token) {
+                self.held.order(fence.run_id, Order::Drop);
+            }
+        }
+        let mut unknown = Vec::new();
+        for lease in leases {
+            let fence = Fence { run_id: lease.run_id, token: lease.token };
+            if !self.held.knows(fence) {
+                let settlement = settle(Outcome::Released, lease.counters, &ANY_POLICY, 0.0);
+                unknown.push(Settled { fence, settlement, parent_id: None });
+            }
+        }
+        if !unknown.is_empty() {
+            tracing::info!(
+                n_runs = unknown.len(),
+                "runs that this worker was given without knowing it go back to their queues"
+            );
+            settlement::settle(connection, &unknown.iter().collect::<Vec<_>>()).await?;
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    async fn wake_due(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        if wait::wake_due(connection, BATCH).await? > 0 {
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The nets: each finds what should not be there, and usually finds nothing.
+    async fn cast_nets(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        self.reconcile(connection).await?;
+        self.adopt(connection).await?;
+        let stranded = wait::stranded(connection, BATCH).await?;
+        if !stranded.is_empty() {
+            wait::wake_parents(connection, &stranded).await?;
+        }
+        cancel::forget(connection).await
+    }
+
+    async fn with<F>(&self, what: &'static str, work: F)
+    where
+        F: AsyncFnOnce(&Self, &mut PgConnection) -> Result<(), sqlx::Error>,
+    {
+        let done = match self.session.open().await {
+            Ok(mut connection) => work(self, &mut connection).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            tracing::warn!(%error, what, "maintenance waits for the database");
+        }
+    }
+}
+
+/// Releases and crashes are not the job's failures: no policy of a job decides them.
+const ANY_POLICY: RetryPolicy = RetryPolicy { max_attempts: 1, backoff: Backoff::DEFAULT };
+
+/// Settles runs of dead workers as crashed, until there are none.
+pub(crate) async fn adopt_orphans(connection: &mut PgConnection) -> Result<usize, sqlx::Error> {
+    let mut n_adopted = 0;
+    loop {
+        let orphans = worker::orphans(connection, BATCH).await?;
+        let settled: Vec<Settled> = orphans
+            .iter()
+            .map(|orphan| {
+                let outcome = if orphan.cancel_requested {
+                    Outcome::Cancelled(cancel::failure(None))
+                } else {
+                    Outcome::Crashed { progressed: orphan.progressed }
+                };
+                let fence = Fence { run_id: orphan.lease.run_id, token: orphan.lease.token };
+                let settlement = settle(outcome, orphan.lease.counters, &ANY_POLICY, unit_random());
+                Settled { fence, settlement, parent_id: orphan.parent_id }
+            })
+            .collect();
+        if settled.is_empty() {
+            return Ok(n_adopted);
+        }
+        n_adopted += settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await?.len();
+    }
+}
+
+impl Memory {
+    /// Notes a pulse. True where the server is another one than at the last pulse.
+    fn remember(&mut self, pulse: &Pulse, timings: &Timings) -> bool {
+        let now = Instant::now();
+        let jumped = self.clocks.is_some_and(|(then, db_then)| {
+            let (ours, theirs) = (now.duration_since(then), pulse.now.since(db_then));
+            theirs > ours + CLOCK_JUMP
+        });
+        let is_new_server =
+            self.incarnation.as_ref().is_some_and(|incarnation| *incarnation != pulse.incarnation);
+        if jumped || is_new_server {
+            tracing::warn!(
+                jumped,
+                is_new_server,
+                "silence of other workers proves nothing for the length of a lease"
+            );
+            self.trust_leases_from = Some(now + timings.lease);
+        }
+        self.clocks = Some((now, pulse.now));
+        self.incarnation = Some(pulse.incarnation.clone());
+        is_new_server
+    }
+
+    fn trusts_leases(&self) -> bool {
+        self.trust_leases_from.is_none_or(|from| Instant::now() >= from)
+    }
+}

@@ -1,0 +1,32 @@
+//! Tasks and I/O around the model: what runs in a worker process.
+//!
+//! One process has one claimer, a journal with a few writers, one task a run, and, outside its pool, a heartbeat on a thread and connection of its
+//! own and a control connection with the session lock. Nothing here decides what becomes of a run: that is `model::settle`.
+
+pub(crate) mod attempt;
+#[cfg(feature = "worker")]
+pub(crate) mod claimer;
+#[cfg(feature = "worker")]
+pub(crate) mod control;
+pub(crate) mod ended;
+#[cfg(feature = "worker")]
+pub(crate) mod executor;
+#[cfg(feature = "worker")]
+pub(crate) mod heartbeat;
+#[cfg(feature = "worker")]
+pub(crate) mod held;
+pub(crate) mod journal;
+pub(crate) mod liveness;
+#[cfg(feature = "worker")]
+pub(crate) mod maintenance;
+pub(crate) mod panic;
+#[cfg(feature = "worker")]
+pub(crate) mod serve;
+pub(crate) mod step;
+pub(crate) mod task;
+#[cfg(feature = "worker")]
+pub(crate) mod timings;
+pub(crate) mod transaction;
+pub(crate) mod waiting;
+#[cfg(feature = "worker")]
+pub(crate) mod writer;

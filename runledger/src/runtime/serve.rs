@@ -1,0 +1,294 @@
+//! A worker's life: registration, its tasks, its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{ConnectOptions, Postgres};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::claimer::{Claimer, drain};
+use super::control::Control;
+use super::executor::Executor;
+use super::heartbeat::Heart;
+use super::held::{Held, Order};
+use super::journal::Journal;
+use super::liveness::Liveness;
+use super::maintenance::{Fate, Maintenance, adopt_orphans};
+use super::task;
+use super::timings::Timings;
+use super::writer;
+use crate::api::client_error::ClientError;
+use crate::api::db::Db;
+use crate::api::provided::Provided;
+use crate::api::registry::Registry;
+use crate::store::worker;
+
+/// What a worker is made of.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) db: Db,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) provided: Arc<Provided>,
+    pub(crate) queues: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) concurrency: usize,
+    pub(crate) timings: Timings,
+    pub(crate) drain: Duration,
+}
+
+/// Connections of the pool that the engine's own tasks hold for good get these settings: hot tables are always met through their indexes, one probe
+/// a row, whatever the statistics of an empty table say.
+const SETTINGS: &str = "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan; \
+                        set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '60s'";
+
+/// How long runs that are handed back at a shutdown may take to be.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How often a worker tries to register while the server is away.
+const REGISTER_AGAIN: Duration = Duration::from_millis(500);
+
+/// How many numbers a worker tries, should other sessions hold their locks.
+const NUMBERS: u32 = 20;
+
+/// The way to connections for the engine's own statements.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    db: Db,
+}
+
+impl Session {
+    /// A connection of the pool with the engine's settings. It is closed when it is dropped, so that no user's statement meets them.
+    pub(crate) async fn open(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let mut connection = self.db.acquire().await?;
+        connection.close_on_drop();
+        sqlx::raw_sql(SETTINGS).execute(&mut *connection).await?;
+        Ok(connection)
+    }
+}
+
+/// A running worker.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) number: watch::Receiver<i64>,
+    pub(crate) task: JoinHandle<()>,
+}
+
+/// Starts a worker: returns once it is registered and has its lock.
+pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
+    let (stop, stopping) = watch::channel(false);
+    let (journal, receivers) = Journal::new(n_writers(&plan));
+    let session = Session { db: plan.db.clone() };
+    let writers: Vec<JoinHandle<()>> = receivers
+        .into_iter()
+        .map(|receiver| task::spawn("writer", writer::write(session.clone(), receiver)))
+        .collect();
+    let held = Arc::new(Held::default());
+    let first = register(&plan).await?;
+    let (number, numbers) = watch::channel(first.worker_id);
+    let worker = Worker { plan, session, journal, held, number, stopping };
+    let task = task::spawn("worker", async move {
+        worker.live(first).await;
+        for writer in writers {
+            // A writer ends when the journal is closed and empty; it does not panic.
+            let _ = writer.await;
+        }
+    });
+    Ok(Running { stop, number: numbers, task })
+}
+
+/// Two writers keep the server busy while one waits for its commit; a small pool has room for one.
+fn n_writers(plan: &Plan) -> usize {
+    if plan.db.pool().options().get_max_connections() < 6 { 1 } else { 2 }
+}
+
+struct Worker {
+    plan: Plan,
+    session: Session,
+    journal: Journal,
+    held: Arc<Held>,
+    number: watch::Sender<i64>,
+    stopping: watch::Receiver<bool>,
+}
+
+/// A worker's registration under one number.
+struct Identity {
+    worker_id: i64,
+    control: Control,
+}
+
+impl Worker {
+    /// Lives under one number after the other until it is told to stop: one that was declared dead never works under its old number again.
+    async fn live(self, first: Identity) {
+        let mut identity = first;
+        loop {
+            let worker_id = identity.worker_id;
+            let _ = self.number.send(worker_id);
+            match self.live_once(identity).await {
+                Fate::Dead if !*self.stopping.borrow() => {}
+                Fate::Dead => return,
+                Fate::Alive | Fate::Drain => {
+                    self.sign_off(worker_id).await;
+                    return;
+                }
+            }
+            identity = loop {
+                match register(&self.plan).await {
+                    Ok(identity) => break identity,
+                    Err(error) => tracing::warn!(%error, "the worker cannot register yet"),
+                }
+                if *self.stopping.borrow() {
+                    return;
+                }
+                tokio::time::sleep(REGISTER_AGAIN).await;
+            };
+        }
+    }
+
+    async fn live_once(&self, identity: Identity) -> Fate {
+        let worker_id = identity.worker_id;
+        let (stop, stopped) = watch::channel(false);
+        let (stop_claims, claims_stopped) = watch::channel(false);
+        let (fate, mut fates) = watch::channel(Fate::Alive);
+        let (wake, doubt) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (due, mut dues) = mpsc::unbounded_channel();
+        let (acknowledged, liveness) = Liveness::new(self.plan.timings.guard());
+        let (pulse, pulses) = mpsc::channel(4);
+        let heart = Heart {
+            options: engine_options(&self.plan.db),
+            worker_id,
+            timings: self.plan.timings,
+            pulses: pulse,
+            acknowledged,
+            stop: stopped.clone(),
+        };
+        if let Err(error) = heart.start() {
+            tracing::error!(%error, "the heartbeat's thread cannot be started");
+            return Fate::Drain;
+        }
+        let control = task::spawn(
+            "control",
+            identity.control.listen(Arc::clone(&self.held), Arc::clone(&wake), stopped.clone()),
+        );
+        let maintenance = Maintenance {
+            session: self.session.clone(),
+            worker_id,
+            timings: self.plan.timings,
+            held: Arc::clone(&self.held),
+            wake: Arc::clone(&wake),
+            doubt: Arc::clone(&doubt),
+            fate,
+            stop: stopped,
+        };
+        let maintenance = task::spawn("maintenance", maintenance.run(pulses));
+        let executor = Arc::new(Executor {
+            db: self.plan.db.clone(),
+            journal: self.journal.clone(),
+            provided: Arc::clone(&self.plan.provided),
+            liveness,
+            held: Arc::clone(&self.held),
+            due,
+        });
+        let claimer = Claimer {
+            session: self.session.clone(),
+            worker_id,
+            registry: Arc::clone(&self.plan.registry),
+            queues: self.plan.queues.clone(),
+            concurrency: self.plan.concurrency,
+            timings: self.plan.timings,
+            executor: Arc::clone(&executor),
+            wake,
+            doubt,
+            stop: claims_stopped,
+        };
+        let claims = task::spawn("claimer", async move { claimer.run(&mut dues).await });
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            _ = fates.wait_for(|fate| *fate != Fate::Alive) => {}
+            _ = stopping.wait_for(|stop| *stop) => {}
+        }
+        let _ = stop_claims.send(true);
+        let fate = *fates.borrow();
+        if fate != Fate::Dead {
+            self.say_draining(worker_id).await;
+        }
+        if let Ok(tasks) = claims.await {
+            let dead = fates.wait_for(|fate| *fate == Fate::Dead);
+            tokio::select! {
+                () = drain(&executor, tasks, self.plan.drain, GRACE) => {}
+                _ = dead => self.held.order_all(Order::Drop),
+            }
+        }
+        let fate = *fates.borrow();
+        let _ = stop.send(true);
+        let _ = tokio::join!(control, maintenance);
+        fate
+    }
+
+    async fn say_draining(&self, worker_id: i64) {
+        let said = match self.plan.db.acquire().await {
+            Ok(mut connection) => worker::drain(&mut connection, worker_id).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = said {
+            tracing::warn!(%error, "the worker stops without having said that it drains");
+        }
+    }
+
+    /// Leaves nothing for others to find out.
+    async fn sign_off(&self, worker_id: i64) {
+        let done = match self.session.open().await {
+            Ok(mut connection) => match worker::bury(&mut connection, worker_id, 0.0, "stopped").await {
+                Ok(_) => adopt_orphans(&mut connection).await.map(drop),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            tracing::warn!(%error, "the worker could not sign off; others will find that it is gone");
+        }
+    }
+}
+
+/// Registers under a fresh number, takes its lock, and buries whoever lived under this name before and is gone.
+async fn register(plan: &Plan) -> Result<Identity, ClientError> {
+    let jobs: Vec<String> = plan.registry.names().map(str::to_owned).collect();
+    let options = engine_options(&plan.db);
+    for _ in 0..NUMBERS {
+        let mut connection = plan.db.acquire().await?;
+        let worker_id =
+            worker::register(&mut connection, &plan.name, plan.db.session_name(), &jobs, &plan.queues)
+                .await?;
+        let Some(control) = Control::open(&options, worker_id).await? else { continue };
+        bury_predecessors(&mut connection, plan, worker_id).await?;
+        tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
+        return Ok(Identity { worker_id, control });
+    }
+    Err(ClientError::Setup(format!(
+        "the session locks of {NUMBERS} fresh workers are all held by others: another program uses advisory locks of the class of our table; \
+         look into `pg_locks` for advisory locks"
+    )))
+}
+
+/// A process that starts again under its name need not wait until its predecessor is suspect: a free lock is enough.
+async fn bury_predecessors(
+    connection: &mut PoolConnection<Postgres>,
+    plan: &Plan,
+    worker_id: i64,
+) -> Result<(), sqlx::Error> {
+    for (predecessor, lock_is_evidence) in worker::predecessors(connection, &plan.name, worker_id).await? {
+        if lock_is_evidence
+            && worker::bury_if_unlocked(connection, predecessor, 0.0, "its name came back").await?
+        {
+            tracing::info!(predecessor, "the worker of this name is gone; its runs go on here");
+            adopt_orphans(connection).await?;
+        }
+    }
+    Ok(())
+}
+
+fn engine_options(db: &Db) -> sqlx::postgres::PgConnectOptions {
+    (*db.pool().connect_options()).clone().disable_statement_logging()
+}

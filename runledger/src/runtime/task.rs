@@ -1,0 +1,22 @@
+//! The one way to spawn: every task is named, owned and joined.
+
+use std::future::Future;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Spawns a task. `name` tells it in traces.
+pub(crate) fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tracing::trace!(task = name, "spawned");
+    tokio::spawn(future)
+}
+
+/// Returns when a flag is raised, or nobody is left to raise it.
+pub(crate) async fn raised(flag: &mut watch::Receiver<bool>) {
+    // The guard of the value must not live on: whoever selects on this is sent between threads.
+    let _ = flag.wait_for(|raised| *raised).await.is_ok();
+}

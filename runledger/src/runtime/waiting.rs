@@ -1,0 +1,137 @@
+//! Steps that wait: sleeps, children, and the ends of children. They hold nothing while they wait; the executor decides whether the run leaves its
+//! worker meanwhile.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::attempt::{Attempt, Halt, Wait};
+use super::step::{halted, record};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::replay::Claim;
+use crate::model::state::RunState;
+use crate::model::timestamp::Timestamp;
+use crate::store::enqueue::NewRun;
+use crate::store::error::{Class, class};
+use crate::store::inspect;
+use crate::store::wait::start_child;
+
+/// The pause after which a workflow that cannot leave its worker asks again whether a child has ended.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The pause before a statement that met a transient error is repeated.
+const REPEAT: Duration = Duration::from_millis(200);
+
+/// Records the instant of waking, once, and waits for it.
+pub(crate) async fn sleep(attempt: &Attempt, claim: &Claim, duration: Duration) -> Result<String, Failure> {
+    let recorded = attempt.result(claim.ordinal).and_then(Result::ok).and_then(|text| text.parse().ok());
+    let until = match recorded {
+        Some(micros) => Timestamp::from_unix_micros(micros),
+        None => {
+            let _working = attempt.work();
+            let until = attempt.clock.now().plus(duration);
+            record(attempt, claim, 0, Ok(until.unix_micros().to_string())).await?;
+            until
+        }
+    };
+    let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
+    attempt.sleep_until(until).await;
+    drop(waiting);
+    attempt.turn(claim.ordinal).await;
+    Ok("null".to_owned())
+}
+
+/// Starts a child, once, and gives its id.
+pub(crate) async fn start(
+    attempt: &Attempt,
+    claim: &Claim,
+    fingerprint: i64,
+    child: &NewRun,
+) -> Result<String, Failure> {
+    let output = format!("\"{}\"", child.run_id);
+    if !claim.recorded {
+        let _working = attempt.work();
+        let step = attempt.checkpoint(claim, fingerprint, Ok(String::new()));
+        loop {
+            let started = match attempt.db.acquire().await {
+                Ok(mut connection) => start_child(&mut connection, &step, &output, child).await,
+                Err(error) => Err(error),
+            };
+            match started {
+                Ok(true) => break,
+                Ok(false) => return halted(attempt, Halt::LeaseLost).await,
+                Err(error) if class(&error) == Class::Permanent => {
+                    let failure = Failure::from_chain(FailureKind::Error, &error);
+                    return halted(attempt, Halt::Refused(failure)).await;
+                }
+                Err(error) => tracing::warn!(%error, "the start of a child waits for the database"),
+            }
+            tokio::time::sleep(REPEAT).await;
+        }
+        attempt.acknowledge(claim);
+    }
+    attempt.turn(claim.ordinal).await;
+    Ok(output)
+}
+
+/// Waits for the end of a child, records it, and gives its output or failure.
+pub(crate) async fn child_result(
+    attempt: &Attempt,
+    claim: &Claim,
+    fingerprint: i64,
+    child: Uuid,
+) -> Result<String, Failure> {
+    let result = match attempt.result(claim.ordinal) {
+        Some(recorded) if claim.recorded => recorded,
+        _ => {
+            let result = wait_for_child(attempt, claim, child).await;
+            let _working = attempt.work();
+            record(attempt, claim, fingerprint, result).await
+        }
+    };
+    attempt.turn(claim.ordinal).await;
+    result
+}
+
+async fn wait_for_child(attempt: &Attempt, claim: &Claim, child: Uuid) -> Result<String, Failure> {
+    loop {
+        let working = attempt.work();
+        let end = match attempt.db.acquire().await {
+            Ok(mut connection) => inspect::end_of_run(&mut connection, child).await,
+            Err(error) => Err(error),
+        };
+        match end {
+            Ok(Some(end)) if end.state.is_terminal() => {
+                return match (end.output, end.failure) {
+                    (_, Some(failure)) => Err(Failure::from_chain(
+                        failure.kind,
+                        &ChildEnded { child, state: end.state, failure },
+                    )),
+                    (output, None) => Ok(output.unwrap_or_else(|| "null".to_owned())),
+                };
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                let message =
+                    format!("child run `{child}` is not in this database any more: retention has deleted it");
+                return Err(Failure::new(FailureKind::Error, message));
+            }
+            Err(error) => tracing::warn!(%error, "the wait for a child waits for the database"),
+        }
+        // Waiting first, then no longer working: in between the run must not look idle.
+        let waiting = attempt.waiting(claim.ordinal, Wait::Child(child));
+        drop(working);
+        tokio::time::sleep(ASK_AGAIN).await;
+        drop(waiting);
+    }
+}
+
+/// How a child ended that gave no output.
+#[derive(Debug, thiserror::Error)]
+#[error("child run `{child}` is {state}")]
+struct ChildEnded {
+    child: Uuid,
+    state: RunState,
+    #[source]
+    failure: Failure,
+}

@@ -1,0 +1,153 @@
+//! The writers of the journal: one connection each, one statement a kind and batch.
+
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, Postgres};
+use tokio::sync::{mpsc, oneshot};
+
+use super::journal::{Entry, Written};
+use super::serve::Session;
+use crate::model::failure::{Failure, FailureKind};
+use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, step_failed};
+use crate::store::error::{Class, class};
+use crate::store::settle::{Settled, settle};
+
+/// The largest batch: beyond it a statement takes longer than the commits that it saves.
+const MAX_BATCH: usize = 512;
+
+/// The pause before a batch that met a transient error is sent again; it doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Writes entries until the journal is closed and empty.
+pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>) {
+    let mut writer = Writer { session, connection: None };
+    let mut batch = Vec::with_capacity(MAX_BATCH);
+    while entries.recv_many(&mut batch, MAX_BATCH).await > 0 {
+        writer.commit(&mut batch).await;
+    }
+}
+
+struct Writer {
+    session: Session,
+    connection: Option<PoolConnection<Postgres>>,
+}
+
+/// An item of one kind, with the way to acknowledge it.
+type Item<T> = (Box<T>, oneshot::Sender<Written>);
+
+impl Writer {
+    async fn commit(&mut self, batch: &mut Vec<Entry>) {
+        let (mut steps, mut tries, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+        for entry in batch.drain(..) {
+            match entry {
+                Entry::Checkpoint(item, acknowledge) => steps.push((item, acknowledge)),
+                Entry::FailedTry(item, acknowledge) => tries.push((item, acknowledge)),
+                Entry::Settled(item, acknowledge) => settled.push((item, acknowledge)),
+            }
+        }
+        self.all::<Checkpoint>(steps).await;
+        self.all::<FailedTry>(tries).await;
+        self.all::<Settled>(settled).await;
+    }
+
+    /// Writes items of one kind. A batch that the database refuses for good is written one by one, so that a poisonous item fails alone.
+    async fn all<T: Writable>(&mut self, mut items: Vec<Item<T>>) {
+        if items.is_empty() {
+            return;
+        }
+        // One order for all writers of all processes: statements that lock many leases do not meet crosswise.
+        items.sort_unstable_by_key(|(item, _)| item.order());
+        let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
+        match self.persistently(&references).await {
+            Ok(held) => {
+                for ((_, acknowledge), held) in items.into_iter().zip(held) {
+                    let _ = acknowledge.send(if held { Written::Yes } else { Written::LeaseLost });
+                }
+            }
+            Err(error) if items.len() == 1 => {
+                let failure = refused(&error);
+                for (_, acknowledge) in items {
+                    let _ = acknowledge.send(Written::Refused(failure.clone()));
+                }
+            }
+            Err(_) => {
+                for item in items {
+                    Box::pin(self.all(vec![item])).await;
+                }
+            }
+        }
+    }
+
+    /// Sends a batch until the database has an answer. Repeating it is safe: its items are idempotent under their fence.
+    async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<bool>, sqlx::Error> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.once(items).await {
+                Ok(held) => return Ok(held),
+                Err(error) => error,
+            };
+            self.connection = None;
+            if class(&error) == Class::Permanent {
+                return Err(error);
+            }
+            tracing::warn!(%error, n_items = items.len(), "the journal waits for the database");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    async fn once<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<bool>, sqlx::Error> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => none.insert(self.session.open().await?),
+        };
+        T::write(connection, items).await
+    }
+}
+
+/// What the journal writes: which items of a batch still had their fence.
+trait Writable: Sized + Sync {
+    fn order(&self) -> uuid::Uuid;
+    async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error>;
+}
+
+impl Writable for Checkpoint {
+    fn order(&self) -> uuid::Uuid {
+        self.fence.run_id
+    }
+
+    async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
+        let held = checkpoint(connection, items).await?;
+        Ok(items.iter().map(|item| held.contains(&(item.fence.run_id, item.key.clone()))).collect())
+    }
+}
+
+impl Writable for FailedTry {
+    fn order(&self) -> uuid::Uuid {
+        self.fence.run_id
+    }
+
+    async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
+        let held = step_failed(connection, items).await?;
+        Ok(items.iter().map(|item| held.contains(&(item.fence.run_id, item.key.clone()))).collect())
+    }
+}
+
+impl Writable for Settled {
+    fn order(&self) -> uuid::Uuid {
+        self.fence.run_id
+    }
+
+    async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
+        let held = settle(connection, items).await?;
+        Ok(items.iter().map(|item| held.contains(&item.fence.run_id)).collect())
+    }
+}
+
+fn refused(error: &sqlx::Error) -> Failure {
+    let failure = Failure::from_chain(FailureKind::Encode, error);
+    let message = format!("the database refuses to store this record: {}", failure.message);
+    Failure { message, ..failure }
+}

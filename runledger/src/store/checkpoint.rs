@@ -1,0 +1,134 @@
+//! Checkpoint: steps recorded under the fence, many in one statement.
+
+use std::collections::HashSet;
+
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::sql;
+use crate::model::failure::Failure;
+
+/// The right to write for an attempt: the run, and the random token of the claim that began the attempt.
+///
+/// Every statement that writes for an attempt names both; where the lease with this token is gone, it writes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    /// The run.
+    pub run_id: Uuid,
+    /// The token.
+    pub token: Uuid,
+}
+
+/// A step to be recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Checkpoint {
+    pub(crate) fence: Fence,
+    pub(crate) key: String,
+    pub(crate) ordinal: u32,
+    pub(crate) fingerprint: i64,
+    pub(crate) result: Result<String, Failure>,
+    pub(crate) seen_len: u32,
+    pub(crate) seen: Option<Vec<u32>>,
+}
+
+/// A try of a step that failed and will be repeated.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedTry {
+    pub(crate) fence: Fence,
+    pub(crate) key: String,
+    pub(crate) attempt: u32,
+    pub(crate) failure: Failure,
+    pub(crate) took_us: i64,
+}
+
+/// Items whose fence held, by run and key.
+pub(crate) type Held = HashSet<(Uuid, String)>;
+
+/// Records steps. What is not in the answer has lost its lease and is not recorded.
+pub(crate) async fn checkpoint(
+    connection: &mut PgConnection,
+    steps: &[&Checkpoint],
+) -> Result<Held, sqlx::Error> {
+    let rows = sqlx::query(sql::CHECKPOINT)
+        .bind(steps.iter().map(|step| step.fence.run_id).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.fence.token).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.key.as_str()).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.ordinal.cast_signed()).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.fingerprint).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.result.as_deref().ok()).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.result.as_ref().err().map(as_json)).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.seen_len.cast_signed()).collect::<Vec<_>>())
+        .bind(steps.iter().map(|step| step.seen.as_deref().map(as_array)).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| Ok((row.try_get("run_id")?, row.try_get("key")?))).collect()
+}
+
+/// Keeps failed tries of steps.
+pub(crate) async fn step_failed(
+    connection: &mut PgConnection,
+    tries: &[&FailedTry],
+) -> Result<Held, sqlx::Error> {
+    let rows = sqlx::query(sql::STEP_FAILED)
+        .bind(tries.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
+        .bind(tries.iter().map(|item| item.fence.token).collect::<Vec<_>>())
+        .bind(tries.iter().map(|item| item.key.as_str()).collect::<Vec<_>>())
+        .bind(tries.iter().map(|item| item.attempt.cast_signed()).collect::<Vec<_>>())
+        .bind(tries.iter().map(|item| as_json(&item.failure)).collect::<Vec<_>>())
+        .bind(tries.iter().map(|item| item.took_us).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| Ok((row.try_get("run_id")?, row.try_get("key")?))).collect()
+}
+
+/// What became of a step whose acknowledgement was lost.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Whether the attempt still holds its lease.
+    pub(crate) held: bool,
+    /// The step, if it is recorded.
+    pub(crate) result: Option<Result<String, Failure>>,
+}
+
+/// Looks up a step and the lease of its attempt.
+pub(crate) async fn recorded(
+    connection: &mut PgConnection,
+    fence: Fence,
+    key: &str,
+) -> Result<Found, sqlx::Error> {
+    let row = sqlx::query(sql::RECORDED)
+        .bind(fence.run_id)
+        .bind(fence.token)
+        .bind(key)
+        .fetch_one(connection)
+        .await?;
+    let output: Option<String> = row.try_get("output")?;
+    let error: Option<String> = row.try_get("error")?;
+    let result = match error {
+        Some(text) => Some(Err(from_json(&text)?)),
+        None => output.map(Ok),
+    };
+    Ok(Found { held: row.try_get("held")?, result })
+}
+
+/// A failure as it is stored.
+pub(crate) fn as_json(failure: &Failure) -> String {
+    // A struct of strings always has a JSON form; a NUL in a message would be refused by jsonb later.
+    serde_json::to_string(failure).map_or_else(|_| "{}".to_owned(), |text| text.replace("\\u0000", "\\ufffd"))
+}
+
+/// A failure as it was stored.
+pub(crate) fn from_json(text: &str) -> Result<Failure, sqlx::Error> {
+    serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
+/// A list of numbers in JSON's notation, which the statement turns into an array: arrays of arrays cannot be ragged.
+fn as_array(numbers: &[u32]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    format!("[{}]", numbers.join(","))
+}
+
+/// As [`as_array`], for the statement that starts a child.
+pub(crate) fn seen_text(seen: Option<&[u32]>) -> Option<String> {
+    seen.map(as_array)
+}

@@ -1,0 +1,151 @@
+//! Claim: due runs, from remembered positions; and the slower look that finds what positions miss.
+
+use serde_json::value::RawValue;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::enqueue::loaded;
+use super::sql;
+use crate::model::failure::Failure;
+use crate::model::replay::Recorded;
+use crate::model::request::RequestOptions;
+use crate::model::settle::Counters;
+use crate::model::timestamp::Timestamp;
+
+/// One line of runs: all of a queue, a job and a priority.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Lane {
+    pub(crate) queue: String,
+    pub(crate) job: String,
+    pub(crate) priority: i16,
+}
+
+/// A place in a lane. A claim takes what stands after it, and so never meets the dead entries before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Position {
+    pub(crate) ready_at: Timestamp,
+    pub(crate) run_id: Uuid,
+}
+
+impl Position {
+    /// The place just before everything that is due at this instant or later.
+    pub(crate) fn before(instant: Timestamp) -> Self {
+        Self { ready_at: instant, run_id: Uuid::nil() }
+    }
+}
+
+/// A lane that has runs, and when the first of them is due.
+#[derive(Debug)]
+pub(crate) struct Occupied {
+    pub(crate) lane: Lane,
+    pub(crate) first_at: Timestamp,
+    /// The database's clock at the look.
+    pub(crate) now: Timestamp,
+}
+
+/// A run that this worker now holds.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub(crate) run_id: Uuid,
+    pub(crate) lane: Lane,
+    pub(crate) tenant: String,
+    pub(crate) parent_id: Option<Uuid>,
+    pub(crate) input: String,
+    pub(crate) options: RequestOptions,
+    pub(crate) ready_at: Timestamp,
+    pub(crate) claimed_at: Timestamp,
+    pub(crate) counters: Counters,
+    pub(crate) cancel_requested: bool,
+    pub(crate) steps: Vec<Recorded>,
+    /// How often each unrecorded step has failed so far.
+    pub(crate) step_failures: Vec<(String, u32)>,
+}
+
+/// Claims up to `limit` due runs of the lanes.
+pub(crate) async fn claim(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    token: Uuid,
+    limit: usize,
+    lanes: &[(Lane, Position)],
+) -> Result<Vec<Claimed>, sqlx::Error> {
+    let rows = sqlx::query(sql::CLAIM)
+        .bind(worker_id)
+        .bind(token)
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .bind(lanes.iter().map(|(lane, _)| lane.queue.as_str()).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|(lane, _)| lane.job.as_str()).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|(lane, _)| lane.priority).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|(_, after)| after.ready_at).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|(_, after)| after.run_id).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(claimed).collect()
+}
+
+/// Looks for lanes that have runs, from the very start of each.
+pub(crate) async fn lanes(
+    connection: &mut PgConnection,
+    queues: &[String],
+    jobs: &[String],
+) -> Result<Vec<Occupied>, sqlx::Error> {
+    let rows = sqlx::query(sql::LANES).bind(queues).bind(jobs).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            let lane = Lane {
+                queue: row.try_get("queue")?,
+                job: row.try_get("job")?,
+                priority: row.try_get("priority")?,
+            };
+            Ok(Occupied { lane, first_at: row.try_get("first_at")?, now: row.try_get("now")? })
+        })
+        .collect()
+}
+
+fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
+    Ok(Claimed {
+        run_id: row.try_get("run_id")?,
+        lane: Lane {
+            queue: row.try_get("queue")?,
+            job: row.try_get("job")?,
+            priority: row.try_get("priority")?,
+        },
+        tenant: row.try_get("tenant")?,
+        parent_id: row.try_get("parent_id")?,
+        input: row.try_get("input")?,
+        options: loaded(row.try_get("options")?)?,
+        ready_at: row.try_get("ready_at")?,
+        claimed_at: row.try_get("claimed_at")?,
+        counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
+        cancel_requested: row.try_get("cancel_requested")?,
+        steps: steps(row.try_get("steps")?)?,
+        step_failures: failures(row.try_get("step_failures")?)?,
+    })
+}
+
+/// A step as `json_build_array` gives it.
+type StepRow = (String, u32, i64, Option<Box<RawValue>>, Option<Failure>, u32, Option<Vec<u32>>);
+
+fn steps(text: Option<String>) -> Result<Vec<Recorded>, sqlx::Error> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let rows: Vec<StepRow> =
+        serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?;
+    Ok(rows.into_iter().map(recorded).collect())
+}
+
+fn recorded((key, ordinal, fingerprint, output, error, seen_len, seen): StepRow) -> Recorded {
+    let result = match error {
+        Some(failure) => Err(failure),
+        // An output of `null` arrives as none: the check of the table says that one of the two is there.
+        None => Ok(output.map_or_else(|| "null".to_owned(), |output| output.get().to_owned())),
+    };
+    Recorded { key, ordinal, fingerprint, result, seen_len, seen }
+}
+
+fn failures(text: Option<String>) -> Result<Vec<(String, u32)>, sqlx::Error> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let counts: std::collections::BTreeMap<String, u32> =
+        serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?;
+    Ok(counts.into_iter().collect())
+}

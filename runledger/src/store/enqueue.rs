@@ -1,0 +1,96 @@
+//! Enqueue: runs and their places in the queue, in one statement.
+
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::sql;
+use crate::model::request::RequestOptions;
+use crate::model::timestamp::Timestamp;
+
+/// A run to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct NewRun {
+    pub(crate) run_id: Uuid,
+    pub(crate) job: String,
+    pub(crate) tenant: String,
+    pub(crate) queue: String,
+    pub(crate) priority: i16,
+    pub(crate) input: String,
+    pub(crate) options: RequestOptions,
+    pub(crate) idempotency_key: Option<String>,
+}
+
+/// What the database did with a batch.
+#[derive(Debug)]
+pub(crate) struct Enqueued {
+    /// The runs that are new; the others were there before.
+    pub(crate) created: Vec<Uuid>,
+    /// The isolation level of the transaction.
+    pub(crate) isolation: String,
+}
+
+/// A stored request that a keyed submission met.
+#[derive(Debug)]
+pub(crate) struct Existing {
+    pub(crate) run_id: Uuid,
+    pub(crate) job: String,
+    pub(crate) input: String,
+    pub(crate) options: RequestOptions,
+}
+
+/// Writes a batch. A run whose id is there already is left alone: a retry after an ambiguous commit is a no-op.
+pub(crate) async fn enqueue(connection: &mut PgConnection, runs: &[NewRun]) -> Result<Enqueued, sqlx::Error> {
+    let texts = |part: fn(&NewRun) -> &str| runs.iter().map(part).collect::<Vec<_>>();
+    let options: Vec<Option<String>> = runs.iter().map(|run| stored(&run.options)).collect();
+    let keys: Vec<Option<&str>> = runs.iter().map(|run| run.idempotency_key.as_deref()).collect();
+    let row = sqlx::query(sql::ENQUEUE)
+        .bind(runs.iter().map(|run| run.run_id).collect::<Vec<_>>())
+        .bind(texts(|run| &run.job))
+        .bind(texts(|run| &run.tenant))
+        .bind(texts(|run| &run.queue))
+        .bind(runs.iter().map(|run| run.priority).collect::<Vec<_>>())
+        .bind(texts(|run| &run.input))
+        .bind(options)
+        .bind(keys)
+        .bind(vec![None::<Uuid>; runs.len()])
+        .bind(runs.iter().map(|run| run.options.delay_us.unwrap_or(0)).collect::<Vec<_>>())
+        .bind(runs.iter().map(|run| run.options.start_at()).collect::<Vec<Option<Timestamp>>>())
+        .fetch_one(connection)
+        .await?;
+    Ok(Enqueued { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
+}
+
+/// Reads the stored requests of runs that were there before.
+pub(crate) async fn existing(
+    connection: &mut PgConnection,
+    runs: &[Uuid],
+) -> Result<Vec<Existing>, sqlx::Error> {
+    let rows = sqlx::query(sql::EXISTING).bind(runs).fetch_all(connection).await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(Existing {
+                run_id: row.try_get("run_id")?,
+                job: row.try_get("job")?,
+                input: row.try_get("input")?,
+                options: loaded(row.try_get("options")?)?,
+            })
+        })
+        .collect()
+}
+
+/// The options as they are stored: null where nothing was said, which is the common case and costs nothing.
+pub(crate) fn stored(options: &RequestOptions) -> Option<String> {
+    if *options == RequestOptions::default() {
+        return None;
+    }
+    // A struct of numbers and strings always has a JSON form.
+    serde_json::to_string(options).ok()
+}
+
+/// The options as they were stored.
+pub(crate) fn loaded(options: Option<String>) -> Result<RequestOptions, sqlx::Error> {
+    match options {
+        None => Ok(RequestOptions::default()),
+        Some(text) => serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into())),
+    }
+}

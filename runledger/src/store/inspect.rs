@@ -1,0 +1,250 @@
+//! Reading: runs, their attempts and their steps, for people and tools.
+
+use std::time::SystemTime;
+
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::checkpoint::from_json;
+use super::sql;
+use crate::model::failure::Failure;
+use crate::model::state::RunState;
+use crate::model::timestamp::Timestamp;
+
+/// One run, without its input and output.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RunInfo {
+    /// Its id.
+    pub run_id: Uuid,
+    /// The name of its job.
+    pub job: String,
+    /// The tenant it belongs to; empty for none.
+    pub tenant: String,
+    /// Its queue.
+    pub queue: String,
+    /// Its priority: higher ones first.
+    pub priority: i16,
+    /// The key under which it was enqueued.
+    pub idempotency_key: Option<String>,
+    /// The run that started it.
+    pub parent_id: Option<Uuid>,
+    /// When it was enqueued.
+    pub created_at: SystemTime,
+    /// Where it stands.
+    pub state: RunState,
+    /// Attempts begun and consumed.
+    pub attempt: i32,
+    /// How often in a row its process has died in it without a step recorded between.
+    pub crashes: i32,
+    /// Why it is in its queue, while it is.
+    pub cause: Option<String>,
+    /// When it may be claimed, while it is queued.
+    pub ready_at: Option<SystemTime>,
+    /// The worker that holds it or has ended it.
+    pub worker_id: Option<i64>,
+    /// When its present or last attempt began.
+    pub started_at: Option<SystemTime>,
+    /// When it ended.
+    pub finished_at: Option<SystemTime>,
+    /// What it failed with, or why it is blocked.
+    pub error: Option<Failure>,
+}
+
+/// One attempt of a run, or one failed try of a step.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AttemptInfo {
+    /// Which attempt it was, from 1.
+    pub attempt: i32,
+    /// The step, where it was a try of one; empty for an attempt of the run itself.
+    pub step_key: String,
+    /// The worker.
+    pub worker_id: i64,
+    /// The name of the worker.
+    pub worker: Option<String>,
+    /// When it began.
+    pub started_at: Option<SystemTime>,
+    /// When it ended.
+    pub ended_at: SystemTime,
+    /// What it failed with; none for the attempt that completed the run.
+    pub error: Option<Failure>,
+}
+
+/// One recorded step.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StepInfo {
+    /// Its key.
+    pub key: String,
+    /// Its place in the order in which the code claimed its steps, from 0.
+    pub ordinal: i32,
+    /// What it gave: JSON text, or the failure that the workflow's code received.
+    pub result: Result<String, Failure>,
+    /// Under which claim of the run it was recorded, from 1. A run that was never interrupted has one claim.
+    pub claim: i32,
+    /// When it was recorded.
+    pub recorded_at: SystemTime,
+}
+
+/// A living worker process.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkerInfo {
+    /// Its number.
+    pub worker_id: i64,
+    /// Its name.
+    pub name: String,
+    /// The version of Runledger in it.
+    pub version: String,
+    /// The jobs that it serves.
+    pub jobs: Vec<String>,
+    /// The queues that it serves.
+    pub queues: Vec<String>,
+    /// Whether it takes nothing new.
+    pub draining: bool,
+    /// Its last heartbeat.
+    pub heartbeat_at: SystemTime,
+    /// How many runs it holds.
+    pub n_held: i64,
+}
+
+/// How a run ended or why it is blocked; none while it goes on.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) state: RunState,
+    pub(crate) output: Option<String>,
+    pub(crate) failure: Option<Failure>,
+}
+
+pub(crate) async fn run(connection: &mut PgConnection, run_id: Uuid) -> Result<Option<RunInfo>, sqlx::Error> {
+    let row = sqlx::query(sql::RUN).bind(run_id).fetch_optional(connection).await?;
+    row.map(|row| run_info(&row)).transpose()
+}
+
+pub(crate) async fn attempts(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+) -> Result<Vec<AttemptInfo>, sqlx::Error> {
+    let rows = sqlx::query(sql::ATTEMPTS).bind(run_id).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(AttemptInfo {
+                attempt: row.try_get("attempt")?,
+                step_key: row.try_get("step_key")?,
+                worker_id: row.try_get("worker_id")?,
+                worker: row.try_get("worker")?,
+                started_at: instant(row, "started_at")?,
+                ended_at: row.try_get::<Timestamp, _>("ended_at")?.into(),
+                error: failure(row, "error")?,
+            })
+        })
+        .collect()
+}
+
+pub(crate) async fn steps(connection: &mut PgConnection, run_id: Uuid) -> Result<Vec<StepInfo>, sqlx::Error> {
+    let rows = sqlx::query(sql::STEPS).bind(run_id).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            let result = match failure(row, "error")? {
+                Some(failure) => Err(failure),
+                None => Ok(row.try_get("output")?),
+            };
+            Ok(StepInfo {
+                key: row.try_get("key")?,
+                ordinal: row.try_get("ordinal")?,
+                result,
+                claim: row.try_get("claims")?,
+                recorded_at: row.try_get::<Timestamp, _>("recorded_at")?.into(),
+            })
+        })
+        .collect()
+}
+
+pub(crate) async fn workers(connection: &mut PgConnection) -> Result<Vec<WorkerInfo>, sqlx::Error> {
+    let rows = sqlx::query(sql::WORKERS).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(WorkerInfo {
+                worker_id: row.try_get("worker_id")?,
+                name: row.try_get("name")?,
+                version: row.try_get("version")?,
+                jobs: row.try_get("jobs")?,
+                queues: row.try_get("queues")?,
+                draining: row.try_get::<&str, _>("state")? == "draining",
+                heartbeat_at: row.try_get::<Timestamp, _>("heartbeat_at")?.into(),
+                n_held: row.try_get("n_held")?,
+            })
+        })
+        .collect()
+}
+
+/// Jobs with queued runs that no living worker serves: queue and job.
+pub(crate) async fn unserved(connection: &mut PgConnection) -> Result<Vec<(String, String)>, sqlx::Error> {
+    let rows = sqlx::query(sql::UNSERVED).fetch_all(connection).await?;
+    rows.iter().map(|row| Ok((row.try_get("queue")?, row.try_get("job")?))).collect()
+}
+
+/// Every job that a living worker serves.
+pub(crate) async fn jobs_known(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar(sql::JOBS_KNOWN).fetch_all(connection).await
+}
+
+/// Where a run stands. None where there is no such run.
+pub(crate) async fn end_of_run(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+) -> Result<Option<End>, sqlx::Error> {
+    let row = sqlx::query(sql::END_OF_RUN).bind(run_id).fetch_optional(connection).await?;
+    row.map(|row| {
+        Ok(End { state: state(&row)?, output: row.try_get("output")?, failure: failure(&row, "error")? })
+    })
+    .transpose()
+}
+
+/// Asks for a notification when a run ends or is blocked.
+pub(crate) async fn watch(connection: &mut PgConnection, run_id: Uuid) -> Result<(), sqlx::Error> {
+    sqlx::query(sql::WATCH).bind(run_id).execute(connection).await?;
+    Ok(())
+}
+
+fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
+    Ok(RunInfo {
+        run_id: row.try_get("run_id")?,
+        job: row.try_get("job")?,
+        tenant: row.try_get("tenant")?,
+        queue: row.try_get("queue")?,
+        priority: row.try_get("priority")?,
+        idempotency_key: row.try_get("idempotency_key")?,
+        parent_id: row.try_get("parent_id")?,
+        created_at: row.try_get::<Timestamp, _>("created_at")?.into(),
+        state: state(row)?,
+        attempt: row.try_get::<Option<i32>, _>("attempt")?.unwrap_or(0),
+        crashes: row.try_get("crashes")?,
+        cause: row.try_get("cause")?,
+        ready_at: instant(row, "ready_at")?,
+        worker_id: row.try_get("worker_id")?,
+        started_at: instant(row, "started_at")?,
+        finished_at: instant(row, "finished_at")?,
+        error: failure(row, "error")?,
+    })
+}
+
+fn state(row: &PgRow) -> Result<RunState, sqlx::Error> {
+    let word: &str = row.try_get("state")?;
+    RunState::parse(word).ok_or_else(|| {
+        let problem =
+            format!("the database has a run in the state `{word}`, which this version does not know");
+        sqlx::Error::Decode(problem.into())
+    })
+}
+
+fn instant(row: &PgRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error> {
+    Ok(row.try_get::<Option<Timestamp>, _>(column)?.map(SystemTime::from))
+}
+
+fn failure(row: &PgRow, column: &str) -> Result<Option<Failure>, sqlx::Error> {
+    let text: Option<String> = row.try_get(column)?;
+    text.as_deref().map(from_json).transpose()
+}

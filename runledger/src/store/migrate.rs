@@ -1,0 +1,154 @@
+//! The schema, brought up to date in one transaction per migration, with our own bookkeeping in our own schema.
+//!
+//! The lock is `pg_advisory_xact_lock`: it goes with the transaction, so neither a failure nor a kill strands it, and a host application's own
+//! migrations and their table are never touched.
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+
+/// One migration: its number, its name, its text.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// Its number, from 1.
+    pub version: i32,
+    /// What it does.
+    pub name: &'static str,
+    /// Its statements.
+    pub sql: &'static str,
+    /// Whether binaries that do not know it can no longer work on the schema.
+    pub breaking: bool,
+}
+
+/// Every migration that this binary knows, in order.
+pub const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "engine",
+    sql: include_str!("../../migrations/0001_engine.sql"),
+    breaking: true,
+}];
+
+/// Why the schema cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// The database has a migration that breaks this binary.
+    #[error(
+        "the schema `runledger` was migrated to version {version} (`{name}`) by a newer program, and that version breaks this one, which knows up \
+         to {known}; nothing was changed; deploy the newer program here, or point this one at another database"
+    )]
+    Newer {
+        /// The newest breaking version of the database.
+        version: i32,
+        /// Its name.
+        name: String,
+        /// The newest version that this binary knows.
+        known: i32,
+    },
+    /// The schema is there, but it is not ours.
+    #[error(
+        "migration {version} of the schema `runledger` was applied with another text; this program was built from changed migrations; restore \
+         the file, and put the change into a new one"
+    )]
+    Changed {
+        /// The version whose text differs.
+        version: i32,
+    },
+    /// The database refused or did not answer.
+    #[error(
+        "the schema `runledger` could not be brought up to date; each migration is one transaction, so nothing is half done; try again"
+    )]
+    Database(#[from] sqlx::Error),
+}
+
+/// Serialises migrators. Any number of our own would do; the schema's oid does not exist yet.
+const MIGRATION_LOCK: i64 = 0x72_756e_6c65_6467;
+
+const BOOKKEEPING: &str = "
+create schema if not exists runledger;
+create table if not exists runledger.migration (
+    version integer primary key,
+    name text not null,
+    checksum bigint not null,
+    breaking boolean not null,
+    applied_at timestamptz not null default clock_timestamp()
+)";
+
+/// Applies the migrations that the database lacks. Safe to run twice, and in many processes at once.
+///
+/// Costs two statements where there is nothing to do.
+///
+/// # Errors
+/// [`MigrateError`]: the schema is newer than this binary and breaks it, a known migration has another text, or the database failed.
+pub async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    if applied(connection).await?.is_some_and(|done| done == MIGRATIONS.len()) {
+        return Ok(());
+    }
+    for migration in MIGRATIONS {
+        apply(connection, migration).await?;
+    }
+    Ok(())
+}
+
+async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<(), MigrateError> {
+    let mut tx = connection.begin().await?;
+    // A migration must not wait for hours behind a long transaction with new ones queuing behind it.
+    sqlx::raw_sql("set local lock_timeout = '10s'").execute(&mut *tx).await?;
+    sqlx::query("select pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *tx).await?;
+    if migration.version == 1 {
+        // `if not exists` still needs the privilege to create: ask first.
+        if applied(&mut tx).await?.is_none() {
+            sqlx::raw_sql(BOOKKEEPING).execute(&mut *tx).await?;
+        }
+    }
+    if applied(&mut tx).await?.is_some_and(|done| done >= position(migration)) {
+        return Ok(tx.rollback().await?);
+    }
+    sqlx::raw_sql(AssertSqlSafe(migration.sql)).execute(&mut *tx).await?;
+    sqlx::query(
+        "insert into runledger.migration (version, name, checksum, breaking) values ($1, $2, $3, $4)",
+    )
+    .bind(migration.version)
+    .bind(migration.name)
+    .bind(checksum(migration.sql))
+    .bind(migration.breaking)
+    .execute(&mut *tx)
+    .await?;
+    Ok(tx.commit().await?)
+}
+
+/// How many of our migrations the database has, in order; none where the bookkeeping itself is missing.
+async fn applied(connection: &mut PgConnection) -> Result<Option<usize>, MigrateError> {
+    let there: bool = sqlx::query_scalar("select to_regclass('runledger.migration') is not null")
+        .fetch_one(&mut *connection)
+        .await?;
+    if !there {
+        return Ok(None);
+    }
+    let rows =
+        sqlx::query("select version, name, checksum, breaking from runledger.migration order by version")
+            .fetch_all(connection)
+            .await?;
+    let mut done = 0;
+    for row in rows {
+        let (version, breaking): (i32, bool) = (row.try_get("version")?, row.try_get("breaking")?);
+        match MIGRATIONS.iter().find(|known| known.version == version) {
+            Some(known) if checksum(known.sql) != row.try_get::<i64, _>("checksum")? => {
+                return Err(MigrateError::Changed { version });
+            }
+            Some(known) => done = done.max(position(known)),
+            None if breaking => {
+                let known = MIGRATIONS.last().map_or(0, |last| last.version);
+                return Err(MigrateError::Newer { version, name: row.try_get("name")?, known });
+            }
+            None => {}
+        }
+    }
+    Ok(Some(done))
+}
+
+fn position(migration: &Migration) -> usize {
+    MIGRATIONS.iter().take_while(|known| known.version <= migration.version).count()
+}
+
+fn checksum(sql: &str) -> i64 {
+    crate::model::json::fingerprint(sql)
+}

@@ -1,0 +1,18 @@
+//! The only place with SQL. One verb family a module, one statement a file; rows that may be wrong become model types that cannot be.
+
+pub mod cancel;
+pub mod checkpoint;
+#[cfg(feature = "worker")]
+pub mod claim;
+pub mod enqueue;
+pub mod error;
+pub mod inspect;
+pub mod migrate;
+pub mod server;
+#[cfg(feature = "worker")]
+pub mod settle;
+pub mod sql;
+mod timestamp;
+pub mod wait;
+#[cfg(feature = "worker")]
+pub mod worker;

@@ -1,0 +1,117 @@
+//! Settle: what becomes of runs when their attempts end, many in one statement.
+
+use std::collections::HashSet;
+
+use sqlx::{Connection, PgConnection, Row};
+use uuid::Uuid;
+
+use super::checkpoint::{Fence, as_json};
+use super::sql;
+use crate::model::failure::Failure;
+use crate::model::settle::{Due, Settlement, Verdict};
+use crate::model::state::RunState;
+use crate::model::timestamp::Timestamp;
+
+/// A settlement to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Settled {
+    pub(crate) fence: Fence,
+    pub(crate) settlement: Settlement,
+    /// The run that may wait for this one.
+    pub(crate) parent_id: Option<Uuid>,
+}
+
+/// Writes settlements and gives the runs whose fence held. Runs that end and have a parent are settled in one transaction with the wake-up of
+/// the parent, which is locked first.
+pub(crate) async fn settle(
+    connection: &mut PgConnection,
+    items: &[&Settled],
+) -> Result<HashSet<Uuid>, sqlx::Error> {
+    let mut parents: Vec<Uuid> =
+        items.iter().filter(|item| ends(item)).filter_map(|item| item.parent_id).collect();
+    if parents.is_empty() {
+        return write(connection, items).await;
+    }
+    parents.sort_unstable();
+    parents.dedup();
+    let mut tx = connection.begin().await?;
+    sqlx::query(sql::LOCK_RUNS).bind(&parents).execute(&mut *tx).await?;
+    let held = write(&mut tx, items).await?;
+    let ended: Vec<Uuid> = items
+        .iter()
+        .filter(|item| ends(item) && held.contains(&item.fence.run_id))
+        .map(|item| item.fence.run_id)
+        .collect();
+    sqlx::query(sql::WAKE_PARENTS).bind(&ended).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(held)
+}
+
+/// Writes settlements in a transaction that is open already: that of a transactional job, with its parent's wake-up.
+pub(crate) async fn settle_in(tx: &mut PgConnection, item: &Settled) -> Result<bool, sqlx::Error> {
+    if let Some(parent) = item.parent_id.filter(|_| ends(item)) {
+        sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
+    }
+    let held = write(tx, &[item]).await?;
+    if item.parent_id.is_some() && ends(item) && !held.is_empty() {
+        sqlx::query(sql::WAKE_PARENTS).bind(vec![item.fence.run_id]).execute(tx).await?;
+    }
+    Ok(!held.is_empty())
+}
+
+async fn write(connection: &mut PgConnection, items: &[&Settled]) -> Result<HashSet<Uuid>, sqlx::Error> {
+    let columns: Vec<Columns<'_>> = items.iter().map(|item| Columns::of(&item.settlement.verdict)).collect();
+    let rows = sqlx::query(sql::SETTLE)
+        .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
+        .bind(items.iter().map(|item| item.fence.token).collect::<Vec<_>>())
+        .bind(columns.iter().map(|column| column.state.as_str()).collect::<Vec<_>>())
+        .bind(columns.iter().map(|column| column.output).collect::<Vec<_>>())
+        .bind(columns.iter().map(|column| column.failure.map(as_json)).collect::<Vec<_>>())
+        .bind(columns.iter().map(|column| column.delay_us).collect::<Vec<_>>())
+        .bind(columns.iter().map(|column| column.due_at).collect::<Vec<_>>())
+        .bind(columns.iter().map(|column| column.cause).collect::<Vec<_>>())
+        .bind(items.iter().map(|item| item.settlement.counters.attempt).collect::<Vec<_>>())
+        .bind(items.iter().map(|item| item.settlement.counters.crashes).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(|row| row.try_get("run_id")).collect()
+}
+
+fn ends(item: &Settled) -> bool {
+    Columns::of(&item.settlement.verdict).state.is_terminal()
+}
+
+/// A verdict as the columns of the statement.
+struct Columns<'a> {
+    state: RunState,
+    output: Option<&'a str>,
+    failure: Option<&'a Failure>,
+    delay_us: Option<i64>,
+    due_at: Option<Timestamp>,
+    cause: Option<&'static str>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(verdict: &'a Verdict) -> Self {
+        let ended =
+            |state, failure| Self { state, output: None, failure, delay_us: None, due_at: None, cause: None };
+        match verdict {
+            Verdict::Complete(output) => Self { output: Some(output), ..ended(RunState::Completed, None) },
+            Verdict::Fail(failure) => ended(RunState::Failed, Some(failure)),
+            Verdict::Cancel(failure) => ended(RunState::Cancelled, Some(failure)),
+            Verdict::Block(failure) => ended(RunState::Blocked, Some(failure)),
+            Verdict::Requeue { due, cause, failure } => {
+                let (delay_us, due_at) = match due {
+                    Due::In(delay) => (Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX)), None),
+                    Due::At(instant) => (None, Some(*instant)),
+                };
+                Self {
+                    delay_us,
+                    due_at,
+                    cause: Some(cause.as_str()),
+                    ..ended(RunState::Queued, failure.as_ref())
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Every statement of the engine, by name. The texts are in `sql/`, one a file, each with its contract.
+
+macro_rules! statements {
+    ($($name:ident = $file:literal;)*) => {
+        $(pub(crate) const $name: &str = include_str!(concat!("sql/", $file, ".sql"));)*
+
+        /// The statements by the names of their files, for the test that prepares each of them.
+        pub const ALL: &[(&str, &str)] = &[$(($file, $name)),*];
+    };
+}
+
+statements! {
+    ATTEMPTS = "attempts";
+    CANCEL_ASK = "cancel_ask";
+    CANCEL_FORGET = "cancel_forget";
+    CANCEL_TAKE = "cancel_take";
+    CHECKPOINT = "checkpoint";
+    CHILDREN = "children";
+    CLAIM = "claim";
+    END_OF_RUN = "end_of_run";
+    END_SESSIONS = "end_sessions";
+    ENQUEUE = "enqueue";
+    EXISTING = "existing";
+    HEARTBEAT = "heartbeat";
+    HELD = "held";
+    JOBS_KNOWN = "jobs_known";
+    LANES = "lanes";
+    LOCK_IS_FREE = "lock_is_free";
+    LOCK_RUNS = "lock_runs";
+    ORPHANS = "orphans";
+    PARENT = "parent";
+    PREDECESSORS = "predecessors";
+    RECORDED = "recorded";
+    RESUME = "resume";
+    RUN = "run";
+    SERVER = "server";
+    SETTLE = "settle";
+    START_CHILD = "start_child";
+    STEPS = "steps";
+    STEP_FAILED = "step_failed";
+    STRANDED = "stranded";
+    SUSPECT = "suspect";
+    SUSPEND = "suspend";
+    UNSERVED = "unserved";
+    WAKE_DUE = "wake_due";
+    WAKE_PARENTS = "wake_parents";
+    WATCH = "watch";
+    WORKERS = "workers";
+    WORKER_ASK_DRAIN = "worker_ask_drain";
+    WORKER_BURY = "worker_bury";
+    WORKER_DRAIN = "worker_drain";
+    WORKER_LOCK = "worker_lock";
+    WORKER_LOCKED = "worker_locked";
+    WORKER_REGISTER = "worker_register";
+    WORKER_SLEEP = "worker_sleep";
+}

@@ -1,0 +1,20 @@
+-- cancel_ask: notes that a run is to be cancelled, unless it has ended. Whoever claims or holds the run sees it.
+-- in:    $1 run, $2 reason
+-- out:   one row where the run exists: its terminal state, or null
+-- locks: none; the run is locked before, by lock_runs.sql
+-- index: run_pkey, outcome_pkey, cancel_pkey
+with asked as (
+    insert into runledger.cancel (run_id, reason)
+    select run.run_id, $2
+    from runledger.run
+    where run.run_id = $1 and not exists (select from runledger.outcome where outcome.run_id = run.run_id)
+    on conflict (run_id) do nothing
+),
+told as (
+    select pg_notify('runledger_cancel', $1::text)
+    where exists (select from runledger.lease where run_id = $1)
+)
+select outcome.state, (select count(*) from told) as told
+from runledger.run
+left join runledger.outcome using (run_id)
+where run.run_id = $1

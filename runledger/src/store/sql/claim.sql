@@ -1,0 +1,71 @@
+-- claim: moves due runs from `ready` to `lease`, highest priority first, then earliest due, then oldest.
+-- in:    $1 worker, $2 token, $3 how many, $4 queues, $5 jobs, $6 priorities, $7 after instants, $8 after ids: a lane and its position each, the
+--        lane of the highest priority first
+-- out:   the runs with input, options and recorded steps; cancel_requested
+-- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
+-- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
+with lane as (
+    select *
+    from unnest($4::text[], $5::text[], $6::smallint[], $7::timestamptz[], $8::uuid[]) as lane (queue, job, priority, after_at, after_id)
+    where exists (select from runledger.worker where worker_id = $1 and state = 'active')
+),
+candidate as (
+    select due.spot
+    from lane
+    cross join lateral (
+        select ready.ctid as spot
+        from runledger.ready
+        where ready.queue = lane.queue
+            and ready.job = lane.job
+            and ready.priority = lane.priority
+            and (ready.ready_at, ready.run_id) > (lane.after_at, lane.after_id)
+            and ready.ready_at <= now()
+        order by ready.ready_at, ready.run_id
+        limit $3
+        for update skip locked
+    ) as due
+    limit $3
+),
+taken as (
+    delete from runledger.ready
+    where ctid = any (array(select spot from candidate))
+    returning run_id, priority, ready_at, attempt, crashes, claims
+),
+leased as (
+    insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+    select run_id, $2::uuid, $1, attempt + 1, crashes, claims + 1, now()
+    from taken
+)
+select
+    run.run_id,
+    run.job,
+    run.tenant,
+    run.queue,
+    run.parent_id,
+    run.input::text as input,
+    run.options::text as options,
+    taken.priority,
+    taken.ready_at,
+    taken.attempt + 1 as attempt,
+    taken.crashes,
+    taken.claims + 1 as claims,
+    now() as claimed_at,
+    exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested,
+    case when taken.claims > 0 then (
+        select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen))::text
+        from runledger.step
+        where step.run_id = run.run_id
+    ) end as steps,
+    case when taken.claims > 0 then (
+        select json_object_agg(failed.step_key, failed.attempts)::text
+        from (
+            select attempt.step_key, count(*) as attempts
+            from runledger.attempt
+            where attempt.run_id = run.run_id and attempt.step_key <> ''
+            group by attempt.step_key
+        ) as failed
+    ) end as step_failures
+from taken
+-- `offset 0` keeps the planner from turning the join round: it must be one probe a run, never a scan.
+cross join lateral (select * from runledger.run where run_id = taken.run_id offset 0) as run
+order by taken.priority desc, taken.ready_at, taken.run_id

@@ -1,0 +1,30 @@
+-- heartbeat: says that this worker lives, and asks what concerns it.
+-- in:    $1 worker, $2 seconds of silence after which another worker is suspect
+-- out:   one row: `alive` (false: declared dead; stop everything and register anew), `draining`, `cancels` the ids of held runs to cancel,
+--        `suspects` the workers that are silent, `incarnation` of the server,
+--        `timers_due` whether a wait has come to its limit, `now`
+-- locks: the worker's row
+-- index: worker_pkey, worker_living, lease_pkey, waiting_wake
+with me as (
+    update runledger.worker
+    set heartbeat_at = clock_timestamp()
+    where worker_id = $1 and state <> 'dead'
+    returning drain_requested
+)
+select
+    exists (select from me) as alive,
+    coalesce((select drain_requested from me), false) as draining,
+    array(
+        select lease.run_id
+        from runledger.cancel
+        join runledger.lease using (run_id)
+        where lease.worker_id = $1
+    ) as cancels,
+    array(
+        select worker_id
+        from runledger.worker
+        where state <> 'dead' and worker_id <> $1 and heartbeat_at < clock_timestamp() - make_interval(secs => $2)
+    ) as suspects,
+    runledger.server_incarnation() as incarnation,
+    exists (select from runledger.waiting where wake_at <= now()) as timers_due,
+    clock_timestamp() as now

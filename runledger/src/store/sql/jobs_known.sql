@@ -1,0 +1,9 @@
+-- jobs_known: every job that a living worker serves, to suggest a name.
+-- in:    none
+-- out:   job
+-- locks: none
+-- index: worker_living
+select distinct unnest(jobs) as job
+from runledger.worker
+where state <> 'dead'
+order by job

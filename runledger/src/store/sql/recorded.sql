@@ -1,0 +1,9 @@
+-- recorded: a step, if it is recorded, and whether the attempt still holds its lease: after a lost acknowledgement of a transaction.
+-- in:    $1 run, $2 token, $3 key
+-- out:   one row: `held`, output, error
+-- locks: none
+-- index: lease_pkey, step_pkey
+select
+    exists (select from runledger.lease where run_id = $1 and token = $2) as held,
+    (select output::text from runledger.step where run_id = $1 and key = $3) as output,
+    (select error::text from runledger.step where run_id = $1 and key = $3) as error

@@ -1,0 +1,23 @@
+-- resume: lets a blocked run go on, with its attempts as they were and its crashes forgotten.
+-- in:    $1 run
+-- out:   one row where the run was blocked
+-- locks: its row of `waiting` (deleted)
+-- index: waiting_pkey, run_pkey
+with unblocked as (
+    delete from runledger.waiting
+    where run_id = $1 and state = 'blocked'
+    returning run_id, attempt, claims
+),
+queued as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select unblocked.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'resumed', unblocked.attempt, 0, unblocked.claims
+    from unblocked
+    join runledger.run using (run_id)
+),
+told as (
+    select pg_notify('runledger_ready', '')
+    where exists (select from unblocked)
+        and exists (select from runledger.worker where state = 'active' and sleeping)
+)
+select run_id, (select count(*) from told) as told
+from unblocked

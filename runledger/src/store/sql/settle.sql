@@ -1,0 +1,63 @@
+-- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says.
+-- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes;
+--        the state is `completed`, `failed`, `cancelled`, `queued` or `blocked`
+-- out:   the ids of the runs whose fence held
+-- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any
+-- index: lease_pkey, run_pkey, watch_pkey
+with item as (
+    select *
+    from unnest(
+        $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::timestamptz[], $8::text[], $9::integer[], $10::integer[]
+    ) as item (run_id, token, state, output, error, delay_us, due_at, cause, attempt, crashes)
+),
+held as (
+    delete from runledger.lease
+    using (
+        select item.*, spot
+        from item
+        cross join lateral (select ctid as spot from runledger.lease where run_id = item.run_id and token = item.token offset 0) as found
+    ) as item
+    where lease.ctid = item.spot
+    returning
+        item.run_id, item.state, item.output, item.error, item.delay_us, item.due_at, item.cause, item.attempt, item.crashes,
+        lease.attempt as tried, lease.claims, lease.worker_id, lease.claimed_at
+),
+ended as (
+    insert into runledger.outcome (run_id, state, output, error, attempt, worker_id, started_at)
+    select run_id, state, output::json, error::json, attempt, worker_id, claimed_at
+    from held
+    where state in ('completed', 'failed', 'cancelled')
+),
+queued as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select
+        held.run_id, run.queue, run.job, run.priority,
+        coalesce(held.due_at, statement_timestamp() + held.delay_us * interval '1 microsecond'),
+        held.cause, held.attempt, held.crashes, held.claims
+    from held
+    cross join lateral (select * from runledger.run where run_id = held.run_id offset 0) as run
+    where held.state = 'queued'
+),
+blocked as (
+    insert into runledger.waiting (run_id, state, error, attempt, crashes, claims, since)
+    select run_id, state, error::json, attempt, crashes, claims, statement_timestamp()
+    from held
+    where state = 'blocked'
+),
+tried as (
+    insert into runledger.attempt (run_id, claims, attempt, worker_id, started_at, error)
+    select run_id, claims, tried, worker_id, claimed_at, error::json
+    from held
+    where state in ('queued', 'blocked') and error is not null
+),
+unwatched as (
+    delete from runledger.watch
+    where run_id = any (array(select run_id from held where state <> 'queued'))
+    returning run_id
+),
+told as (
+    select pg_notify('runledger_ended', run_id::text)
+    from unwatched
+)
+select run_id, (select count(*) from told) as told
+from held

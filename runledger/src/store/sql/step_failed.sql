@@ -1,0 +1,28 @@
+-- step_failed: keeps failed tries of steps that will be tried again.
+-- in:    $1 run ids, $2 tokens, $3 keys, $4 tries, $5 errors, $6 how long the try took in microseconds
+-- out:   run_id, key of every item whose fence holds
+-- locks: `for key share` on the leases
+-- index: lease_pkey, attempt_pkey
+with item as (
+    select *
+    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::text[], $6::bigint[]) as item (run_id, token, key, attempt, error, took_us)
+),
+held as (
+    select item.*, lease.claims, lease.worker_id
+    from item
+    cross join lateral (
+        select *
+        from runledger.lease
+        where run_id = item.run_id and token = item.token
+        offset 0
+        for key share
+    ) as lease
+),
+kept as (
+    insert into runledger.attempt (run_id, step_key, claims, attempt, worker_id, started_at, error)
+    select run_id, key, claims, attempt, worker_id, statement_timestamp() - took_us * interval '1 microsecond', error::json
+    from held
+    on conflict do nothing
+)
+select run_id, key
+from held

@@ -1,0 +1,29 @@
+-- suspend: parks a run until one of its children ends, or puts it back at once where one has ended already.
+-- in:    $1 run, $2 token, $3 children, $4 the instant to wake at anyway (null: none), $5 attempts spent, $6 crashes
+-- out:   one row where the fence held: `parked`, false where a child has ended already
+-- locks: the lease (deleted); the run is locked before, by lock_runs.sql, so that a child that ends now is either seen here or wakes it
+-- index: lease_pkey, outcome_pkey
+with held as (
+    delete from runledger.lease
+    where run_id = $1 and token = $2
+    returning run_id, claims
+),
+ended as (
+    select exists (select from runledger.outcome where run_id = any($3::uuid[])) as already
+),
+parked as (
+    insert into runledger.waiting (run_id, state, wait_for, wake_at, attempt, crashes, claims, since)
+    select held.run_id, 'waiting', $3::uuid[], $4::timestamptz, $5, $6, held.claims, statement_timestamp()
+    from held, ended
+    where not ended.already
+    returning run_id
+),
+queued as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select held.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', $5, $6, held.claims
+    from held
+    join runledger.run using (run_id), ended
+    where ended.already
+)
+select exists (select from parked) as parked
+from held

@@ -1,0 +1,9 @@
+-- worker_bury: declares a worker dead. Final: the process, if it comes back, takes a new number.
+-- in:    $1 worker, $2 seconds of silence that must still hold, $3 why
+-- out:   worker_id where it was buried now, and the instant
+-- locks: the worker's row; the silence is tested again after a wait for it
+-- index: worker_pkey
+update runledger.worker
+set state = 'dead', sleeping = false, died_at = clock_timestamp(), died_why = $3
+where worker_id = $1 and state <> 'dead' and heartbeat_at <= clock_timestamp() - make_interval(secs => $2)
+returning worker_id

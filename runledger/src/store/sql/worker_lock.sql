@@ -1,0 +1,7 @@
+-- worker_lock: takes the session lock that says "this process is there". Its class is the oid of our own table, so that two installations
+--              in one database never share a key.
+-- in:    $1 worker
+-- out:   locked
+-- locks: a session advisory lock, on this connection, until it closes
+-- index: none
+select pg_try_advisory_lock('runledger.worker'::regclass::oid::int4, ($1::bigint % 2147483647)::int4) as locked

@@ -1,0 +1,11 @@
+-- workers: the living workers.
+-- in:    none
+-- out:   worker_id, name, version, state, jobs, queues, heartbeat_at, n_held
+-- locks: none
+-- index: worker_living, lease_worker
+select
+    worker_id, name, version, state, jobs, queues, heartbeat_at,
+    (select count(*) from runledger.lease where lease.worker_id = worker.worker_id) as n_held
+from runledger.worker
+where state <> 'dead'
+order by worker_id

@@ -1,0 +1,84 @@
+//! Waiting: runs started by a workflow, and runs parked until one of them ends.
+
+#[cfg(feature = "worker")]
+use sqlx::Row;
+use sqlx::{Connection, PgConnection};
+use uuid::Uuid;
+
+use super::checkpoint::{Checkpoint, Fence, seen_text};
+use super::enqueue::{NewRun, stored};
+use super::sql;
+use crate::model::settle::Counters;
+use crate::model::timestamp::Timestamp;
+
+/// Starts a child run and records the step that started it, both or neither. False where the parent's lease is lost.
+pub(crate) async fn start_child(
+    connection: &mut PgConnection,
+    step: &Checkpoint,
+    output: &str,
+    child: &NewRun,
+) -> Result<bool, sqlx::Error> {
+    let row = sqlx::query(sql::START_CHILD)
+        .bind(step.fence.run_id)
+        .bind(step.fence.token)
+        .bind(&step.key)
+        .bind(step.ordinal.cast_signed())
+        .bind(step.fingerprint)
+        .bind(step.seen_len.cast_signed())
+        .bind(seen_text(step.seen.as_deref()))
+        .bind(child.run_id)
+        .bind(&child.job)
+        .bind(&child.queue)
+        .bind(child.priority)
+        .bind(&child.input)
+        .bind(stored(&child.options))
+        .bind(child.options.delay_us.unwrap_or(0))
+        .bind(child.options.start_at())
+        .bind(output)
+        .fetch_optional(connection)
+        .await?;
+    Ok(row.is_some())
+}
+
+/// Parks a run until one of the children ends or the instant comes, whichever is first. Where a child has ended already the run goes back to its
+/// queue at once. False where the lease is lost.
+pub(crate) async fn suspend(
+    connection: &mut PgConnection,
+    fence: Fence,
+    children: &[Uuid],
+    wake_at: Option<Timestamp>,
+    counters: Counters,
+) -> Result<bool, sqlx::Error> {
+    let mut tx = connection.begin().await?;
+    sqlx::query(sql::LOCK_RUNS).bind(vec![fence.run_id]).execute(&mut *tx).await?;
+    let row = sqlx::query(sql::SUSPEND)
+        .bind(fence.run_id)
+        .bind(fence.token)
+        .bind(children)
+        .bind(wake_at)
+        .bind(counters.attempt)
+        .bind(counters.crashes)
+        .fetch_optional(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok(row.is_some())
+}
+
+/// Wakes the parents that wait for these ended runs: the net under the wake-ups of settlements.
+#[cfg(feature = "worker")]
+pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) -> Result<(), sqlx::Error> {
+    sqlx::query(sql::WAKE_PARENTS).bind(ended).execute(connection).await?;
+    Ok(())
+}
+
+/// Ended children for which somebody still waits. Empty unless a wake-up was lost.
+#[cfg(feature = "worker")]
+pub(crate) async fn stranded(connection: &mut PgConnection, limit: i64) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar(sql::STRANDED).bind(limit).fetch_all(connection).await
+}
+
+/// Puts runs whose wait is over back into their queues.
+#[cfg(feature = "worker")]
+pub(crate) async fn wake_due(connection: &mut PgConnection, limit: i64) -> Result<i64, sqlx::Error> {
+    sqlx::query(sql::WAKE_DUE).bind(limit).fetch_one(connection).await?.try_get("woken")
+}

@@ -1,0 +1,187 @@
+//! Workers: registration, the session lock, heartbeats, and the burial of those that are gone.
+
+use sqlx::{Connection, PgConnection, PgExecutor, Row};
+use uuid::Uuid;
+
+use super::sql;
+use crate::model::settle::Counters;
+use crate::model::timestamp::Timestamp;
+
+/// What a heartbeat brings back.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    /// False: this worker was declared dead; its runs are being given to others.
+    pub(crate) alive: bool,
+    /// Whether somebody asked it to drain.
+    pub(crate) draining: bool,
+    /// Runs that it holds and that are to be cancelled.
+    pub(crate) cancels: Vec<Uuid>,
+    /// Workers that are silent.
+    pub(crate) suspects: Vec<i64>,
+    /// The incarnation of the server.
+    pub(crate) incarnation: String,
+    /// Whether a wait has come to its limit.
+    pub(crate) timers_due: bool,
+    /// The database's clock.
+    pub(crate) now: Timestamp,
+}
+
+/// A lease as the database has it.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) run_id: Uuid,
+    pub(crate) token: Uuid,
+    pub(crate) counters: Counters,
+}
+
+/// A lease whose worker is dead.
+#[derive(Debug)]
+pub(crate) struct Orphan {
+    pub(crate) lease: Lease,
+    pub(crate) parent_id: Option<Uuid>,
+    pub(crate) progressed: bool,
+    pub(crate) cancel_requested: bool,
+}
+
+/// How silent a worker is, and whether its lock says anything.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    pub(crate) seconds: f64,
+    pub(crate) lock_is_evidence: bool,
+}
+
+pub(crate) async fn register(
+    connection: &mut PgConnection,
+    name: &str,
+    session_name: &str,
+    jobs: &[String],
+    queues: &[String],
+) -> Result<i64, sqlx::Error> {
+    let query = sqlx::query_scalar(sql::WORKER_REGISTER)
+        .bind(name)
+        .bind(env!("CARGO_PKG_VERSION"))
+        .bind(session_name);
+    query.bind(jobs).bind(queues).fetch_one(connection).await
+}
+
+/// Takes the worker's session lock on this connection. False where another session has the key.
+pub(crate) async fn lock(connection: impl PgExecutor<'_>, worker_id: i64) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(sql::WORKER_LOCK).bind(worker_id).fetch_one(connection).await
+}
+
+/// Notes the incarnation in which the lock was taken.
+pub(crate) async fn locked(connection: impl PgExecutor<'_>, worker_id: i64) -> Result<(), sqlx::Error> {
+    sqlx::query(sql::WORKER_LOCKED).bind(worker_id).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn heartbeat(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    suspect_after: f64,
+) -> Result<Pulse, sqlx::Error> {
+    let row = sqlx::query(sql::HEARTBEAT).bind(worker_id).bind(suspect_after).fetch_one(connection).await?;
+    Ok(Pulse {
+        alive: row.try_get("alive")?,
+        draining: row.try_get("draining")?,
+        cancels: row.try_get("cancels")?,
+        suspects: row.try_get("suspects")?,
+        incarnation: row.try_get("incarnation")?,
+        timers_due: row.try_get("timers_due")?,
+        now: row.try_get("now")?,
+    })
+}
+
+pub(crate) async fn held(connection: &mut PgConnection, worker_id: i64) -> Result<Vec<Lease>, sqlx::Error> {
+    let rows = sqlx::query(sql::HELD).bind(worker_id).fetch_all(connection).await?;
+    rows.iter().map(lease).collect()
+}
+
+pub(crate) async fn sleeping(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    sleeping: bool,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(sql::WORKER_SLEEP).bind(worker_id).bind(sleeping).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn drain(connection: &mut PgConnection, worker_id: i64) -> Result<(), sqlx::Error> {
+    sqlx::query(sql::WORKER_DRAIN).bind(worker_id).execute(connection).await?;
+    Ok(())
+}
+
+/// How silent a living worker is; none where it is dead already.
+pub(crate) async fn silence(
+    connection: &mut PgConnection,
+    worker_id: i64,
+) -> Result<Option<Silence>, sqlx::Error> {
+    let row = sqlx::query(sql::SUSPECT).bind(worker_id).fetch_optional(connection).await?;
+    row.map(|row| {
+        Ok(Silence { seconds: row.try_get("silence")?, lock_is_evidence: row.try_get("lock_is_evidence")? })
+    })
+    .transpose()
+}
+
+/// Living workers of this name, and whether their locks say anything.
+pub(crate) async fn predecessors(
+    connection: &mut PgConnection,
+    name: &str,
+    worker_id: i64,
+) -> Result<Vec<(i64, bool)>, sqlx::Error> {
+    let rows = sqlx::query(sql::PREDECESSORS).bind(name).bind(worker_id).fetch_all(connection).await?;
+    rows.iter().map(|row| Ok((row.try_get("worker_id")?, row.try_get("lock_is_evidence")?))).collect()
+}
+
+/// Declares a worker dead if its lock is free and it is still silent for `seconds`. The lock is held until the burial has committed, so that
+/// the worker cannot take it again in between.
+pub(crate) async fn bury_if_unlocked(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    seconds: f64,
+    why: &str,
+) -> Result<bool, sqlx::Error> {
+    let mut tx = connection.begin().await?;
+    let free: bool = sqlx::query_scalar(sql::LOCK_IS_FREE).bind(worker_id).fetch_one(&mut *tx).await?;
+    let buried = free && bury(&mut tx, worker_id, seconds, why).await?;
+    tx.commit().await?;
+    Ok(buried)
+}
+
+/// Declares a worker dead if it is still silent for `seconds`.
+pub(crate) async fn bury(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    seconds: f64,
+    why: &str,
+) -> Result<bool, sqlx::Error> {
+    let query = sqlx::query(sql::WORKER_BURY).bind(worker_id).bind(seconds).bind(why);
+    Ok(query.fetch_optional(connection).await?.is_some())
+}
+
+/// Ends the sessions of a dead worker.
+pub(crate) async fn end_sessions(connection: &mut PgConnection, worker_id: i64) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar(sql::END_SESSIONS).bind(worker_id).fetch_one(connection).await
+}
+
+pub(crate) async fn orphans(connection: &mut PgConnection, limit: i64) -> Result<Vec<Orphan>, sqlx::Error> {
+    let rows = sqlx::query(sql::ORPHANS).bind(limit).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Orphan {
+                lease: lease(row)?,
+                parent_id: row.try_get("parent_id")?,
+                progressed: row.try_get("progressed")?,
+                cancel_requested: row.try_get("cancel_requested")?,
+            })
+        })
+        .collect()
+}
+
+fn lease(row: &sqlx::postgres::PgRow) -> Result<Lease, sqlx::Error> {
+    Ok(Lease {
+        run_id: row.try_get("run_id")?,
+        token: row.try_get("token")?,
+        counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
+    })
+}

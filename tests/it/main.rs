@@ -1,0 +1,3 @@
+//! The behaviours of the engine, each as a test named by its sentence.
+
+mod smoke;

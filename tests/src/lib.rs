@@ -1,0 +1,51 @@
+//! Support of the tests: a database of its own for each, and waiting without sleeping.
+
+pub mod testing_db;
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use runledger::Db;
+use testing_db::TestDb;
+
+/// A database with our schema, for one test.
+#[derive(Debug)]
+pub struct Fixture {
+    /// The client.
+    pub db: Db,
+    /// The database, which goes with the fixture.
+    pub database: TestDb,
+}
+
+impl Fixture {
+    /// A fresh database with our schema.
+    ///
+    /// # Panics
+    /// Where there is no server.
+    pub async fn new() -> Self {
+        let migrations: String =
+            runledger::__private::MIGRATIONS.iter().map(|migration| migration.sql).collect();
+        let database = TestDb::new(&migrations, async |url: &str| Db::connect(url).await.map(drop)).await;
+        let db = Db::connect(database.url()).await.unwrap_or_else(|error| unreachable!("{error}"));
+        Self { db, database }
+    }
+}
+
+/// How long [`eventually`] waits before it gives up: far beyond what the slowest machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks until the answer is as wanted, and gives it.
+///
+/// # Panics
+/// After [`PATIENCE`], with the last answer.
+pub async fn eventually<T: Debug>(ask: impl AsyncFn() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    let began = Instant::now();
+    loop {
+        let answer = ask().await;
+        if wanted(&answer) {
+            return answer;
+        }
+        assert!(began.elapsed() < PATIENCE, "still {answer:?} after {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,211 @@
+//! A database of its own for every test, cloned from a migrated template in some ten milliseconds.
+//!
+//! The server is the one that `RUNLEDGER_TEST_DATABASE_URL` names (a role that may create databases), or the embedded
+//! one; never `DATABASE_URL`, which may be somebody's real database. The template is made once for each state of the
+//! migrations, by whichever process comes first, and then closed to connections, because an open session would prevent
+//! cloning. A test does not drop its database (that can take 100 ms): see `leftovers`.
+
+mod leftovers;
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, fs};
+
+use runledger::dev::{Options, Server};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+use tokio::sync::OnceCell;
+
+/// Names the server to test on.
+const URL_VARIABLE: &str = "RUNLEDGER_TEST_DATABASE_URL";
+
+/// `CREATE DATABASE … STRATEGY wal_log` came with this version; without it, each clone forces two checkpoints.
+const FIRST_WITH_STRATEGY: i32 = 150_000;
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+/// A migrated database that only this test uses.
+#[derive(Debug)]
+pub struct TestDb {
+    url: String,
+}
+
+impl TestDb {
+    /// Clones a database from the template for `migrations`, a text that changes whenever the migrations do (their SQL,
+    /// or a hash of it). The first to ask for it makes the template: `migrate` is given the connection string of an
+    /// empty database, and must have closed its connections when it returns.
+    ///
+    /// # Panics
+    /// With the reason, when there is no server or a migration fails: a test can do nothing about it.
+    #[expect(clippy::panic, reason = "only tests call this, and none can go on without a database")]
+    pub async fn new<E: Into<AnyError>>(
+        migrations: &str,
+        migrate: impl AsyncFn(&str) -> Result<(), E>,
+    ) -> Self {
+        match Self::try_new(migrations, migrate).await {
+            Ok(db) => db,
+            Err(error) => {
+                let causes: Vec<String> = std::iter::successors(error.source(), |&cause| cause.source())
+                    .map(ToString::to_string)
+                    .collect();
+                panic!("no test database: {error} {causes:?}")
+            }
+        }
+    }
+
+    /// The connection string of the database.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Opens a connection to the database.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        PgConnection::connect(&self.url).await
+    }
+
+    /// Opens a pool of at most `n_connections` to the database.
+    ///
+    /// # Errors
+    /// When the server refuses the first of them.
+    pub async fn pool(&self, n_connections: u32) -> Result<PgPool, sqlx::Error> {
+        PgPoolOptions::new().max_connections(n_connections).connect(&self.url).await
+    }
+
+    async fn try_new<E: Into<AnyError>>(
+        migrations: &str,
+        migrate: impl AsyncFn(&str) -> Result<(), E>,
+    ) -> Result<Self, AnyError> {
+        let host = Host::get().await?;
+        leftovers::sweep_in_background(&host.admin_url, &host.prefix);
+        let mut admin = PgConnection::connect(&host.admin_url).await?;
+        let template = format!("rl_t_{:016x}", fnv(migrations));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{}{}", host.own_prefix, NEXT.fetch_add(1, Ordering::Relaxed));
+        ensure_template(host, &mut admin, &template, &migrate).await?;
+        while let Err(error) = clone(host, &mut admin, &template, &name).await {
+            // Somebody may have dropped a template that looked old to them; the next is the newest.
+            if error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref()
+                != Some("3D000")
+            {
+                return Err(error.into());
+            }
+            ensure_template(host, &mut admin, &template, &migrate).await?;
+        }
+        leftovers::relieve(&mut admin, &host.prefix).await?;
+        admin.close().await?;
+        Ok(Self { url: with_database(&host.admin_url, &name) })
+    }
+}
+
+/// The server that this process tests on.
+#[derive(Debug)]
+struct Host {
+    admin_url: String,
+    version: i32,
+    /// Begins the name of every test database that was made on this machine.
+    prefix: String,
+    /// Begins the names of this process's, of which the process id is a part.
+    own_prefix: String,
+    /// Keeps the embedded server alive until the process ends.
+    _server: Option<Server>,
+}
+
+impl Host {
+    /// Tests run on runtimes of their own, so nothing in here may belong to one.
+    async fn get() -> Result<&'static Self, AnyError> {
+        static HOST: OnceCell<Host> = OnceCell::const_new();
+        HOST.get_or_try_init(Self::find).await
+    }
+
+    async fn find() -> Result<Self, AnyError> {
+        let given = env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty());
+        let (admin_url, server, machine) = match given {
+            Some(url) => (url, None, format!("{:08x}", machine_hash())),
+            None => {
+                let server = Server::start(Options::test()).await?;
+                (server.url("postgres"), Some(server), "local".to_owned())
+            }
+        };
+        let mut admin = PgConnection::connect(&admin_url).await?;
+        let version: String = sqlx::query_scalar("show server_version_num").fetch_one(&mut admin).await?;
+        admin.close().await?;
+
+        // The instant tells apart two processes that had the same id.
+        let instant = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
+        let prefix = format!("rl_test_{machine}_");
+        let own_prefix = format!("{prefix}{}_{instant:x}_", std::process::id());
+        Ok(Self { admin_url, version: version.parse()?, prefix, own_prefix, _server: server })
+    }
+}
+
+async fn clone(host: &Host, admin: &mut PgConnection, template: &str, name: &str) -> Result<(), sqlx::Error> {
+    let strategy = if host.version < FIRST_WITH_STRATEGY { "" } else { "strategy wal_log" };
+    execute(admin, format!("create database {name} template {template} {strategy}")).await
+}
+
+async fn ensure_template<E: Into<AnyError>>(
+    host: &Host,
+    admin: &mut PgConnection,
+    template: &str,
+    migrate: &impl AsyncFn(&str) -> Result<(), E>,
+) -> Result<(), AnyError> {
+    if is_template_finished(admin, template).await? == Some(true) {
+        return Ok(());
+    }
+    let lock = "select pg_advisory_lock(hashtextextended($1, 0))";
+    sqlx::query(lock).bind(template).execute(&mut *admin).await?;
+    let finished = is_template_finished(admin, template).await?;
+    if finished != Some(true) {
+        // One that is open was left by a process that died while it migrated.
+        execute(admin, format!("drop database if exists {template} with (force)")).await?;
+        execute(admin, format!("create database {template} template template0")).await?;
+        migrate(&with_database(&host.admin_url, template)).await.map_err(Into::into)?;
+        execute(admin, format!("alter database {template} allow_connections false")).await?;
+    }
+    let unlock = "select pg_advisory_unlock(hashtextextended($1, 0))";
+    sqlx::query(unlock).bind(template).execute(&mut *admin).await?;
+    Ok(())
+}
+
+/// Whether the template is complete, which being closed to connections says; `None` when there is none.
+async fn is_template_finished(admin: &mut PgConnection, template: &str) -> Result<Option<bool>, sqlx::Error> {
+    sqlx::query_scalar("select not datallowconn from pg_database where datname = $1")
+        .bind(template)
+        .fetch_optional(admin)
+        .await
+}
+
+/// Only our own names, of lower-case letters, digits and underscores, go into the statements.
+async fn execute(admin: &mut PgConnection, statement: String) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(admin).await.map(drop)
+}
+
+/// `url` with its database replaced: what stands between the first `/` after the host and the `?`.
+fn with_database(url: &str, database: &str) -> String {
+    let (address, parameters) =
+        url.split_once('?').map_or((url, None), |(address, rest)| (address, Some(rest)));
+    let host_at = address.find("://").map_or(0, |at| at + 3);
+    let host_end = address[host_at..].find('/').map_or(address.len(), |at| host_at + at);
+    let parameters = parameters.map(|rest| format!("?{rest}")).unwrap_or_default();
+    format!("{}/{database}{parameters}", &address[..host_end])
+}
+
+/// On a server that several machines or containers share, a process id means something only on its own.
+fn machine_hash() -> u64 {
+    let name = fs::read_to_string("/etc/hostname").unwrap_or_default();
+    let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    fnv(&format!("{name}{}", namespace.display())) & 0xffff_ffff
+}
+
+fn fnv(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::leftovers::{is_left_over, sweep};
+use super::*;
+
+#[test]
+fn only_the_database_of_a_connection_string_is_replaced() {
+    for (url, expected) in [
+        ("postgres://u:p@h:1/old?host=/tmp/x&a=b", "postgres://u:p@h:1/new?host=/tmp/x&a=b"),
+        ("postgres://h", "postgres://h/new"),
+        ("postgres://h?host=/tmp/x", "postgres://h/new?host=/tmp/x"),
+    ] {
+        assert_eq!(with_database(url, "new"), expected);
+    }
+}
+
+#[test]
+fn a_database_of_a_living_process_or_of_another_machine_is_no_leftover() {
+    let own = format!("rl_test_local_{}_1f_0", std::process::id());
+    assert!(!is_left_over(&own, "rl_test_local_"));
+    assert!(!is_left_over("rl_test_0badcafe_2147483646_1f_0", "rl_test_local_"));
+    assert!(!is_left_over("rl_test_local_x", "rl_test_local_"));
+    assert!(is_left_over("rl_test_local_2147483646_1f_0", "rl_test_local_"));
+}
+
+#[tokio::test]
+async fn a_sweep_drops_the_databases_of_dead_processes_and_no_other() {
+    let ours = TestDb::new("nothing", async |_: &str| Ok::<(), sqlx::Error>(())).await;
+    let host = Host::get().await.unwrap();
+    let mut admin = PgConnection::connect(&host.admin_url).await.unwrap();
+    // No process has so high an id.
+    let dead = format!("{}2147483646_{:x}_0", host.prefix, std::process::id());
+    execute(&mut admin, format!("create database {dead} template template0")).await.unwrap();
+    sweep(&host.admin_url, &host.prefix).await.unwrap();
+    let left: Option<i32> = sqlx::query_scalar("select 1 from pg_database where datname = $1")
+        .bind(&dead)
+        .fetch_optional(&mut admin)
+        .await
+        .unwrap();
+    assert_eq!(left, None);
+    ours.connect().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_template_that_was_dropped_is_made_again() {
+    let nothing = async |_: &str| Ok::<(), sqlx::Error>(());
+    let text = format!("dropped by {}", std::process::id());
+    TestDb::new(&text, nothing).await;
+    let mut admin = PgConnection::connect(&Host::get().await.unwrap().admin_url).await.unwrap();
+    execute(&mut admin, format!("drop database rl_t_{:016x}", fnv(&text))).await.unwrap();
+    TestDb::new(&text, nothing).await.connect().await.unwrap();
+}
