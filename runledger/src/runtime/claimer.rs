@@ -69,6 +69,8 @@ struct Memory {
     next_due: Option<Instant>,
     pause: Duration,
     asleep: bool,
+    /// The last pause ended by itself: nothing says that there is work.
+    unprompted: bool,
 }
 
 impl Claimer {
@@ -120,11 +122,20 @@ impl Claimer {
             next_due: None,
             pause: FIRST_PAUSE,
             asleep: false,
+            unprompted: false,
         }
     }
 
     /// Claims up to `limit` runs: from the positions, and where they give nothing and a look is affordable, from what it finds.
     async fn take(&self, memory: &mut Memory, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
+        if memory.asleep && memory.unprompted {
+            // An idle worker's poll: one statement, unless it finds something.
+            return if self.look(memory).await? {
+                self.claim(memory, limit).await
+            } else {
+                Ok((Uuid::nil(), Vec::new()))
+            };
+        }
         if memory.may_look() && memory.last_look.is_some_and(|(at, _)| at.elapsed() > DROWSY) {
             // Among busy lanes too: an urgent lane that was never seen must not wait for the backlog to end.
             self.look(memory).await?;
@@ -221,8 +232,8 @@ impl Claimer {
         let now = Instant::now();
         let until = memory.next_due.map_or(now + pause, |due| due.min(now + pause));
         tokio::select! {
-            () = tokio::time::sleep_until(until) => {}
-            () = self.wake.notified() => memory.pause = FIRST_PAUSE,
+            () = tokio::time::sleep_until(until) => memory.unprompted = true,
+            () = self.wake.notified() => (memory.pause, memory.unprompted) = (FIRST_PAUSE, false),
             Some(delay) = due.recv() => memory.expect(delay),
             () = task::raised(&mut self.stop) => {}
         }

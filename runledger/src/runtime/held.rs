@@ -99,6 +99,11 @@ impl Held {
         }
     }
 
+    /// Forgets everything: this worker is dead, and its tasks are gone.
+    pub(crate) fn clear(&self) {
+        *self.inner() = Inner::default();
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // Nothing panics while it holds the lock.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

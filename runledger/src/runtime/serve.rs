@@ -91,9 +91,11 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     let worker = Worker { plan, session, journal, held, number, stopping };
     let task = task::spawn("worker", async move {
         worker.live(first).await;
-        for writer in writers {
-            // A writer ends when the journal is closed and empty; it does not panic.
-            let _ = writer.await;
+        for mut writer in writers {
+            // A writer ends when the journal is closed and empty. A body that has put its context away for good keeps the journal open.
+            if tokio::time::timeout(GRACE, &mut writer).await.is_err() {
+                writer.abort();
+            }
         }
     });
     Ok(Running { stop, number: numbers, task })
@@ -127,7 +129,7 @@ impl Worker {
             let worker_id = identity.worker_id;
             let _ = self.number.send(worker_id);
             match self.live_once(identity).await {
-                Fate::Dead if !*self.stopping.borrow() => {}
+                Fate::Dead if !*self.stopping.borrow() => self.held.clear(),
                 Fate::Dead => return,
                 Fate::Alive | Fate::Drain => {
                     self.sign_off(worker_id).await;

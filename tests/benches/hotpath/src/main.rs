@@ -1,0 +1,48 @@
+//! Measures candidates for the storage of runs: one JSON line a result. `DATABASE_URL` names a database whose schema `hp` may be dropped.
+//!
+//! Commands: `cycle`, `drain`, `lanes`, `arrivals`, `soak`, `latency`, `fence`, `keyed`; each says its arguments when they are missing.
+
+mod claimer;
+mod cycle;
+mod drain;
+mod fence;
+mod instant;
+mod keyed;
+mod lanes;
+mod latency;
+mod net;
+mod pg;
+mod soak;
+mod variant;
+mod work;
+
+/// What every step of a measurement returns.
+pub type Res<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[tokio::main]
+async fn main() -> Res<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let Some((command, rest)) = args.split_first() else {
+        return Err("usage: hotpath COMMAND ARGUMENT…".into());
+    };
+    match command.as_str() {
+        "cycle" => cycle::run(rest).await,
+        "drain" => drain::run(rest).await,
+        "fence" => fence::run(rest).await,
+        "latency" => latency::run(rest).await,
+        "keyed" => keyed::run(rest).await,
+        "lanes" => lanes::cost(rest).await,
+        "arrivals" => lanes::arrivals(rest).await,
+        "soak" => soak::run(rest).await,
+        other => Err(format!(
+            "there is no command `{other}`; use cycle, drain, lanes, arrivals, soak, latency, fence or keyed"
+        )
+        .into()),
+    }
+}
+
+/// One result.
+#[expect(clippy::print_stdout, reason = "the results are what the program is for")]
+pub fn emit(result: &serde_json::Value) {
+    println!("{result}");
+}
