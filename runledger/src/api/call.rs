@@ -48,6 +48,67 @@ pub(crate) struct Request {
     pub(crate) unchecked: bool,
 }
 
+/// The options that a typed call and an untyped one have in common: each changes `self.request`.
+macro_rules! options {
+    () => {
+        /// At most one run of this job, tenant and key exists. The same request again gives the same run; another request under the same key is
+        /// refused. 1 to 256 bytes.
+        pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+            self.request.idempotency_key = Some(key.into());
+            self
+        }
+
+        /// The organisation that the run belongs to. 1 to 256 bytes; none by default.
+        pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+            self.request.tenant = tenant.into();
+            self
+        }
+
+        /// Another queue than the job's own.
+        pub fn queue(mut self, queue: impl Into<String>) -> Self {
+            self.request.options.queue = Some(queue.into());
+            self
+        }
+
+        /// Another priority than the job's own. Higher ones are claimed first; the default is 0.
+        pub fn priority(mut self, priority: i16) -> Self {
+            self.request.options.priority = Some(priority);
+            self
+        }
+
+        /// Starts no earlier than `delay` after the enqueue, by the database's clock.
+        pub fn delay(mut self, delay: Duration) -> Self {
+            self.request.options.delay_us = Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX));
+            self
+        }
+
+        /// Starts no earlier than this instant, by the database's clock.
+        pub fn start_at(mut self, instant: SystemTime) -> Self {
+            self.request.options.start_at_us = Some(Timestamp::from(instant).unix_micros());
+            self
+        }
+
+        /// Another number of attempts than the job's own; at least 1.
+        pub fn max_attempts(mut self, attempts: u32) -> Self {
+            self.request.options.max_attempts = Some(attempts.max(1));
+            self
+        }
+
+        /// Another time limit for one attempt than the job's own.
+        pub fn timeout(mut self, timeout: Duration) -> Self {
+            self.request.options.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+            self
+        }
+
+        /// Other delays between attempts than the job's own: the first, and the largest.
+        pub fn backoff(mut self, first: Duration, cap: Duration) -> Self {
+            let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+            self.request.options.backoff_ms = Some((millis(first), millis(cap)));
+            self
+        }
+    };
+}
+
 impl<J: Job> Call<J> {
     pub(crate) fn new(args: &[(&'static str, &dyn ErasedValue)]) -> Self {
         let definition = J::DEFINITION;
@@ -61,67 +122,14 @@ impl<J: Job> Call<J> {
         self
     }
 
-    /// At most one run of this job, tenant and key exists. The same request again gives the same run; another request under the same key is
-    /// refused. 1 to 256 bytes.
-    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
-        self.request.idempotency_key = Some(key.into());
-        self
-    }
-
-    /// The organisation that the run belongs to. 1 to 256 bytes; none by default.
-    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
-        self.request.tenant = tenant.into();
-        self
-    }
-
-    /// Another queue than the job's own.
-    pub fn queue(mut self, queue: impl Into<String>) -> Self {
-        self.request.options.queue = Some(queue.into());
-        self
-    }
-
-    /// Another priority than the job's own. Higher ones are claimed first; the default is 0.
-    pub fn priority(mut self, priority: i16) -> Self {
-        self.request.options.priority = Some(priority);
-        self
-    }
-
-    /// Starts no earlier than `delay` after the enqueue, by the database's clock.
-    pub fn delay(mut self, delay: Duration) -> Self {
-        self.request.options.delay_us = Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX));
-        self
-    }
-
-    /// Starts no earlier than this instant, by the database's clock.
-    pub fn start_at(mut self, instant: SystemTime) -> Self {
-        self.request.options.start_at_us = Some(Timestamp::from(instant).unix_micros());
-        self
-    }
-
-    /// Another number of attempts than the job's own; at least 1.
-    pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.request.options.max_attempts = Some(attempts.max(1));
-        self
-    }
-
-    /// Another time limit for one attempt than the job's own.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.request.options.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
-        self
-    }
-
-    /// Other delays between attempts than the job's own: the first, and the largest.
-    pub fn backoff(mut self, first: Duration, cap: Duration) -> Self {
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        self.request.options.backoff_ms = Some((millis(first), millis(cap)));
-        self
-    }
+    options!();
 }
 
 impl AnyCall {
     /// A call of a job by its name alone, for programs that do not have its code. `input` is the object of its arguments by name.
     ///
-    /// The name is checked against the jobs of this program and of the living workers when it is enqueued.
+    /// The name is checked against the jobs of this program and of the living workers when it is enqueued. Queue and priority are the job's own where
+    /// this program has its code, otherwise `default` and 0.
     pub fn by_name<T: serde::Serialize + ?Sized>(job: impl Into<String>, input: &T) -> Self {
         let request = Request {
             job: Cow::Owned(job.into()),
@@ -135,6 +143,8 @@ impl AnyCall {
         };
         Self { request }
     }
+
+    options!();
 }
 
 impl<J> From<Call<J>> for AnyCall {
@@ -155,6 +165,12 @@ impl Request {
             idempotency_key: None,
             unchecked: false,
         }
+    }
+
+    /// Takes queue and priority from the job's definition, for a call that was made by name.
+    pub(crate) fn adopt(&mut self, definition: &'static Definition) {
+        (self.queue, self.priority) = (Cow::Borrowed(definition.queue), definition.priority);
+        self.job = Cow::Borrowed(definition.name);
     }
 
     /// Checks everything and gives the run to be written.

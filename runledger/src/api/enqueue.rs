@@ -80,9 +80,12 @@ where
     submit(requests, route)
 }
 
-async fn submit(requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<Submitted>, ClientError> {
-    for request in requests.iter().filter(|request| request.unchecked) {
-        check_job_name(&request.job, &mut route).await?;
+async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<Submitted>, ClientError> {
+    for request in requests.iter_mut().filter(|request| request.unchecked) {
+        match registry::registered().find(|definition| definition.names().any(|name| name == request.job)) {
+            Some(definition) => request.adopt(definition),
+            None => check_job_name(&request.job, &mut route).await?,
+        }
     }
     let runs: Vec<NewRun> = requests.into_iter().map(Request::into_new_run).collect::<Result<_, _>>()?;
     if runs.is_empty() {
@@ -214,9 +217,6 @@ fn input_difference(one: &str, other: &str) -> Option<String> {
 async fn check_job_name(name: &str, route: &mut Route<'_>) -> Result<(), ClientError> {
     let mut known: Vec<String> =
         registry::registered().flat_map(super::definition::Definition::names).map(str::to_owned).collect();
-    if known.iter().any(|job| job == name) {
-        return Ok(());
-    }
     known.extend(match route {
         Route::Db(pool) | Route::Pool(pool) => jobs_known(&mut *pool.acquire().await?).await?,
         Route::Connection(connection) => jobs_known(connection).await?,

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::call::{Call, Request};
 use super::context::Context;
-use super::definition::DEFAULT_MAX_ATTEMPTS;
+use super::definition::{DEFAULT_MAX_ATTEMPTS, Kind};
 use super::invocation::{Finished, Invocation, finished};
 use super::job::{Job, JobResult, Payload};
 use super::step::{Step, StepFuture, decode_output};
@@ -65,6 +65,9 @@ impl Wf {
     /// The step's error, after its tries.
     pub fn run<J: Job>(&self, call: Call<J>) -> Step<'_, J::Output> {
         let definition = J::DEFINITION;
+        if definition.kind() == Kind::Workflow {
+            return refused(definition.name, not_a_step(definition.name));
+        }
         let policy = policy_of(&call.request, definition.retry_policy(), definition.timeout);
         let input = match call.request.input {
             Ok(input) => input,
@@ -253,6 +256,14 @@ fn nested(name: &str) -> Failure {
     let message = format!(
         "step `{name}` was started inside the body of another step, whose replay would skip it; start it in the workflow's own code, \
          before or after that step"
+    );
+    Failure::new(FailureKind::Setup, message)
+}
+
+fn not_a_step(name: &str) -> Failure {
+    let message = format!(
+        "workflow `{name}` cannot be a step, since its own steps would be skipped with it on replay; start it as a run of its own: \
+         `wf.start({name}(…)).await?.result().await?`"
     );
     Failure::new(FailureKind::Setup, message)
 }
