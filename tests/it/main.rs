@@ -1,3 +1,4 @@
 //! The behaviours of the engine, each as a test named by its sentence.
 
 mod smoke;
+mod transitions;
