@@ -5,9 +5,9 @@ use quote::quote;
 use crate::define;
 use crate::model::Kind;
 
-fn expanded(kind: Kind, options: &str, item: proc_macro2::TokenStream) -> String {
+fn expanded(kind: Kind, options: &str, item: &proc_macro2::TokenStream) -> String {
     let options = options.parse().expect("options are tokens");
-    let items = syn::parse2(define(kind, options, &item)).expect("the expansion is Rust");
+    let items = syn::parse2(define(kind, options, item)).expect("the expansion is Rust");
     prettyplease::unparse(&items)
 }
 
@@ -19,7 +19,7 @@ fn a_plain_job_expands_to_its_golden_file() {
             Ok(())
         }
     };
-    insta::assert_snapshot!("plain_job", expanded(Kind::Job, "", item));
+    insta::assert_snapshot!("plain_job", expanded(Kind::Job, "", &item));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_job_with_everything_expands_to_its_golden_file() {
             gateway.charge(order, sku).await
         }
     };
-    insta::assert_snapshot!("job_with_everything", expanded(Kind::Job, options, item));
+    insta::assert_snapshot!("job_with_everything", expanded(Kind::Job, options, &item));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_workflow_expands_to_its_golden_file() {
             wf.run(charge(order)).await
         }
     };
-    insta::assert_snapshot!("workflow", expanded(Kind::Workflow, "version = 2", item));
+    insta::assert_snapshot!("workflow", expanded(Kind::Workflow, "version = 2", &item));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_transactional_job_expands_to_its_golden_file() {
             Ok(cents)
         }
     };
-    insta::assert_snapshot!("transactional_job", expanded(Kind::Job, "", item));
+    insta::assert_snapshot!("transactional_job", expanded(Kind::Job, "", &item));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn errors_leave_the_signature_and_the_repaired_body() {
             Ok(value)
         }
     };
-    insta::assert_snapshot!("errors", expanded(Kind::Workflow, "max_retries = 5", item));
+    insta::assert_snapshot!("errors", expanded(Kind::Workflow, "max_retries = 5", &item));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn an_item_that_is_no_function_is_kept_beside_its_error() {
             cents: i64,
         }
     };
-    insta::assert_snapshot!("not_a_function", expanded(Kind::Job, "", item));
+    insta::assert_snapshot!("not_a_function", expanded(Kind::Job, "", &item));
 }
 
 #[test]

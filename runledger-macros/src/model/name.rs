@@ -56,7 +56,7 @@ fn report(what: &str, value: &str, at: Span, fault: &str, remedy: &str, problems
         at,
         format!(
             "{what} `{value}` {fault}; a name is 1 to {MAX_LENGTH} of `a-z`, `0-9`, `_`, \
-                `.` and `-`, and starts with a letter{remedy}"
+                `.` and `-`, and starts with a letter or `_`{remedy}"
         ),
     );
 }
@@ -72,7 +72,7 @@ fn grammar(name: &str) -> Result<(), String> {
     if let Some(wrong) = name.chars().find(|c| !allowed(*c)) {
         return Err(format!("contains `{}`", wrong.escape_debug()));
     }
-    if !first.is_ascii_lowercase() {
+    if !first.is_ascii_lowercase() && first != '_' {
         return Err(format!("starts with `{first}`"));
     }
     if name.len() > MAX_LENGTH {
@@ -86,8 +86,8 @@ mod tests {
     use super::{MAX_LENGTH, grammar};
 
     #[test]
-    fn dots_dashes_digits_and_underscores_are_allowed_after_a_letter() {
-        for name in ["a", "billing.charge", "thank-you_mail2", &"a".repeat(MAX_LENGTH)] {
+    fn dots_dashes_and_digits_are_allowed_after_a_letter_or_an_underscore() {
+        for name in ["a", "_charge", "billing.charge", "thank-you_mail2", &"a".repeat(MAX_LENGTH)] {
             assert_eq!(grammar(name), Ok(()), "{name}");
         }
     }
@@ -101,7 +101,7 @@ mod tests {
             ("a b", "contains ` `"),
             ("a\n", "contains `\\n`"),
             ("zahlungsüberblick", "contains `ü`"),
-            ("_charge", "starts with `_`"),
+            (".charge", "starts with `.`"),
             ("2charge", "starts with `2`"),
             (&"a".repeat(MAX_LENGTH + 1), "has 49 characters"),
         ] {
