@@ -21,6 +21,9 @@ pub const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 /// The fewest connections a worker's pool can do with: the claimer, the journal, and one for everything else.
 const FEWEST_CONNECTIONS: u32 = 3;
 
+const NONE_GIVEN: &str = "`App::with` was given no job, so this worker would serve nothing; name its jobs, as in `.with(jobs![charge])`, or \
+                          leave `with` out to serve every job that is linked into the program";
+
 /// Builds a worker.
 ///
 /// A worker holds at most two connections beyond its pool: one for heartbeats, one for the session lock and for listening.
@@ -29,7 +32,7 @@ const FEWEST_CONNECTIONS: u32 = 3;
 pub struct App {
     db: Db,
     provided: Provided,
-    definitions: Vec<&'static Definition>,
+    definitions: Option<Vec<&'static Definition>>,
     queues: Option<Vec<String>>,
     name: Option<String>,
     concurrency: usize,
@@ -43,7 +46,7 @@ impl App {
         Self {
             db,
             provided: Provided::default(),
-            definitions: Vec::new(),
+            definitions: None,
             queues: None,
             name: None,
             concurrency: DEFAULT_CONCURRENCY,
@@ -69,7 +72,7 @@ impl App {
 
     /// Serves these jobs, and no others: `.with(jobs![charge, refund])`. Without it, every job that is linked into the program.
     pub fn with(mut self, definitions: impl IntoIterator<Item = &'static Definition>) -> Self {
-        self.definitions.extend(definitions);
+        self.definitions.get_or_insert_default().extend(definitions);
         self
     }
 
@@ -110,8 +113,11 @@ impl App {
     /// [`ClientError`]: no job is registered, two have one name, a name is invalid, a job asks for a type that nothing provides, the pool is too
     /// small, or the database failed.
     pub async fn start(self) -> Result<Worker, ClientError> {
-        let definitions: Vec<_> =
-            if self.definitions.is_empty() { registered().collect() } else { self.definitions };
+        let definitions = match self.definitions {
+            Some(given) if given.is_empty() => return Err(ClientError::Setup(NONE_GIVEN.to_owned())),
+            Some(given) => given,
+            None => registered().collect(),
+        };
         let registry = Registry::collect(definitions)?;
         check_provided(&registry, &self.provided)?;
         check_pool(&self.db)?;
