@@ -55,7 +55,7 @@ pub fn job(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The first parameter is `wf: &Wf`, through which steps are run; it is not part of the call. All other parameters and
 /// all options are those of [`macro@job`], except that a workflow has no `#[inject] tx: &mut Tx`: its transactions are
-/// steps, written with `wf.tx(…)` or as jobs.
+/// steps: jobs that have one.
 #[proc_macro_attribute]
 pub fn workflow(options: TokenStream, item: TokenStream) -> TokenStream {
     define(Kind::Workflow, options.into(), &item.into()).into()

@@ -38,7 +38,7 @@ pub use api::definition::Definition;
 pub use api::enqueue::{Submitted, enqueue_all};
 pub use api::error::{Classified, Error, Result, ResultExt};
 pub use api::handle::Handle;
-pub use api::job::{Job, JobResult, Payload};
+pub use api::job::{Job, JobError, JobResult, Payload};
 pub use api::step::{Step, StepError};
 pub use api::tx::Tx;
 pub use api::workflow::{Child, Wf};

@@ -6,6 +6,9 @@ pub use crate::api::definition::{Definition, Inject, Location, Param, Registrati
 pub use crate::api::invocation::{Finished, Invocation};
 pub use crate::api::job::{JobResult, Payload};
 pub use crate::api::jobs::{DefinitionOf, definition_of, definitions};
+pub use crate::api::lent::{
+    BodyTransaction, Injectable, WorkflowContext, assert_injectable, context, transaction,
+};
 pub use crate::model::json::ErasedValue as ErasedArg;
 pub use crate::model::replay;
 pub use crate::model::state::{RunEvent, RunState, TRANSITIONS};

@@ -98,7 +98,10 @@ fn injects(definition: &Definition) -> Option<TokenStream> {
         .parameters
         .iter()
         .filter_map(|parameter| match &parameter.role {
-            Role::Injected(ty) => Some(quote!(#library::__private::Inject::of::<#ty>())),
+            Role::Injected(ty) => Some(quote_spanned! {place(ty)=> {
+                #library::__private::assert_injectable::<#ty>();
+                #library::__private::Inject::of::<#ty>()
+            }}),
             Role::Workflow | Role::Stored(_) | Role::Transaction => None,
         })
         .collect();

@@ -2,7 +2,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use syn::Path;
+use syn::{Path, Type};
 
 use super::{generated, key, place};
 use crate::model::{Definition, Owned, Parameter, Payload, Presence, Role};
@@ -30,7 +30,7 @@ fn run(definition: &Definition) -> TokenStream {
     let function = &signature.ident;
     let names = locals(definition);
     let takes = names.iter().map(|(name, parameter)| take(library, name, parameter, &invocation));
-    let arguments = names.iter().map(|(name, parameter)| argument(name, parameter));
+    let arguments = names.iter().map(|(name, parameter)| argument(library, name, parameter));
     let finish = finish(definition, &invocation, &result, &names);
     // Names the output once more, where the compiler would otherwise report a wrong one a second time in other words.
     let witness = quote_spanned! {place(output)=>
@@ -70,7 +70,10 @@ fn take(library: &Path, name: &Ident, parameter: &Parameter, invocation: &Ident)
     let taken = match &parameter.role {
         Role::Workflow => return quote_spanned!(at=> let #name = #invocation.wf();),
         Role::Stored(payload) => decode(library, parameter, payload, invocation),
-        Role::Injected(ty) => quote_spanned!(at=> #invocation.inject::<#ty>()),
+        Role::Injected(ty) => quote_spanned! {at=> {
+            #library::__private::assert_injectable::<#ty>();
+            #invocation.inject::<#ty>()
+        }},
         Role::Transaction => quote_spanned!(at=> #invocation.take_tx()),
     };
     let mutability = matches!(parameter.role, Role::Transaction).then(|| quote!(mut));
@@ -107,12 +110,22 @@ fn decode(library: &Path, parameter: &Parameter, payload: &Payload, invocation: 
     }
 }
 
-fn argument(name: &Ident, parameter: &Parameter) -> TokenStream {
+fn argument(library: &Path, name: &Ident, parameter: &Parameter) -> TokenStream {
     let at = place(&parameter.ty);
+    let ty = lent_type(&parameter.ty);
     match &parameter.role {
         Role::Stored(Payload { owned: Owned::Moved, .. }) => quote!(#name),
-        Role::Stored(_) | Role::Workflow | Role::Injected(_) => quote_spanned!(at=> &#name),
-        Role::Transaction => quote_spanned!(at=> &mut #name),
+        Role::Stored(_) | Role::Injected(_) => quote_spanned!(at=> &#name),
+        // The library says what is wrong with another type; the compiler would only say that it is another.
+        Role::Workflow => quote_spanned!(at=> #library::__private::context::<#ty>(&#name)),
+        Role::Transaction => quote_spanned!(at=> #library::__private::transaction::<#ty>(&mut #name)),
+    }
+}
+
+fn lent_type(ty: &Type) -> &Type {
+    match ty {
+        Type::Reference(reference) => &reference.elem,
+        other => other,
     }
 }
 

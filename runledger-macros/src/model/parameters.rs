@@ -247,8 +247,8 @@ fn check_together(kind: Kind, parameters: &[Parameter], problems: &mut Problems)
         if kind == Kind::Workflow {
             problems.at(
                 &transaction.ty,
-                "a workflow has no transaction of its own: it may run for days; use \
-                `wf.tx(…)` or a `#[job]` with `#[inject] tx: &mut Tx`",
+                "a workflow has no transaction of its own: it may run for days; write in a \
+                `#[job]` with `#[inject] tx: &mut Tx`, and run that with `wf.run(…)`",
             );
         } else if index > 0 {
             problems.at(&transaction.ty, "a `#[job]` has one transaction; remove the second `&mut`");

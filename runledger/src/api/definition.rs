@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use super::invocation::{Finished, Invocation};
+use super::lent::Injectable;
 use crate::model::backoff::Backoff;
 use crate::model::settle::RetryPolicy;
 
@@ -112,7 +113,7 @@ pub struct Inject {
 impl Inject {
     /// The type `T`.
     #[must_use]
-    pub const fn of<T: Send + Sync + 'static>() -> Self {
+    pub const fn of<T: Injectable>() -> Self {
         Self { id: TypeId::of::<T>, name: std::any::type_name::<T> }
     }
 

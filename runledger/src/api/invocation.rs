@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::context::Context;
 use super::error::Error;
 use super::job::{JobResult, Payload};
+use super::lent::Injectable;
 use super::provided::Provided;
 use super::tx::Tx;
 use super::workflow::Wf;
@@ -84,7 +85,7 @@ impl Invocation {
     ///
     /// # Errors
     /// The end of this try, where the app does not provide the type.
-    pub fn inject<T: Send + Sync + 'static>(&self) -> Result<Arc<T>, Finished> {
+    pub fn inject<T: Injectable>(&self) -> Result<Arc<T>, Finished> {
         if TypeId::of::<T>() == TypeId::of::<Context>() {
             let context: Arc<dyn Any + Send + Sync> = Arc::new(self.context.clone());
             if let Ok(context) = context.downcast() {

@@ -8,12 +8,15 @@ use super::error::Error;
 
 /// What can be an argument or an output: it is stored as JSON and read back in another process.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be stored as an argument or output",
-    label = "this type does not survive the way through the database",
-    note = "derive `serde::Serialize` and `serde::Deserialize`, and hold no references; what cannot be stored belongs into `App::provide` and `#[inject]`"
+    message = "`{Self}` cannot be stored as an argument or output of a job",
+    label = "cannot be written as JSON and read back by another process",
+    note = "derive `serde::Serialize` and `serde::Deserialize` for `{Self}`, and let it be `Send` and hold no references; if it belongs to the \
+            application, give it to `App::provide` and take it with `#[inject]` and a reference"
 )]
 pub trait Payload: Serialize + DeserializeOwned + Send + 'static {}
 
+// Otherwise the compiler names every supertrait that is missing, each with the types that have it, and not what they are wanted for.
+#[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned + Send + 'static> Payload for T {}
 
 /// A job or workflow. The macros implement it for a hidden type beside the annotated function; libraries and generic code may implement it by
@@ -28,7 +31,7 @@ pub trait Job: 'static {
 /// What a body may return: a `Result` with any error.
 #[diagnostic::on_unimplemented(
     message = "a job returns a `Result`, not `{Self}`",
-    label = "this is not a `Result` whose value can be stored and whose error can be kept",
+    label = "not a `Result`",
     note = "return `runledger::Result<T>`, or a `Result<T, E>` with any error: of the standard library, `anyhow::Error`, or text"
 )]
 pub trait JobResult {
@@ -39,10 +42,30 @@ pub trait JobResult {
     fn into_result(self) -> Result<Self::Ok, Error>;
 }
 
-impl<T: Payload, E: Into<Error>> JobResult for Result<T, E> {
+impl<T: Payload, E: JobError> JobResult for Result<T, E> {
     type Ok = T;
 
     fn into_result(self) -> Result<T, Error> {
-        self.map_err(Into::into)
+        self.map_err(JobError::into_error)
+    }
+}
+
+/// What converts into an [`Error`], under a name that the compiler can explain.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of a job",
+    label = "the error of this `Result` does not convert into `runledger::Error`",
+    note = "implement `std::error::Error` for `{Self}` (`thiserror` derives it), and let it be `Send + Sync + 'static`; or return \
+            `runledger::Error`, `anyhow::Error` or text"
+)]
+pub trait JobError {
+    /// The error.
+    #[doc(hidden)]
+    fn into_error(self) -> Error;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<Error>> JobError for E {
+    fn into_error(self) -> Error {
+        self.into()
     }
 }

@@ -27,7 +27,7 @@ use crate::{Call, Job};
 /// ```
 #[macro_export]
 macro_rules! jobs {
-    ($($function:path),* $(,)?) => {
+    ($($function:expr),* $(,)?) => {
         $crate::__private::definitions([$($crate::__private::definition_of($function)),*])
     };
 }

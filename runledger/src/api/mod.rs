@@ -13,6 +13,7 @@ pub mod handle;
 pub mod invocation;
 pub mod job;
 pub mod jobs;
+pub mod lent;
 pub mod provided;
 pub mod registry;
 pub mod step;
