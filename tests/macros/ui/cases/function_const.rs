@@ -1,0 +1,8 @@
+use runledger::{Result, job};
+
+#[job]
+const fn charge() -> Result<()> {
+    Ok(())
+}
+
+fn main() {}

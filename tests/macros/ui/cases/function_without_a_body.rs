@@ -1,0 +1,6 @@
+use runledger::{Result, job};
+
+#[job]
+async fn charge() -> Result<()>;
+
+fn main() {}

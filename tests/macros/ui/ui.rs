@@ -1,0 +1,7 @@
+//! The messages for misuse, as the compiler shows them. `TRYBUILD=overwrite cargo test --test ui` writes them anew.
+
+#[test]
+#[cfg_attr(not(pinned_rustc), ignore = "the messages are those of another rustc; see `PINNED` in build.rs")]
+fn every_misuse_is_answered_with_its_message() {
+    trybuild::TestCases::new().compile_fail("cases/*.rs");
+}
