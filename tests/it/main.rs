@@ -1,4 +1,5 @@
 //! The behaviours of the engine, each as a test named by its sentence.
 
+mod registry;
 mod smoke;
 mod transitions;

@@ -1,0 +1,174 @@
+//! Start-up: what is wrong with a program's jobs stops it before it takes any work, and says where (behaviour 50).
+//!
+//! The definitions are written by hand: a job that registered itself would stop every worker of this test binary.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::process::Stdio;
+
+use runledger::__private::{Inject, Invocation, Location, RunFuture, call};
+use runledger::prelude::*;
+use runledger::{ClientError, Definition, FailureKind, Job, Timings};
+use runledger_tests::{Fixture, PATIENCE};
+use tokio::process::Command;
+
+/// Only by this type would anything be found.
+#[derive(Debug)]
+struct Gateway;
+
+/// A job that asks for what nothing provides.
+#[derive(Debug)]
+struct Asks;
+
+impl Job for Asks {
+    type Output = ();
+    const DEFINITION: &'static Definition =
+        &defined("registry.asks", "src/asks.rs", 7).injects(const { &[Inject::of::<Gateway>()] });
+}
+
+#[workflow]
+async fn registry_asks_in_a_step(wf: &Wf) -> Result<()> {
+    Ok(wf.run(call::<Asks>(&[])).await?)
+}
+
+const fn defined(name: &'static str, file: &'static str, line: u32) -> Definition {
+    Definition::job(name, run, Location::new(file, line, 1, "registry"))
+}
+
+fn run(invocation: Invocation) -> RunFuture {
+    Box::pin(async move {
+        match invocation.inject::<Gateway>() {
+            Ok(_) => invocation.finish(Ok::<(), Error>(())),
+            Err(finished) => finished,
+        }
+    })
+}
+
+/// Why a worker with these jobs does not start. That it did not is also visible in the database.
+async fn refusal(change: impl FnOnce(App) -> App) -> ClientError {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let error = change(App::new(db.clone())).start().await.unwrap_err();
+    assert!(db.workers().await.unwrap().is_empty(), "a worker registered in spite of: {error}");
+    error
+}
+
+#[tokio::test]
+async fn two_jobs_of_one_name_stop_the_start_with_both_places() {
+    const TWINS: [&Definition; 2] =
+        [&defined("registry.twin", "src/one.rs", 3), &defined("registry.twin", "src/two.rs", 14)];
+    let error = refusal(|app| app.with(TWINS)).await.to_string();
+    assert!(
+        error.starts_with(
+            "two jobs are called `registry.twin`: one at src/one.rs:3:1, one at src/two.rs:14:1"
+        )
+    );
+    assert!(error.ends_with("give one of them another: `#[job(name = \"…\")]`"), "{error}");
+}
+
+#[tokio::test]
+async fn an_alias_that_is_the_name_of_another_job_stops_the_start_with_both_places() {
+    const PAIR: [&Definition; 2] = [
+        &defined("registry.old", "src/old.rs", 3),
+        &defined("registry.new", "src/new.rs", 9).aliases(&["registry.old"]),
+    ];
+    let error = refusal(|app| app.with(PAIR)).await.to_string();
+    for part in ["`registry.old`", "src/old.rs:3:1", "src/new.rs:9:1"] {
+        assert!(error.contains(part), "{part} is not in: {error}");
+    }
+}
+
+#[tokio::test]
+async fn the_same_job_given_twice_is_one_job() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let once = defined_once();
+    let worker = App::new(db.clone()).with([once, once]).start().await.unwrap();
+    assert_eq!(db.workers().await.unwrap()[0].jobs, ["registry.once"]);
+    worker.stop().await;
+}
+
+fn defined_once() -> &'static Definition {
+    const { &defined("registry.once", "src/once.rs", 1) }
+}
+
+#[tokio::test]
+async fn a_list_without_jobs_is_refused_and_does_not_mean_every_job() {
+    let error = refusal(|app| app.with(jobs![])).await.to_string();
+    assert!(error.contains("`App::with` was given no job"), "{error}");
+}
+
+#[tokio::test]
+async fn a_crate_that_only_the_manifest_names_stops_the_start_until_the_program_names_it() {
+    let unlinked = error_of(env!("CARGO_BIN_EXE_unlinked")).await;
+    assert!(unlinked.contains("no jobs are registered in this binary"), "{unlinked}");
+    assert!(unlinked.contains("add `use my_jobs as _;` to main.rs"), "{unlinked}");
+    let linked = error_of(env!("CARGO_BIN_EXE_linked")).await;
+    assert!(linked.contains("job `billing.charge` (tests/macros/compiles/src/charge.rs:"), "{linked}");
+}
+
+/// What the program says before it ends in failure.
+async fn error_of(program: &str) -> String {
+    let Fixture { db: _db, database } = Fixture::new().await;
+    let mut program = Command::new(program);
+    program.env("DATABASE_URL", database.url()).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, program.output()).await.unwrap().unwrap();
+    assert!(!output.status.success(), "it started");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[tokio::test]
+async fn a_job_that_asks_for_what_nobody_provides_stops_the_start_with_its_place_and_the_type() {
+    let error = refusal(|app| app.with([Asks::DEFINITION]).provide("something else")).await.to_string();
+    for part in
+        ["job `registry.asks` (src/asks.rs:7:1)", "registry::Gateway`", "add `.provide(…)` to the app"]
+    {
+        assert!(error.contains(part), "{part} is not in: {error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_provided_is_found_by_its_type() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with([Asks::DEFINITION]).provide(Gateway);
+    let worker = app.start().await.unwrap();
+    call::<Asks>(&[]).enqueue(&db).await.unwrap().result_within(PATIENCE).await.unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_step_whose_job_is_not_served_here_and_asks_in_vain_fails_at_its_first_try() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![registry_asks_in_a_step]).timings(Timings::FAST);
+    let worker = app.start().await.unwrap();
+    let run = registry_asks_in_a_step().enqueue(&db).await.unwrap();
+    let error = run.result_within(PATIENCE).await.unwrap_err();
+    assert!(matches!(error, ClientError::RunFailed { .. }), "{error:?}");
+    let [step] = &run.steps().await.unwrap()[..] else { panic!("one step is recorded") };
+    let failure = step.result.as_ref().unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Setup);
+    assert!(failure.message.starts_with("nothing provides a `"), "{failure}");
+    // A try that is followed by another leaves a row of its own.
+    let tries = run.attempts().await.unwrap();
+    assert!(tries.iter().all(|one| one.step_key.is_empty()), "{tries:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn invalid_names_of_jobs_aliases_queues_and_workers_stop_the_start() {
+    const JOB: &Definition = &defined("Charge", "src/a.rs", 1);
+    const ALIAS: &Definition = &defined("registry.named", "src/a.rs", 1).aliases(&["1st"]);
+    const QUEUE: &Definition = &defined("registry.named", "src/a.rs", 1).queue("high priority");
+    let served = || defined_once();
+    let refusals = [
+        (refusal(|app| app.with([JOB])).await, "job `Charge` does not begin with a lower-case letter"),
+        (refusal(|app| app.with([ALIAS])).await, "job `1st` does not begin with a lower-case letter"),
+        (refusal(|app| app.with([QUEUE])).await, "queue `high priority` has a character that is not allowed"),
+        (refusal(|app| app.with([served()]).queues([""])).await, "queue `` is empty"),
+        (
+            refusal(|app| app.with([served()]).name("a\nb")).await,
+            "worker name `a\\nb` has a control character",
+        ),
+    ];
+    for (error, beginning) in refusals {
+        assert!(matches!(error, ClientError::Name(_)), "{error:?}");
+        assert!(error.to_string().starts_with(beginning), "{error}");
+    }
+}
