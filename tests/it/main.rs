@@ -1,5 +1,6 @@
 //! The behaviours of the engine, each as a test named by its sentence.
 
+mod payload;
 mod registry;
 mod smoke;
 mod transitions;

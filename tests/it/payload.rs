@@ -1,0 +1,310 @@
+//! What is stored of arguments and outputs, read back by newer code, and what a body's error asks for (behaviour 7).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{AnyCall, ClientError, Failure, FailureKind, Job, RunState, Worker, enqueue_all};
+use runledger_tests::{Fixture, PATIENCE, eventually};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Order {
+    lines: Vec<Line>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Line {
+    sku: String,
+    quantity: u32,
+}
+
+/// Its first version had `id` only.
+#[job]
+async fn payload_grown(
+    id: u32,
+    note: Option<String>,
+    #[default = 3] factor: u32,
+    #[default] tags: Vec<String>,
+    #[default = "EUR"] currency: &str,
+) -> Result<String> {
+    Ok(format!("{id} {note:?} {factor} {tags:?} {currency}"))
+}
+
+#[job]
+async fn payload_count(order: Order) -> Result<u32> {
+    Ok(order.lines.iter().map(|line| line.quantity).sum())
+}
+
+#[workflow]
+async fn payload_count_in_a_step(wf: &Wf, order: Order) -> Result<u32> {
+    Ok(wf.run(payload_count(order)).await?)
+}
+
+#[job]
+async fn payload_borrow(sku: &str, tags: &[String], root: &Path, order: &Order) -> Result<String> {
+    Ok(format!("{sku} {tags:?} {} {}", root.display(), order.lines.len()))
+}
+
+/// Everything that it lends is gone before the step runs.
+#[workflow]
+async fn payload_lend(wf: &Wf, sku: &str) -> Result<String> {
+    let step = {
+        let (tags, order) = (vec![format!("{sku}!")], Order { lines: vec![] });
+        wf.run(payload_borrow(&sku.to_uppercase(), &tags, Path::new("/r"), &order))
+    };
+    Ok(step.await?)
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Seen {
+    run_id: Uuid,
+    tenant: String,
+    attempt: u32,
+    step_key: Option<String>,
+    idempotency_key: Uuid,
+}
+
+/// Fails at its first attempt with what it has seen, and gives at its second what it sees then.
+#[job(backoff = "1ms..1ms")]
+async fn payload_look(#[inject] context: &Context) -> Result<Seen> {
+    let seen = Seen {
+        run_id: context.run_id(),
+        tenant: context.tenant().to_owned(),
+        attempt: context.attempt(),
+        step_key: context.step_key().map(str::to_owned),
+        idempotency_key: context.idempotency_key(),
+    };
+    if context.attempt() == 1 { Err(serde_json::to_string(&seen)?.into()) } else { Ok(seen) }
+}
+
+#[workflow]
+async fn payload_look_twice(wf: &Wf) -> Result<(Seen, Seen)> {
+    Ok((wf.run(payload_look()).await?, wf.run(payload_look().key("other")).await?))
+}
+
+#[job(backoff = "1ms..1ms", max_attempts = 3)]
+async fn payload_fail(how: &str) -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    let declined = Err(std::io::Error::other("card declined"));
+    match how {
+        "terminal" => declined.terminal().context("charging")?,
+        "later" => declined.retry_after(Duration::from_secs(3600)).context("charging")?,
+        _ => declined.context("charging")?,
+    }
+    Ok(())
+}
+
+#[job(max_attempts = 1)]
+async fn payload_fail_with_text() -> Result<(), String> {
+    Err("plain text".to_owned())
+}
+
+#[job(max_attempts = 1)]
+async fn payload_fail_with_a_type() -> Result<(), std::num::ParseIntError> {
+    "x".parse::<u8>().map(drop)
+}
+
+#[job]
+async fn payload_not_a_number() -> Result<f64> {
+    Ok(f64::NAN)
+}
+
+async fn start(db: &Db) -> Worker {
+    let jobs = jobs![
+        payload_grown,
+        payload_count,
+        payload_count_in_a_step,
+        payload_borrow,
+        payload_lend,
+        payload_look,
+        payload_look_twice,
+        payload_fail,
+        payload_fail_with_text,
+        payload_fail_with_a_type,
+        payload_not_a_number,
+    ];
+    App::new(db.clone()).with(jobs).start().await.unwrap()
+}
+
+async fn run<J: Job>(db: &Db, call: Call<J>) -> (Handle<J>, Result<J::Output, ClientError>) {
+    let run = call.enqueue(db).await.unwrap();
+    let result = run.result_within(PATIENCE).await;
+    (run, result)
+}
+
+fn failure<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Failure {
+    match result {
+        Err(ClientError::RunFailed { failure, .. }) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn rows_queued_before_an_argument_was_added_are_still_read() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let calls = [
+        json!({"id": 7}),
+        json!({"id": 7, "note": null, "currency": "USD"}),
+        json!({"id": 7, "note": "n", "factor": 2, "tags": ["t"], "removed_since": [1]}),
+    ];
+    let queued =
+        enqueue_all(calls.map(|input| AnyCall::by_name("payload_grown", &input)), &db).await.unwrap();
+    let worker = start(&db).await;
+    let mut outputs = Vec::new();
+    for run in queued {
+        outputs.push(Handle::of(payload_grown, &db, run.run_id).result_within(PATIENCE).await.unwrap());
+    }
+    assert_eq!(outputs, ["7 None 3 [] EUR", "7 None 3 [] USD", r#"7 Some("n") 2 ["t"] EUR"#]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_undecodable_payload_fails_at_its_path_in_one_attempt_and_holds_up_nothing_of_its_batch() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let line = |quantity: Value| json!({"order": {"lines": [{"sku": "a", "quantity": quantity}]}});
+    let inputs = [
+        (line(json!(1)), None),
+        (
+            line(json!("many")),
+            Some("the value at `$.order.lines[0].quantity` does not fit its type: invalid type: string"),
+        ),
+        (
+            line(json!(-1)),
+            Some("the value at `$.order.lines[0].quantity` does not fit its type: invalid value"),
+        ),
+        (json!({}), Some("argument `order` is missing: ")),
+        (json!([1]), Some("the value at `$` does not fit its type: ")),
+        (line(json!(2)), None),
+    ];
+    for job in ["payload_count", "payload_count_in_a_step"] {
+        let calls = inputs.iter().map(|(input, _)| AnyCall::by_name(job, input));
+        let queued = enqueue_all(calls, &db).await.unwrap();
+        let worker = start(&db).await;
+        for (run, (input, expected)) in queued.iter().zip(&inputs) {
+            let run = Handle::of(payload_count, &db, run.run_id);
+            let result = run.result_within(PATIENCE).await;
+            let Some(beginning) = expected else {
+                assert!(result.is_ok(), "{input}: {result:?}");
+                continue;
+            };
+            let failure = failure(result);
+            assert_eq!(failure.kind, FailureKind::Decode, "{failure}");
+            assert!(failure.message.starts_with(beginning), "{failure}");
+            assert_eq!(
+                (run.info().await.unwrap().attempt, run.attempts().await.unwrap().len()),
+                (1, 1),
+                "{input}"
+            );
+        }
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn borrowed_arguments_own_their_values_in_the_call() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = start(&db).await;
+    let (_, output) = run(&db, payload_lend("pen")).await;
+    assert_eq!(output.unwrap(), r#"PEN ["pen!"] /r 0"#);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_context_of_a_run_keeps_its_idempotency_key_and_counts_its_attempts() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = start(&db).await;
+    let (run, second) = run(&db, payload_look().tenant("acme")).await;
+    let second = second.unwrap();
+    assert_eq!((second.run_id, &*second.tenant, second.attempt), (run.id(), "acme", 2));
+    assert_eq!(second.step_key, None);
+    let first = run.attempts().await.unwrap()[0].error.clone().unwrap();
+    let first: Seen = serde_json::from_str(&first.message).unwrap();
+    assert_eq!(first, Seen { attempt: 1, ..second });
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_context_of_a_step_names_it_and_has_an_idempotency_key_of_its_own() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = start(&db).await;
+    let (run, seen) = run(&db, payload_look_twice().tenant("acme")).await;
+    let (one, other) = seen.unwrap();
+    assert_eq!((one.run_id, &*one.tenant, one.attempt), (run.id(), "acme", 2));
+    assert_eq!(one.step_key.as_deref(), Some("payload_look"));
+    assert_eq!(other.step_key.as_deref(), Some("payload_look[other]"));
+    assert_ne!(one.idempotency_key, other.idempotency_key);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_terminal_error_fails_the_run_at_once_even_through_anyhow() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = start(&db).await;
+    let (run, result) = run(&db, payload_fail("terminal")).await;
+    let failure = failure(result);
+    assert_eq!(
+        (failure.kind, failure.to_string()),
+        (FailureKind::Error, "charging: card declined".to_owned())
+    );
+    assert_eq!(run.attempts().await.unwrap().len(), 1);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_unclassified_error_is_retried_as_the_job_says() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = start(&db).await;
+    let (run, result) = run(&db, payload_fail("as the policy says")).await;
+    assert_eq!(failure(result).to_string(), "charging: card declined");
+    assert_eq!(run.attempts().await.unwrap().len(), 3);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_error_with_a_delay_queues_the_run_for_then_even_through_anyhow() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = start(&db).await;
+    let run = payload_fail("later").enqueue(&db).await.unwrap();
+    let tried = eventually(async || run.attempts().await.unwrap(), |tried| !tried.is_empty()).await;
+    let info = run.info().await.unwrap();
+    assert_eq!((info.state, info.attempt), (RunState::Queued, 1));
+    let delay = info.ready_at.unwrap().duration_since(tried[0].ended_at).unwrap();
+    assert_eq!(delay, Duration::from_secs(3600));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_error_with_a_delay_fails_the_run_where_no_attempt_is_left() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = start(&db).await;
+    let (run, result) = run(&db, payload_fail("later").max_attempts(1)).await;
+    assert_eq!(failure(result).to_string(), "charging: card declined");
+    assert_eq!(run.attempts().await.unwrap().len(), 1);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn any_type_of_error_is_recorded_with_its_message() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = start(&db).await;
+    assert_eq!(failure(run(&db, payload_fail_with_text()).await.1).message, "plain text");
+    let message = failure(run(&db, payload_fail_with_a_type()).await.1).message;
+    assert_eq!(message, "invalid digit found in string");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_output_that_cannot_be_stored_fails_the_run_once_and_says_that_the_body_ran() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = start(&db).await;
+    let (run, result) = run(&db, payload_not_a_number()).await;
+    let failure = failure(result);
+    assert_eq!(failure.kind, FailureKind::Encode);
+    assert!(failure.message.starts_with("the output cannot be stored, though the body ran"), "{failure}");
+    assert_eq!(run.attempts().await.unwrap().len(), 1);
+    worker.stop().await;
+}
