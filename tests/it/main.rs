@@ -2,5 +2,6 @@
 
 mod payload;
 mod registry;
+mod embedded;
 mod smoke;
 mod transitions;

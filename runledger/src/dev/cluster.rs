@@ -158,10 +158,11 @@ impl Cluster {
         fresh.create_new(true).write(true).mode(0o600).open(&log).map_err(DevError::io("make", &log))?;
         self.identity.give(&log)?;
 
-        // `pg_ctl` hands this to a shell: nothing in it comes from outside.
+        // `pg_ctl` hands this to a shell: nothing in it comes from outside. The search path leaves out the schema with the name of the role: that
+        // is the engine's, and the application's tables do not belong there.
         let mut settings = format!(
             "-c listen_addresses= -c port=5432 -c unix_socket_permissions=0700 -c unix_socket_directories={} \
-             -c max_connections={}",
+             -c search_path=public -c max_connections={}",
             self.socket_dir.display(),
             options.max_connections
         );
