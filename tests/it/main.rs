@@ -5,3 +5,4 @@ mod registry;
 mod embedded;
 mod smoke;
 mod transitions;
+mod two_processes;
