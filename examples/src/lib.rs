@@ -1,1 +1,15 @@
-//! Programs that show how Runledger is used; see `examples/`.
+//! What the programs in `examples/` share: files and reports, and a way to watch and to crash a run. Nothing of it is needed to use Runledger.
+
+mod arguments;
+mod files;
+mod report;
+mod resume;
+mod screen;
+mod witness;
+
+pub use arguments::Arguments;
+pub use files::{Content, FileFacts, Listing, key_of, list_files, measure_file, text_of};
+pub use report::Report;
+pub use resume::{queue_of, resume_or_begin};
+pub use screen::Screen;
+pub use witness::Witness;

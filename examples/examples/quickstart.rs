@@ -1,0 +1,88 @@
+//! Surveys a folder durably: lists it, measures every file as a step of its own, and merges the results into a report.
+//!
+//! `cargo quickstart --crash-after 60` kills the process in the middle; `cargo quickstart` again goes on where it died. So does it after a ctrl-c, a
+//! `kill -9` or a power failure.
+#![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use runledger::Timings;
+use runledger::prelude::*;
+use runledger_examples::{
+    Arguments, FileFacts, Listing, Report, Screen, Witness, key_of, list_files, measure_file, queue_of,
+    resume_or_begin, text_of,
+};
+
+/// How many files are measured at a time.
+const AT_ONCE: usize = 8;
+
+/// Lists the files. Recorded, it is the same list after a crash, whatever became of the folder since.
+#[job]
+async fn list(folder: &str, #[inject] witness: &Witness, #[inject] context: &Context) -> Result<Listing> {
+    witness.body(context).await?;
+    Ok(list_files(folder).await?)
+}
+
+/// Measures one file: its size, its lines, its digest.
+#[job]
+async fn measure(
+    folder: &str,
+    file: &str,
+    #[inject] witness: &Witness,
+    #[inject] context: &Context,
+) -> Result<FileFacts> {
+    witness.body(context).await?;
+    Ok(measure_file(folder, file).await?)
+}
+
+/// Merges what is known of the files.
+#[job]
+async fn merge(
+    listing: &Listing,
+    facts: &[FileFacts],
+    #[inject] witness: &Witness,
+    #[inject] context: &Context,
+) -> Result<Report> {
+    witness.body(context).await?;
+    Ok(Report::merge(listing, facts))
+}
+
+/// Each `wf.run` is recorded once. After a crash the workflow runs from its top, and what is recorded is not run again.
+#[workflow]
+async fn survey(wf: &Wf, folder: &str) -> Result<Report> {
+    let listing = wf.run(list(folder)).await?;
+    let steps: Vec<_> =
+        listing.files.iter().map(|file| wf.run(measure(folder, file).key(key_of(file)))).collect();
+    let facts: Vec<FileFacts> = stream::iter(steps).buffered(AT_ONCE).try_collect().await?;
+    Ok(wf.run(merge(&listing, &facts)).await?)
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
+    let Arguments { folder, crash_after, fresh } = Arguments::of_process()?;
+    let (queue, folder) = (queue_of(&folder), text_of(&folder));
+    let db = Db::from_env().await?;
+    let handle = resume_or_begin(&db, &queue, fresh, || survey(&folder)).await?;
+    let before = handle.steps().await?;
+    match handle.created() {
+        true => println!("survey of {folder}: a new run, {}", handle.id()),
+        false => println!("survey of {folder}: run {} goes on after {} steps", handle.id(), before.len()),
+    }
+
+    let worker = App::new(db.clone())
+        .queues([&queue])
+        .name(&queue) // A worker that comes back under its name takes over at once what it had in hand.
+        .timings(Timings::FAST)
+        .provide(Witness::new(&db, handle.id(), before.len() as u64, crash_after))
+        .start()
+        .await?;
+    let screen = Screen::new(&db, handle.id());
+    let report = tokio::select! {
+        report = handle.result() => report?,
+        Err(error) = screen.follow() => return Err(error.into()),
+    };
+    screen.finish().await?;
+    println!("{}\n\n{report}", Screen::summary(&before, &handle.steps().await?));
+    worker.stop().await;
+    Ok(())
+}

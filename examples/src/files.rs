@@ -1,0 +1,207 @@
+//! Files: listing a folder, and measuring one file. Nothing here fails because of a file: what cannot be read is a fact about it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Folders that are built or fetched, not written.
+const SKIPPED: [&str; 2] = [".git", "target"];
+
+/// How much of a file is in memory at a time.
+const CHUNK: usize = 64 * 1024;
+
+/// The longest path that is used as a step's key in full; keys end at 256 bytes.
+const LONGEST_KEY: usize = 200;
+
+/// What a folder holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Listing {
+    /// The paths of its regular files below it, as text, in one order.
+    pub files: Vec<String>,
+    /// Folders that could not be read, and why.
+    pub problems: Vec<String>,
+}
+
+/// What is known of one file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FileFacts {
+    /// Its path below the folder, as text.
+    pub file: String,
+    /// What is in it, or why it could not be read.
+    pub content: Result<Content, String>,
+}
+
+/// What is in a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Content {
+    /// Its size.
+    pub bytes: u64,
+    /// How many line ends it has.
+    pub lines: u64,
+    /// The SHA-256 of its bytes, in hexadecimal.
+    pub digest: String,
+}
+
+/// Lists the regular files below a folder, sorted; links are not followed.
+///
+/// # Errors
+/// The folder itself cannot be read.
+pub async fn list_files(folder: &str) -> std::io::Result<Listing> {
+    let root = path_of(folder);
+    tokio::task::spawn_blocking(move || list_all(&root)).await?
+}
+
+/// Measures one file, a chunk at a time. A file that cannot be read is measured, too.
+///
+/// # Errors
+/// The runtime is shutting down.
+pub async fn measure_file(folder: &str, file: &str) -> std::io::Result<FileFacts> {
+    let path = path_of(folder).join(path_of(file));
+    let content = tokio::task::spawn_blocking(move || read(&path)).await?;
+    Ok(FileFacts { file: file.to_owned(), content: content.map_err(|error| error.to_string()) })
+}
+/// The step's key for a file: its path, shortened where it is too long for a key.
+#[must_use]
+pub fn key_of(file: &str) -> String {
+    if file.len() <= LONGEST_KEY {
+        return file.to_owned();
+    }
+    let end = file.floor_char_boundary(LONGEST_KEY);
+    format!("{}~{}", &file[..end], &digest_of(file.as_bytes())[..16])
+}
+
+/// A path as text, without loss: what is not UTF-8, control characters, `%` and a space at the end are written as `%` and two digits.
+#[must_use]
+pub fn text_of(path: &Path) -> String {
+    let mut text = String::new();
+    let escape = |text: &mut String, bytes: &[u8]| bytes.iter().for_each(|b| *text += &format!("%{b:02x}"));
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '%' || c.is_control() {
+                escape(&mut text, c.encode_utf8(&mut [0; 4]).as_bytes());
+            } else {
+                text.push(c);
+            }
+        }
+        escape(&mut text, chunk.invalid());
+    }
+    if text.ends_with(' ') {
+        text.truncate(text.len() - 1);
+        text += "%20";
+    }
+    text
+}
+
+/// The SHA-256 of some bytes, in hexadecimal.
+#[must_use]
+pub fn digest_of(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+fn path_of(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) if first == b'%' => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+fn list_all(root: &Path) -> std::io::Result<Listing> {
+    let mut listing = Listing { files: Vec::new(), problems: Vec::new() };
+    std::fs::read_dir(root)?;
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        if let Err(error) = list_one(root, &folder, &mut open, &mut listing.files) {
+            listing.problems.push(format!("{}: {error}", text_of(&folder)));
+        }
+    }
+    listing.files.sort_unstable();
+    listing.problems.sort_unstable();
+    Ok(listing)
+}
+
+fn list_one(
+    root: &Path,
+    folder: &Path,
+    open: &mut Vec<PathBuf>,
+    files: &mut Vec<String>,
+) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if SKIPPED.map(OsStr::new).contains(&entry.file_name().as_os_str()) {
+            continue;
+        }
+        if kind.is_dir() {
+            open.push(entry.path());
+        } else if kind.is_file() {
+            let path = entry.path();
+            files.push(text_of(path.strip_prefix(root).unwrap_or(&path)));
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> std::io::Result<Content> {
+    let mut file = File::open(path)?;
+    let mut digest = Sha256::new();
+    let (mut bytes, mut lines) = (0_u64, 0_u64);
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let n_read = match file.read(&mut chunk) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        if n_read == 0 {
+            return Ok(Content { bytes, lines, digest: hexadecimal(&digest.finalize()) });
+        }
+        let read = &chunk[..n_read];
+        digest.update(read);
+        bytes += n_read as u64;
+        lines += read.iter().filter(|byte| **byte == b'\n').count() as u64;
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_path_survives_the_way_through_text_and_is_fit_for_a_key() {
+        for bytes in
+            [&b"src/lib.rs"[..], b"100%41.txt", b"caf\xe9", b"line\nfeed", b"  ", "Größe/日本".as_bytes()]
+        {
+            let path = Path::new(OsStr::from_bytes(bytes));
+            let text = text_of(path);
+            assert_eq!(path_of(&text), path);
+            assert!(!text.chars().any(char::is_control) && !text.trim().is_empty(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_keys_of_long_paths_are_short_and_different() {
+        let (one, other) = ("é".repeat(300), format!("{}x", "é".repeat(300)));
+        assert_ne!(key_of(&one), key_of(&other));
+        assert!(key_of(&one).len() <= 256);
+    }
+}

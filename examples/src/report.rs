@@ -1,0 +1,143 @@
+//! The report of a survey.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::files::{Content, FileFacts, Listing, digest_of};
+
+/// How many rows of each kind the report shows.
+const ROWS: usize = 8;
+
+/// What a survey found.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// All files that could be read.
+    pub total: Sum,
+    /// Sums by the ending of the name, the most lines first.
+    pub by_ending: Vec<(String, Sum)>,
+    /// The largest files: path and bytes.
+    pub largest: Vec<(String, u64)>,
+    /// What could not be read, and why.
+    pub problems: Vec<String>,
+    /// The SHA-256 over every path and every digest, in hexadecimal.
+    pub digest: String,
+}
+
+/// Counts over some files.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Sum {
+    /// How many files.
+    pub files: u64,
+    /// How many lines they have.
+    pub lines: u64,
+    /// How many bytes they have.
+    pub bytes: u64,
+}
+
+impl Report {
+    /// Merges what is known of the single files.
+    #[must_use]
+    pub fn merge(listing: &Listing, facts: &[FileFacts]) -> Self {
+        let mut report = Self { problems: listing.problems.clone(), ..Self::default() };
+        let mut by_ending: BTreeMap<&str, Sum> = BTreeMap::new();
+        let mut digests = String::new();
+        for FileFacts { file, content } in facts {
+            match content {
+                Ok(content) => {
+                    report.total.add(content);
+                    by_ending.entry(ending(file)).or_default().add(content);
+                    report.largest.push((file.clone(), content.bytes));
+                    digests += &format!("{} {file}\n", content.digest);
+                }
+                Err(problem) => report.problems.push(format!("{file}: {problem}")),
+            }
+        }
+        report.by_ending = by_ending.into_iter().map(|(ending, sum)| (ending.to_owned(), sum)).collect();
+        report.by_ending.sort_by_key(|(_, sum)| Reverse((sum.lines, sum.bytes)));
+        report.largest.sort_by_key(|(_, bytes)| Reverse(*bytes));
+        report.largest.truncate(ROWS);
+        report.digest = digest_of(digests.as_bytes());
+        report
+    }
+}
+
+impl Sum {
+    fn add(&mut self, content: &Content) {
+        self.files += 1;
+        self.lines += content.lines;
+        self.bytes += content.bytes;
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {:<12} {:>9} {:>11} {:>13}", "ending", "files", "lines", "bytes")?;
+        let rest = self.by_ending.len().saturating_sub(ROWS);
+        for (ending, sum) in self.by_ending.iter().take(ROWS) {
+            row(f, ending, *sum)?;
+        }
+        if rest > 0 {
+            writeln!(f, "  … and {rest} more endings")?;
+        }
+        row(f, "all", self.total)?;
+        writeln!(f, "\n  largest")?;
+        for (file, bytes) in self.largest.iter().take(ROWS) {
+            writeln!(f, "  {:>12}  {file}", grouped(*bytes))?;
+        }
+        if !self.problems.is_empty() {
+            writeln!(f, "\n  could not be read: {}", self.problems.len())?;
+        }
+        for problem in self.problems.iter().take(ROWS) {
+            writeln!(f, "    {problem}")?;
+        }
+        write!(f, "\n  digest {}", self.digest)
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, sum: Sum) -> fmt::Result {
+    let (files, lines, bytes) = (grouped(sum.files), grouped(sum.lines), grouped(sum.bytes));
+    writeln!(f, "  {name:<12} {files:>9} {lines:>11} {bytes:>13}")
+}
+
+/// A number with its thousands apart: `1 234 567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// What follows the last dot of the name, as far as it looks like an ending.
+fn ending(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    match name.rsplit_once('.') {
+        Some((before, after)) if !before.is_empty() && !after.is_empty() && after.len() <= 10 => after,
+        Some(_) | None => "(none)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thousands_of_a_number_stand_apart() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
+    }
+
+    #[test]
+    fn a_name_without_an_ending_has_none() {
+        assert_eq!(
+            ["a/b.rs", "Makefile", ".gitignore", "a.b/c"].map(ending),
+            ["rs", "(none)", "(none)", "(none)"]
+        );
+    }
+}

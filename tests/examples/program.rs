@@ -1,0 +1,42 @@
+//! A built example as a child process.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use runledger_tests::Fixture;
+
+/// The command for an example of this package, on the fixture's database. Cargo builds the examples with the tests.
+pub fn example(name: &str, fixture: &Fixture) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let path: PathBuf = test.parent().unwrap().parent().unwrap().join("examples").join(name);
+    assert!(path.is_file(), "{} is not built; run `cargo test --package runledger-examples`", path.display());
+    let mut command = Command::new(path);
+    command.env("DATABASE_URL", fixture.database.url()).env_remove("RUST_LOG");
+    command
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Ended {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { status, stdout: text(stdout), stderr: text(stderr) }
+}
+
+/// How a program ended and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: std::process::ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// What it printed.
+    ///
+    /// # Panics
+    /// Where it failed.
+    pub fn output(self) -> String {
+        assert!(self.status.success(), "{self:?}");
+        self.stdout
+    }
+}

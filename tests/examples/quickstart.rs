@@ -1,0 +1,135 @@
+//! The quickstart: its report is right, and after a crash no recorded step is run again.
+
+use std::collections::{BTreeSet, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+use runledger_tests::Fixture;
+
+use crate::program::{Ended, example, run};
+
+/// How many files the test's folder has.
+const N_FILES: usize = 40;
+
+/// A folder that goes with the value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("runledger-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path.canonicalize().unwrap())
+    }
+
+    /// Files of three lines each; one name and one content are not UTF-8.
+    fn with_files(name: &str) -> Self {
+        let folder = Self::new(name);
+        for dir in ["files/a", "files/.git", "files/target"] {
+            std::fs::create_dir_all(folder.0.join(dir)).unwrap();
+        }
+        for n in 2..N_FILES {
+            folder.write(format!("files/a/{n:03}.txt"), b"1\n2\n3\n");
+        }
+        folder.write("files/binary", b"\xff\n\0\n\xfe\n");
+        folder.write(OsStr::from_bytes(b"files/caf\xe9.txt"), b"1\n2\n3\n");
+        folder.write("files/.git/HEAD", b"skipped");
+        folder.write("files/target/out", b"skipped");
+        folder
+    }
+
+    fn write(&self, path: impl AsRef<Path>, content: &[u8]) {
+        std::fs::write(self.0.join(path), content).unwrap();
+    }
+
+    /// Runs the quickstart on the files; the keys of the bodies that ran, in the order in which they began.
+    fn survey(&self, fixture: &Fixture, log: &str, options: &[&str]) -> (Ended, Vec<String>) {
+        let log = self.0.join(log);
+        let mut command = example("quickstart", fixture);
+        command.arg(self.0.join("files")).args(options).env("RUNLEDGER_EXAMPLE_LOG", &log);
+        let ended = run(&mut command);
+        let bodies = std::fs::read_to_string(log).unwrap_or_default();
+        (ended, bodies.lines().map(str::to_owned).collect())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left of a test's folder harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The steps in the database: key and when it was recorded.
+async fn recorded(fixture: &Fixture) -> BTreeSet<(String, String)> {
+    let sql = "select key, recorded_at::text from runledger.step";
+    sqlx::query_as(sql).fetch_all(fixture.db.pool()).await.unwrap().into_iter().collect()
+}
+
+async fn states(fixture: &Fixture) -> Vec<String> {
+    let sql = "select state from runledger.run_state order by created_at";
+    sqlx::query_scalar(sql).fetch_all(fixture.db.pool()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_folder_is_surveyed_and_a_finished_survey_is_followed_by_a_new_one() {
+    let fixture = Fixture::new().await;
+    let folder = Folder::with_files("survey");
+    let (ended, bodies) = folder.survey(&fixture, "log", &[]);
+    let output = ended.output();
+    assert!(output.contains("a new run") && output.contains("42 steps ran now"), "{output}");
+    let report: String = sqlx::query_scalar("select (output -> 'total')::text from runledger.outcome")
+        .fetch_one(fixture.db.pool())
+        .await
+        .unwrap();
+    assert_eq!(report, r#"{"files":40,"lines":120,"bytes":240}"#);
+    assert!(bodies.contains(&"measure[caf%e9.txt]".to_owned()), "{bodies:?}");
+
+    assert!(folder.survey(&fixture, "log", &[]).0.output().contains("a new run"));
+    assert_eq!(states(&fixture).await, ["completed", "completed"]);
+}
+
+#[tokio::test]
+async fn after_a_crash_no_recorded_step_is_run_again() {
+    let fixture = Fixture::new().await;
+    let folder = Folder::with_files("crash");
+    let (ended, first) = folder.survey(&fixture, "log-1", &["--crash-after", "5"]);
+    assert_eq!(ended.status.signal(), Some(9), "{ended:?}");
+    let before = recorded(&fixture).await;
+    let keys: HashSet<&str> = before.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, first.iter().map(String::as_str).collect(), "5 bodies ran and were recorded");
+    assert_eq!((before.len(), states(&fixture).await.as_slice()), (5, &["running".to_owned()][..]));
+
+    let (ended, second) = folder.survey(&fixture, "log-2", &[]);
+    let output = ended.output();
+    let expected =
+        ["goes on after 5 steps", "5 steps not repeated: list, measure[a/002.txt]", "37 steps ran now"];
+    assert!(expected.iter().all(|text| output.contains(text)), "{output}");
+    let repeated: Vec<_> = second.iter().filter(|key| keys.contains(key.as_str())).collect();
+    assert!(repeated.is_empty(), "recorded before the crash and run again: {repeated:?}");
+    let after = recorded(&fixture).await;
+    assert!(before.is_subset(&after), "a record was changed");
+    assert_eq!((after.len(), second.len()), (N_FILES + 2, N_FILES + 2 - 5));
+    assert_eq!(states(&fixture).await, ["completed"]);
+}
+
+#[tokio::test]
+async fn a_fresh_survey_cancels_the_one_that_a_crash_has_left() {
+    let fixture = Fixture::new().await;
+    let folder = Folder::with_files("fresh");
+    let (ended, _) = folder.survey(&fixture, "log-1", &["--crash-after", "3"]);
+    assert_eq!(ended.status.signal(), Some(9), "{ended:?}");
+    let (ended, bodies) = folder.survey(&fixture, "log-2", &["--fresh"]);
+    assert!(ended.output().contains("a new run"));
+    assert_eq!(bodies.len(), N_FILES + 2);
+    assert_eq!(states(&fixture).await, ["cancelled", "completed"]);
+}
+
+#[tokio::test]
+async fn a_folder_that_does_not_exist_is_named() {
+    let fixture = Fixture::new().await;
+    let ended = run(example("quickstart", &fixture).arg("/no/such/folder"));
+    assert!(!ended.status.success());
+    assert!(ended.stderr.contains("the folder `/no/such/folder` cannot be surveyed"), "{ended:?}");
+}
