@@ -24,6 +24,11 @@ mod api;
 #[cfg(all(feature = "dev", unix))]
 pub mod dev;
 
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
