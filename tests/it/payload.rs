@@ -1,5 +1,4 @@
 //! What is stored of arguments and outputs, read back by newer code, and what a body's error asks for (behaviour 7).
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! Start-up: what is wrong with a program's jobs stops it before it takes any work, and says where (behaviour 50).
 //!
 //! The definitions are written by hand: a job that registered itself would stop every worker of this test binary.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::process::Stdio;
 
