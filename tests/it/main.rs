@@ -1,6 +1,10 @@
 //! The behaviours of the engine, each as a test named by its sentence.
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on panics, in its helpers too"
+)]
 
 mod embedded;
 mod payload;

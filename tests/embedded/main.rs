@@ -1,0 +1,6 @@
+//! The embedded server as several processes see it, and the databases of tests on it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod server;
+mod support;
+mod testing_db;

@@ -1,0 +1,247 @@
+//! The embedded server as several processes see it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use runledger::dev::{Server, reset, stop_now};
+use rustix::process::{Pid, Signal, kill_process};
+use sqlx::{Connection, PgConnection};
+
+use super::support::{Base, Client, eventually, listens};
+
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(300);
+
+fn kill_9(pid: i32) {
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn six_cold_starts_at_once_make_one_postmaster_and_one_watcher() {
+    let base = Base::new(LONG);
+    let mut clients: Vec<_> = (0..6).map(|_| base.client()).collect();
+    let urls: Vec<String> = clients.iter_mut().map(Client::url).collect();
+    assert!(urls.iter().all(|url| *url == urls[0]), "{urls:?}");
+    assert_eq!(base.postmasters().len(), 1);
+    assert_eq!(base.watchers().len(), 1);
+    let mut connection = PgConnection::connect(&urls[0]).await.unwrap();
+    let listen: String =
+        sqlx::query_scalar("show listen_addresses").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(listen, "", "the server listens on a network");
+}
+
+#[test]
+fn a_killed_client_leaves_the_server_for_the_next() {
+    let base = Base::new(LONG);
+    let mut first = base.client();
+    let url = first.url();
+    let postmaster = base.postmaster();
+    first.kill();
+    assert!(listens(&url));
+    let mut second = base.client();
+    assert_eq!(second.url(), url);
+    assert_eq!(base.postmaster(), postmaster);
+    assert_eq!(base.watchers().len(), 1, "the second client must join the watcher of the first");
+}
+
+#[test]
+fn the_server_goes_away_after_the_grace_time_of_the_last_client_and_not_before() {
+    let base = Base::new(Duration::from_secs(2));
+    let mut first = base.client();
+    let mut second = base.client();
+    let url = first.url();
+    second.url();
+    first.kill();
+    let last_gone = Instant::now();
+    second.kill();
+    eventually!("the server to go away", (!listens(&url)).then_some(()));
+    assert!(last_gone.elapsed() >= Duration::from_secs(2), "gone after {:?}", last_gone.elapsed());
+    eventually!("the watcher to end", base.watchers().is_empty().then_some(()));
+    eventually!("a clean end", base.postmaster().is_none().then_some(()));
+    assert!(base.dir.join("data/PG_VERSION").exists(), "the data must be kept");
+}
+
+/// Each client connects before it says `ready`, so one that joined a server about to stop would say so. The pauses
+/// move the arrivals over the moment in which the watcher gives up; without its second look, 2 of 120 clients failed.
+#[test]
+fn clients_that_come_and_go_around_the_end_of_the_grace_time_always_find_a_server() {
+    let base = Base::new(Duration::from_millis(1));
+    std::thread::scope(|scope| {
+        for phase in 0..3 {
+            let base = &base;
+            scope.spawn(move || {
+                for round in 0..40 {
+                    let mut client = base.client();
+                    client.url();
+                    client.kill();
+                    let pause = Instant::now();
+                    let length = Duration::from_millis((round * 7 + phase * 3) % 30);
+                    eventually!(
+                        "the pause before the next client",
+                        (pause.elapsed() >= length).then_some(())
+                    );
+                }
+            });
+        }
+    });
+    assert!(base.postmasters().len() <= 1);
+}
+
+#[test]
+fn a_killed_watcher_is_replaced_by_the_next_client() {
+    let base = Base::new(SHORT);
+    let mut first = base.client();
+    let url = first.url();
+    kill_9(base.watchers()[0]);
+    eventually!("the watcher to die", base.watchers().is_empty().then_some(()));
+    let mut second = base.client();
+    second.url();
+    assert_eq!(base.watchers().len(), 1);
+    first.kill();
+    second.kill();
+    eventually!("the server to go away", (!listens(&url)).then_some(()));
+}
+
+#[test]
+fn a_killed_postmaster_is_replaced_at_once() {
+    let base = Base::new(LONG);
+    let mut first = base.client();
+    first.url();
+    let postmaster = base.postmaster().unwrap();
+    kill_9(postmaster);
+    let mut second = base.client();
+    let url = second.url();
+    assert!(listens(&url));
+    assert_ne!(base.postmaster(), Some(postmaster));
+}
+
+#[test]
+fn an_interrupted_initdb_leaves_nothing_half_made() {
+    let base = Base::new(LONG);
+    let first = base.client();
+    eventually!("initdb to begin", base.dir.join("data.tmp/PG_VERSION").exists().then_some(()));
+    first.kill();
+    assert!(!base.dir.join("data").exists(), "killed too late to prove anything");
+    let mut second = base.client();
+    assert!(listens(&second.url()));
+    assert!(!base.dir.join("data.tmp").exists());
+}
+
+#[test]
+fn leftovers_of_an_initdb_that_died_with_its_client_do_no_harm() {
+    let base = Base::new(LONG);
+    fs::create_dir_all(base.dir.join("data.tmp/base")).unwrap();
+    fs::write(base.dir.join("data.tmp/PG_VERSION"), "15\n").unwrap();
+    assert!(listens(&base.client().url()));
+}
+
+#[test]
+fn a_base_folder_of_more_than_107_bytes_works() {
+    let long = format!("/var/tmp/runledger-test-{}/{}", "l".repeat(90), "o".repeat(90));
+    let base = Base::below(&long, LONG);
+    assert!(listens(&base.client().url()));
+    drop(base);
+    fs::remove_dir_all(std::path::Path::new(&long).parent().unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn data_outlives_the_server_and_not_a_reset() {
+    let base = Base::new(LONG);
+    let server = Server::start(base.options()).await.unwrap();
+    server.create_database("kept").await.unwrap();
+    server.create_database("kept").await.unwrap();
+    stop_now(&base.options()).unwrap();
+    assert!(!listens(&server.url("kept")));
+
+    let server = Server::start(base.options()).await.unwrap();
+    PgConnection::connect(&server.url("kept")).await.unwrap().close().await.unwrap();
+
+    reset(&base.options()).unwrap();
+    assert!(!server.data_dir().exists());
+    assert!(!listens(&server.url("kept")));
+    let server = Server::start(base.options()).await.unwrap();
+    let refused = PgConnection::connect(&server.url("kept")).await.unwrap_err();
+    assert_eq!(refused.as_database_error().unwrap().code().as_deref(), Some("3D000"));
+    assert_eq!(base.watchers().len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_whose_data_was_deleted_is_replaced() {
+    let base = Base::new(LONG);
+    let _server = Server::start(base.options()).await.unwrap();
+    let orphan = base.postmaster().unwrap();
+    fs::remove_dir_all(&base.dir).unwrap();
+    let server = Server::start(base.options()).await.unwrap();
+    PgConnection::connect(&server.url("postgres")).await.unwrap();
+    assert_ne!(base.postmaster(), Some(orphan));
+}
+
+#[tokio::test]
+async fn many_creations_of_one_database_at_once_all_succeed() {
+    let base = Base::new(LONG);
+    let server = std::sync::Arc::new(Server::start(base.options()).await.unwrap());
+    let mut creations = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let server = server.clone();
+        creations.spawn(async move { server.create_database("one").await });
+    }
+    while let Some(created) = creations.join_next().await {
+        created.unwrap().unwrap();
+    }
+}
+
+#[test]
+fn a_folder_of_somebody_else_is_refused() {
+    let link = Base::new(LONG);
+    std::os::unix::fs::symlink("/", &link.dir).unwrap();
+    let said = link.client().line();
+    fs::remove_file(&link.dir).unwrap();
+    assert!(said.contains("is not a folder of this user"), "{said}");
+}
+
+#[test]
+fn a_wrong_runledger_pg_bin_is_an_error_of_its_own() {
+    let base = Base::new(LONG);
+    let mut command = base.command();
+    let mut client = Client { child: command.env("RUNLEDGER_PG_BIN", "/nonexistent").spawn().unwrap() };
+    let said = client.line();
+    assert!(said.starts_with("error `RUNLEDGER_PG_BIN` is `/nonexistent`"), "{said}");
+}
+
+#[test]
+fn database_url_wins_over_the_embedded_server() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dev_client"));
+    command.arg("url").env_clear().env("DATABASE_URL", "postgres://elsewhere/db");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut client = Client { child: command.spawn().unwrap() };
+    assert_eq!(client.line(), "ready postgres://elsewhere/db");
+}
+
+#[test]
+fn the_callers_postgres_variables_do_not_lead_astray() {
+    let base = Base::new(LONG);
+    let mut command = base.command();
+    command.envs([
+        ("PGPORT", "1"),
+        ("PGDATA", "/nonexistent"),
+        ("PGSSLMODE", "verify-full"),
+        ("LC_ALL", "xx_XX"),
+    ]);
+    let mut client = Client { child: command.spawn().unwrap() };
+    assert!(listens(&client.url()));
+}
+
+#[test]
+fn only_this_user_can_reach_the_socket_and_ctrl_c_does_not_reach_the_server() {
+    let base = Base::new(LONG);
+    let mut client = base.client();
+    let url = client.url();
+    let dir = url.split_once("host=").unwrap().1.split('&').next().unwrap();
+    assert_eq!(fs::metadata(dir).unwrap().mode() & 0o777, 0o700);
+    let group = |pid: i32| rustix::process::getpgid(Pid::from_raw(pid)).unwrap();
+    let ours = rustix::process::getpgrp();
+    assert_ne!(group(base.postmaster().unwrap()), ours);
+    assert_ne!(group(base.watchers()[0]), ours);
+}

@@ -1,0 +1,141 @@
+//! What the tests of the embedded server share: a base folder of their own, client processes, and waiting.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use runledger::dev::{Options, reset};
+
+/// Evaluates the expression until it gives `Some`, and fails with what was last seen after 30 s.
+macro_rules! eventually {
+    ($what:literal, $probe:expr) => {{
+        let start = std::time::Instant::now();
+        loop {
+            if let Some(value) = $probe {
+                break value;
+            }
+            assert!(start.elapsed() < std::time::Duration::from_secs(30), "waited 30 s for {}", $what);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }};
+}
+pub(crate) use eventually;
+
+/// A base folder that no other test uses; its server is stopped and its files are deleted at the end.
+pub(crate) struct Base {
+    pub(crate) dir: PathBuf,
+    pub(crate) grace: Duration,
+}
+
+impl Base {
+    /// `grace` is what the clients ask for.
+    pub(crate) fn new(grace: Duration) -> Self {
+        Self::below("/var/tmp", grace)
+    }
+
+    pub(crate) fn below(parent: &str, grace: Duration) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("runledger-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { dir: PathBuf::from(parent).join(name), grace }
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        let mut options = Options::test();
+        options.base_dir = Some(self.dir.clone());
+        options.grace = self.grace;
+        options
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dev_client"));
+        command.arg("hold").arg(&self.dir).arg(self.grace.as_millis().to_string());
+        command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client { child: self.command().spawn().unwrap() }
+    }
+
+    /// The process id in `postmaster.pid`.
+    pub(crate) fn postmaster(&self) -> Option<i32> {
+        fs::read_to_string(self.dir.join("data/postmaster.pid")).ok()?.lines().next()?.parse().ok()
+    }
+
+    pub(crate) fn postmasters(&self) -> Vec<i32> {
+        processes(&format!("postgres -D {}", self.dir.join("data").display()))
+    }
+
+    pub(crate) fn watchers(&self) -> Vec<i32> {
+        processes(&format!("runledger-watch {} ", self.dir.display()))
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        if self.dir.exists() {
+            let _ = reset(&self.options());
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// A process of `dev_client`; killed when dropped.
+pub(crate) struct Client {
+    pub(crate) child: Child,
+}
+
+impl Client {
+    /// Waits for the one line that it says, without its first word.
+    pub(crate) fn url(&mut self) -> String {
+        let line = self.line();
+        line.strip_prefix("ready ").unwrap_or_else(|| panic!("client said: {line}")).to_owned()
+    }
+
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        BufReader::new(self.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether something answers on the socket that `url` names.
+pub(crate) fn listens(url: &str) -> bool {
+    let dir = url.split_once("host=").unwrap().1.split('&').next().unwrap();
+    UnixStream::connect(format!("{dir}/.s.PGSQL.5432")).is_ok()
+}
+
+/// The processes with `wanted` in their command line. A child that was just forked still shows its parent's, so those
+/// whose parent is among them are left out.
+fn processes(wanted: &str) -> Vec<i32> {
+    let output = Command::new("ps").args(["-eo", "pid=,ppid=,args="]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let id = |word: Option<&str>| word.unwrap().parse::<i32>().unwrap();
+    let found: Vec<(i32, i32)> = text
+        .lines()
+        .filter(|line| line.contains(wanted))
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            (id(words.next()), id(words.next()))
+        })
+        .collect();
+    let is_child = |parent: i32| found.iter().any(|(pid, _)| *pid == parent);
+    found.iter().filter(|(_, parent)| !is_child(*parent)).map(|(pid, _)| *pid).collect()
+}
