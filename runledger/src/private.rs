@@ -13,6 +13,7 @@ pub use crate::model::json::ErasedValue as ErasedArg;
 pub use crate::model::replay;
 pub use crate::model::state::{RunEvent, RunState, TRANSITIONS};
 pub use crate::store::migrate::{MIGRATIONS, MigrateError, Migration, migrate};
+pub use crate::store::session::ENGINE as SESSION_SETTINGS;
 pub use crate::store::sql::ALL as STATEMENTS;
 
 use crate::{Call, Job};

@@ -11,6 +11,7 @@ use super::client_error::ClientError;
 use super::tx::Tx;
 use crate::store::migrate::migrate;
 use crate::store::server::{OLDEST_VERSION, server};
+use crate::store::session::{quieten, roll_back};
 
 /// How many connections a [`Db`] opens at most where it is not told.
 pub const DEFAULT_CONNECTIONS: u32 = 10;
@@ -96,9 +97,9 @@ impl Db {
             .max_connections(connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
-            // The `ROLLBACK` of every release would otherwise log a warning of the server.
-            .after_connect(|connection, _| Box::pin(async move { quieten(connection).await }))
-            .after_release(|connection, _| Box::pin(async move { Ok(roll_back(connection).await) }))
+            .after_connect(|connection, _| Box::pin(quieten(connection)))
+            // Without the rollback acknowledged writes are lost; a connection that refuses it is of no more use.
+            .after_release(|connection, _| Box::pin(async move { Ok(roll_back(connection).await.is_ok()) }))
             .connect_lazy_with(options.application_name(&session_name).disable_statement_logging());
         Self {
             pool,
@@ -131,18 +132,6 @@ impl Db {
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.pool.acquire().await
     }
-}
-
-/// Ends whatever transaction a dropped future has left open. False where the connection is of no more use.
-///
-/// Without it acknowledged writes are lost; `tests` has a test that fails where it is taken out.
-async fn roll_back(connection: &mut PgConnection) -> bool {
-    sqlx::raw_sql("rollback").execute(connection).await.is_ok()
-}
-
-async fn quieten(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql("set client_min_messages = error").execute(connection).await?;
-    Ok(())
 }
 
 /// Refuses servers on which nothing would work.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::task;
 use super::timings::Timings;
+use crate::store::session::for_heartbeat;
 use crate::store::worker::{Pulse, heartbeat};
 
 /// The pause before another connection is tried.
@@ -90,8 +91,7 @@ impl Heart {
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let mut connection = self.options.connect().await?;
-        // A heartbeat need not survive a crash of the server, and must not wait for a slow disk.
-        sqlx::raw_sql("set synchronous_commit = off").execute(&mut connection).await?;
+        for_heartbeat(&mut connection).await?;
         Ok(connection)
     }
 }

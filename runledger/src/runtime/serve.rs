@@ -23,6 +23,7 @@ use crate::api::client_error::ClientError;
 use crate::api::db::Db;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
+use crate::store::session::for_engine;
 use crate::store::worker;
 
 /// What a worker is made of.
@@ -37,11 +38,6 @@ pub(crate) struct Plan {
     pub(crate) timings: Timings,
     pub(crate) drain: Duration,
 }
-
-/// Connections of the pool that the engine's own tasks hold for good get these settings: hot tables are always met through their indexes, one probe
-/// a row, whatever the statistics of an empty table say.
-const SETTINGS: &str = "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan; \
-                        set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '60s'";
 
 /// How long runs that are handed back at a shutdown may take to be.
 const GRACE: Duration = Duration::from_secs(5);
@@ -63,7 +59,7 @@ impl Session {
     pub(crate) async fn open(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         let mut connection = self.db.acquire().await?;
         connection.close_on_drop();
-        sqlx::raw_sql(SETTINGS).execute(&mut *connection).await?;
+        for_engine(&mut connection).await?;
         Ok(connection)
     }
 }

@@ -9,6 +9,7 @@ pub mod error;
 pub mod inspect;
 pub mod migrate;
 pub mod server;
+pub mod session;
 #[cfg(feature = "worker")]
 pub mod settle;
 pub mod sql;

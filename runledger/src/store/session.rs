@@ -1,0 +1,32 @@
+//! How the sessions of the engine and of a client are set up. Settings steer plans and bound waits; no correctness rests on them, because a pooler
+//! may drop them.
+
+use sqlx::PgConnection;
+
+/// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say.
+pub const ENGINE: &str = "set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan; \
+                          set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '60s'";
+
+/// Sets up a connection for the engine's own statements. It must not go back to users.
+pub(crate) async fn for_engine(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, ENGINE).await
+}
+
+/// Sets up a connection for heartbeats: they need not survive a crash of the server, and must not wait for a slow disk.
+pub(crate) async fn for_heartbeat(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "set synchronous_commit = off").await
+}
+
+/// Keeps the server from warning about the `ROLLBACK` outside a transaction that every release makes.
+pub(crate) async fn quieten(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "set client_min_messages = error").await
+}
+
+/// Ends whatever transaction a dropped future has left open.
+pub(crate) async fn roll_back(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "rollback").await
+}
+
+async fn set(connection: &mut PgConnection, text: &'static str) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(text).execute(connection).await.map(drop)
+}
