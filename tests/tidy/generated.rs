@@ -1,0 +1,63 @@
+//! Generated code holds names, types and options: it may name `__private` and what the library exports, and `::core` and `::std` in full.
+
+use super::source::{File, files, names};
+
+/// The library as generated code names it: a path of the user's choice.
+const LIBRARY: &str = "#library::";
+
+fn expansions() -> Vec<File> {
+    let found = files("runledger-macros/src/expand", ".rs");
+    assert!(!found.is_empty());
+    found
+}
+
+#[test]
+fn generated_code_names_only_private_and_public_items() {
+    let exported = exports("runledger/src/lib.rs");
+    let private = exports("runledger/src/private.rs");
+    let mut n_named = 0;
+    for file in expansions() {
+        for (at, _) in file.text.match_indices(LIBRARY) {
+            let path = &file.text[at + LIBRARY.len()..];
+            let known = match path.strip_prefix("__private::") {
+                Some(inner) => names(&private, segment(inner)),
+                None => names(&exported, segment(path)),
+            };
+            file.check(
+                known,
+                &format!("`{}…` is no item that generated code may name", &path[..path.len().min(40)]),
+            );
+            n_named += 1;
+        }
+    }
+    assert!(n_named > 5, "the expansions name the library in another way now: mend this test");
+}
+
+#[test]
+fn generated_code_names_the_standard_library_in_full() {
+    for file in expansions() {
+        for quoted in file.text.split("quote").skip(1) {
+            let quoted = quoted.split("\n}").next().unwrap();
+            for word in ["Some(", "None =>", "Ok(value)", "Box::pin", "Option::"] {
+                let bare = quoted.match_indices(word).any(|(at, _)| quoted[..at].ends_with(['(', ' ', '<']));
+                file.check(
+                    !bare || !quoted.contains("#library"),
+                    &format!("`{word}` would be the user's own"),
+                );
+            }
+        }
+    }
+}
+
+/// What a file makes public: its re-exports, functions and modules.
+fn exports(path: &str) -> String {
+    let text = std::fs::read_to_string(super::source::root().join(path)).unwrap();
+    text.lines()
+        .filter(|line| line.starts_with("pub ") || line.starts_with("    "))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn segment(path: &str) -> &str {
+    &path[..path.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(path.len())]
+}

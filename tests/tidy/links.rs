@@ -1,0 +1,32 @@
+//! Pages lead somewhere.
+
+use super::source::{File, files, root};
+
+#[test]
+fn every_relative_link_of_a_page_leads_to_a_file() {
+    let pages: Vec<File> = files("", ".md");
+    assert!(pages.iter().any(|page| page.path == "README.md"));
+    for page in pages {
+        let folder = root().join(&page.path);
+        let folder = folder.parent().unwrap();
+        for target in targets(&page.text) {
+            let path = target.split('#').next().unwrap_or_default();
+            let elsewhere = path.is_empty() || path.contains("://") || path.starts_with("mailto:");
+            page.check(elsewhere || folder.join(path).exists(), &format!("`{target}` does not exist"));
+        }
+    }
+}
+
+/// The targets of the inline links, outside fenced code.
+fn targets(page: &str) -> Vec<&str> {
+    let outside = page.split("```").step_by(2);
+    outside
+        .flat_map(|text| text.split("](").skip(1))
+        .filter_map(|rest| rest.split([')', ' ']).next())
+        .collect()
+}
+
+#[test]
+fn links_in_code_are_none() {
+    assert_eq!(targets("[a](b.md#c) ```rust\nx[0](y)\n``` ![d](e.png \"f\")"), ["b.md#c", "e.png"]);
+}

@@ -1,0 +1,9 @@
+//! The invariants of the architecture, as tests over the source text. A rule that is not here is an opinion.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod generated;
+mod layers;
+mod links;
+mod source;
+mod sql;
+mod style;

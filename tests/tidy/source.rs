@@ -1,0 +1,126 @@
+//! The repository's files as the rules read them: Rust without its comments and tests, and the texts in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder that holds the workspace.
+pub(crate) fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap().to_owned()
+}
+
+/// A file, by its path from the root of the repository.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) path: String,
+    pub(crate) text: String,
+}
+
+/// Every file below a folder whose name ends in `suffix`, sorted; none where there is no such folder.
+pub(crate) fn files(folder: &str, suffix: &str) -> Vec<File> {
+    let mut found = Vec::new();
+    collect(&root().join(folder), suffix, &mut found);
+    found.sort_by(|one, other| one.path.cmp(&other.path));
+    found
+}
+
+fn collect(folder: &Path, suffix: &str, found: &mut Vec<File>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && !path.is_symlink() && name != "target" && !name.starts_with('.') {
+            collect(&path, suffix, found);
+        } else if name.ends_with(suffix) && path.is_file() {
+            let text = fs::read_to_string(&path).unwrap();
+            found.push(File { path: path.strip_prefix(root()).unwrap().display().to_string(), text });
+        }
+    }
+}
+
+impl File {
+    /// Whether the whole file is compiled for tests only.
+    pub(crate) fn is_test(&self) -> bool {
+        ["tests.rs", "properties.rs"].iter().any(|end| self.path.ends_with(end))
+    }
+
+    /// What the program is made of: the file without its unit tests, which stand at its end.
+    pub(crate) fn program(&self) -> &str {
+        let end = self.text.find("#[cfg(test)]").unwrap_or(self.text.len());
+        if self.is_test() { "" } else { &self.text[..end] }
+    }
+
+    /// Fails with the rule and the place unless `holds`.
+    #[track_caller]
+    pub(crate) fn check(&self, holds: bool, rule: &str) {
+        assert!(holds, "{}: {rule}", self.path);
+    }
+}
+
+/// Rust taken apart: its code with comments and texts blanked out, and the texts.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Parts {
+    pub(crate) code: String,
+    pub(crate) texts: Vec<String>,
+}
+
+/// Takes Rust apart, as far as the rules need it: comments, texts, raw texts, and characters that look like either.
+pub(crate) fn parts(rust: &str) -> Parts {
+    let mut parts = Parts::default();
+    let mut rest = rust;
+    while let Some(first) = rest.chars().next() {
+        let length = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if let Some((text, length)) = text_at(rest) {
+            parts.texts.push(text.to_owned());
+            parts.code.push_str("\"\"");
+            length
+        } else if let Some(character) =
+            ["'\"'", "'\\''", "'\\\\'", "b'\"'"].iter().find(|it| rest.starts_with(**it))
+        {
+            character.len()
+        } else {
+            parts.code.push(first);
+            first.len_utf8()
+        };
+        rest = &rest[length..];
+    }
+    parts
+}
+
+/// The text that begins here, and how far it reaches.
+fn text_at(rust: &str) -> Option<(&str, usize)> {
+    if let Some(raw) = rust.strip_prefix("r").filter(|raw| raw.starts_with(['"', '#'])) {
+        let n_hashes = raw.find(|c| c != '#')?;
+        let inside = raw[n_hashes..].strip_prefix('"')?;
+        let end = inside.find(&format!("\"{}", "#".repeat(n_hashes)))?;
+        return Some((&inside[..end], 1 + n_hashes + 1 + end + 1 + n_hashes));
+    }
+    let inside = rust.strip_prefix('"')?;
+    let mut escaped = false;
+    let end = inside.find(|c| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    })?;
+    Some((&inside[..end], end + 2))
+}
+
+/// Whether `word` stands in `code` with nothing of a name on either side.
+pub(crate) fn names(code: &str, word: &str) -> bool {
+    let of_name = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word)
+        .any(|(at, _)| !code[..at].ends_with(of_name) && !code[at + word.len()..].starts_with(of_name))
+}
+
+#[test]
+fn texts_and_comments_are_no_code() {
+    let rust = "a(\"b \\\" // c\", r#\"d \" e\"#) // f \"g\"\n'\"' h('\\'')";
+    let expected =
+        Parts { code: "a(\"\", \"\") \n h()".into(), texts: vec!["b \\\" // c".into(), "d \" e".into()] };
+    assert_eq!(parts(rust), expected);
+}
+
+#[test]
+fn a_word_within_a_longer_name_is_not_named() {
+    assert!(names("use tokio::time;", "tokio") && !names("my_tokio", "tokio") && !names("tokiox", "tokio"));
+}

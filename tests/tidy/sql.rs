@@ -1,0 +1,183 @@
+//! Where SQL stands, and what each statement promises.
+
+use std::collections::BTreeSet;
+
+use runledger::__private::{MIGRATIONS, STATEMENTS};
+
+use super::source::{File, files, parts};
+
+/// How a text begins that is a statement, and not words.
+const VERBS: [&str; 16] = [
+    "select ",
+    "insert into ",
+    "update ",
+    "delete from ",
+    "with ",
+    "create ",
+    "alter ",
+    "drop ",
+    "truncate ",
+    "lock table ",
+    "set ",
+    "begin",
+    "commit",
+    "rollback",
+    "notify ",
+    "listen ",
+];
+
+/// `set` and the like are English too: a text is SQL where it begins with a verb and goes on as SQL does.
+const PROOFS: [&str; 14] = [
+    " from ",
+    " into ",
+    " = off",
+    " = on",
+    " = '",
+    "select pg_",
+    "database ",
+    "schema ",
+    "table ",
+    "index ",
+    " set ",
+    "rollback",
+    "commit",
+    "= error",
+];
+
+/// The bookkeeping of migrations comes before any schema; the embedded server's databases are not the engine's.
+const EXCEPTED: [&str; 2] = ["runledger/src/store/migrate.rs", "runledger/src/dev/mod.rs"];
+
+#[test]
+fn sql_stands_in_store_and_migrations_alone() {
+    for file in files("runledger/src", ".rs") {
+        if EXCEPTED.contains(&file.path.as_str()) || file.path == "runledger/src/store/session.rs" {
+            continue;
+        }
+        let parts = parts(file.program());
+        for text in &parts.texts {
+            file.check(!is_sql(text), &format!("SQL outside `store/sql`: `{text}`"));
+        }
+        let speaks = parts.code.contains("sqlx::query") || parts.code.contains("raw_sql(");
+        file.check(!speaks || file.path.contains("/store/"), "only `store` carries out statements");
+    }
+}
+
+fn is_sql(text: &str) -> bool {
+    let text = text.trim().to_lowercase();
+    VERBS.iter().any(|verb| text.starts_with(verb)) && PROOFS.iter().any(|proof| text.contains(proof))
+}
+
+#[test]
+fn a_statement_is_told_from_words() {
+    for sql in
+        ["select 1 from t", "set enable_seqscan = off", "ROLLBACK", "update t set x = 1", "create schema s"]
+    {
+        assert!(is_sql(sql), "{sql}");
+    }
+    for words in ["set", "with the next attempt", "select one of these", "create it first"] {
+        assert!(!is_sql(words), "{words}");
+    }
+}
+
+fn statements() -> Vec<File> {
+    let found = files("runledger/src/store/sql", ".sql");
+    assert!(!found.is_empty());
+    found
+}
+
+#[test]
+fn every_statement_is_listed_and_every_listed_one_is_used() {
+    let in_folder: BTreeSet<String> = statements().iter().map(|file| name(file).to_owned()).collect();
+    let listed: BTreeSet<String> = STATEMENTS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(in_folder, listed);
+    let users: String = files("runledger/src/store", ".rs").iter().map(File::program).collect();
+    for statement in listed {
+        let used = format!("sql::{}", statement.to_uppercase());
+        assert!(super::source::names(&users, &used), "no module of `store` uses `{statement}`");
+    }
+}
+
+#[test]
+fn every_statement_has_its_contract() {
+    for file in statements() {
+        let header: Vec<&str> = file.text.lines().take_while(|line| line.starts_with("--")).collect();
+        let begins = |line: usize, with: &str| header.get(line).is_some_and(|line| line.starts_with(with));
+        file.check(
+            begins(0, &format!("-- {}: ", name(&file))),
+            "the header begins with the name and what it does",
+        );
+        let mut last = 0;
+        for part in ["-- in:    ", "-- out:   ", "-- locks: ", "-- index: "] {
+            let at = (0..header.len()).find(|line| begins(*line, part));
+            file.check(
+                at.is_some_and(|at| at > last),
+                &format!("`{part}` is missing from the header, or out of order"),
+            );
+            last = at.unwrap();
+        }
+        file.check(
+            parameters(&header.join("\n")) == parameters(body(&file)),
+            "the header names other parameters than the statement",
+        );
+    }
+}
+
+#[test]
+fn every_file_holds_one_statement() {
+    for file in statements() {
+        let code: String = body(&file).lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+        file.check(!code.contains(';'), "one statement a file, and no semicolon after it");
+        let body = body(&file).trim_start();
+        let verbs = ["select", "insert", "update", "delete", "with"];
+        file.check(verbs.iter().any(|verb| body.starts_with(verb)), "lower case, and a statement on data");
+    }
+}
+
+/// A prepared `select *` breaks when a column is added; of an `unnest` with named columns it does not.
+#[test]
+fn no_statement_gives_all_columns_of_a_table() {
+    for file in statements() {
+        let last = body(&file).rsplit("\n)\n").next().unwrap();
+        file.check(
+            !last.trim_start().starts_with("select *") && !body(&file).contains("returning *"),
+            "name the columns",
+        );
+    }
+}
+
+#[test]
+fn every_migration_is_known_to_the_program_under_its_number_and_name() {
+    let in_folder: Vec<String> =
+        files("runledger/migrations", ".sql").into_iter().map(|file| file.path).collect();
+    let known: Vec<String> = MIGRATIONS
+        .iter()
+        .map(|it| format!("runledger/migrations/{:04}_{}.sql", it.version, it.name))
+        .collect();
+    assert_eq!(in_folder, known);
+    assert!(MIGRATIONS.iter().zip(1..).all(|(migration, number)| migration.version == number));
+    let linked = super::source::root().join("migrations").join("0001_engine.sql");
+    assert!(linked.exists(), "`migrations` must lead to the files that are packed with the crate");
+}
+
+fn name(file: &File) -> &str {
+    file.path.rsplit('/').next().unwrap().trim_end_matches(".sql")
+}
+
+fn body(file: &File) -> &str {
+    let mut rest = file.text.as_str();
+    while rest.starts_with("--") {
+        rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+    }
+    rest
+}
+
+/// The numbers of the parameters in a text.
+fn parameters(text: &str) -> BTreeSet<u32> {
+    text.split('$')
+        .skip(1)
+        .filter_map(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..end].parse().ok()
+        })
+        .collect()
+}

@@ -1,0 +1,61 @@
+//! What STYLE asks of every file.
+
+use super::source::{File, files, names, parts, root};
+
+/// Beyond it a file is a defect.
+const MOST_LINES: usize = 600;
+
+const MEMBERS: [&str; 4] = ["runledger", "runledger-macros", "examples", "tests"];
+
+fn everything() -> Vec<File> {
+    MEMBERS.iter().flat_map(|member| files(member, ".rs")).collect()
+}
+
+#[test]
+fn no_file_is_longer_than_600_lines() {
+    for file in everything() {
+        let n_lines = file.text.lines().count();
+        file.check(n_lines <= MOST_LINES, &format!("{n_lines} lines: split it"));
+    }
+}
+
+#[test]
+fn no_example_in_the_documentation_is_ignored() {
+    for file in everything() {
+        for line in file.text.lines().map(str::trim) {
+            let fence = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim);
+            let tags = fence.and_then(|fence| fence.strip_prefix("```")).unwrap_or_default();
+            file.check(
+                tags.split(',').all(|tag| tag.trim() != "ignore"),
+                "`ignore` is forbidden: run it, or `no_run`",
+            );
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_forbidden_in_every_member() {
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    assert!(workspace.contains("unsafe_code = \"forbid\""));
+    for member in MEMBERS {
+        let manifest = std::fs::read_to_string(root().join(member).join("Cargo.toml")).unwrap();
+        assert!(
+            manifest.contains("[lints]\nworkspace = true"),
+            "{member} does not take the workspace's lints"
+        );
+    }
+}
+
+#[test]
+fn no_unfinished_work_is_marked_in_place_of_being_done() {
+    for file in everything() {
+        let code = parts(&file.text).code;
+        for mark in ["todo!", "unimplemented!", "dbg!"] {
+            file.check(!code.contains(mark), &format!("`{mark}`"));
+        }
+        let comments = file.text.lines().filter(|line| line.trim_start().starts_with("//"));
+        for line in comments {
+            file.check(!names(line, "TODO") && !names(line, "FIXME"), line);
+        }
+    }
+}
