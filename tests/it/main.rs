@@ -8,7 +8,9 @@
 
 mod embedded;
 mod payload;
+mod plans;
 mod registry;
 mod smoke;
+mod statements;
 mod transitions;
 mod two_processes;

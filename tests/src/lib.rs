@@ -1,5 +1,6 @@
 //! Support of the tests: a database of its own for each, and waiting without sleeping.
 
+pub mod golden;
 pub mod testing_db;
 
 use std::fmt::Debug;

@@ -4,5 +4,4 @@
 -- locks: the rows of `cancel` (deleted)
 -- index: outcome_pkey
 delete from runledger.cancel
-using runledger.outcome
-where outcome.run_id = cancel.run_id
+where exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)

@@ -3,8 +3,7 @@
 -- out:   run_id
 -- locks: none
 -- index: run_parent, outcome_pkey
-select run.run_id
-from runledger.run
-where run.parent_id = $1
-    and not exists (select from runledger.outcome where outcome.run_id = run.run_id)
-order by run.run_id
+select child.run_id
+from (select run_id from runledger.run where parent_id = $1 offset 0) as child
+where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
+order by child.run_id

@@ -15,9 +15,9 @@ select
     exists (select from me) as alive,
     coalesce((select drain_requested from me), false) as draining,
     array(
-        select lease.run_id
+        select cancel.run_id
         from runledger.cancel
-        join runledger.lease using (run_id)
+        cross join lateral (select worker_id from runledger.lease where run_id = cancel.run_id offset 0) as lease
         where lease.worker_id = $1
     ) as cancels,
     array(

@@ -8,7 +8,7 @@ select
     exists (select from runledger.step where step.run_id = lease.run_id and step.claims = lease.claims) as progressed,
     exists (select from runledger.cancel where cancel.run_id = lease.run_id) as cancel_requested
 from runledger.lease
-join runledger.run using (run_id)
+cross join lateral (select parent_id from runledger.run where run_id = lease.run_id offset 0) as run
 where not exists (
     select from runledger.worker
     where worker.worker_id = lease.worker_id and worker.state <> 'dead'

@@ -12,7 +12,7 @@ queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select unblocked.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'resumed', unblocked.attempt, 0, unblocked.claims
     from unblocked
-    join runledger.run using (run_id)
+    cross join lateral (select queue, job, priority from runledger.run where run_id = unblocked.run_id offset 0) as run
 ),
 told as (
     select pg_notify('runledger_ready', '')

@@ -16,7 +16,7 @@ created as (
         $8, $9, parent.tenant, $10, $11, $12::text::json, $13::text::json, $1,
         coalesce($15::timestamptz, statement_timestamp() + $14::bigint * interval '1 microsecond')
     from held
-    join runledger.run as parent on parent.run_id = held.run_id
+    cross join lateral (select tenant from runledger.run where run_id = held.run_id offset 0) as parent
     on conflict (run_id) do nothing
     returning run_id, start_at
 ),

@@ -22,7 +22,8 @@ queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select held.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', $5, $6, held.claims
     from held
-    join runledger.run using (run_id), ended
+    cross join ended
+    cross join lateral (select queue, job, priority from runledger.run where run_id = held.run_id offset 0) as run
     where ended.already
 )
 select exists (select from parked) as parked

@@ -4,7 +4,7 @@
 -- locks: the rows of `waiting` (deleted), skipping those that others hold
 -- index: waiting_wake
 with due as (
-    select run_id
+    select ctid as spot
     from runledger.waiting
     where wake_at <= now()
     order by wake_at
@@ -13,15 +13,14 @@ with due as (
 ),
 woken as (
     delete from runledger.waiting
-    using due
-    where waiting.run_id = due.run_id
-    returning waiting.run_id, waiting.attempt, waiting.crashes, waiting.claims
+    where ctid = any (array(select spot from due))
+    returning run_id, attempt, crashes, claims
 ),
 queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select woken.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
     from woken
-    join runledger.run using (run_id)
+    cross join lateral (select queue, job, priority from runledger.run where run_id = woken.run_id offset 0) as run
 )
 select count(*) as woken
 from woken

@@ -5,7 +5,7 @@
 -- index: run_pkey, waiting_pkey
 with woken as (
     delete from runledger.waiting
-    where waiting.run_id = any (array(select parent_id from runledger.run where run_id = any($1::uuid[]) and parent_id is not null))
+    where waiting.run_id = any (array(select parent_id from runledger.run where run_id = any($1::uuid[])))
         and waiting.state = 'waiting'
         and waiting.wait_for && $1::uuid[]
     returning waiting.run_id, waiting.attempt, waiting.crashes, waiting.claims
@@ -14,7 +14,7 @@ queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select woken.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
     from woken
-    join runledger.run using (run_id)
+    cross join lateral (select queue, job, priority from runledger.run where run_id = woken.run_id offset 0) as run
 ),
 told as (
     select pg_notify('runledger_ready', '')

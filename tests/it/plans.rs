@@ -1,0 +1,268 @@
+//! The plans of the statements. A queue dies of a plan that scans, and the planner changes its mind when a hot table is empty, or was when it was
+//! last analysed: so every statement is planned over full tables, and over tables that are bloated and were empty.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use runledger::__private::{SESSION_SETTINGS, STATEMENTS};
+use runledger_tests::Fixture;
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+
+/// Tables that are met only by probes of an index: they are as large as the queue or as the history.
+const HOT: [&str; 7] = ["run", "ready", "lease", "step", "outcome", "waiting", "attempt"];
+
+/// Statements that have reason to walk a whole table.
+const WALKS: [(&str, &str); 3] = [
+    // Skips from one (queue, job) to the next: the first step of the walk has nothing to begin at.
+    ("unserved", "ready"),
+    // Every lease is looked at, once in a while, and for each the worker is probed.
+    ("orphans", "lease"),
+    // The net under waking.
+    ("stranded", "waiting"),
+];
+
+/// Statements of clients, whose sessions are the application's: they may hash what is small, and a hash join of a hot table has a scan of it.
+const OF_CLIENTS: [&str; 13] = [
+    "enqueue",
+    "existing",
+    "end_of_run",
+    "run",
+    "watch",
+    "steps",
+    "attempts",
+    "children",
+    "cancel_ask",
+    "cancel_take",
+    "lock_runs",
+    "resume",
+    "parent",
+];
+
+#[tokio::test]
+async fn over_full_tables_every_statement_probes() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    execute(&mut connection, FULL).await;
+    let mut bad = plans(&mut connection, SESSION_SETTINGS, |_| true).await;
+    bad.extend(plans(&mut connection, "reset all", |name| OF_CLIENTS.contains(&name)).await);
+    assert!(bad.is_empty(), "{}", bad.join("\n\n"));
+}
+
+#[tokio::test]
+async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_and_touch_few_pages() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    let mut pin = fixture.database.connect().await.unwrap();
+    bloat(&mut connection, &mut pin).await;
+    let bad = plans(&mut connection, SESSION_SETTINGS, |_| true).await;
+    assert!(bad.is_empty(), "{}", bad.join("\n\n"));
+
+    execute(&mut connection, LIVE).await;
+    for (name, arguments, n_rows) in HOT_CALLS {
+        let arguments = &arguments.replace("{new}", &ids("new")).replace("{held}", &ids("held"));
+        let plan = explain(&mut connection, "analyze, buffers, costs off, timing off", name, arguments).await;
+        let n_pages = pages(&plan);
+        assert!(n_pages < MOST_PAGES, "{name}: {n_pages} pages\n{plan}");
+        let first = plan.lines().next().unwrap_or_default();
+        assert!(first.contains(&format!("rows={n_rows}")), "{name}: other than {n_rows} rows\n{plan}");
+    }
+}
+
+/// Ten rows a statement, some ten probes a row, each counted once a level of its plan; one scan of the dead rows is beyond 20,000.
+const MOST_PAGES: u64 = 5_000;
+
+/// Calls of ten rows where they take many, on the live rows that are there besides the dead ones; and how many rows each gives.
+const HOT_CALLS: [(&str, &str, u32); 8] = [
+    (
+        "claim",
+        "1, 'aaaaaaaa-0000-0000-0000-000000000001', 10, '{q}', '{j}', '{0}', array[now() - interval '1 hour'], \
+         '{00000000-0000-0000-0000-000000000000}'",
+        10,
+    ),
+    ("lanes", "'{empty}', '{j}'", 0),
+    (
+        "enqueue",
+        "{new}, array_fill('j'::text, '{10}'), array_fill('t'::text, '{10}'), \
+         array_fill('q'::text, '{10}'), array_fill(0::int2, '{10}'), array_fill('{}'::text, '{10}'), array_fill(null::text, '{10}'), \
+         array_fill(null::text, '{10}'), array_fill(null::uuid, '{10}'), array_fill(0::int8, '{10}'), array_fill(null::timestamptz, '{10}')",
+        1,
+    ),
+    (
+        "checkpoint",
+        "{held}, \
+         array_fill('bbbbbbbb-0000-0000-0000-000000000001'::uuid, '{10}'), array_fill('k'::text, '{10}'), array_fill(1, '{10}'), \
+         array_fill(1::int8, '{10}'), array_fill('1'::text, '{10}'), array_fill(null::text, '{10}'), array_fill(0, '{10}'), \
+         array_fill(null::text, '{10}')",
+        10,
+    ),
+    (
+        "settle",
+        "{held}, \
+         array_fill('bbbbbbbb-0000-0000-0000-000000000001'::uuid, '{10}'), array_fill('queued'::text, '{10}'), array_fill(null::text, '{10}'), \
+         array_fill('{}'::text, '{10}'), array_fill(0::int8, '{10}'), array_fill(null::timestamptz, '{10}'), \
+         array_fill('retried'::text, '{10}'), array_fill(1, '{10}'), array_fill(0, '{10}')",
+        10,
+    ),
+    ("held", "2", 10),
+    ("end_of_run", "md5('held1')::uuid", 1),
+    (
+        "suspend",
+        "md5('held11')::uuid, 'bbbbbbbb-0000-0000-0000-000000000001', array[md5('held12')::uuid], null, 0, 0",
+        1,
+    ),
+];
+
+/// The ids of ten rows, of a kind that [`LIVE`] makes or of one that does not exist yet.
+fn ids(kind: &str) -> String {
+    let ids: Vec<String> = (1..=10).map(|n| format!("md5('{kind}{n}')::uuid")).collect();
+    format!("array[{}]", ids.join(", "))
+}
+
+/// Full tables, as of a system that has worked for a while.
+const FULL: &str = "
+insert into runledger.run (run_id, job, tenant, queue, priority, input, parent_id, start_at)
+    select md5('run' || n)::uuid, 'j' || n % 5, 't', 'q', n % 3, '{}', case when n % 50 = 0 then md5('run' || n / 2)::uuid end, now()
+    from generate_series(1, 300000) n;
+insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select md5('run' || n)::uuid, 'q', 'j' || n % 5, n % 3, now(), 'enqueued', 0, 0, 0 from generate_series(1, 100000) n;
+insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+    select md5('run' || n)::uuid, gen_random_uuid(), n % 10, 1, 0, 1, now() from generate_series(100001, 105000) n;
+insert into runledger.waiting (run_id, state, wait_for, attempt, crashes, claims, since)
+    select md5('run' || n)::uuid, 'waiting', '{}', 0, 0, 1, now() from generate_series(105001, 110000) n;
+insert into runledger.outcome (run_id, state, output, attempt)
+    select md5('run' || n)::uuid, 'completed', '1', 1 from generate_series(110001, 300000) n;
+insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, claims)
+    select md5('run' || n)::uuid, 'k', 1, 1, '1', 0, 1 from generate_series(100001, 300000) n;
+insert into runledger.attempt (run_id, claims, attempt, worker_id, error)
+    select md5('run' || n)::uuid, 1, 1, 1, '{}' from generate_series(100001, 200000) n;
+insert into runledger.cancel (run_id) select md5('run' || n)::uuid from generate_series(100001, 100020) n;
+insert into runledger.watch (run_id) select md5('run' || n)::uuid from generate_series(100001, 100020) n;
+insert into runledger.worker (name, version, session_name, jobs, queues) select 'w' || n, '1', 's' || n, '{j1}', '{q}' from generate_series(1, 20) n;
+analyze";
+
+/// What is there besides the dead rows.
+const LIVE: &str = "
+insert into runledger.worker (name, version, session_name, jobs, queues) select 'w' || n, '1', 's' || n, '{j}', '{q}' from generate_series(1, 2) n;
+insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+    select md5(kind || n)::uuid, 'j', 't', 'q', 0, '{}', now() from unnest('{due,held}'::text[]) kind, generate_series(1, 20) n;
+insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select md5('due' || n)::uuid, 'q', 'j', 0, now() - interval '1 minute', 'enqueued', 0, 0, 0 from generate_series(1, 20) n;
+insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+    select md5('held' || n)::uuid, 'bbbbbbbb-0000-0000-0000-000000000001', 2, 1, 0, 1, now() from generate_series(1, 20) n";
+
+/// Makes every hot table bloated and empty, with a snapshot that keeps the dead rows, and has it analysed so. The dead rows of `ready` are in lanes
+/// of their own, and due long ago, as those before a remembered position are.
+async fn bloat(connection: &mut PgConnection, pin: &mut PgConnection) {
+    for table in HOT.iter().chain(&["cancel", "watch"]) {
+        execute(connection, &format!("alter table runledger.{table} set (autovacuum_enabled = off)")).await;
+    }
+    execute(
+        connection,
+        &FULL
+            .replace("analyze", "")
+            .replace("'j' || n % 5", "'j'")
+            .replace("now()", "now() - interval '1 day'"),
+    )
+    .await;
+    execute(pin, "begin isolation level repeatable read; select 1").await;
+    for table in HOT.iter().chain(&["cancel", "watch"]) {
+        execute(connection, &format!("delete from runledger.{table}; analyze runledger.{table}")).await;
+    }
+    execute(connection, "delete from runledger.worker; alter table runledger.worker alter worker_id restart; analyze runledger.worker").await;
+    let dead = "select reltuples::int8 as live, relpages::int8 as pages from pg_class where oid = 'runledger.lease'::regclass";
+    let row = sqlx::query(dead).fetch_one(connection).await.unwrap();
+    assert_eq!(row.get::<i64, _>("live"), 0);
+    assert!(row.get::<i64, _>("pages") > 40, "the dead rows must be there");
+}
+
+/// The plans, under these settings, that do not only probe.
+async fn plans(connection: &mut PgConnection, settings: &str, of: impl Fn(&str) -> bool) -> Vec<String> {
+    execute(connection, &format!("{settings}; set plan_cache_mode = force_generic_plan")).await;
+    let mut bad = Vec::new();
+    for (name, sql) in STATEMENTS.iter().filter(|(name, _)| of(name)) {
+        let n_parameters = (1..).take_while(|n| sql.contains(&format!("${n}"))).count();
+        let plan = explain(connection, "costs off", name, &vec!["null"; n_parameters].join(", ")).await;
+        let complaints = complaints(name, &plan);
+        if !complaints.is_empty() {
+            bad.push(format!("{name}: {complaints:?}\n{plan}"));
+        }
+    }
+    bad
+}
+
+/// The plan of a statement as the engine runs it: prepared, and planned once for all arguments.
+async fn explain(connection: &mut PgConnection, how: &str, name: &str, arguments: &str) -> String {
+    let sql = STATEMENTS.iter().find(|(known, _)| *known == name).unwrap().1;
+    execute(connection, &format!("deallocate all; prepare statement as {sql}")).await;
+    let call = if arguments.is_empty() { String::new() } else { format!("({arguments})") };
+    let query = format!("explain ({how}) execute statement{call}");
+    let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(connection).await;
+    let rows = rows.unwrap_or_else(|error| panic!("{name}: {error}"));
+    rows.iter().map(|row| row.get::<String, _>(0) + "\n").collect()
+}
+
+/// What a plan does to hot tables besides probing them.
+fn complaints(statement: &str, plan: &str) -> Vec<String> {
+    let lines: Vec<&str> = plan.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        if line.contains(" Join")
+            && (line.contains("Hash ") || line.contains("Merge "))
+            && !OF_CLIENTS.contains(&statement)
+        {
+            found.push(line.trim().to_owned());
+        }
+        let Some(table) = HOT.iter().find(|table| scans(line, table)) else { continue };
+        let details = lines[at + 1..].iter().take_while(|line| !line.contains("->"));
+        let probes = line.contains("Tid Scan") || details.into_iter().any(|line| line.contains("Index Cond"));
+        let below = lines.get(at + 1..).unwrap_or_default();
+        let by_bitmap =
+            line.contains("Bitmap Heap Scan") && below.iter().any(|line| line.contains("Bitmap Index Scan"));
+        let walks = WALKS.contains(&(statement, table));
+        if !probes && !by_bitmap && !walks {
+            found.push(format!("{} without a condition", line.trim()));
+        }
+    }
+    found
+}
+
+fn scans(line: &str, table: &str) -> bool {
+    let on = line.split(" on ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    line.contains("Scan") && !line.contains("Subquery Scan") && on == Some(table)
+}
+
+/// The pages that the nodes of an executed plan met, each counted once a level.
+fn pages(plan: &str) -> u64 {
+    let executed = plan.split("Planning:").next().unwrap_or_default();
+    let buffers = executed.lines().filter(|line| line.trim().starts_with("Buffers: shared"));
+    let numbers = buffers.flat_map(|line| line.split_whitespace());
+    numbers
+        .filter_map(|word| {
+            word.strip_prefix("hit=").or_else(|| word.strip_prefix("read="))?.parse::<u64>().ok()
+        })
+        .sum()
+}
+
+async fn execute(connection: &mut PgConnection, sql: &str) {
+    let sql = AssertSqlSafe(sql.to_owned());
+    if let Err(error) = sqlx::raw_sql(sql).execute(connection).await {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn a_scan_and_a_hash_join_are_seen_and_a_probe_is_none() {
+    let probe = "Index Scan using run_pkey on run\n  Index Cond: (run_id = $1)";
+    assert!(complaints("x", probe).is_empty());
+    for bad in [
+        "  ->  Seq Scan on lease\n",
+        "Index Only Scan using lease_pkey on lease\n  ->  Result",
+        "Hash Semi Join\n",
+    ] {
+        assert_eq!(complaints("x", bad).len(), 1, "{bad}");
+    }
+    assert_eq!(
+        pages(
+            "  Buffers: shared hit=3 read=4\n ->  Buffers: shared hit=3\nPlanning:\n  Buffers: shared hit=100"
+        ),
+        7
+    );
+}

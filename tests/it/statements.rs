@@ -1,0 +1,80 @@
+//! Every statement against a fresh schema, and the schema itself, compared with golden files. This is what `query!` would give, without making the
+//! builds of users depend on their `DATABASE_URL`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::fmt::Write;
+
+use runledger::__private::STATEMENTS;
+use runledger_tests::{Fixture, golden};
+use sqlx::{Column, Either, Executor, PgConnection, Row, SqlSafeStr, Statement, TypeInfo};
+
+#[tokio::test]
+async fn every_statement_takes_and_gives_what_the_golden_file_says() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    let mut text = String::new();
+    for (name, sql) in STATEMENTS {
+        let statement = match (&mut connection).prepare((*sql).into_sql_str()).await {
+            Ok(statement) => statement,
+            Err(error) => panic!("{name}: {error}"),
+        };
+        writeln!(text, "{name}").unwrap();
+        if let Some(Either::Left(parameters)) = statement.parameters() {
+            for (at, parameter) in parameters.iter().enumerate() {
+                writeln!(text, "    ${} {}", at + 1, parameter.name()).unwrap();
+            }
+        }
+        for column in statement.columns() {
+            writeln!(text, "    {} {}", column.name(), column.type_info().name()).unwrap();
+        }
+    }
+    golden::check("statements.txt", &text);
+}
+
+#[tokio::test]
+async fn the_schema_is_the_sum_of_the_migrations_that_the_golden_file_says() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    let mut text = String::new();
+    for (title, query) in CATALOG {
+        writeln!(text, "-- {title}").unwrap();
+        for line in lines(&mut connection, query).await {
+            writeln!(text, "{line}").unwrap();
+        }
+    }
+    golden::check("schema.txt", &text);
+}
+
+async fn lines(connection: &mut PgConnection, query: &'static str) -> Vec<String> {
+    let rows = sqlx::query(query).fetch_all(connection).await.unwrap();
+    rows.iter().map(|row| row.get("line")).collect()
+}
+
+/// What the catalog has of the schema, in lines that are the same in every version of PostgreSQL.
+const CATALOG: [(&str, &str); 5] = [
+    (
+        "relations",
+        "select concat_ws(' ', case relpersistence when 'u' then 'unlogged' end, case relkind when 'v' then 'view' else 'table' end, relname,
+             array_to_string(reloptions, ', ')) as line
+         from pg_class where relnamespace = 'runledger'::regnamespace and relkind in ('r', 'v', 'p') order by relname",
+    ),
+    (
+        "columns",
+        "select concat_ws(' ', relname || '.' || attname, format_type(atttypid, atttypmod), case when attnotnull then 'not null' end,
+             case attidentity when 'a' then 'generated always as identity' end, 'default ' || pg_get_expr(adbin, adrelid)) as line
+         from pg_attribute join pg_class on pg_class.oid = attrelid left join pg_attrdef on adrelid = attrelid and adnum = attnum
+         where relnamespace = 'runledger'::regnamespace and relkind in ('r', 'v', 'p') and attnum > 0 and not attisdropped order by relname, attnum",
+    ),
+    (
+        "constraints",
+        "select concat_ws(' ', conrelid::regclass::text, conname, pg_get_constraintdef(oid)) as line
+         from pg_constraint where connamespace = 'runledger'::regnamespace and contype in ('p', 'u', 'f', 'c', 'x') order by 1",
+    ),
+    ("indexes", "select indexdef as line from pg_indexes where schemaname = 'runledger' order by 1"),
+    (
+        "functions",
+        "select concat_ws(' ', proname || '(' || pg_get_function_arguments(oid) || ')', 'returns', pg_get_function_result(oid),
+             array_to_string(proconfig, ', ')) as line
+         from pg_proc where pronamespace = 'runledger'::regnamespace order by 1",
+    ),
+];
