@@ -7,6 +7,7 @@
 )]
 
 mod embedded;
+mod migrations;
 mod payload;
 mod plans;
 mod registry;

@@ -1,0 +1,208 @@
+//! Migrations (behaviour 49): twice, at once, without privileges, killed midway, beside newer programs and beside the application's own.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use runledger::__private::{MIGRATIONS, MigrateError, migrate};
+use runledger::Db;
+use runledger_tests::testing_db::TestDb;
+use runledger_tests::{Fixture, eventually};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+
+/// The sessions of this database that wait for a lock.
+const WAITING: &str =
+    "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+
+/// A database with nothing in it.
+async fn empty() -> TestDb {
+    TestDb::new("an empty database", async |_: &str| Ok::<(), sqlx::Error>(())).await
+}
+
+async fn execute(connection: &mut PgConnection, sql: &str) {
+    let sql = AssertSqlSafe(sql.to_owned());
+    sqlx::raw_sql(sql).execute(connection).await.unwrap();
+}
+
+async fn number(connection: &mut PgConnection, sql: &'static str) -> i64 {
+    sqlx::query_scalar(sql).fetch_one(connection).await.unwrap()
+}
+
+async fn n_applied(connection: &mut PgConnection) -> usize {
+    usize::try_from(number(connection, "select count(*) from runledger.migration").await).unwrap()
+}
+
+#[tokio::test]
+async fn a_second_migration_changes_nothing() {
+    let database = empty().await;
+    let mut connection = database.connect().await.unwrap();
+    migrate(&mut connection).await.unwrap();
+    let newest = "select max(xmin::text::bigint) from pg_class";
+    let before = number(&mut connection, newest).await;
+    migrate(&mut connection).await.unwrap();
+    assert_eq!(number(&mut connection, newest).await, before);
+    assert_eq!(n_applied(&mut connection).await, MIGRATIONS.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eight_migrators_at_once_all_succeed_and_apply_each_migration_once() {
+    let database = empty().await;
+    let mut migrators = tokio::task::JoinSet::new();
+    let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(8));
+    for _ in 0..8 {
+        let mut connection = database.connect().await.unwrap();
+        let barrier = barrier.clone();
+        migrators.spawn(async move {
+            barrier.wait().await;
+            migrate(&mut connection).await
+        });
+    }
+    while let Some(migrated) = migrators.join_next().await {
+        migrated.unwrap().unwrap();
+    }
+    let mut connection = database.connect().await.unwrap();
+    assert_eq!(n_applied(&mut connection).await, MIGRATIONS.len());
+}
+
+#[tokio::test]
+async fn an_owner_without_superuser_migrates_and_another_role_is_refused() {
+    let database = empty().await;
+    let mut admin = database.connect().await.unwrap();
+    let name: String = sqlx::query_scalar("select current_database()").fetch_one(&mut admin).await.unwrap();
+    let (owner, other) = (format!("{name}_owner"), format!("{name}_other"));
+    for role in [&owner, &other] {
+        execute(&mut admin, &format!("create role {role} login nosuperuser nocreatedb nocreaterole")).await;
+    }
+    execute(&mut admin, &format!("alter database {name} owner to {owner}")).await;
+
+    let as_role = async |role: &str| {
+        let options: PgConnectOptions = database.url().parse().unwrap();
+        options.username(role).connect().await.unwrap()
+    };
+    let refused = migrate(&mut as_role(&other).await).await.unwrap_err();
+    assert!(matches!(refused, MigrateError::Database(_)), "{refused}");
+
+    let mut connection = as_role(&owner).await;
+    migrate(&mut connection).await.unwrap();
+    migrate(&mut connection).await.unwrap();
+    assert_eq!(n_applied(&mut connection).await, MIGRATIONS.len());
+    connection.close().await.unwrap();
+    drop_roles(&mut admin, &name, &[&owner, &other]).await;
+}
+
+/// Roles belong to the server and would outlive the database.
+async fn drop_roles(admin: &mut PgConnection, name: &str, roles: &[&String]) {
+    execute(admin, &format!("alter database {name} owner to current_user")).await;
+    for role in roles {
+        execute(admin, &format!("drop owned by {role} cascade; drop role {role}")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migrator_that_is_killed_inside_a_migration_leaves_nothing_and_the_next_succeeds() {
+    let database = empty().await;
+    let mut blocker = database.connect().await.unwrap();
+    // The migration makes a table of this name too, and so waits, in its middle, to see whether this transaction commits.
+    execute(&mut blocker, "create schema runledger").await;
+    execute(&mut blocker, "begin; create table runledger.lease (x integer)").await;
+    let mut victim = database.connect().await.unwrap();
+    let migrating = tokio::spawn(async move { migrate(&mut victim).await });
+
+    let mut watcher = database.connect().await.unwrap();
+    let watching = database.pool(1).await.unwrap();
+    let waiting = async || sqlx::query_scalar::<_, i32>(WAITING).fetch_all(&watching).await.unwrap();
+    let pids = eventually(waiting, |pids| !pids.is_empty()).await;
+    sqlx::query("select pg_terminate_backend($1)").bind(pids[0]).execute(&mut watcher).await.unwrap();
+    assert!(migrating.await.unwrap().is_err());
+    execute(&mut blocker, "rollback").await;
+
+    let tables = "select count(*) from pg_class where relnamespace = 'runledger'::regnamespace";
+    assert_eq!(number(&mut watcher, tables).await, 0, "half a migration is there");
+    migrate(&mut watcher).await.unwrap();
+    assert_eq!(n_applied(&mut watcher).await, MIGRATIONS.len());
+}
+
+#[tokio::test]
+async fn nothing_outside_the_schema_runledger_is_touched() {
+    let database = empty().await;
+    let mut connection = database.connect().await.unwrap();
+    let outside = "select count(*) from pg_depend join pg_class on pg_class.oid = objid and classid = 'pg_class'::regclass
+        where relnamespace not in (select oid from pg_namespace where nspname in ('runledger', 'pg_toast'))";
+    let extensions = "select count(*) from pg_extension";
+    let namespaces = "select count(*) from pg_namespace where nspname !~ '^pg_'";
+    let mut before = Vec::new();
+    for query in [outside, extensions, namespaces] {
+        before.push(number(&mut connection, query).await);
+    }
+    migrate(&mut connection).await.unwrap();
+    assert_eq!(number(&mut connection, outside).await, before[0]);
+    assert_eq!(number(&mut connection, extensions).await, before[1]);
+    assert_eq!(number(&mut connection, namespaces).await, before[2] + 1);
+}
+
+#[tokio::test]
+async fn the_applications_own_sqlx_migrations_are_untouched() {
+    let database = empty().await;
+    let mut connection = database.connect().await.unwrap();
+    execute(
+        &mut connection,
+        "create table _sqlx_migrations (version bigint primary key, description text not null, installed_on timestamptz not null default now(),
+             success boolean not null, checksum bytea not null, execution_time bigint not null);
+         insert into _sqlx_migrations values (1, 'engine', '2020-01-01', true, '\\x00', 1)",
+    )
+    .await;
+    let theirs = "select count(*) from _sqlx_migrations where version = 1 and checksum = '\\x00' and success";
+    migrate(&mut connection).await.unwrap();
+    assert_eq!(number(&mut connection, theirs).await, 1);
+    assert_eq!(number(&mut connection, "select count(*) from _sqlx_migrations").await, 1);
+    assert_eq!(n_applied(&mut connection).await, MIGRATIONS.len());
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_where_it_breaks_this_program_and_accepted_where_it_does_not() {
+    let Fixture { db: _db, database } = Fixture::new().await;
+    let mut connection = database.connect().await.unwrap();
+    let newer = "insert into runledger.migration (version, name, checksum, breaking) values (998, 'harmless', 1, false)";
+    execute(&mut connection, newer).await;
+    Db::connect(database.url()).await.unwrap();
+
+    let breaking = "insert into runledger.migration (version, name, checksum, breaking) values (999, 'new_lanes', 1, true)";
+    execute(&mut connection, breaking).await;
+    let refused = migrate(&mut connection).await.unwrap_err();
+    assert!(matches!(refused, MigrateError::Newer { version: 999, .. }), "{refused}");
+    let said = refused.to_string();
+    for words in ["version 999 (`new_lanes`)", "nothing was changed", "deploy the newer program"] {
+        assert!(said.contains(words), "`{words}` is missing: {said}");
+    }
+    assert!(Db::connect(database.url()).await.is_err());
+    assert_eq!(n_applied(&mut connection).await, MIGRATIONS.len() + 2);
+}
+
+#[tokio::test]
+async fn a_migration_whose_text_has_changed_is_refused() {
+    let Fixture { db: _db, database } = Fixture::new().await;
+    let mut connection = database.connect().await.unwrap();
+    execute(&mut connection, "update runledger.migration set checksum = checksum + 1 where version = 1")
+        .await;
+    let refused = migrate(&mut connection).await.unwrap_err();
+    assert!(matches!(refused, MigrateError::Changed { version: 1 }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_failed_migration_leaves_no_lock_behind() {
+    let database = empty().await;
+    let mut connection = database.connect().await.unwrap();
+    // A table of ours that is not ours stands in the way.
+    execute(&mut connection, "create schema runledger; create table runledger.lease (x integer)").await;
+    let failed = migrate(&mut connection).await.unwrap_err();
+    assert!(matches!(failed, MigrateError::Database(_)), "{failed}");
+    assert_eq!(
+        number(
+            &mut connection,
+            "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
+        )
+        .await,
+        0
+    );
+    execute(&mut connection, "drop table runledger.lease").await;
+    let mut other = database.connect().await.unwrap();
+    migrate(&mut other).await.unwrap();
+}
