@@ -1,5 +1,4 @@
 //! Migrations (behaviour 49): twice, at once, without privileges, killed midway, beside newer programs and beside the application's own.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use runledger::__private::{MIGRATIONS, MigrateError, migrate};
 use runledger::Db;

@@ -1,6 +1,5 @@
 //! The plans of the statements. A queue dies of a plan that scans, and the planner changes its mind when a hot table is empty, or was when it was
 //! last analysed: so every statement is planned over full tables, and over tables that are bloated and were empty.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use runledger::__private::{SESSION_SETTINGS, STATEMENTS};
 use runledger_tests::Fixture;

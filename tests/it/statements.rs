@@ -1,6 +1,5 @@
 //! Every statement against a fresh schema, and the schema itself, compared with golden files. This is what `query!` would give, without making the
 //! builds of users depend on their `DATABASE_URL`.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::fmt::Write;
 
