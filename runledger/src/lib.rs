@@ -19,6 +19,10 @@ mod store;
 )]
 mod runtime;
 
+#[cfg_attr(
+    not(feature = "worker"),
+    allow(dead_code, reason = "without a worker definitions are compiled, but never registered")
+)]
 mod api;
 
 #[cfg(all(feature = "dev", unix))]
