@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use sqlx::{PgConnection, Row};
+use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::sql;
@@ -90,18 +90,18 @@ pub(crate) struct Found {
     pub(crate) result: Option<Result<String, Failure>>,
 }
 
-/// Looks up a step and the lease of its attempt.
+/// Looks up a step and the lease of its attempt, once no transaction of the attempt is in flight any more. The look is a statement of its own: a
+/// snapshot taken before the wait would not see what was committed during it.
 pub(crate) async fn recorded(
     connection: &mut PgConnection,
     fence: Fence,
     key: &str,
 ) -> Result<Found, sqlx::Error> {
-    let row = sqlx::query(sql::RECORDED)
-        .bind(fence.run_id)
-        .bind(fence.token)
-        .bind(key)
-        .fetch_one(connection)
-        .await?;
+    let mut tx = connection.begin().await?;
+    sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
+    let row =
+        sqlx::query(sql::RECORDED).bind(fence.run_id).bind(fence.token).bind(key).fetch_one(&mut *tx).await?;
+    tx.rollback().await?;
     let output: Option<String> = row.try_get("output")?;
     let error: Option<String> = row.try_get("error")?;
     let result = match error {

@@ -26,6 +26,7 @@ statements! {
     JOBS_KNOWN = "jobs_known";
     LANES = "lanes";
     LOCK_IS_FREE = "lock_is_free";
+    LOCK_LEASE = "lock_lease";
     LOCK_RUNS = "lock_runs";
     ORPHANS = "orphans";
     PARENT = "parent";

@@ -1,7 +1,7 @@
 -- recorded: a step, if it is recorded, and whether the attempt still holds its lease: after a lost acknowledgement of a transaction.
 -- in:    $1 run, $2 token, $3 key
 -- out:   one row: `held`, output, error
--- locks: none
+-- locks: none; the lease is locked before, by lock_lease.sql
 -- index: lease_pkey, step_pkey
 select
     exists (select from runledger.lease where run_id = $1 and token = $2) as held,

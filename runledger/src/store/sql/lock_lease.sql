@@ -1,0 +1,9 @@
+-- lock_lease: waits until no transaction that writes for an attempt is in flight: one whose commit was sent may still be on its way.
+-- in:    $1 run, $2 token
+-- out:   one row where the fence holds
+-- locks: the lease, `for update`: every write of an attempt holds it `for key share`, or deletes it
+-- index: lease_pkey
+select run_id
+from runledger.lease
+where run_id = $1 and token = $2
+for update
