@@ -1,9 +1,9 @@
 -- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes;
 --        the state is `completed`, `failed`, `cancelled`, `queued` or `blocked`
--- out:   the ids of the runs whose fence held
+-- out:   the ids of the runs whose fence held; the error of a cancelled one is kept with the reason that was given
 -- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any
--- index: lease_pkey, run_pkey, watch_pkey
+-- index: lease_pkey, run_pkey, watch_pkey, cancel_pkey
 with item as (
     select *
     from unnest(
@@ -24,7 +24,17 @@ held as (
 ),
 ended as (
     insert into runledger.outcome (run_id, state, output, error, attempt, worker_id, started_at)
-    select run_id, state, output::json, error::json, attempt, worker_id, claimed_at
+    select
+        run_id, state, output::json,
+        case when state = 'cancelled' then coalesce(
+            (
+                select jsonb_set(held.error::jsonb, '{message}', to_jsonb((held.error::json ->> 'message') || ': ' || cancel.reason))::json
+                from runledger.cancel
+                where cancel.run_id = held.run_id and cancel.reason is not null
+            ),
+            error::json
+        ) else error::json end,
+        attempt, worker_id, claimed_at
     from held
     where state in ('completed', 'failed', 'cancelled')
 ),
