@@ -89,6 +89,11 @@ pub enum Divergence {
         /// How many there are.
         count: usize,
     },
+    /// The present code waits for other results than the one that was awaited next.
+    Order {
+        /// The step whose result was awaited next.
+        recorded: String,
+    },
 }
 
 impl Divergence {
@@ -117,6 +122,11 @@ impl fmt::Display for Divergence {
                 f,
                 "step `{recorded}` is recorded, but the workflow no longer reaches it ({count} such): it changed \
                  while this run was in flight; nothing was overwritten"
+            )?,
+            Self::Order { recorded } => write!(
+                f,
+                "the result of step `{recorded}` was awaited next when this run was recorded, and the workflow now \
+                 waits for others before it: it changed while this run was in flight; nothing was overwritten"
             )?,
         }
         f.write_str("; restore the old order of steps and resume the run, or enqueue it anew")
@@ -231,6 +241,16 @@ impl Replay {
             .filter(|row| row.ordinal >= self.next_ordinal)
             .min_by_key(|row| row.ordinal)?;
         Some(Divergence::Unmet { recorded: first.key.clone(), count })
+    }
+
+    /// The divergence of a workflow that waits for recorded results which cannot come before others that it does not
+    /// wait for.
+    #[must_use]
+    pub fn stalled(&self) -> Option<Divergence> {
+        self.unmet().or_else(|| {
+            let next = self.order.get(self.delivered.len())?;
+            Some(Divergence::Order { recorded: self.recorded.get(next)?.key.clone() })
+        })
     }
 
     fn seen_len(&self) -> u32 {

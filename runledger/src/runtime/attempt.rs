@@ -227,6 +227,11 @@ impl Attempt {
     pub(crate) fn unmet(&self) -> Option<Divergence> {
         self.progress().replay.unmet()
     }
+
+    /// The divergence of a workflow whose recorded results wait for a turn that does not come.
+    pub(crate) fn stalled(&self) -> Option<Divergence> {
+        self.progress().replay.stalled()
+    }
 }
 
 impl Progress {
