@@ -94,6 +94,7 @@ type Hubs = Mutex<HashMap<String, Weak<Hub>>>;
 
 async fn hub_of(pool: &PgPool) -> Arc<Hub> {
     static HUBS: OnceLock<Hubs> = OnceLock::new();
+    static OPENING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let options = pool.connect_options();
     let database = format!(
         "{}:{}:{:?}:{:?}:{}",
@@ -104,15 +105,22 @@ async fn hub_of(pool: &PgPool) -> Arc<Hub> {
         options.get_username()
     );
     let hubs = HUBS.get_or_init(Hubs::default);
-    let existing = hubs.lock().unwrap_or_else(PoisonError::into_inner).get(&database).and_then(Weak::upgrade);
-    if let Some(hub) =
-        existing.filter(|hub| hub.listener.as_ref().is_none_or(|listener| !listener.is_finished()))
-    {
+    if let Some(hub) = living(hubs, &database) {
+        return hub;
+    }
+    // Waiters that come together open one connection together.
+    let _opening = OPENING.lock().await;
+    if let Some(hub) = living(hubs, &database) {
         return hub;
     }
     let hub = Arc::new(open(pool).await);
     hubs.lock().unwrap_or_else(PoisonError::into_inner).insert(database, Arc::downgrade(&hub));
     hub
+}
+
+fn living(hubs: &Hubs, database: &str) -> Option<Arc<Hub>> {
+    let hub = hubs.lock().unwrap_or_else(PoisonError::into_inner).get(database).and_then(Weak::upgrade)?;
+    hub.listener.as_ref().is_none_or(|listener| !listener.is_finished()).then_some(hub)
 }
 
 async fn open(pool: &PgPool) -> Hub {
