@@ -6,12 +6,24 @@
     reason = "a test that cannot go on panics, in its helpers too"
 )]
 
+mod blocking;
+mod children;
+mod combinators;
+mod costs;
+mod divergence;
 mod embedded;
 mod migrations;
 mod payload;
 mod plans;
+mod processes;
 mod registry;
+mod replay;
+mod rows;
+mod shutdown;
 mod smoke;
 mod statements;
+mod steps;
+mod transactional;
 mod transitions;
 mod two_processes;
+mod waiting;

@@ -21,7 +21,7 @@ async fn sum(wf: &Wf, n: u64) -> Result<u64> {
 async fn a_workflow_with_steps_a_sleep_and_a_child_gives_its_result() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let h = double(21).enqueue(&db).await.unwrap();
-    let worker = App::new(db.clone()).start().await.unwrap();
+    let worker = App::new(db.clone()).with(jobs![double, sum]).start().await.unwrap();
     assert_eq!(h.result_within(Duration::from_secs(10)).await.unwrap(), 42);
     let h = sum(3).enqueue(&db).await.unwrap();
     assert_eq!(h.result_within(Duration::from_secs(10)).await.unwrap(), 6 + 12 + 7 + 14);

@@ -1,0 +1,158 @@
+//! Behaviour 14: handlers that block, and small pools.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{RunState, Timings};
+use runledger_tests::{Fixture, eventually};
+use sqlx::postgres::PgConnectOptions;
+
+use crate::rows::{execute, scalar, soon, until, worker};
+
+static RELEASED: AtomicBool = AtomicBool::new(false);
+
+/// Blocks its thread, as no handler should.
+#[job]
+async fn blocks_its_thread() -> Result<()> {
+    while !RELEASED.load(Ordering::Acquire) {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+#[job]
+async fn blocking_bystander() -> Result<()> {
+    Ok(())
+}
+
+const THREADS: usize = 2;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_that_block_every_thread_of_their_process_do_not_stop_its_heartbeats() {
+    let Fixture { db, database } = Fixture::new().await;
+    let url = database.url().to_owned();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let victim = std::thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().unwrap();
+        let worker = runtime.block_on(async {
+            let db = Db::connect(&url).await.unwrap();
+            let app = App::new(db).with(jobs![blocks_its_thread]).timings(Timings::FAST);
+            runtime.spawn(app.start()).await.unwrap().unwrap()
+        });
+        stopped.recv().unwrap();
+        runtime.block_on(worker.stop());
+    });
+    // It buries whoever is silent for its lease.
+    let undertaker = worker(&db, jobs![blocking_bystander]).await;
+    let mut handles = Vec::new();
+    for _ in 0..THREADS {
+        handles.push(blocks_its_thread().enqueue(&db).await.unwrap());
+    }
+    let outlived = "select count(*) from runledger.lease join runledger.worker using (worker_id)
+                    where heartbeat_at > claimed_at + interval '6 seconds' and state = 'active'";
+    eventually(async || scalar::<i64>(&db, outlived).await, |n_held| *n_held == 2).await;
+    RELEASED.store(true, Ordering::Release);
+    for handle in &handles {
+        soon(handle.result()).await.unwrap();
+        let info = handle.info().await.unwrap();
+        assert_eq!((info.attempt, info.crashes), (1, 0));
+    }
+    let n_claims: i64 = scalar(&db, "select count(*) from runledger.worker where state = 'dead'").await;
+    assert_eq!(n_claims, 0, "nobody was declared dead");
+    stop.send(()).unwrap();
+    victim.join().unwrap();
+    undertaker.stop().await;
+}
+
+#[workflow]
+async fn drowsy(wf: &Wf, n: u64) -> Result<u64> {
+    let nap = || async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        Ok::<u64, Error>(n)
+    };
+    let before = wf.step("nap", nap).await?;
+    wf.sleep(Duration::from_millis(400)).await?;
+    let after = wf.step("nap", nap).await?;
+    Ok(before + after)
+}
+
+async fn with_pool_of_three(url: &str) -> Db {
+    let options: PgConnectOptions = url.parse().unwrap();
+    Db::connect_with(options, 3).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_sleeping_runs_on_a_pool_of_three_connections_lose_nothing() {
+    let Fixture { db, database } = Fixture::new().await;
+    let small = with_pool_of_three(database.url()).await;
+    let worker = worker(&small, jobs![drowsy]).await;
+    let mut handles = Vec::new();
+    for n in 0..64 {
+        handles.push((n, drowsy(n).enqueue(&db).await.unwrap()));
+    }
+    for (n, handle) in &handles {
+        assert_eq!(soon(handle.result()).await.unwrap(), 2 * n);
+        let info = handle.info().await.unwrap();
+        assert_eq!((info.attempt, info.crashes, info.state), (1, 0, RunState::Completed));
+    }
+    let n_steps: i64 = scalar(&db, "select count(*) from runledger.step").await;
+    assert_eq!(n_steps, 64 * 3);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_holds_at_most_three_connections_more_than_its_pool() {
+    let Fixture { db, database } = Fixture::new().await;
+    let small = with_pool_of_three(database.url()).await;
+    let worker = worker(&small, jobs![drowsy]).await;
+    let mut handles = Vec::new();
+    for n in 0..64 {
+        handles.push(drowsy(n).enqueue(&small).await.unwrap());
+    }
+    let session: String = scalar(&db, "select session_name from runledger.worker").await;
+    let count = format!("select count(*) from pg_stat_activity where application_name = '{session}'");
+    // Waiting in this process costs its share of connections too.
+    let waits: Vec<_> = handles
+        .iter()
+        .map(|handle| {
+            let handle = handle.clone();
+            tokio::spawn(async move { soon(handle.result()).await.unwrap() })
+        })
+        .collect();
+    let mut most = 0;
+    while !waits.iter().all(tokio::task::JoinHandle::is_finished) {
+        most = most.max(scalar::<i64>(&db, &count).await);
+        tokio::task::yield_now().await;
+    }
+    assert!((4..=6).contains(&most), "{most} connections");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_sessions_are_all_ended_connects_again_and_goes_on() {
+    let Fixture { db, database } = Fixture::new().await;
+    let own = Db::connect(database.url()).await.unwrap();
+    let worker = worker(&own, jobs![drowsy]).await;
+    let session: String = scalar(&db, "select session_name from runledger.worker").await;
+    let mut handles = Vec::new();
+    for n in 0..20 {
+        handles.push((n, drowsy(n).enqueue(&db).await.unwrap()));
+    }
+    until(&db, handles[0].1.id(), |info| info.state == RunState::Running).await;
+    execute(
+        &db,
+        &format!(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = '{session}'"
+        ),
+    )
+    .await;
+    for (n, handle) in &handles {
+        assert_eq!(soon(handle.result()).await.unwrap(), 2 * n);
+    }
+    let n_steps: i64 = scalar(&db, "select count(*) from runledger.step").await;
+    assert_eq!(n_steps, 20 * 3);
+    worker.stop().await;
+}

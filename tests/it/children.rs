@@ -1,0 +1,233 @@
+//! Behaviours 22, 24 and 25, as far as children go.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{Cancelled, ClientError, RunState, Timings};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::rows::{LONG, scalar, soon, take_away, until, worker};
+
+static CHILD_GATE: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn gated_child(n: u64) -> Result<u64> {
+    CHILD_GATE.acquire().await?.forget();
+    Ok(n * 2)
+}
+
+#[workflow]
+async fn waits_for_children(wf: &Wf, n: u64) -> Result<u64> {
+    let mut children = Vec::new();
+    for i in 0..n {
+        children.push(wf.start(gated_child(i)).await?);
+    }
+    let mut sum = 0;
+    for output in futures::future::join_all(children.iter().map(runledger::Child::result)).await {
+        sum += output?;
+    }
+    Ok(sum)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_that_waits_for_its_child_leaves_its_slot_to_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![waits_for_children, gated_child]).timings(Timings::FAST);
+    let worker = app.concurrency(1).start().await.unwrap();
+    let handle = waits_for_children(5).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    let held = format!("select count(*) from runledger.lease where run_id = '{}'", handle.id());
+    assert_eq!(scalar::<i64>(&db, &held).await, 0);
+    CHILD_GATE.add_permits(5);
+    assert_eq!(soon(handle.result()).await.unwrap(), 20);
+    assert_eq!(handle.info().await.unwrap().attempt, 1, "waiting consumes no attempt");
+    let n_runs: i64 = scalar(&db, "select count(*) from runledger.run").await;
+    assert_eq!(n_runs, 6, "each child was started once");
+    worker.stop().await;
+}
+
+#[job]
+async fn quick_child(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+#[workflow]
+async fn many_quick_children(wf: &Wf, n: u64) -> Result<u64> {
+    let starts = futures::future::try_join_all((0..n).map(|i| wf.start(quick_child(i)))).await?;
+    let outputs = futures::future::try_join_all(starts.iter().map(runledger::Child::result)).await?;
+    Ok(outputs.into_iter().sum())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parents_wake_whatever_the_moment_at_which_their_children_end() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let one = worker(&db, jobs![many_quick_children, quick_child]).await;
+    let two = worker(&db, jobs![many_quick_children, quick_child]).await;
+    let mut handles = Vec::new();
+    for _ in 0..20 {
+        handles.push(many_quick_children(10).enqueue(&db).await.unwrap());
+    }
+    for handle in &handles {
+        assert_eq!(soon(handle.result()).await.unwrap(), 45);
+        assert_eq!(handle.info().await.unwrap().attempt, 1);
+    }
+    let n_runs: i64 = scalar(&db, "select count(*) from runledger.run").await;
+    assert_eq!(n_runs, 20 * 11);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_that_loses_its_lease_again_and_again_starts_no_child_twice() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![many_quick_children, quick_child]).await;
+    let mut handles = Vec::new();
+    for _ in 0..10 {
+        handles.push(many_quick_children(10).enqueue(&db).await.unwrap());
+    }
+    for _ in 0..3 {
+        for handle in &handles {
+            take_away(&db, handle.id()).await;
+        }
+    }
+    for handle in &handles {
+        assert_eq!(soon(handle.result()).await.unwrap(), 45);
+    }
+    let n_runs: i64 = scalar(&db, "select count(*) from runledger.run").await;
+    assert_eq!(n_runs, 10 * 11);
+    worker.stop().await;
+}
+
+#[job(max_attempts = 1)]
+async fn failing_child() -> Result<u64> {
+    Err(Error::terminal("the child had a bad day"))
+}
+
+#[workflow]
+async fn hears_of_failure(wf: &Wf) -> Result<String> {
+    let child = wf.start(failing_child()).await?;
+    let error = child.result().await.unwrap_err();
+    Ok(error.failure().to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_failure_of_a_child_reaches_its_parent_with_its_reason() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![hears_of_failure, failing_child]).await;
+    let handle = hears_of_failure().enqueue(&db).await.unwrap();
+    let text = soon(handle.result()).await.unwrap();
+    assert!(text.contains("is failed") && text.contains("the child had a bad day"), "{text}");
+    worker.stop().await;
+}
+
+#[workflow]
+async fn child_that_sleeps(wf: &Wf) -> Result<u64> {
+    wf.sleep(LONG * 60).await?;
+    Ok(1)
+}
+
+#[workflow]
+async fn parent_of_a_sleeper(wf: &Wf) -> Result<String> {
+    let child = wf.start(child_that_sleeps()).await?;
+    match child.result().await {
+        Ok(output) => Ok(output.to_string()),
+        Err(error) => Ok(error.failure().to_string()),
+    }
+}
+
+#[workflow]
+async fn grandparent(wf: &Wf) -> Result<String> {
+    let child = wf.start(parent_of_a_sleeper()).await?;
+    child.result().await.map_err(Into::into)
+}
+
+async fn child_of(db: &Db, parent: Uuid) -> Uuid {
+    let find = format!("select array(select run_id from runledger.run where parent_id = '{parent}')");
+    eventually(async || scalar::<Vec<Uuid>>(db, &find).await, |children| children.len() == 1).await[0]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_child_wakes_its_parent_with_the_reason() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![parent_of_a_sleeper, child_that_sleeps]).await;
+    let handle = parent_of_a_sleeper().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    let child = runledger::Handle::of(child_that_sleeps, &db, child_of(&db, handle.id()).await);
+    until(&db, child.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    assert_eq!(child.cancel("no time").await.unwrap(), Cancelled::Now);
+    let text = soon(handle.result()).await.unwrap();
+    assert!(text.contains("is cancelled") && text.contains("no time"), "{text}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_a_waiting_run_is_immediate_and_goes_down_to_its_grandchildren() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
+    let handle = grandparent().enqueue(&db).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    let grandchild = child_of(&db, child).await;
+    for run_id in [handle.id(), child] {
+        until(&db, run_id, |info| info.state == RunState::Waiting).await;
+    }
+    until(&db, grandchild, |info| info.cause.as_deref() == Some("slept")).await;
+    assert_eq!(handle.cancel("all of it").await.unwrap(), Cancelled::Now);
+    for run_id in [handle.id(), child, grandchild] {
+        assert_eq!(db.run(run_id).await.unwrap().state, RunState::Cancelled);
+    }
+    assert!(matches!(handle.result().await, Err(ClientError::RunCancelled { .. })));
+    let n_left: i64 = scalar(
+        &db,
+        "select (select count(*) from runledger.ready) + (select count(*) from runledger.waiting)",
+    )
+    .await;
+    assert_eq!(n_left, 0);
+    worker.stop().await;
+}
+
+static STUCK: Semaphore = Semaphore::const_new(0);
+
+#[workflow]
+async fn works_beside_its_child(wf: &Wf) -> Result<()> {
+    wf.start(child_that_sleeps()).await?;
+    let step = wf.step("stuck", || async {
+        let _never = STUCK.acquire().await?;
+        Ok::<(), Error>(())
+    });
+    step.await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_a_running_run_cancels_its_children_too() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![works_beside_its_child, child_that_sleeps]).await;
+    let handle = works_beside_its_child().enqueue(&db).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    until(&db, child, |info| info.cause.as_deref() == Some("slept")).await;
+    handle.cancel("stop").await.unwrap();
+    for run_id in [handle.id(), child] {
+        until(&db, run_id, |info| info.state == RunState::Cancelled).await;
+    }
+    worker.stop().await;
+}
+
+#[workflow]
+async fn waits_at_most(wf: &Wf) -> Result<String> {
+    let child = wf.start(child_that_sleeps()).await?;
+    tokio::select! {
+        output = child.result() => Ok(format!("child {}", output?)),
+        waited = wf.sleep(Duration::from_millis(700)) => waited.map(|()| "time".to_owned()).map_err(Into::into),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_a_child_can_be_raced_against_a_sleep_and_leaves_the_worker_meanwhile() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_at_most, child_that_sleeps]).await;
+    let handle = waits_at_most().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    assert_eq!(soon(handle.result()).await.unwrap(), "time");
+    worker.stop().await;
+}

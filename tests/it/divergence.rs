@@ -1,0 +1,217 @@
+//! Behaviours 17 and 18: keys, and a record that the code does not follow.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, FailureKind, RunState, Worker};
+use runledger_tests::{Fixture, eventually};
+use uuid::Uuid;
+
+use crate::rows::{scalar, soon, until, worker};
+
+#[job]
+async fn keyed_step(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+#[workflow]
+async fn many_keys(wf: &Wf) -> Result<u64> {
+    let mut sum = wf.run(keyed_step(1)).await?;
+    sum += wf.run(keyed_step(2)).await?;
+    sum += wf.run(keyed_step(3).key("a")).await?;
+    let (b, c) = tokio::try_join!(wf.run(keyed_step(4).key("a")), wf.run(keyed_step(5).key("b")))?;
+    sum += wf.step("keyed_step", || async { Ok::<u64, Error>(6) }).await?;
+    wf.sleep(Duration::ZERO).await?;
+    Ok(sum + b + c)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_names_with_their_own_key_counted_per_occurrence() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![many_keys, keyed_step]).await;
+    let handle = many_keys().enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 21);
+    let keys: Vec<String> = handle.steps().await.unwrap().into_iter().map(|step| step.key).collect();
+    let expected = [
+        "keyed_step",
+        "keyed_step#2",
+        "keyed_step[a]",
+        "keyed_step[a]#2",
+        "keyed_step[b]",
+        "keyed_step#3",
+        "sleep",
+    ];
+    assert_eq!(keys, expected);
+    worker.stop().await;
+}
+
+#[workflow]
+async fn branches_in_any_order(wf: &Wf, first_is_slow: bool) -> Result<Vec<String>> {
+    let mut order = Vec::new();
+    let branch = |name: &'static str, slow: bool| {
+        wf.step(name, move || async move {
+            tokio::time::sleep(Duration::from_millis(if slow { 60 } else { 0 })).await;
+            Ok::<String, Error>(name.to_owned())
+        })
+    };
+    let mut branches: futures::stream::FuturesUnordered<_> =
+        [branch("left", first_is_slow), branch("right", !first_is_slow)].into_iter().collect();
+    while let Some(name) = futures::StreamExt::next(&mut branches).await {
+        order.push(name?);
+    }
+    drop(branches);
+    wf.sleep(Duration::from_millis(400)).await?;
+    Ok(order)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parallel_branches_keep_their_keys_and_their_order_whichever_ends_first() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![branches_in_any_order]).await;
+    for (first_is_slow, order) in [(true, ["right", "left"]), (false, ["left", "right"])] {
+        let handle = branches_in_any_order(first_is_slow).enqueue(&db).await.unwrap();
+        assert_eq!(soon(handle.result()).await.unwrap(), order);
+        let steps = handle.steps().await.unwrap();
+        let keys: Vec<_> = steps.iter().map(|step| (step.key.as_str(), step.ordinal)).collect();
+        assert_eq!(keys, [("left", 0), ("right", 1), ("sleep", 2)]);
+    }
+    worker.stop().await;
+}
+
+/// The code as it was when the runs began.
+mod before {
+    use super::{Duration, keyed_step};
+    use runledger::prelude::*;
+
+    #[workflow(name = "divergence.evolving")]
+    pub async fn evolving(wf: &Wf, how: String) -> Result<u64> {
+        let left = wf.step("left", || async {
+            let pause = if how == "reordered" { 60 } else { 0 };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            Ok::<u64, Error>(10)
+        });
+        let right = wf.run(keyed_step(1));
+        let (left, right) = tokio::try_join!(left, right)?;
+        wf.sleep(Duration::from_millis(1500)).await?;
+        Ok(left + right)
+    }
+}
+
+/// The code after a change that runs in flight do not survive.
+mod after {
+    use super::{Duration, keyed_step};
+    use runledger::prelude::*;
+
+    #[workflow(name = "divergence.evolving")]
+    pub async fn evolving(wf: &Wf, how: String) -> Result<u64> {
+        if how == "shortened" {
+            return Ok(0);
+        }
+        if how == "inserted" {
+            wf.run(keyed_step(99).key("new")).await?;
+        }
+        let left =
+            wf.step(if how == "renamed" { "links" } else { "left" }, || async { Ok::<u64, Error>(10) });
+        let right = wf.run(keyed_step(if how == "input" { 2 } else { 1 }));
+        if how == "reordered" {
+            let sleep = wf.sleep(Duration::from_millis(1500));
+            let (left, right) = (left.await?, right.await?);
+            sleep.await?;
+            return Ok(left + right);
+        }
+        let (left, right) = tokio::try_join!(left, right)?;
+        wf.sleep(Duration::from_millis(1500)).await?;
+        Ok(left + right)
+    }
+}
+
+async fn served_before(db: &Db) -> Worker {
+    worker(db, jobs![before::evolving, keyed_step]).await
+}
+
+async fn served_after(db: &Db) -> Worker {
+    worker(db, jobs![after::evolving, keyed_step]).await
+}
+
+async fn n_steps(db: &Db, run_id: Uuid) -> i64 {
+    scalar(db, &format!("select count(*) from runledger.step where run_id = '{run_id}'")).await
+}
+
+/// Starts a run with the old code, goes on with the new one, and gives what a waiting `result()` says; then mends it with the old code.
+async fn diverge(how: &str) -> String {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let old = served_before(&db).await;
+    let handle = before::evolving(how.to_owned()).enqueue(&db).await.unwrap();
+    eventually(async || n_steps(&db, handle.id()).await, |n_steps| *n_steps == 3).await;
+    old.stop().await;
+    let waiting = tokio::spawn({
+        let handle = handle.clone();
+        async move { soon(handle.result()).await }
+    });
+
+    let new = served_after(&db).await;
+    let error = soon(waiting).await.unwrap().unwrap_err();
+    let ClientError::RunBlocked { run_id, failure } = error else { panic!("{error}") };
+    assert_eq!((run_id, failure.kind), (handle.id(), FailureKind::Diverged));
+    let info = handle.info().await.unwrap();
+    assert_eq!((info.state, info.attempt), (RunState::Blocked, 0), "it consumed no attempt");
+    assert_eq!(n_steps(&db, run_id).await, 3, "nothing was written");
+    new.stop().await;
+
+    let mended = served_before(&db).await;
+    handle.resume().await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 11);
+    assert!(matches!(handle.resume().await, Err(ClientError::WrongState { .. })));
+    mended.stop().await;
+    failure.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_step_at_the_place_of_a_recorded_one_blocks_the_run_until_it_is_mended() {
+    let text = diverge("renamed").await;
+    assert!(text.contains("step `links` stands where `left` was recorded (step 1)"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_inserted_before_recorded_ones_blocks_the_run_and_keeps_their_keys() {
+    let text = diverge("inserted").await;
+    assert!(text.contains("step `keyed_step[new]` stands where `left` was recorded (step 1)"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_input_of_a_recorded_step_blocks_the_run_until_it_is_mended() {
+    let text = diverge("input").await;
+    assert!(text.contains("step `keyed_step` was recorded with another input"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_steps_that_the_code_no_longer_reaches_block_the_run_until_it_is_mended() {
+    let text = diverge("shortened").await;
+    assert!(
+        text.contains("step `left` is recorded, but the workflow no longer reaches it (3 such)"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_awaits_recorded_steps_in_another_order_blocks_the_run_instead_of_hanging() {
+    let text = diverge("reordered").await;
+    assert!(
+        text.contains("the result of step `keyed_step` was awaited next when this run was recorded"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_run_can_be_cancelled() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let old = served_before(&db).await;
+    let handle = before::evolving("renamed".to_owned()).enqueue(&db).await.unwrap();
+    eventually(async || n_steps(&db, handle.id()).await, |n_steps| *n_steps == 3).await;
+    old.stop().await;
+    let new = served_after(&db).await;
+    until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    assert_eq!(handle.cancel("given up").await.unwrap(), runledger::Cancelled::Now);
+    assert!(matches!(handle.result().await, Err(ClientError::RunCancelled { .. })));
+    new.stop().await;
+}

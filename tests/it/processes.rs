@@ -1,0 +1,194 @@
+//! Behaviour 13: processes that are killed and paused.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use runledger::prelude::*;
+use runledger::{Handle, RunState};
+use runledger_tests::chain::{Line, Log, chain};
+use runledger_tests::{Fixture, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use crate::rows::{scalar, soon};
+
+/// Heartbeat, suspect, lease and drain, in milliseconds.
+pub const FAST: [u64; 4] = [500, 1200, 4000, 30_000];
+
+/// A database, a log, and the workers on them.
+pub struct Site {
+    pub fixture: Fixture,
+    pub log: PathBuf,
+}
+
+impl Site {
+    pub async fn new() -> Self {
+        let fixture = Fixture::new().await;
+        let log = std::env::temp_dir().join(format!("runledger-chain-{}", uuid::Uuid::now_v7()));
+        Log::open(&log).unwrap();
+        Self { fixture, log }
+    }
+
+    pub fn db(&self) -> &Db {
+        &self.fixture.db
+    }
+
+    /// A worker in a process of its own, once it is registered.
+    pub async fn worker(&self, name: &str, intervals: [u64; 4]) -> Child {
+        let known = self.n_registered(name).await;
+        let child = Command::new(env!("CARGO_BIN_EXE_chain_worker"))
+            .args([self.fixture.database.url(), &self.log.display().to_string(), name])
+            .args(intervals.map(|interval| interval.to_string()))
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        eventually(async || self.n_registered(name).await, |now| *now > known).await;
+        child
+    }
+
+    async fn n_registered(&self, name: &str) -> i64 {
+        scalar(self.db(), &format!("select count(*) from runledger.worker where name = '{name}'")).await
+    }
+
+    pub fn lines(&self) -> Vec<Line> {
+        Log::read(&self.log).unwrap()
+    }
+
+    /// Waits until this many steps have ended.
+    pub async fn until_ended(&self, n_steps: usize) {
+        let ended = async || self.lines().iter().filter(|line| line.event == "end").count();
+        eventually(ended, |n_ended| *n_ended >= n_steps).await;
+    }
+
+    /// Of every step: under which claim of its run it was recorded.
+    async fn claims(&self) -> HashMap<(String, String), i32> {
+        let rows: Vec<(String, String, i32)> =
+            sqlx::query_as("select run_id::text, key, claims from runledger.step")
+                .fetch_all(self.db().pool())
+                .await
+                .unwrap();
+        rows.into_iter().map(|(run_id, key, claims)| ((run_id, key), claims)).collect()
+    }
+
+    /// No step that the process recorded was started again by another one.
+    async fn assert_no_recorded_step_ran_again(&self, first: u32) {
+        let claims = self.claims().await;
+        let by_others = self.lines().into_iter().filter(|line| line.event == "start" && line.pid != first);
+        for line in by_others {
+            let recorded_by = claims[&(line.run_id.clone(), line.key.clone())];
+            assert!(recorded_by > 1, "{line:?} was recorded by process {first} before");
+        }
+        let (by_first, by_next): (Vec<i32>, Vec<i32>) = claims.values().partition(|claim| **claim == 1);
+        assert!(!by_first.is_empty() && !by_next.is_empty(), "the process was stopped too early or too late");
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.log);
+    }
+}
+
+pub fn signal(child: &Child, signal: Signal) {
+    let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+const LINKS: u64 = 6;
+
+async fn chains(site: &Site, n_runs: usize) -> Vec<Handle<impl runledger::Job<Output = u64>>> {
+    let mut handles = Vec::new();
+    for _ in 0..n_runs {
+        handles.push(chain(LINKS, 60).enqueue(site.db()).await.unwrap());
+    }
+    handles
+}
+
+async fn assert_completed_in_one_attempt<J: runledger::Job<Output = u64>>(handles: &[Handle<J>]) {
+    for handle in handles {
+        assert_eq!(soon(handle.result()).await.unwrap(), LINKS);
+        assert_eq!(handle.info().await.unwrap().attempt, 1, "a crash consumes no attempt");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_of_a_killed_process_go_on_elsewhere_long_before_their_lease_is_over() {
+    let site = Site::new().await;
+    let ten_minutes = 600_000;
+    let intervals = [500, 1200, ten_minutes, 30_000];
+    let mut first = site.worker("first", intervals).await;
+    let pid = first.id().unwrap();
+    let handles = chains(&site, 12).await;
+    site.until_ended(15).await;
+    first.kill().await.unwrap();
+    let _second = site.worker("second", intervals).await;
+    assert_completed_in_one_attempt(&handles).await;
+    site.assert_no_recorded_step_ran_again(pid).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_starts_again_under_its_name_takes_its_runs_over_before_it_would_be_suspect() {
+    let site = Site::new().await;
+    let patient = [100_000, 200_000, 600_000, 30_000];
+    let mut first = site.worker("phoenix", patient).await;
+    let pid = first.id().unwrap();
+    let handles = chains(&site, 4).await;
+    site.until_ended(5).await;
+    first.kill().await.unwrap();
+    let _second = site.worker("phoenix", patient).await;
+    assert_completed_in_one_attempt(&handles).await;
+    site.assert_no_recorded_step_ran_again(pid).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_process_is_found_by_its_lease_and_repeats_nothing_when_it_comes_back() {
+    let site = Site::new().await;
+    let first = site.worker("first", FAST).await;
+    let pid = first.id().unwrap();
+    let handles = chains(&site, 12).await;
+    site.until_ended(15).await;
+    signal(&first, Signal::STOP);
+    let second = site.worker("second", FAST).await;
+    assert_completed_in_one_attempt(&handles).await;
+    let why: String = scalar(site.db(), "select died_why from runledger.worker where name = 'first'").await;
+    assert_eq!(why, "its lease was over");
+    let stale: HashSet<String> =
+        site.lines().into_iter().filter(|line| line.pid == pid).map(|line| line.token).collect();
+    let before = site.lines().len();
+
+    signal(&first, Signal::CONT);
+    let again = "select count(*) from runledger.worker where name = 'first' and state = 'active'";
+    eventually(async || scalar::<i64>(site.db(), again).await, |n_active| *n_active == 1).await;
+    drop(second);
+    assert_completed_in_one_attempt(&chains(&site, 1).await).await;
+    let late = site.lines().split_off(before);
+    let stale_starts =
+        late.iter().filter(|line| line.event == "start" && stale.contains(&line.token)).count();
+    assert_eq!(stale_starts, 0, "a process that was paused starts no body under its old fences");
+    site.assert_no_recorded_step_ran_again(pid).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_killed_again_and_again_loses_no_run_and_no_recorded_step() {
+    let site = Site::new().await;
+    let handles = chains(&site, 20).await;
+    for round in 1..=4 {
+        let mut worker = site.worker("mortal", FAST).await;
+        site.until_ended(round * 20).await;
+        worker.kill().await.unwrap();
+    }
+    let _last = site.worker("mortal", FAST).await;
+    assert_completed_in_one_attempt(&handles).await;
+    for handle in &handles {
+        assert_eq!(handle.state().await.unwrap(), RunState::Completed);
+        assert_eq!(handle.steps().await.unwrap().len(), usize::try_from(LINKS).unwrap());
+    }
+    let claims = site.claims().await;
+    let mut last_start: HashMap<(String, String), String> = HashMap::new();
+    for line in site.lines().into_iter().filter(|line| line.event == "start") {
+        last_start.insert((line.run_id, line.key), line.token);
+    }
+    assert_eq!(last_start.len(), claims.len(), "every recorded step was started, and nothing else");
+}

@@ -1,0 +1,60 @@
+//! What the tests of this folder ask the database, and the workers that they start.
+
+use std::future::Future;
+use std::time::Duration;
+
+use runledger::{App, Db, Definition, RunInfo, Timings, Worker};
+use runledger_tests::eventually;
+use sqlx::{AssertSqlSafe, Postgres};
+use uuid::Uuid;
+
+/// Far beyond what the slowest machine needs.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// One value.
+pub async fn scalar<T>(db: &Db, query: &str) -> T
+where
+    T: Send + Unpin + for<'r> sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>,
+{
+    sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(db.pool()).await.unwrap()
+}
+
+/// Some statements, without an answer.
+pub async fn execute(db: &Db, statements: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(db.pool()).await.unwrap();
+}
+
+/// A worker with fast timings that serves these jobs and no others.
+pub async fn worker<const N: usize>(db: &Db, definitions: [&'static Definition; N]) -> Worker {
+    App::new(db.clone()).with(definitions).timings(Timings::FAST).start().await.unwrap()
+}
+
+/// Waits until the run is as wanted.
+pub async fn until(db: &Db, run_id: Uuid, wanted: impl Fn(&RunInfo) -> bool) -> RunInfo {
+    eventually(async || db.run(run_id).await.unwrap(), wanted).await
+}
+
+/// As if the run's worker had lost it: another attempt may begin, and the old one is fenced. False where no worker holds it.
+pub async fn take_away(db: &Db, run_id: Uuid) -> bool {
+    let taken = sqlx::query(
+        "with lost as (delete from runledger.lease where run_id = $1 returning run_id, attempt, crashes, claims)
+         insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+         select run_id, run.queue, run.job, run.priority, statement_timestamp(), 'crashed', lost.attempt - 1, lost.crashes, lost.claims
+         from lost join runledger.run using (run_id)",
+    )
+    .bind(run_id)
+    .execute(db.pool())
+    .await
+    .unwrap();
+    taken.rows_affected() == 1
+}
+
+/// A future that must end.
+pub async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, future).await.expect("should have ended long ago")
+}
+
+/// A number below `limit`, for delays that should differ. The last bits of a v7 id are random.
+pub fn random(limit: u64) -> u64 {
+    (Uuid::now_v7().as_u64_pair().1 & 0xffff_ffff) % limit
+}

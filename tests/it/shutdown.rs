@@ -1,0 +1,136 @@
+//! Behaviour 15: shutdown and drain.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{RunState, Timings};
+use runledger_tests::chain::chain;
+use runledger_tests::{Fixture, eventually};
+use rustix::process::Signal;
+use tokio::sync::Semaphore;
+
+use crate::processes::{FAST, Site, signal};
+use crate::rows::{scalar, soon, until, worker};
+
+static GATE: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn waits_at_the_gate() -> Result<u64> {
+    GATE.acquire().await?.forget();
+    Ok(7)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_lets_running_attempts_end_and_takes_nothing_new() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_at_the_gate]).await;
+    let running = waits_at_the_gate().enqueue(&db).await.unwrap();
+    until(&db, running.id(), |info| info.state == RunState::Running).await;
+    let stop = tokio::spawn(worker.stop());
+    eventually(async || db.workers().await.unwrap(), |workers| workers.iter().all(|worker| worker.draining))
+        .await;
+    let late = waits_at_the_gate().enqueue(&db).await.unwrap();
+    GATE.add_permits(1);
+    soon(stop).await.unwrap();
+    assert_eq!(running.result().await.unwrap(), 7);
+    let info = late.info().await.unwrap();
+    assert_eq!((info.state, info.attempt), (RunState::Queued, 0));
+    assert!(db.workers().await.unwrap().is_empty(), "it signs off");
+}
+
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+struct CountsItsDrop;
+
+impl Drop for CountsItsDrop {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[job(max_attempts = 1)]
+async fn never_ends() -> Result<()> {
+    let _guard = CountsItsDrop;
+    std::future::pending().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_hands_back_unconsumed_what_has_not_ended_at_its_deadline() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![never_ends]).timings(Timings::FAST);
+    let worker = app.drain(Duration::from_millis(50)).start().await.unwrap();
+    let handle = never_ends().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Running).await;
+    soon(worker.stop()).await;
+    let info = handle.info().await.unwrap();
+    assert_eq!((info.state, info.attempt, info.crashes), (RunState::Queued, 0, 0));
+    assert_eq!(info.cause.as_deref(), Some("released"));
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 1, "its future was dropped");
+    assert!(handle.attempts().await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_dropped_stops_and_hands_its_runs_back() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![dropped_with_its_worker]).await;
+    let handle = dropped_with_its_worker().enqueue(&db).await.unwrap();
+    drop(worker);
+    eventually(async || db.workers().await.unwrap(), Vec::is_empty).await;
+    let state = handle.state().await.unwrap();
+    assert!(matches!(state, RunState::Queued | RunState::Completed), "{state}");
+}
+
+#[job]
+async fn dropped_with_its_worker() -> Result<()> {
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_lets_a_process_end_what_it_runs_and_exit_well() {
+    let site = Site::new().await;
+    let mut process = site.worker("polite", FAST).await;
+    let handle = chain(5, 80).enqueue(site.db()).await.unwrap();
+    site.until_ended(1).await;
+    signal(&process, Signal::TERM);
+    let status = soon(process.wait()).await.unwrap();
+    assert!(status.success(), "{status}");
+    let info = handle.info().await.unwrap();
+    assert_eq!((info.state, info.attempt, info.crashes), (RunState::Completed, 1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_hands_back_at_the_deadline_and_the_next_process_goes_on_where_it_was() {
+    let site = Site::new().await;
+    let [heartbeat, suspect, lease, _] = FAST;
+    let mut process = site.worker("hasty", [heartbeat, suspect, lease, 1]).await;
+    let handle = chain(20, 50).enqueue(site.db()).await.unwrap();
+    site.until_ended(3).await;
+    signal(&process, Signal::TERM);
+    assert!(soon(process.wait()).await.unwrap().success());
+    let info = handle.info().await.unwrap();
+    assert_eq!((info.state, info.attempt, info.crashes), (RunState::Queued, 0, 0));
+    assert_eq!(info.cause.as_deref(), Some("released"));
+    let first: Vec<String> = handle.steps().await.unwrap().into_iter().map(|step| step.key).collect();
+    assert!(first.len() >= 2, "{first:?}");
+    let pid_of_first = site.lines()[0].pid;
+
+    let _next = site.worker("next", FAST).await;
+    assert_eq!(soon(handle.result()).await.unwrap(), 20);
+    let lines = site.lines();
+    let again = lines.iter().filter(|line| line.pid != pid_of_first && first.contains(&line.key)).count();
+    assert_eq!(again, 0, "no recorded step ran again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_to_drain_stops_another_process_after_its_runs() {
+    let site = Site::new().await;
+    let mut process = site.worker("elsewhere", FAST).await;
+    let handle = chain(4, 80).enqueue(site.db()).await.unwrap();
+    site.until_ended(1).await;
+    let worker_id: i64 = scalar(site.db(), "select worker_id from runledger.worker").await;
+    assert!(site.db().drain_worker(worker_id).await.unwrap());
+    assert!(soon(process.wait()).await.unwrap().success());
+    assert_eq!(handle.result().await.unwrap(), 4);
+    assert!(!site.db().drain_worker(worker_id).await.unwrap(), "it is not there any more");
+}

@@ -1,0 +1,301 @@
+//! Behaviour 19: the user's writes and the record in one commit.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use runledger::prelude::*;
+use runledger::{RunState, Timings, Worker};
+use runledger_tests::proxy::{Fault, Proxy};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Barrier;
+
+use crate::rows::{execute, scalar, soon};
+
+const TABLES: &str = "create table ledger (n bigint); create sequence kills; create sequence bodies";
+
+/// Ends the session of the body at its first visit.
+const KILL: &str = "select case when nextval('kills') = 1 then pg_terminate_backend(pg_backend_pid()) end";
+
+#[job]
+async fn follow_up(n: i64) -> Result<i64> {
+    Ok(n)
+}
+
+/// Writes, and enqueues in the same transaction; its session ends at `point`, if it is one of the body's.
+#[job(max_attempts = 5, backoff = "10ms..20ms")]
+async fn books(n: i64, point: u8, #[inject] tx: &mut Tx) -> Result<i64> {
+    sqlx::query("select nextval('bodies')").execute(&mut **tx).await?;
+    for (place, statement) in [(0, "select 1"), (1, "insert into ledger values ($1)")] {
+        if statement.contains('$') {
+            sqlx::query(statement).bind(n).execute(&mut **tx).await?;
+        } else {
+            sqlx::query(statement).execute(&mut **tx).await?;
+        }
+        if place == point {
+            sqlx::query(KILL).execute(&mut **tx).await?;
+        }
+    }
+    follow_up(n).enqueue(&mut *tx).await?;
+    if point == 2 {
+        sqlx::query(KILL).execute(&mut **tx).await?;
+    }
+    Ok(n)
+}
+
+#[workflow]
+async fn books_as_a_step(wf: &Wf, n: i64, point: u8) -> Result<i64> {
+    wf.run(books(n, point)).await.map_err(Into::into)
+}
+
+async fn accountant(db: &Db) -> Worker {
+    crate::rows::worker(db, jobs![books, books_as_a_step]).await
+}
+
+/// What is in the database: entries, runs that the body enqueued, steps, and runs of the body.
+async fn books_of(db: &Db) -> (i64, i64, i64, i64) {
+    let query =
+        "select (select count(*) from ledger), (select count(*) from runledger.run where job = 'follow_up'),
+                        (select count(*) from runledger.step), (select last_value from bodies)";
+    sqlx::query_as(query).fetch_one(db.pool()).await.unwrap()
+}
+
+/// A trigger that ends the session at its first firing.
+fn killer(table: &str, when: &str) -> String {
+    format!(
+        "create function kill() returns trigger language plpgsql as $$ begin
+             if nextval('kills') = 1 then perform pg_terminate_backend(pg_backend_pid()); end if; return null; end $$;
+         create constraint trigger killer after insert on {table} {when} for each row execute function kill()"
+    )
+}
+
+/// The points at which the session ends: after each statement of the body, while the record is written, and in the commit.
+async fn kill_at(point: u8, as_a_step: bool) {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    match point {
+        3 => execute(&db, &killer(if as_a_step { "runledger.step" } else { "runledger.outcome" }, "")).await,
+        4 => execute(&db, &killer("ledger", "deferrable initially deferred")).await,
+        _ => {}
+    }
+    let worker = accountant(&db).await;
+    let output = if as_a_step {
+        soon(books_as_a_step(7, point).enqueue(&db).await.unwrap().result()).await
+    } else {
+        soon(books(7, point).enqueue(&db).await.unwrap().result()).await
+    };
+    assert_eq!(output.unwrap(), 7);
+    let n_steps = i64::from(as_a_step);
+    assert_eq!(books_of(&db).await, (1, 1, n_steps, 2), "killed at point {point}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_step_killed_at_any_statement_leaves_all_or_nothing() {
+    for point in 0..=4 {
+        kill_at(point, true).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_job_killed_at_any_statement_leaves_all_or_nothing() {
+    for point in 0..=4 {
+        kill_at(point, false).await;
+    }
+}
+
+/// Writes through a proxy that fails the commit of the first try.
+#[job(max_attempts = 5, backoff = "10ms..20ms")]
+async fn books_through_faults(
+    n: i64,
+    #[inject] proxy: &Arc<Proxy>,
+    #[inject] fault: &Fault,
+    #[inject] tx: &mut Tx,
+) -> Result<i64> {
+    let body: i64 = sqlx::query_scalar("select nextval('bodies')").fetch_one(&mut **tx).await?;
+    sqlx::query("insert into ledger values ($1)").bind(n).execute(&mut **tx).await?;
+    if body == 1 {
+        proxy.arm(*fault);
+    }
+    Ok(n)
+}
+
+#[workflow]
+async fn faulty_workflow(wf: &Wf, n: i64) -> Result<i64> {
+    wf.run(books_through_faults(n)).await.map_err(Into::into)
+}
+
+async fn lose_acknowledgement(fault: Fault, as_a_step: bool) {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let proxy = Arc::new(Proxy::start(database.url()).await.unwrap());
+    let through = Db::connect(proxy.url()).await.unwrap();
+    let app = App::new(through).with(jobs![books_through_faults, faulty_workflow]).timings(Timings::FAST);
+    let worker = app.provide(Arc::clone(&proxy)).provide(fault).start().await.unwrap();
+    let (run_id, handle) = if as_a_step {
+        let handle = faulty_workflow(7).enqueue(&db).await.unwrap();
+        (handle.id(), tokio::spawn(async move { soon(handle.result()).await }))
+    } else {
+        let handle = books_through_faults(7).enqueue(&db).await.unwrap();
+        (handle.id(), tokio::spawn(async move { soon(handle.result()).await }))
+    };
+    if fault == Fault::Hold {
+        // The worker has lost its connection and asks what became of the commit, which is still on its way.
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        eventually(async || scalar::<i64>(&db, waits).await, |n_waits| *n_waits > 0).await;
+        proxy.release();
+    }
+    assert_eq!(handle.await.unwrap().unwrap(), 7);
+    assert_eq!(proxy.n_faults(), 1);
+    let (n_entries, _, n_steps, n_bodies) = books_of(&db).await;
+    assert_eq!((n_entries, n_steps, n_bodies), (1, i64::from(as_a_step), 1), "{fault:?}");
+    assert_eq!(db.run(run_id).await.unwrap().state, RunState::Completed);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_whose_acknowledgement_is_lost_is_not_repeated() {
+    lose_acknowledgement(Fault::LoseReply, true).await;
+    lose_acknowledgement(Fault::LoseReply, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_is_still_on_its_way_when_the_connection_is_lost_is_not_repeated() {
+    lose_acknowledgement(Fault::Hold, true).await;
+    lose_acknowledgement(Fault::Hold, false).await;
+}
+
+#[job(max_attempts = 3, backoff = "10ms..10ms")]
+async fn fails_after_writing(#[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
+    let body: i64 = sqlx::query_scalar("select nextval('bodies')").fetch_one(&mut **tx).await?;
+    match body {
+        1 => Err("after the write")?,
+        2 => panic!("after the write"),
+        _ => Ok(()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_body_that_fails_or_panics_leaves_nothing() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = crate::rows::worker(&db, jobs![fails_after_writing]).await;
+    let handle = fails_after_writing().enqueue(&db).await.unwrap();
+    soon(handle.result()).await.unwrap();
+    let n_entries: i64 = scalar(&db, "select count(*) from ledger").await;
+    assert_eq!(n_entries, 1);
+    assert_eq!(handle.info().await.unwrap().attempt, 3);
+    worker.stop().await;
+}
+
+static SERIALIZABLE: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
+static SERIALIZABLE_BODIES: AtomicUsize = AtomicUsize::new(0);
+
+#[job(max_attempts = 1)]
+async fn counts_serializably(#[inject] tx: &mut Tx) -> Result<i64> {
+    sqlx::query("set transaction isolation level serializable").execute(&mut **tx).await?;
+    let n: i64 = sqlx::query_scalar("select sum(n)::bigint from ledger").fetch_one(&mut **tx).await?;
+    if SERIALIZABLE_BODIES.fetch_add(1, Ordering::Relaxed) < 2 {
+        SERIALIZABLE.wait().await;
+    }
+    sqlx::query("insert into ledger values ($1)").bind(n).execute(&mut **tx).await?;
+    Ok(n)
+}
+
+#[workflow]
+async fn doubles(wf: &Wf) -> Result<i64> {
+    wf.run(counts_serializably()).await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_serialization_failure_runs_the_body_again_in_a_fresh_transaction() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    execute(&db, "insert into ledger values (1)").await;
+    let worker = crate::rows::worker(&db, jobs![doubles, counts_serializably]).await;
+    let (one, two) = (doubles().enqueue(&db).await.unwrap(), doubles().enqueue(&db).await.unwrap());
+    let mut sums = [soon(one.result()).await.unwrap(), soon(two.result()).await.unwrap()];
+    sums.sort_unstable();
+    assert_eq!(sums, [1, 2], "one after the other, as if they had never met");
+    assert!(SERIALIZABLE_BODIES.load(Ordering::Relaxed) >= 3, "they met");
+    worker.stop().await;
+}
+
+static CROSSWISE: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
+static CROSSWISE_BODIES: AtomicUsize = AtomicUsize::new(0);
+
+#[job(max_attempts = 1)]
+async fn locks_crosswise(first: i64, second: i64, #[inject] tx: &mut Tx) -> Result<()> {
+    let update = "update ledger set n = n + 10 where n % 10 = $1";
+    sqlx::query(update).bind(first).execute(&mut **tx).await?;
+    if CROSSWISE_BODIES.fetch_add(1, Ordering::Relaxed) < 2 {
+        CROSSWISE.wait().await;
+    }
+    sqlx::query(update).bind(second).execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_runs_the_body_again_in_a_fresh_transaction() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    execute(&db, "insert into ledger values (1), (2)").await;
+    let worker = crate::rows::worker(&db, jobs![locks_crosswise]).await;
+    let (one, two) = (
+        locks_crosswise(1, 2).enqueue(&db).await.unwrap(),
+        locks_crosswise(2, 1).enqueue(&db).await.unwrap(),
+    );
+    soon(one.result()).await.unwrap();
+    soon(two.result()).await.unwrap();
+    let entries: Vec<i64> = scalar(&db, "select array_agg(n order by n) from ledger").await;
+    assert_eq!(entries, [21, 22]);
+    assert_eq!(CROSSWISE_BODIES.load(Ordering::Relaxed), 3);
+    worker.stop().await;
+}
+
+static FENCED: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
+static FENCED_BODIES: AtomicUsize = AtomicUsize::new(0);
+
+#[job(max_attempts = 1)]
+async fn loses_its_lease(#[inject] tx: &mut Tx) -> Result<()> {
+    let body = FENCED_BODIES.fetch_add(1, Ordering::Relaxed);
+    sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
+    if body == 0 {
+        FENCED.wait().await;
+        FENCED.wait().await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_body_that_lost_its_lease_commits_nothing() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = crate::rows::worker(&db, jobs![loses_its_lease]).await;
+    let handle = loses_its_lease().enqueue(&db).await.unwrap();
+    soon(FENCED.wait()).await;
+    assert!(crate::rows::take_away(&db, handle.id()).await);
+    soon(handle.result()).await.unwrap();
+    soon(FENCED.wait()).await;
+    worker.stop().await;
+    let n_entries: i64 = scalar(&db, "select count(*) from ledger").await;
+    assert_eq!(n_entries, 1, "only the attempt that owns the run wrote");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_dies_before_or_after_the_commit_leaves_the_write_once() {
+    for when in ["before", "after"] {
+        let site = crate::processes::Site::new().await;
+        execute(site.db(), "create table entry (n bigint)").await;
+        let mut first = site.worker("first", crate::processes::FAST).await;
+        let handle = runledger_tests::chain::fragile(when.to_owned()).enqueue(site.db()).await.unwrap();
+        assert!(!soon(first.wait()).await.unwrap().success(), "it aborts");
+        let n_recorded: i64 = scalar(site.db(), "select count(*) from runledger.step").await;
+        let n_entries: i64 = scalar(site.db(), "select count(*) from entry").await;
+        assert_eq!((n_entries, n_recorded), if when == "after" { (1, 1) } else { (0, 0) });
+        let _second = site.worker("second", crate::processes::FAST).await;
+        soon(handle.result()).await.unwrap();
+        let n_entries: i64 = scalar(site.db(), "select count(*) from entry").await;
+        assert_eq!(n_entries, 1, "died {when} the commit");
+    }
+}

@@ -1,0 +1,129 @@
+//! Behaviours 22 and 25, as far as sleeps and cancellation go.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use runledger::prelude::*;
+use runledger::{Cancelled, ClientError, RunState, Timings};
+use runledger_tests::{Fixture, eventually};
+
+use crate::rows::{scalar, soon, until, worker};
+
+#[workflow]
+async fn sleeps_long(wf: &Wf, millis: u64) -> Result<u64> {
+    wf.sleep(Duration::from_millis(millis)).await?;
+    Ok(millis)
+}
+
+#[job]
+async fn quick() -> Result<u64> {
+    Ok(1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeping_workflow_leaves_its_slot_to_another_run() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![sleeps_long, quick]).timings(Timings::FAST);
+    let worker = app.concurrency(1).start().await.unwrap();
+    let sleeper = sleeps_long(600_000).enqueue(&db).await.unwrap();
+    until(&db, sleeper.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let n_leases: i64 = scalar(&db, "select count(*) from runledger.lease").await;
+    assert_eq!(n_leases, 0);
+    for _ in 0..3 {
+        assert_eq!(soon(quick().enqueue(&db).await.unwrap().result()).await.unwrap(), 1);
+    }
+    let info = sleeper.info().await.unwrap();
+    assert_eq!((info.state, info.attempt), (RunState::Queued, 0), "a sleep consumes no attempt");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeping_run_resumes_at_its_recorded_instant_and_not_before() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_long]).await;
+    let handle = sleeps_long(1500).enqueue(&db).await.unwrap();
+    let asleep = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let due = asleep.ready_at.unwrap();
+    let recorded = handle.steps().await.unwrap()[0].result.clone().unwrap();
+    let micros = due.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
+    assert_eq!(recorded, micros.to_string(), "the instant is recorded");
+    assert_eq!(soon(handle.result()).await.unwrap(), 1500);
+    let info = handle.info().await.unwrap();
+    let late = info.started_at.unwrap().duration_since(due).expect("it never wakes early");
+    assert!(late < Duration::from_secs(3), "{late:?} late: it waited for a poll");
+    worker.stop().await;
+}
+
+#[workflow]
+async fn naps(wf: &Wf, n: u32) -> Result<u32> {
+    for _ in 0..n {
+        wf.sleep(Duration::from_millis(320)).await?;
+    }
+    Ok(n)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_suspensions_consume_no_attempt() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![naps]).await;
+    let handle = naps(20).max_attempts(1).enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 20);
+    let info = handle.info().await.unwrap();
+    assert_eq!((info.attempt, info.crashes), (1, 0));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queued_run_and_a_sleeping_run_are_cancelled_at_once() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let queued = quick().enqueue(&db).await.unwrap();
+    assert_eq!(queued.cancel("not needed").await.unwrap(), Cancelled::Now);
+    assert_eq!(queued.cancel("again").await.unwrap(), Cancelled::AlreadyEnded(RunState::Cancelled));
+    let error = queued.result().await.unwrap_err();
+    let ClientError::RunCancelled { failure, .. } = error else { panic!("{error}") };
+    assert!(failure.message.contains("not needed"), "{failure}");
+
+    let worker = worker(&db, jobs![sleeps_long]).await;
+    let asleep = sleeps_long(600_000).enqueue(&db).await.unwrap();
+    until(&db, asleep.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    assert_eq!(asleep.cancel("woken").await.unwrap(), Cancelled::Now);
+    assert!(matches!(asleep.result().await, Err(ClientError::RunCancelled { .. })));
+    let n_left: i64 = scalar(&db, "select count(*) from runledger.ready").await;
+    assert_eq!(n_left, 0);
+    worker.stop().await;
+}
+
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+struct CountsItsDrop;
+
+impl Drop for CountsItsDrop {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[workflow]
+async fn runs_for_ever(wf: &Wf) -> Result<()> {
+    let step = wf.step("for-ever", || async {
+        let _guard = CountsItsDrop;
+        std::future::pending::<Result<()>>().await
+    });
+    step.await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_run_is_cancelled_within_seconds_and_its_body_is_dropped() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![runs_for_ever]).await;
+    let handle = runs_for_ever().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Running).await;
+    assert_eq!(handle.cancel("enough").await.unwrap(), Cancelled::Requested);
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunCancelled { failure, .. } = error else { panic!("{error}") };
+    assert!(failure.message.contains("enough"), "the reason is kept: {failure}");
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
+    let requests = async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await;
+    eventually(requests, |n_requests| *n_requests == 0).await;
+    worker.stop().await;
+}
