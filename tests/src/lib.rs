@@ -1,6 +1,7 @@
 //! Support of the tests: a database of its own for each, and waiting without sleeping.
 
 pub mod chain;
+pub mod check;
 pub mod golden;
 pub mod proxy;
 pub mod testing_db;

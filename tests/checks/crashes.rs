@@ -1,0 +1,131 @@
+//! I4, I10, I11: workers that are killed in the middle of bodies.
+
+use runledger::RunState;
+use runledger_tests::check::{Fleet, What, jobs};
+use runledger_tests::eventually;
+
+use super::WORKER;
+
+/// Runs that are open in a worker when it is killed.
+const OPEN: usize = 6;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_runs_of_a_killed_worker_go_on_elsewhere() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let first = fleet.process(WORKER).await?;
+    let run = jobs::check_steps(fleet.place.clone()).enqueue(&fleet.db).await?;
+    fleet.started(run.id(), 2).await?;
+    first.kill().await?;
+    let second = fleet.process(WORKER).await?;
+    assert_eq!(fleet.started(run.id(), 3).await?.pid, second.pid);
+    fleet.place.open("all")?;
+    run.result().await?;
+    let bodies: Vec<String> = fleet
+        .place
+        .events()?
+        .into_iter()
+        .filter(|event| event.what == What::Start)
+        .map(|event| event.key)
+        .collect();
+    assert_eq!(bodies, ["check.quick[before]", "check.gated", "check.gated", "check.quick[after]"]);
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_writes_of_transactional_bodies_commit_once_though_their_workers_are_killed() -> anyhow::Result<()>
+{
+    let fleet = Fleet::new().await?;
+    let first = fleet.process(WORKER).await?;
+    let mut runs = Vec::new();
+    for _ in 0..OPEN {
+        runs.push(jobs::check_post(fleet.place.clone()).enqueue(&fleet.db).await?);
+    }
+    for run in &runs {
+        fleet.started(run.id(), 1).await?;
+    }
+    first.kill().await?;
+    let second = fleet.process(WORKER).await?;
+    for run in &runs {
+        fleet.started(run.id(), 2).await?;
+    }
+    fleet.place.open(&second.pid.to_string())?;
+    // Some have committed, some have not.
+    eventually(|| async { ledger(&fleet).await }, |rows| *rows >= 1).await;
+    second.kill().await?;
+    fleet.place.open("all")?;
+    let _third = fleet.process(WORKER).await?;
+    fleet.drained().await?;
+    assert_eq!(ledger(&fleet).await, i64::try_from(OPEN)?);
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_costs_no_attempt() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let first = fleet.process(WORKER).await?;
+    let run = jobs::check_flaky(fleet.place.clone()).enqueue(&fleet.db).await?;
+    fleet.started(run.id(), 1).await?;
+    first.kill().await?;
+    let _second = fleet.process(WORKER).await?;
+    fleet.started(run.id(), 2).await?;
+    fleet.place.open("all")?;
+    let result = run.result().await;
+    assert!(result.as_ref().is_ok_and(|attempt| *attempt == 2), "one failure and one success: {result:?}");
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_kills_its_process_takes_no_more_than_five_with_it() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let poison = jobs::check_killer(fleet.place.clone()).enqueue(&fleet.db).await?;
+    // The delays between crashes are moved in time, not waited for.
+    let now = || async {
+        sqlx::query("update runledger.ready set ready_at = now() where ready_at > now()")
+            .execute(fleet.db.pool())
+            .await
+            .map(drop)
+    };
+    let mut n_deaths = 0;
+    while poison.state().await? != RunState::Blocked {
+        now().await?;
+        let victim = fleet.process(WORKER).await?;
+        fleet.started(poison.id(), n_deaths + 1).await?;
+        n_deaths += 1;
+        drop(victim);
+        // A process of its own, without the poison's job, finds the dead one.
+        let finder = fleet.worker_of_canaries().await?;
+        eventually(|| async { poison.state().await.ok() }, |state| *state != Some(RunState::Running)).await;
+        finder.stop().await;
+        assert!(n_deaths <= 5, "a sixth process would be next");
+    }
+    assert_eq!(n_deaths, 5);
+    let _survivor = fleet.process(WORKER).await?;
+    jobs::check_canary().enqueue(&fleet.db).await?.result().await?;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let first = fleet.process(WORKER).await?;
+    let run = jobs::check_parent(fleet.place.clone()).enqueue(&fleet.db).await?;
+    eventually(|| async { run.state().await.ok() }, |state| *state == Some(RunState::Waiting)).await;
+    first.kill().await?;
+    let _second = fleet.process(WORKER).await?;
+    fleet.place.open("all")?;
+    run.result().await?;
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+async fn ledger(fleet: &Fleet) -> i64 {
+    let rows = sqlx::query_scalar("select count(*) from audit.ledger");
+    rows.fetch_one(fleet.db.pool()).await.unwrap_or_default()
+}

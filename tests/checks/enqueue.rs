@@ -1,0 +1,112 @@
+//! I1: what was acknowledged is there, and what was rolled back is not. I5: one run a key.
+
+use std::future::Future;
+use std::task::Poll;
+
+use runledger::Db;
+use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
+use runledger_tests::check::{Fleet, jobs};
+
+/// A dropped `begin()` leaves its transaction open in one of some three cases.
+const ROUNDS: usize = 60;
+
+/// Callers of one key at the same time.
+const CALLERS: usize = 16;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_pool() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    // One connection, so that an enqueue gets the one that a dropped `begin()` has left behind.
+    let db = Db::connect_with(fleet.url().parse()?, 1).await?;
+    let mut submissions = Vec::new();
+    for round in 0..ROUNDS {
+        polled_and_dropped(db.begin(), 1 + round % 3).await;
+        let run = jobs::check_canary().enqueue(&db).await?;
+        submissions.push(Submission { run_id: Some(run.id()), key: None, told: Told::Ok });
+    }
+    db.pool().close().await;
+    let violations = lost_or_invented(&mut fleet.connect().await?, &submissions).await?;
+    assert_eq!(violations, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_exists_if_and_only_if_the_callers_transaction_commits() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let mut submissions = Vec::new();
+    for round in 0..24 {
+        let id = uuid::Uuid::now_v7();
+        let mut tx = fleet.db.begin().await?;
+        sqlx::query("insert into audit.business values ($1)").bind(id).execute(&mut *tx).await?;
+        let call = jobs::check_canary().tenant("torn").idempotency_key(id.to_string());
+        let run = call.enqueue(&mut tx).await?;
+        let told = match round % 3 {
+            0 => tx.commit().await.map(|()| Told::Ok)?,
+            1 => tx.rollback().await.map(|()| Told::RolledBack)?,
+            _ => {
+                drop(tx);
+                Told::RolledBack
+            }
+        };
+        submissions.push(Submission { run_id: Some(run.id()), key: Some(id.to_string()), told });
+    }
+    // A dropped transaction is rolled back when its connection goes back to the pool.
+    fleet.db.pool().close().await;
+    let mut connection = fleet.connect().await?;
+    assert_eq!(lost_or_invented(&mut connection, &submissions).await?, Vec::<String>::new());
+    assert_eq!(torn(&mut connection).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_callers_of_one_key_get_one_run() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let worker = fleet.worker(fleet.url()).await?;
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 0..CALLERS {
+        let db = fleet.db.clone();
+        callers.spawn(async move {
+            let mut told = Vec::new();
+            for key in 0..10 {
+                let key = format!("order-{key}");
+                let call = jobs::check_canary().idempotency_key(&key);
+                // Half of them give up in the middle, and ask again: an ambiguous call is resolved by repeating it.
+                if (caller + told.len()) % 2 == 0 {
+                    let call = jobs::check_canary().idempotency_key(&key);
+                    polled_and_dropped(call.enqueue(&db), 3).await;
+                }
+                let run_id = call.enqueue(&db).await.map(|run| run.id());
+                told.push((key, run_id));
+            }
+            told
+        });
+    }
+    let mut submissions = Vec::new();
+    while let Some(told) = callers.join_next().await {
+        for (key, run_id) in told? {
+            submissions.push(Submission { run_id: Some(run_id?), key: Some(key), told: Told::Ok });
+        }
+    }
+    let mut connection = fleet.connect().await?;
+    assert_eq!(doubled_keys(&mut connection, &submissions).await?, Vec::<String>::new());
+    assert_eq!(lost_or_invented(&mut connection, &submissions).await?, Vec::<String>::new());
+    let n_created: i64 =
+        sqlx::query_scalar("select count(*) from runledger.run").fetch_one(&mut connection).await?;
+    assert_eq!(n_created, 10);
+    fleet.drained().await?;
+    worker.stop().await;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+/// Drops a future in flight: polls it at most so often, each time something has happened.
+async fn polled_and_dropped<T>(future: impl Future<Output = T>, n_polls: usize) {
+    let mut future = std::pin::pin!(future);
+    let mut n_left = n_polls;
+    std::future::poll_fn(|cx| {
+        let polled = future.as_mut().poll(cx);
+        n_left -= 1;
+        if polled.is_ready() || n_left == 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}

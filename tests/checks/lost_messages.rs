@@ -1,0 +1,117 @@
+//! I10, I2: answers that are lost after the server has done what was asked, and a lock session that is lost alone.
+
+use runledger_tests::check::proxy::Proxy;
+use runledger_tests::check::{Facts, Fleet, jobs};
+use runledger_tests::eventually;
+use uuid::Uuid;
+
+/// More than two heartbeats of another worker: what it wrongly believes, it has acted upon.
+const HEARTBEATS: i64 = 5;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_claim_was_never_answered_is_claimed_again() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let proxy = Proxy::start(fleet.url()).await?;
+    let worker = fleet.worker(&proxy.url(fleet.url())?).await?;
+    fleet.place.open("all")?;
+    proxy.lose_answer("-- claim:");
+    let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
+    let result = run.result_within(std::time::Duration::from_secs(15)).await;
+    assert!(result.is_ok(), "the run never went on: {result:?}");
+    assert_eq!(proxy.n_lost(), 1);
+    let facts = Facts::load(&mut fleet.connect().await?).await?;
+    assert_eq!(facts.claims_of(run.id()).count(), 2, "the lost claim, and another");
+    fleet.drained().await?;
+    worker.stop().await;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let proxy = Proxy::start(fleet.url()).await?;
+    let worker = fleet.worker(&proxy.url(fleet.url())?).await?;
+    fleet.place.open("all")?;
+    proxy.lose_answer("-- checkpoint:");
+    let run = jobs::check_steps(fleet.place.clone()).enqueue(&fleet.db).await?;
+    run.result().await?;
+    assert_eq!(proxy.n_lost(), 1);
+    assert_eq!(claims(&fleet, run.id()).await?, 1, "a lost acknowledgement is no reason to lose the run");
+    assert_eq!(fleet.place.events()?.len(), 6, "three bodies, each once");
+    fleet.drained().await?;
+    worker.stop().await;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_end_was_never_acknowledged_ends_once() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let proxy = Proxy::start(fleet.url()).await?;
+    let worker = fleet.worker(&proxy.url(fleet.url())?).await?;
+    fleet.place.open("all")?;
+    proxy.lose_answer("-- settle:");
+    let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
+    run.result().await?;
+    let after = jobs::check_canary().enqueue(&fleet.db).await?;
+    after.result().await?;
+    assert_eq!(proxy.n_lost(), 1);
+    assert_eq!(claims(&fleet, run.id()).await?, 1);
+    fleet.drained().await?;
+    worker.stop().await;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beats() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let proxy = Proxy::start(fleet.url()).await?;
+    let worker = fleet.worker(&proxy.url(fleet.url())?).await?;
+    let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
+    fleet.started(run.id(), 1).await?;
+    let other = fleet.worker(fleet.url()).await?;
+    proxy.refuse(true);
+    let ended: i64 = sqlx::query_scalar(
+        "select count(pg_terminate_backend(pid))
+        from pg_locks
+        where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()) and classid = 'runledger.worker'::regclass and objid::int8 = $1 and objsubid = 2",
+    )
+    .bind(worker.id())
+    .fetch_one(fleet.db.pool())
+    .await?;
+    assert_eq!(ended, 1, "the worker held its lock in one session");
+    heartbeats(&fleet, other.id()).await;
+    proxy.refuse(false);
+    fleet.place.open("all")?;
+    run.result().await?;
+    assert_eq!(claims(&fleet, run.id()).await?, 1, "a living worker was declared dead");
+    fleet.drained().await?;
+    worker.stop().await;
+    other.stop().await;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+async fn claims(fleet: &Fleet, run_id: Uuid) -> anyhow::Result<usize> {
+    Ok(Facts::load(&mut fleet.connect().await?).await?.claims_of(run_id).count())
+}
+
+/// Waits for some heartbeats of a worker.
+async fn heartbeats(fleet: &Fleet, worker_id: i64) {
+    let last = || async {
+        sqlx::query_scalar::<_, i64>(
+            "select (extract(epoch from heartbeat_at) * 1e6)::int8 from runledger.worker where worker_id = $1",
+        )
+        .bind(worker_id)
+        .fetch_one(fleet.db.pool())
+        .await
+        .unwrap_or_default()
+    };
+    let mut seen = last().await;
+    for _ in 0..HEARTBEATS {
+        let before = seen;
+        seen = eventually(last, |at| *at > before).await;
+    }
+}

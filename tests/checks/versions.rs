@@ -1,0 +1,71 @@
+//! I15: a worker leaves alone what it does not know, and a replay goes the way that was recorded or stops.
+
+use runledger::{ClientError, RunState};
+use runledger_tests::check::{Facts, Fleet, jobs};
+use runledger_tests::eventually;
+
+use super::WORKER;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_an_unknown_job_stays_in_its_queue_untouched() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let worker = fleet.worker(fleet.url()).await?;
+    let stranger = uuid::Uuid::now_v7();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+        values ('{stranger}', 'job.of.tomorrow', '', 'checks', 0, '{{}}', now());
+        insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+        values ('{stranger}', 'checks', 'job.of.tomorrow', 0, now(), 'enqueued', 0, 0, 0)"
+    )))
+    .execute(fleet.db.pool())
+    .await?;
+    // Every claim of these would meet it.
+    for _ in 0..20 {
+        jobs::check_canary().enqueue(&fleet.db).await?.result().await?;
+    }
+    worker.stop().await;
+    let facts = Facts::load(&mut fleet.connect().await?).await?;
+    assert_eq!(facts.claims_of(stranger).count(), 0);
+    assert_eq!(fleet.db.unserved().await?, [("checks".to_owned(), "job.of.tomorrow".to_owned())]);
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_sees_the_winner_of_a_race_that_the_first_execution_saw() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let first = fleet.process(WORKER).await?;
+    let run = jobs::check_racing(fleet.place.clone()).enqueue(&fleet.db).await?;
+    // The branch, and the body after both racers: everything before is recorded.
+    fleet.started(run.id(), 2).await?;
+    first.kill().await?;
+    let _second = fleet.process(WORKER).await?;
+    fleet.place.open("all")?;
+    let result = run.result().await;
+    assert!(result.as_ref().is_ok_and(|winner| winner == "fast"), "{result:?}");
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_that_does_not_fit_its_record_is_blocked_and_writes_nothing() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let first = fleet.process(WORKER).await?;
+    let run = jobs::check_steps(fleet.place.clone()).enqueue(&fleet.db).await?;
+    fleet.started(run.id(), 2).await?;
+    first.kill().await?;
+    let mut connection = fleet.connect().await?;
+    // The record of another version of the workflow. The trigger against changes is not meant for this one.
+    sqlx::raw_sql("alter table runledger.step disable trigger changed; update runledger.step set key = 'another'; alter table runledger.step enable trigger changed")
+        .execute(&mut connection)
+        .await?;
+    let _second = fleet.process(WORKER).await?;
+    eventually(|| async { run.state().await.ok() }, |state| *state == Some(RunState::Blocked)).await;
+    let blocked = run.result().await;
+    assert!(matches!(blocked, Err(ClientError::RunBlocked { .. })), "{blocked:?}");
+    assert_eq!(run.steps().await?.len(), 1);
+    assert_eq!(fleet.place.events()?.len(), 3, "the first step, and the beginning of the second");
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}

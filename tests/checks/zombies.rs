@@ -1,0 +1,126 @@
+//! I2, I3, I10: a worker that is paused for longer than its lease wakes up after another has its runs.
+
+use runledger_tests::check::{Fleet, jobs};
+use runledger_tests::eventually;
+use uuid::Uuid;
+
+use super::WORKER;
+
+/// How often the run of a zombie has been claimed when the other worker has it.
+const TAKEN_OVER: i64 = 2;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_of_a_worker_that_slept_through_its_lease_is_not_recorded() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let zombie = fleet.process(WORKER).await?;
+    let run = jobs::check_steps(fleet.place.clone()).enqueue(&fleet.db).await?;
+    // The second body of the run: the first step is recorded.
+    fleet.started(run.id(), 2).await?;
+    zombie.pause()?;
+    let heir = fleet.process(WORKER).await?;
+    let taken = fleet.started(run.id(), 3).await?;
+    assert_eq!(taken.pid, heir.pid);
+    fleet.place.open(&zombie.pid.to_string())?;
+    zombie.resume()?;
+    registered_anew(&fleet, zombie.worker_id).await;
+    fleet.place.open("all")?;
+    assert_eq!(run.result().await?, taken.token, "the run gave what the stale attempt had");
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[zombie.pid]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_a_worker_that_slept_through_its_lease_is_not_ended_by_it() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let zombie = fleet.process(WORKER).await?;
+    let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
+    fleet.started(run.id(), 1).await?;
+    zombie.pause()?;
+    let _heir = fleet.process(WORKER).await?;
+    let taken = fleet.started(run.id(), 2).await?;
+    fleet.place.open(&zombie.pid.to_string())?;
+    zombie.resume()?;
+    registered_anew(&fleet, zombie.worker_id).await;
+    fleet.place.open("all")?;
+    assert_eq!(run.result().await?, taken.token, "the run gave what the stale attempt had");
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[zombie.pid]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_slept_through_its_lease_begins_no_body_before_it_knows() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let zombie = fleet.process(WORKER).await?;
+    let run = jobs::check_pausing(fleet.place.clone()).enqueue(&fleet.db).await?;
+    recorded(&fleet, run.id(), 1).await;
+    zombie.pause()?;
+    let _heir = fleet.process(WORKER).await?;
+    claimed(&fleet, run.id(), TAKEN_OVER).await;
+    fleet.place.open(&zombie.pid.to_string())?;
+    zombie.resume()?;
+    registered_anew(&fleet, zombie.worker_id).await;
+    fleet.place.open("all")?;
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[zombie.pid]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_body_that_sleeps_through_its_lease_commits_nothing() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let zombie = fleet.process(WORKER).await?;
+    let run = jobs::check_post(fleet.place.clone()).enqueue(&fleet.db).await?;
+    fleet.started(run.id(), 1).await?;
+    zombie.pause()?;
+    let _heir = fleet.process(WORKER).await?;
+    let taken = fleet.started(run.id(), 2).await?;
+    fleet.place.open(&zombie.pid.to_string())?;
+    zombie.resume()?;
+    registered_anew(&fleet, zombie.worker_id).await;
+    fleet.place.open("all")?;
+    assert_eq!(run.result().await?, taken.token);
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[zombie.pid]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+/// Waits until the process whose first number was declared dead works under another: it has understood.
+async fn registered_anew(fleet: &Fleet, worker_id: i64) {
+    let sessions = || async {
+        sqlx::query_scalar::<_, i64>(
+            "select count(*)
+            from runledger.worker as living
+            join runledger.worker as dead using (session_name)
+            where dead.worker_id = $1 and dead.state = 'dead' and living.state = 'active'",
+        )
+        .bind(worker_id)
+        .fetch_one(fleet.db.pool())
+        .await
+        .unwrap_or_default()
+    };
+    eventually(sessions, |living| *living == 1).await;
+}
+
+async fn recorded(fleet: &Fleet, run_id: Uuid, n_steps: i64) {
+    let steps = || async {
+        sqlx::query_scalar::<_, i64>("select count(*) from runledger.step where run_id = $1")
+            .bind(run_id)
+            .fetch_one(fleet.db.pool())
+            .await
+            .unwrap_or_default()
+    };
+    eventually(steps, |steps| *steps >= n_steps).await;
+}
+
+async fn claimed(fleet: &Fleet, run_id: Uuid, n_claims: i64) {
+    let claims = || async {
+        sqlx::query_scalar::<_, i64>("select count(*) from audit.claim where run_id = $1")
+            .bind(run_id)
+            .fetch_one(fleet.db.pool())
+            .await
+            .unwrap_or_default()
+    };
+    eventually(claims, |claims| *claims >= n_claims).await;
+}

@@ -1,0 +1,163 @@
+//! What the database says at the end, and what triggers of the test database noted on the way.
+
+use anyhow::Result;
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+/// Notes claims, and everything that must never happen to a row. Never part of the product.
+const AUDIT: &str = "
+create schema audit;
+create table audit.claim (run_id uuid, token uuid, worker_id bigint, claims integer, at timestamptz default clock_timestamp());
+create table audit.tampering (run_id uuid, what text, at timestamptz default clock_timestamp());
+create table audit.ledger (id bigint generated always as identity, run_id uuid, token uuid);
+create table audit.business (business_id uuid primary key);
+
+create function audit.claimed() returns trigger language plpgsql as $$ begin
+    insert into audit.claim (run_id, token, worker_id, claims) values (new.run_id, new.token, new.worker_id, new.claims);
+    return null;
+end $$;
+create trigger claimed after insert on runledger.lease for each row execute function audit.claimed();
+
+create function audit.changed() returns trigger language plpgsql as $$ begin
+    insert into audit.tampering (run_id, what) values (old.run_id, tg_op || ' of ' || tg_table_name);
+    return null;
+end $$;
+create trigger changed after update or delete on runledger.outcome for each row execute function audit.changed();
+create trigger changed after update or delete on runledger.step for each row execute function audit.changed();
+
+create function audit.revived() returns trigger language plpgsql as $$ begin
+    if exists (select from runledger.outcome where run_id = new.run_id) then
+        insert into audit.tampering (run_id, what) values (new.run_id, tg_table_name || ' of a run that had ended');
+    end if;
+    return null;
+end $$;
+create trigger revived after insert on runledger.ready for each row execute function audit.revived();
+create trigger revived after insert on runledger.lease for each row execute function audit.revived();
+create trigger revived after insert on runledger.waiting for each row execute function audit.revived();
+";
+
+/// A claim, as the trigger saw it.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The run.
+    pub run_id: Uuid,
+    /// The token of the attempt.
+    pub token: Uuid,
+    /// The claiming worker.
+    pub worker_id: i64,
+    /// Which claim of the run it is, from 1.
+    pub claims: i32,
+    /// When, in microseconds since 1970.
+    pub at_us: i64,
+}
+
+/// Something that was written once for an attempt: a step, or with an empty key the end of a run.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The run.
+    pub run_id: Uuid,
+    /// The step, or empty.
+    pub key: String,
+    /// The output as JSON text; none where it is a failure.
+    pub output: Option<String>,
+    /// When, in microseconds since 1970.
+    pub at_us: i64,
+    /// The attempt number, for ends only.
+    pub attempt: i32,
+    /// The state, for ends only.
+    pub state: String,
+}
+
+/// The rows.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Every claim, oldest first.
+    pub claims: Vec<Claim>,
+    /// The recorded steps.
+    pub steps: Vec<Written>,
+    /// The ends of runs.
+    pub ends: Vec<Written>,
+    /// Failed attempts of runs that were followed by another.
+    pub failed: Vec<Uuid>,
+}
+
+impl Facts {
+    /// Installs the triggers.
+    ///
+    /// # Errors
+    /// When the database refuses.
+    pub async fn record(connection: &mut PgConnection) -> Result<()> {
+        sqlx::raw_sql(AUDIT).execute(connection).await?;
+        Ok(())
+    }
+
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn load(connection: &mut PgConnection) -> Result<Self> {
+        let claims = sqlx::query(
+            "select run_id, token, worker_id, claims, (extract(epoch from at) * 1e6)::int8 as at_us from audit.claim order by at",
+        )
+        .fetch_all(&mut *connection)
+        .await?;
+        let steps = sqlx::query(
+            "select run_id, key, output::text as output, (extract(epoch from recorded_at) * 1e6)::int8 as at_us, 0 as attempt, '' as state
+            from runledger.step order by recorded_at",
+        )
+        .fetch_all(&mut *connection)
+        .await?;
+        let ends = sqlx::query(
+            "select run_id, '' as key, output::text as output, (extract(epoch from finished_at) * 1e6)::int8 as at_us, attempt, state
+            from runledger.outcome order by finished_at",
+        )
+        .fetch_all(&mut *connection)
+        .await?;
+        let failed = sqlx::query_scalar("select run_id from runledger.attempt where step_key = ''");
+        Ok(Self {
+            claims: claims.iter().map(claim).collect::<Result<_>>()?,
+            steps: steps.iter().map(written).collect::<Result<_>>()?,
+            ends: ends.iter().map(written).collect::<Result<_>>()?,
+            failed: failed.fetch_all(connection).await?,
+        })
+    }
+
+    /// The claims of a run, oldest first.
+    pub fn claims_of(&self, run_id: Uuid) -> impl Iterator<Item = &Claim> {
+        self.claims.iter().filter(move |claim| claim.run_id == run_id)
+    }
+
+    /// The claim with this token.
+    #[must_use]
+    pub fn claim_with(&self, run_id: Uuid, token: Uuid) -> Option<&Claim> {
+        self.claims_of(run_id).find(|claim| claim.token == token)
+    }
+
+    /// The claim that took the run away from this token, if one did.
+    #[must_use]
+    pub fn claim_after(&self, run_id: Uuid, token: Uuid) -> Option<&Claim> {
+        let own = self.claim_with(run_id, token)?.claims;
+        self.claims_of(run_id).filter(|claim| claim.claims > own).min_by_key(|claim| claim.claims)
+    }
+}
+
+fn claim(row: &sqlx::postgres::PgRow) -> Result<Claim> {
+    Ok(Claim {
+        run_id: row.try_get("run_id")?,
+        token: row.try_get("token")?,
+        worker_id: row.try_get("worker_id")?,
+        claims: row.try_get("claims")?,
+        at_us: row.try_get("at_us")?,
+    })
+}
+
+fn written(row: &sqlx::postgres::PgRow) -> Result<Written> {
+    Ok(Written {
+        run_id: row.try_get("run_id")?,
+        key: row.try_get("key")?,
+        output: row.try_get("output")?,
+        at_us: row.try_get("at_us")?,
+        attempt: row.try_get("attempt")?,
+        state: row.try_get("state")?,
+    })
+}

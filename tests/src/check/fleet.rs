@@ -1,0 +1,196 @@
+//! A database with its triggers, a place, and workers: as processes of their own, which can be paused and killed, or in
+//! the test's process.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context, Result};
+use runledger::{App, Db, Timings, Worker};
+use rustix::process::{Pid, Signal, kill_process};
+use sqlx::{Connection, PgConnection};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use uuid::Uuid;
+
+use super::place::Deleted;
+use super::progress::Watch;
+use super::{Event, Facts, Place, Violations, What, attempts, jobs, ownership, progress, steps, terminal};
+use crate::{Fixture, eventually};
+
+/// What a scenario works with.
+#[derive(Debug)]
+pub struct Fleet {
+    /// The client of the test.
+    pub db: Db,
+    /// Where the bodies say what they do.
+    pub place: Place,
+    url: String,
+    watch: Watch,
+    _fixture: Fixture,
+    _folder: Deleted,
+}
+
+impl Fleet {
+    /// A database of its own, watched from now on.
+    ///
+    /// # Errors
+    /// When the database refuses, or there is no room for the folder.
+    pub async fn new() -> Result<Self> {
+        let fixture = Fixture::new().await;
+        let url = fixture.database.url().to_owned();
+        Facts::record(&mut PgConnection::connect(&url).await?).await?;
+        let watch = Watch::start(&url);
+        let place = Place::new()?;
+        let folder = Deleted(place.clone());
+        Ok(Self { db: fixture.db.clone(), place, url, watch, _fixture: fixture, _folder: folder })
+    }
+
+    /// The connection string of the database.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A connection that has nothing to do with the engine.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn connect(&self) -> Result<PgConnection> {
+        Ok(PgConnection::connect(&self.url).await?)
+    }
+
+    /// Starts a worker as a process of its own; returns once it takes runs.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn process(&self, program: impl AsRef<Path>) -> Result<Process> {
+        let mut child = Command::new(program.as_ref())
+            .arg(&self.url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let out = child.stdout.take().context("the worker has no output")?;
+        let line = BufReader::new(out).lines().next_line().await?.unwrap_or_default();
+        let worker_id = line.strip_prefix("ready ").with_context(|| format!("the worker said `{line}`"))?;
+        let pid = child.id().context("the worker has gone")?;
+        Ok(Process { worker_id: worker_id.parse()?, pid, child })
+    }
+
+    /// Starts a worker in this process, through another address.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn worker(&self, url: &str) -> Result<Worker> {
+        let db = Db::connect(url).await?;
+        Ok(App::new(db).with(jobs::all()).timings(Timings::FAST).start().await?)
+    }
+
+    /// Starts a worker in this process that serves nothing but canaries.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn worker_of_canaries(&self) -> Result<Worker> {
+        let db = Db::connect(&self.url).await?;
+        let canary = runledger::jobs![jobs::check_canary];
+        Ok(App::new(db).with(canary).timings(Timings::FAST).start().await?)
+    }
+
+    /// Waits until the body of a run has begun as often as said, and gives the last beginning.
+    ///
+    /// # Errors
+    /// When the history cannot be read.
+    ///
+    /// # Panics
+    /// When it does not begin.
+    pub async fn started(&self, run_id: Uuid, n_starts: usize) -> Result<Event> {
+        let starts = || async {
+            let mut events = self.place.events().unwrap_or_default();
+            events.retain(|event| event.what == What::Start && event.run_id == run_id);
+            events
+        };
+        let starts = eventually(starts, |starts| starts.len() >= n_starts).await;
+        starts.into_iter().nth(n_starts - 1).context("it has not begun")
+    }
+
+    /// Waits until every run has ended or is blocked: the tail of a scenario must live.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    ///
+    /// # Panics
+    /// When some run does not end.
+    pub async fn drained(&self) -> Result<()> {
+        let open = || async {
+            sqlx::query_scalar::<_, i64>(
+                "select count(*) from runledger.run_state where state in ('queued', 'running', 'waiting')",
+            )
+            .fetch_one(self.db.pool())
+            .await
+            .unwrap_or(i64::MAX)
+        };
+        eventually(open, |open| *open == 0).await;
+        Ok(())
+    }
+
+    /// Everything that contradicts a guarantee. `paused` are the processes that were stopped for a while.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn verdict(self, paused: &[u32]) -> Result<Violations> {
+        let mut violations = self.watch.end().await?;
+        let mut connection = PgConnection::connect(&self.url).await?;
+        let (events, facts) = (self.place.events()?, Facts::load(&mut connection).await?);
+        violations.extend(steps::repeated(&events, &facts));
+        violations.extend(steps::stale_starts(&events, &facts));
+        violations.extend(steps::unexplained_overlaps(&events, paused));
+        violations.extend(steps::not_once(&mut connection).await?);
+        violations.extend(ownership::stale_writes(&facts));
+        violations.extend(ownership::foreign_claims(&mut connection).await?);
+        violations.extend(terminal::changes(&mut connection).await?);
+        violations.extend(attempts::miscounted(&facts));
+        violations.extend(progress::lost(&mut connection).await?);
+        Ok(violations)
+    }
+}
+
+/// A worker as a process of its own. It is killed when it is dropped.
+#[derive(Debug)]
+pub struct Process {
+    /// Its number at its start.
+    pub worker_id: i64,
+    /// Its process id.
+    pub pid: u32,
+    child: Child,
+}
+
+impl Process {
+    /// Stops it where it is (SIGSTOP).
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// When it has gone.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Kills it (SIGKILL) and waits until it has gone.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(i32::try_from(self.pid)?).context("no process has the number 0")?;
+        Ok(kill_process(pid, signal)?)
+    }
+}

@@ -1,0 +1,145 @@
+//! The bodies of the scenarios. Each says in the history when it begins and ends, and where it gives its token as its
+//! output, the rows say which attempt wrote them.
+
+use std::time::Duration;
+
+use runledger::__private::Definition;
+use runledger::prelude::*;
+use uuid::Uuid;
+
+use super::place::{Place, What};
+
+/// Everything that a worker of a scenario serves.
+#[must_use]
+pub fn all() -> Vec<&'static Definition> {
+    let jobs = jobs![
+        check_gated,
+        check_quick,
+        check_steps,
+        check_pausing,
+        check_racing,
+        check_parent,
+        check_post,
+        check_flaky,
+        check_killer,
+        check_canary,
+        check_panicking,
+        check_blocking
+    ];
+    jobs.to_vec()
+}
+
+/// Waits at the gate, and gives its token.
+#[job(name = "check.gated", queue = "checks", max_attempts = 1)]
+pub async fn check_gated(place: Place, #[inject] context: &Context) -> Result<Uuid> {
+    place.note(What::Start, context)?;
+    place.gate().await;
+    place.note(What::End, context)?;
+    Ok(context.fence_token())
+}
+
+/// A quick step that gives its token.
+#[job(name = "check.quick", queue = "checks")]
+pub async fn check_quick(place: Place, #[inject] context: &Context) -> Result<Uuid> {
+    place.note(What::Start, context)?;
+    place.note(What::End, context)?;
+    Ok(context.fence_token())
+}
+
+/// A quick step, one that waits at the gate, and another quick one; gives the token of the second.
+#[workflow(name = "check.steps", queue = "checks", max_attempts = 1)]
+pub async fn check_steps(wf: &Wf, place: Place) -> Result<Uuid> {
+    wf.run(check_quick(place.clone()).key("before")).await?;
+    let token = wf.run(check_gated(place.clone())).await?;
+    wf.run(check_quick(place).key("after")).await?;
+    Ok(token)
+}
+
+/// A step, an await of the workflow's own at the gate, and another step: a pause there is a pause just before a body.
+#[workflow(name = "check.pausing", queue = "checks", max_attempts = 1)]
+pub async fn check_pausing(wf: &Wf, place: Place) -> Result<Uuid> {
+    wf.run(check_quick(place.clone()).key("before")).await?;
+    place.gate().await;
+    Ok(wf.run(check_quick(place).key("after")).await?)
+}
+
+/// Branches on which of two steps ends first, then waits at the gate: a replay must branch the same way.
+#[workflow(name = "check.racing", queue = "checks", max_attempts = 1)]
+pub async fn check_racing(wf: &Wf, place: Place) -> Result<String> {
+    let slow = wf.step("slow", || async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        Ok::<_, Error>("slow".to_owned())
+    });
+    let fast = wf.step("fast", || async { Ok::<_, Error>("fast".to_owned()) });
+    tokio::pin!(slow, fast);
+    let winner = tokio::select! {
+        biased;
+        winner = &mut slow => winner?,
+        winner = &mut fast => winner?,
+    };
+    let branch = wf.run(check_quick(place.clone()).key(&winner)).await;
+    branch?;
+    slow.await?;
+    wf.run(check_gated(place)).await?;
+    Ok(winner)
+}
+
+/// Starts a child and waits for it.
+#[workflow(name = "check.parent", queue = "checks", max_attempts = 1)]
+pub async fn check_parent(wf: &Wf, place: Place) -> Result<Uuid> {
+    let child = wf.start(check_gated(place)).await?;
+    Ok(child.result().await?)
+}
+
+/// Inserts one row for its run, waits at the gate with the transaction open, and gives its token.
+#[job(name = "check.post", queue = "checks", max_attempts = 1)]
+pub async fn check_post(place: Place, #[inject] context: &Context, #[inject] tx: &mut Tx) -> Result<Uuid> {
+    place.note(What::Start, context)?;
+    sqlx::query("insert into audit.ledger (run_id, token) values ($1, $2)")
+        .bind(context.run_id())
+        .bind(context.fence_token())
+        .execute(&mut **tx)
+        .await?;
+    place.gate().await;
+    place.note(What::End, context)?;
+    Ok(context.fence_token())
+}
+
+/// Waits at the gate, fails once, then completes: two attempts are exactly what it needs.
+#[job(name = "check.flaky", queue = "checks", max_attempts = 2, backoff = "10ms..10ms")]
+pub async fn check_flaky(place: Place, #[inject] context: &Context) -> Result<u32> {
+    place.note(What::Start, context)?;
+    place.gate().await;
+    place.note(What::End, context)?;
+    if context.attempt() == 1 {
+        return Err("the first attempt fails".into());
+    }
+    Ok(context.attempt())
+}
+
+/// Ends its process.
+#[job(name = "check.killer", queue = "checks", max_attempts = 1)]
+pub async fn check_killer(place: Place, #[inject] context: &Context) -> Result<()> {
+    place.note(What::Start, context)?;
+    std::process::abort()
+}
+
+/// Ends at once.
+#[job(name = "check.canary", queue = "checks")]
+pub async fn check_canary() -> Result<()> {
+    Ok(())
+}
+
+/// Panics at every attempt.
+#[job(name = "check.panicking", queue = "checks", max_attempts = 2, backoff = "10ms..10ms")]
+#[expect(clippy::panic, reason = "what a hostile body does")]
+pub async fn check_panicking() -> Result<()> {
+    panic!("on purpose")
+}
+
+/// Blocks the thread that polls it.
+#[job(name = "check.blocking", queue = "checks", max_attempts = 1)]
+pub async fn check_blocking(millis: u64) -> Result<()> {
+    std::thread::sleep(Duration::from_millis(millis));
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! Checkers of the guarantees: each reads a history that was recorded outside the database, and the final rows, and says
+//! what contradicts the guarantee. An empty answer means that it held.
+//!
+//! ```text
+//! bodies  ──start, end──▶ Place (a file, appended) ─┐
+//! clients ──intent, ok──▶ Calls                    ─┼─▶ checker ─▶ violations
+//! triggers of the test database only ──▶ Facts     ─┘
+//! ```
+//!
+//! Must not know: how the engine works. The instants of bodies and of the database are compared, so both must have one
+//! clock: the tests run on the server's machine.
+
+pub mod attempts;
+pub mod calls;
+pub mod facts;
+pub mod fleet;
+pub mod jobs;
+pub mod ownership;
+pub mod place;
+pub mod progress;
+pub mod proxy;
+pub mod steps;
+pub mod terminal;
+
+pub use facts::Facts;
+pub use fleet::Fleet;
+pub use place::{Event, Place, What};
+
+/// What contradicts a guarantee, as sentences.
+pub type Violations = Vec<String>;

@@ -1,0 +1,100 @@
+//! I10: every run that has not ended stands in exactly one place, from which something will move it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use sqlx::{Connection, PgConnection};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::Violations;
+
+/// How long something may stand that another will move: several leases of [`Timings::FAST`](runledger::Timings::FAST).
+const BOUND: &str = "12 seconds";
+
+/// How often a watch looks.
+const EVERY: Duration = Duration::from_millis(50);
+
+/// Every way in which a run can be lost, in one snapshot. The first kind holds at every instant; the others within a bound.
+const LOST: &str = "
+with place as (
+    select run_id, 'ready' as name from runledger.ready
+    union all
+    select run_id, 'lease' from runledger.lease
+    union all
+    select run_id, 'waiting' from runledger.waiting
+    union all
+    select run_id, 'outcome' from runledger.outcome
+),
+standing as (
+    select run.run_id, coalesce(string_agg(place.name, ', ' order by place.name), 'nowhere') as places, count(place.name) as n
+    from runledger.run
+    left join place using (run_id)
+    group by run.run_id
+)
+select format('run %s stands in: %s', run_id, places) as lost from standing where n <> 1
+union all
+select format('a row of `%s` has no run %s', name, run_id) from place where not exists (select from runledger.run where run.run_id = place.run_id)
+union all
+select format('run %s is leased to worker %s, which is dead', run_id, worker_id)
+from runledger.lease
+left join runledger.worker using (worker_id)
+where worker.worker_id is null or worker.died_at < clock_timestamp() - $1::text::interval
+union all
+select format('run %s waits for children that have all ended', run_id)
+from runledger.waiting
+where state = 'waiting' and since < clock_timestamp() - $1::text::interval
+    and not exists (
+        select from unnest(wait_for) as child (run_id)
+        where not exists (select from runledger.outcome where outcome.run_id = child.run_id and finished_at > clock_timestamp() - $1::text::interval)
+            and not exists (select from runledger.outcome where outcome.run_id = child.run_id)
+    )
+union all
+select format('run %s should have been woken at %s', run_id, wake_at)
+from runledger.waiting
+where wake_at < clock_timestamp() - $1::text::interval";
+
+/// Runs that are lost now.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn lost(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
+    sqlx::query_scalar(LOST).bind(BOUND).fetch_all(connection).await
+}
+
+/// Asks for lost runs all the time until it is stopped.
+#[derive(Debug)]
+pub struct Watch {
+    stop: Arc<watch::Sender<bool>>,
+    task: JoinHandle<Result<Violations>>,
+}
+
+impl Watch {
+    /// Begins to watch a database.
+    #[must_use]
+    pub fn start(url: &str) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let url = url.to_owned();
+        let task = tokio::spawn(async move {
+            let mut connection = PgConnection::connect(&url).await?;
+            let mut seen = Violations::new();
+            while !*stopped.borrow() {
+                seen.extend(lost(&mut connection).await?);
+                tokio::time::sleep(EVERY).await;
+            }
+            seen.dedup();
+            Ok(seen)
+        });
+        Self { stop: Arc::new(stop), task }
+    }
+
+    /// What it saw.
+    ///
+    /// # Errors
+    /// When the database did not answer.
+    pub async fn end(self) -> Result<Violations> {
+        let _ = self.stop.send(true);
+        self.task.await?
+    }
+}
