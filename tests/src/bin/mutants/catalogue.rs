@@ -1,0 +1,135 @@
+//! The defects, each with the tests that must find it.
+
+/// One replacement of text, which matches exactly once.
+pub struct Edit {
+    pub file: &'static str,
+    pub old: &'static str,
+    pub new: &'static str,
+}
+
+/// A deliberate defect.
+pub struct Mutant {
+    pub name: &'static str,
+    pub edits: &'static [Edit],
+    /// Tests of `checks`, every one of which must be red.
+    pub tests: &'static [&'static str],
+}
+
+/// Every defect. The first three are those that no other check of the protocol would notice.
+pub const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "unfenced-checkpoint",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/checkpoint.sql",
+            old: "where run_id = item.run_id and token = item.token",
+            new: "where run_id = item.run_id",
+        }],
+        tests: &["zombies::a_step_of_a_worker_that_slept_through_its_lease_is_not_recorded"],
+    },
+    Mutant {
+        name: "unfenced-settle",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/settle.sql",
+            old: "where run_id = item.run_id and token = item.token offset 0",
+            new: "where run_id = item.run_id offset 0",
+        }],
+        tests: &["zombies::a_run_of_a_worker_that_slept_through_its_lease_is_not_ended_by_it"],
+    },
+    Mutant {
+        name: "no-reconcile",
+        edits: &[Edit {
+            file: "runledger/src/runtime/maintenance.rs",
+            old: "if !self.held.knows(fence) {",
+            new: "if false && !self.held.knows(fence) {",
+        }],
+        tests: &["lost_messages::a_run_whose_claim_was_never_answered_is_claimed_again"],
+    },
+    Mutant {
+        name: "no-rollback-hook",
+        edits: &[Edit {
+            file: "runledger/src/api/db.rs",
+            old: ".after_release(|connection, _| Box::pin(async move { Ok(roll_back(connection).await) }))",
+            new: ".after_release(|_, _| Box::pin(async move { Ok(true) }))",
+        }],
+        tests: &["enqueue::an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_pool"],
+    },
+    Mutant {
+        name: "free-lock-is-death",
+        edits: &[
+            Edit {
+                file: "runledger/src/runtime/heartbeat.rs",
+                old: "heartbeat(connection, self.worker_id, self.timings.suspect.as_secs_f64()).await",
+                new: "heartbeat(connection, self.worker_id, 0.0).await",
+            },
+            Edit {
+                file: "runledger/src/runtime/maintenance.rs",
+                old: "let suspect_after = self.timings.suspect.as_secs_f64();",
+                new: "let suspect_after = 0.0;",
+            },
+        ],
+        tests: &["lost_messages::a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beats"],
+    },
+    Mutant {
+        name: "no-orphan-sweep",
+        edits: &[Edit {
+            file: "runledger/src/runtime/maintenance.rs",
+            old: "let orphans = worker::orphans(connection, BATCH).await?;",
+            new: "let orphans: Vec<worker::Orphan> = Vec::new();",
+        }],
+        tests: &["crashes::the_runs_of_a_killed_worker_go_on_elsewhere"],
+    },
+    Mutant {
+        name: "crash-costs-an-attempt",
+        edits: &[Edit {
+            file: "runledger/src/model/settle.rs",
+            old: "Outcome::Crashed { progressed } => after_crash(progressed, unspent, unit_random),",
+            new: "Outcome::Crashed { progressed } => after_crash(progressed, counters, unit_random),",
+        }],
+        tests: &["crashes::a_crash_costs_no_attempt"],
+    },
+    Mutant {
+        name: "replay-ignores-order",
+        edits: &[Edit {
+            file: "runledger/src/runtime/attempt.rs",
+            old: "if progress.replay.may_deliver(ordinal) {",
+            new: "if true || progress.replay.may_deliver(ordinal) {",
+        }],
+        tests: &["versions::a_replay_sees_the_winner_of_a_race_that_the_first_execution_saw"],
+    },
+    Mutant {
+        name: "own-record-is-conflict",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/checkpoint.sql",
+            old: "    on conflict (run_id, key) do nothing\n)\nselect run_id, key\nfrom held",
+            new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)\nselect run_id, key\nfrom recorded",
+        }],
+        tests: &["lost_messages::a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim"],
+    },
+    Mutant {
+        name: "no-guard",
+        edits: &[Edit {
+            file: "runledger/src/runtime/liveness.rs",
+            old: "while acknowledged.borrow_and_update().elapsed() >= self.limit {",
+            new: "while false && acknowledged.borrow_and_update().elapsed() >= self.limit {",
+        }],
+        tests: &["zombies::a_worker_that_slept_through_its_lease_begins_no_body_before_it_knows"],
+    },
+    Mutant {
+        name: "no-wake-of-parents",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/wake_parents.sql",
+            old: "and waiting.wait_for && $1::uuid[]",
+            new: "and waiting.wait_for && $1::uuid[] and false",
+        }],
+        tests: &["crashes::a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed"],
+    },
+    Mutant {
+        name: "claims-anything",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/claim.sql",
+            old: "            and ready.job = lane.job\n",
+            new: "",
+        }],
+        tests: &["versions::a_run_of_an_unknown_job_stays_in_its_queue_untouched"],
+    },
+];

@@ -1,0 +1,71 @@
+//! Shows that the checks of the guarantees can fail: builds the workspace with one deliberate defect at a time, and
+//! expects the tests that are to find it to be red.
+//!
+//! `cargo run -p runledger-tests --bin mutants [name…]`
+//!
+//! It works on a copy of the sources in `<target>/mutants`, with a target folder of its own there, so that a second call
+//! is quick. Every replacement must match exactly once, and the tests must be green without it: else the answer would mean
+//! nothing.
+
+mod catalogue;
+mod workspace;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use catalogue::{MUTANTS, Mutant};
+use workspace::{Tested, Workspace};
+
+fn main() -> Result<ExitCode> {
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let chosen = choose(&names)?;
+    let workspace = Workspace::copy()?;
+    let mut tests: Vec<&str> = chosen.iter().flat_map(|mutant| mutant.tests).copied().collect();
+    tests.sort_unstable();
+    tests.dedup();
+    say(&format!("{} mutants; first, their {} tests without them", chosen.len(), tests.len()))?;
+    workspace.build()?;
+    for test in tests {
+        if let Tested::Red(why) = workspace.test(test)? {
+            bail!("`{test}` is red without any mutant, so it shows nothing: {why}");
+        }
+    }
+    let mut n_survivors = 0;
+    for mutant in chosen {
+        n_survivors += usize::from(!is_caught(&workspace, mutant)?);
+    }
+    say(&format!("{n_survivors} survived"))?;
+    Ok(if n_survivors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Mutant>> {
+    if let Some(unknown) = names.iter().find(|name| MUTANTS.iter().all(|mutant| mutant.name != **name)) {
+        let known: Vec<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
+        bail!("there is no mutant `{unknown}`; there are: {}", known.join(", "));
+    }
+    let is_chosen = |mutant: &&Mutant| names.is_empty() || names.iter().any(|name| name == mutant.name);
+    Ok(MUTANTS.iter().filter(is_chosen).collect())
+}
+
+/// A mutant is caught when each of its tests is red.
+fn is_caught(workspace: &Workspace, mutant: &Mutant) -> Result<bool> {
+    let _applied = workspace.apply(mutant)?;
+    workspace.build()?;
+    let mut all = true;
+    for test in mutant.tests {
+        let (verdict, why) = match workspace.test(test)? {
+            Tested::Red(why) => ("caught", why),
+            Tested::Green => ("SURVIVED", String::new()),
+        };
+        all &= verdict == "caught";
+        say(&format!("{:<24} {verdict:<9} {test}\n{:<34} {why}", mutant.name, ""))?;
+    }
+    Ok(all)
+}
+
+fn say(line: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}

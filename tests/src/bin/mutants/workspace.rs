@@ -1,0 +1,182 @@
+//! The copy of the sources that the mutants are applied to, and the tests that run there.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::catalogue::{Edit, Mutant};
+
+/// A mutant may hang. No test takes longer than this without one, however slow the machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What is not copied: results of builds, history, and folders that hold no sources.
+const LEFT_OUT: &[&str] = &["target", ".git", "node_modules"];
+
+/// How a test ended.
+pub enum Tested {
+    /// It passed.
+    Green,
+    /// It failed, and this is the first line that says why.
+    Red(String),
+}
+
+/// The copy.
+pub struct Workspace {
+    source: PathBuf,
+    target: PathBuf,
+}
+
+/// A mutant that is in the copy until this is dropped.
+pub struct Applied<'a> {
+    workspace: &'a Workspace,
+    originals: Vec<(&'static str, String)>,
+}
+
+impl Workspace {
+    /// Brings the copy up to date. A file that has not changed keeps its date, so that it is not built again.
+    pub fn copy() -> Result<Self> {
+        let origin = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .context("the tests are no member of a workspace")?;
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| origin.join("target"), PathBuf::from);
+        let root = target.join("mutants");
+        let workspace = Self { source: root.join("source"), target: root.join("target") };
+        copy_changed(origin, &workspace.source)?;
+        remove_strangers(&workspace.source, origin)?;
+        Ok(workspace)
+    }
+
+    /// Applies a mutant.
+    pub fn apply(&self, mutant: &Mutant) -> Result<Applied<'_>> {
+        let mut applied = Applied { workspace: self, originals: Vec::new() };
+        for Edit { file, old, new } in mutant.edits {
+            let path = self.source.join(file);
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("mutant `{}`: {file}", mutant.name))?;
+            let n_matches = text.matches(old).count();
+            ensure!(
+                n_matches == 1,
+                "mutant `{}` matches {n_matches} times in {file}, not once: {old}",
+                mutant.name
+            );
+            fs::write(&path, text.replacen(old, new, 1))?;
+            applied.originals.push((file, text));
+        }
+        Ok(applied)
+    }
+
+    /// Builds the tests.
+    pub fn build(&self) -> Result<()> {
+        let output = self.cargo().args(["--no-run", "--quiet"]).output()?;
+        if !output.status.success() {
+            bail!("the copy does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    }
+
+    /// Runs one test.
+    pub fn test(&self, test: &str) -> Result<Tested> {
+        let mut child = self
+            .cargo()
+            .args(["--quiet", "--", "--exact", test])
+            .env("RUST_BACKTRACE", "0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut out = child.stdout.take().context("cargo has no output")?;
+        let reader = thread::spawn(move || {
+            let mut text = String::new();
+            // What is not text is not the reason of a failure.
+            let _ = out.read_to_string(&mut text);
+            text
+        });
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if began.elapsed() > PATIENCE {
+                // The test's own processes end with their input.
+                child.kill()?;
+                child.wait()?;
+                return Ok(Tested::Red(format!("it had not ended after {PATIENCE:?}")));
+            }
+            thread::sleep(Duration::from_millis(50));
+        };
+        let text = reader.join().unwrap_or_default();
+        ensure!(text.contains("1 test"), "there is no test `{test}`");
+        Ok(if status.success() { Tested::Green } else { Tested::Red(reason(&text)) })
+    }
+
+    fn cargo(&self) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command
+            .args(["test", "-p", "runledger-tests", "--test", "checks"])
+            .current_dir(&self.source)
+            .env("CARGO_TARGET_DIR", &self.target);
+        command
+    }
+}
+
+impl Drop for Applied<'_> {
+    fn drop(&mut self) {
+        for (file, text) in &self.originals {
+            // A copy that cannot be restored differs from its origin, which the next call mends.
+            let _ = fs::write(self.workspace.source.join(file), text);
+        }
+    }
+}
+
+/// The first lines after the panic's own, or the error that the test returned.
+fn reason(output: &str) -> String {
+    let short = |line: &str| line.chars().take(200).collect::<String>();
+    let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let panicked = lines.iter().position(|line| line.contains("panicked at"));
+    let error = lines.iter().position(|line| line.starts_with("Error:"));
+    match (panicked, error) {
+        (Some(at), _) => short(&lines[at + 1..].iter().take(2).copied().collect::<Vec<_>>().join(" | ")),
+        (None, Some(at)) => short(lines[at]),
+        (None, None) => "it failed".to_owned(),
+    }
+}
+
+fn copy_changed(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if LEFT_OUT.iter().any(|name| entry.file_name() == *name) {
+            continue;
+        }
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_changed(&path, &copy)?;
+        } else if fs::read(&path).ok() != fs::read(&copy).ok() {
+            fs::write(&copy, fs::read(&path)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes what the origin no longer has.
+fn remove_strangers(copy: &Path, origin: &Path) -> Result<()> {
+    for entry in fs::read_dir(copy)? {
+        let entry = entry?;
+        let original = origin.join(entry.file_name());
+        if !original.exists() {
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+        } else if entry.file_type()?.is_dir() {
+            remove_strangers(&entry.path(), &original)?;
+        }
+    }
+    Ok(())
+}
