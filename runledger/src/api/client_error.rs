@@ -170,3 +170,29 @@ pub enum ClientError {
     #[error("{0}")]
     Setup(String),
 }
+
+impl ClientError {
+    /// Sessions of the server are shared by clients.
+    pub(crate) fn pooled() -> Self {
+        Self::Setup(
+            "the connection string leads to a pooler that gives each transaction another session of the server (PgBouncer in transaction or \
+             statement mode): session locks, notifications and prepared statements do not work there; nothing was written; connect to PostgreSQL \
+             directly, or through a pooler in session mode"
+                .to_owned(),
+        )
+    }
+
+    /// The same error, unless it is what a client behind such a pooler meets first: a prepared statement of another client, or none where its own
+    /// was.
+    pub(crate) fn or_pooled(self) -> Self {
+        let (Self::Database(error) | Self::Migrate(MigrateError::Database(error))) = &self else {
+            return self;
+        };
+        let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+        match code.as_deref() {
+            // duplicate prepared statement, unknown prepared statement
+            Some("42P05" | "26000") => Self::pooled(),
+            _ => self,
+        }
+    }
+}

@@ -77,10 +77,14 @@ impl Db {
     /// As [`connect`](Self::connect).
     pub async fn connect_with(options: PgConnectOptions, connections: u32) -> Result<Self, ClientError> {
         let db = Self::lazily(options, connections);
-        let mut connection = db.pool.acquire().await?;
-        check_server(&mut connection).await?;
-        migrate(&mut connection).await?;
+        db.prepare().await.map_err(ClientError::or_pooled)?;
         Ok(db)
+    }
+
+    async fn prepare(&self) -> Result<(), ClientError> {
+        let mut connection = self.pool.acquire().await?;
+        check_server(&mut connection).await?;
+        Ok(migrate(&mut connection).await?)
     }
 
     /// A pool of its own to the database of an application's pool.

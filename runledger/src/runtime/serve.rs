@@ -16,6 +16,7 @@ use super::held::{Held, Order};
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::maintenance::{Fate, Maintenance, adopt_orphans};
+use super::pooler::refuse_pooler;
 use super::task;
 use super::timings::Timings;
 use super::writer;
@@ -74,6 +75,7 @@ pub(crate) struct Running {
 
 /// Starts a worker: returns once it is registered and has its lock.
 pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
+    refuse_pooler(&engine_options(&plan.db)).await?;
     let (stop, stopping) = watch::channel(false);
     let (journal, receivers) = Journal::new(n_writers(&plan));
     let session = Session { db: plan.db.clone() };
