@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Postgres, Transaction};
+use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 
 use super::client_error::ClientError;
 use super::tx::Tx;
@@ -18,6 +18,10 @@ pub const DEFAULT_CONNECTIONS: u32 = 10;
 
 /// How long a caller waits for a free connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection that nobody used for this long is asked whether it lives before it is given out: after a restart of the server none does, and each
+/// would cost its user an error. Under load connections do not rest so long, and nothing is asked.
+const RESTED: Duration = Duration::from_millis(50);
 
 /// A pool of connections to the database, safe against dropped futures.
 ///
@@ -102,6 +106,9 @@ impl Db {
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .after_connect(|connection, _| Box::pin(quieten(connection)))
+            .before_acquire(|connection, meta| {
+                Box::pin(async move { Ok(meta.idle_for < RESTED || connection.ping().await.is_ok()) })
+            })
             // Without the rollback acknowledged writes are lost; a connection that refuses it is of no more use.
             .after_release(|connection, _| Box::pin(async move { Ok(roll_back(connection).await.is_ok()) }))
             .connect_lazy_with(options.application_name(&session_name).disable_statement_logging());
