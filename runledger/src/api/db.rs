@@ -80,9 +80,15 @@ impl Db {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn connect_with(options: PgConnectOptions, connections: u32) -> Result<Self, ClientError> {
-        let db = Self::lazily(options, connections);
-        db.prepare().await.map_err(ClientError::or_pooled)?;
-        Ok(db)
+        let db = Self::lazily(options.clone(), connections);
+        match db.prepare().await {
+            Ok(()) => Ok(db),
+            // The pool waits for a server that may be starting, and forgets what it waited for.
+            Err(ClientError::Database(sqlx::Error::PoolTimedOut)) => {
+                Err(options.connect().await.err().unwrap_or(sqlx::Error::PoolTimedOut).into())
+            }
+            Err(error) => Err(error.or_pooled()),
+        }
     }
 
     async fn prepare(&self) -> Result<(), ClientError> {
