@@ -6,6 +6,7 @@
     reason = "a test that cannot go on panics, in its helpers too"
 )]
 
+mod bad_input;
 mod blocking;
 mod children;
 mod combinators;

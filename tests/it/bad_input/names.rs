@@ -1,0 +1,70 @@
+//! Names, keys, tenants and queues that break a rule.
+
+use runledger::prelude::*;
+use runledger::{AnyCall, ClientError, enqueue_all};
+use runledger_tests::Fixture;
+
+use super::told;
+
+#[job(name = "bad_input.named")]
+async fn named() -> Result<()> {
+    Ok(())
+}
+
+async fn n_runs(db: &Db) -> i64 {
+    sqlx::query_scalar("select count(*) from runledger.run").fetch_one(db.pool()).await.unwrap_or(-1)
+}
+
+#[tokio::test]
+async fn a_name_or_key_that_breaks_a_rule_is_refused_with_the_rule_and_nothing_is_written() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let long = "k".repeat(257);
+    let refused = [
+        (
+            named().queue("Bad Queue"),
+            "queue `Bad Queue` does not begin with a lower-case letter; use 1 to 48 of",
+        ),
+        (named().queue("x\"; drop table run"), "has a character that is not allowed"),
+        (named().queue("q".repeat(49)), "is longer than 48 bytes"),
+        (named().tenant("a\0b"), "tenant `a\\0b` has a control character; use 1 to 256 bytes of text"),
+        (named().tenant("  "), "tenant `  ` is blank"),
+        (named().idempotency_key(""), "idempotency key `` is blank"),
+        (named().idempotency_key("line\nline"), "idempotency key `line\\nline` has a control character"),
+        (named().idempotency_key(&long), "is longer than 256 bytes"),
+    ];
+    for (call, words) in refused {
+        let error = call.enqueue(&db).await.unwrap_err();
+        assert!(matches!(error, ClientError::Name(_)), "{error:?}");
+        assert!(told(&error).contains(words), "{}", told(&error));
+    }
+    assert_eq!(n_runs(&db).await, 0);
+}
+
+#[tokio::test]
+async fn a_job_named_by_hand_must_have_a_name_that_somebody_knows() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let typo = enqueue_all([AnyCall::by_name("bad_input.nmaed", &())], &db).await.unwrap_err();
+    assert!(told(&typo).contains("no job `bad_input.nmaed` is known"), "{typo}");
+    assert!(told(&typo).contains("did you mean `bad_input.named`?"), "{typo}");
+    let hostile = enqueue_all([AnyCall::by_name("x'; drop schema runledger cascade; --", &())], &db).await;
+    assert!(hostile.is_err());
+    assert_eq!(n_runs(&db).await, 0);
+}
+
+#[tokio::test]
+async fn one_bad_call_takes_its_whole_batch_back() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let batch = [named(), named().queue("Bad"), named()];
+    assert!(matches!(enqueue_all(batch, &db).await, Err(ClientError::Name(_))));
+    assert_eq!(n_runs(&db).await, 0);
+}
+
+#[tokio::test]
+async fn a_worker_with_a_bad_queue_or_name_does_not_start() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let queue = App::new(db.clone()).with(jobs![named]).queues(["Bad"]).start().await.unwrap_err();
+    assert!(told(&queue).starts_with("queue `Bad`"), "{queue}");
+    let name = App::new(db.clone()).with(jobs![named]).name("a\nb").start().await.unwrap_err();
+    assert!(told(&name).starts_with("worker name `a\\nb` has a control character"), "{name}");
+    assert!(db.workers().await.unwrap().is_empty());
+}

@@ -1,0 +1,72 @@
+//! Servers on which nothing would work. Where there is no such server, the database pretends: functions of its own stand
+//! before those of the system.
+
+use runledger::prelude::*;
+use runledger::{ClientError, Timings};
+use runledger_tests::Fixture;
+use sqlx::AssertSqlSafe;
+
+use super::told;
+
+#[job(name = "bad_input.served")]
+async fn served() -> Result<()> {
+    Ok(())
+}
+
+/// Makes later sessions of the fixture's database behave differently, and tries to connect.
+async fn refused(setup: &str) -> anyhow::Result<ClientError> {
+    let fixture = Fixture::new().await;
+    let alter = "do $$ begin execute format('alter database %I set search_path = public, pg_catalog', current_database()); end $$";
+    let mut connection = fixture.database.connect().await?;
+    sqlx::raw_sql(AssertSqlSafe(format!("{setup}; {alter}"))).execute(&mut connection).await?;
+    let connected = Db::connect(fixture.database.url()).await;
+    connected.err().ok_or_else(|| anyhow::anyhow!("it was not refused"))
+}
+
+#[tokio::test]
+async fn a_read_only_database_is_refused_by_name() {
+    let set = "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$";
+    let error = refused(set).await.unwrap();
+    assert!(matches!(error, ClientError::NotWritable { .. }), "{error:?}");
+    assert!(
+        told(&error).contains("is read-only and cannot be written to; connect to the primary server"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_standby_is_refused_as_one() {
+    let error =
+        refused("create function public.pg_is_in_recovery() returns boolean language sql as 'select true'")
+            .await
+            .unwrap();
+    assert!(told(&error).contains("is a standby and cannot be written to"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_older_than_postgresql_13_is_refused_by_its_version() {
+    let error = refused(
+        "create function public.current_setting(text) returns text language sql as $$
+            select case $1
+                when 'server_version_num' then '120022'
+                when 'server_version' then '12.22'
+                else pg_catalog.current_setting($1)
+            end
+        $$",
+    )
+    .await
+    .unwrap();
+    let said =
+        "the server is PostgreSQL 12.22; Runledger needs PostgreSQL 13 or newer; connect to a newer server";
+    assert_eq!(told(&error), said);
+}
+
+#[tokio::test]
+async fn a_worker_whose_pool_is_too_small_does_not_start() {
+    let fixture = Fixture::new().await;
+    let db = Db::connect_with(fixture.database.url().parse().unwrap(), 2).await.unwrap();
+    let error = App::new(db).with(jobs![served]).timings(Timings::FAST).start().await.unwrap_err();
+    let said = "a worker's pool needs at least 3 connections, this one has 2";
+    assert!(told(&error).starts_with(said), "{error}");
+    assert!(fixture.db.workers().await.unwrap().is_empty());
+}
