@@ -15,11 +15,16 @@ use runledger_examples::{
 /// How many files are measured at a time.
 const AT_ONCE: usize = 8;
 
-/// Lists the files. Recorded, it is the same list after a crash, whatever became of the folder since.
+/// Lists the next files. Recorded, they are the same after a crash, whatever became of the folder since.
 #[job]
-async fn list(folder: &str, #[inject] witness: &Witness, #[inject] context: &Context) -> Result<Listing> {
+async fn list(
+    folder: &str,
+    after: &str,
+    #[inject] witness: &Witness,
+    #[inject] context: &Context,
+) -> Result<Listing> {
     witness.body(context).await?;
-    Ok(list_files(folder).await?)
+    Ok(list_files(folder, after).await?)
 }
 
 /// Measures one file: its size, its lines, its digest.
@@ -34,26 +39,17 @@ async fn measure(
     Ok(measure_file(folder, file).await?)
 }
 
-/// Merges what is known of the files.
-#[job]
-async fn merge(
-    listing: &Listing,
-    facts: &[FileFacts],
-    #[inject] witness: &Witness,
-    #[inject] context: &Context,
-) -> Result<Report> {
-    witness.body(context).await?;
-    Ok(Report::merge(listing, facts))
-}
-
-/// Each `wf.run` is recorded once. After a crash the workflow runs from its top, and what is recorded is not run again.
+/// Each step is recorded once. After a crash the workflow runs from its top, and what is recorded is not run again.
 #[workflow]
 async fn survey(wf: &Wf, folder: &str) -> Result<Report> {
-    let listing = wf.run(list(folder)).await?;
+    let mut listing = wf.run(list(folder, "")).await?;
+    while !listing.is_complete {
+        listing.append(wf.run(list(folder, listing.last())).await?);
+    }
     let steps: Vec<_> =
         listing.files.iter().map(|file| wf.run(measure(folder, file).key(key_of(file)))).collect();
     let facts: Vec<FileFacts> = stream::iter(steps).buffered(AT_ONCE).try_collect().await?;
-    Ok(wf.run(merge(&listing, &facts)).await?)
+    Ok(wf.step("merge", || async { Ok::<_, Error>(Report::merge(&listing, &facts)) }).await?)
 }
 
 #[tokio::main]

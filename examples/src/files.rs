@@ -15,16 +15,39 @@ const SKIPPED: [&str; 2] = [".git", "target"];
 /// How much of a file is in memory at a time.
 const CHUNK: usize = 64 * 1024;
 
+/// How many bytes of paths one listing has at most: a step's output ends at a megabyte.
+const LONGEST_LISTING: usize = 256 * 1024;
+
+/// How many folders that cannot be read are named.
+const MOST_PROBLEMS: usize = 100;
+
 /// The longest path that is used as a step's key in full; keys end at 256 bytes.
 const LONGEST_KEY: usize = 200;
 
-/// What a folder holds.
+/// What a folder holds, or the beginning of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listing {
     /// The paths of its regular files below it, as text, in one order.
     pub files: Vec<String>,
     /// Folders that could not be read, and why.
     pub problems: Vec<String>,
+    /// Whether there is nothing after these files.
+    pub is_complete: bool,
+}
+
+impl Listing {
+    /// The last file.
+    #[must_use]
+    pub fn last(&self) -> &str {
+        self.files.last().map_or("", String::as_str)
+    }
+
+    /// Adds the listing of what follows.
+    pub fn append(&mut self, next: Self) {
+        self.files.extend(next.files);
+        self.problems = next.problems;
+        self.is_complete = next.is_complete;
+    }
 }
 
 /// What is known of one file.
@@ -47,13 +70,24 @@ pub struct Content {
     pub digest: String,
 }
 
-/// Lists the regular files below a folder, sorted; links are not followed.
+/// Lists the regular files below a folder that come after `after`, sorted, as many as one step may record; links are not followed.
 ///
 /// # Errors
 /// The folder itself cannot be read.
-pub async fn list_files(folder: &str) -> std::io::Result<Listing> {
-    let root = path_of(folder);
-    tokio::task::spawn_blocking(move || list_all(&root)).await?
+pub async fn list_files(folder: &str, after: &str) -> std::io::Result<Listing> {
+    let (root, after) = (path_of(folder), after.to_owned());
+    let mut listing = tokio::task::spawn_blocking(move || list_all(&root)).await??;
+    listing.files.retain(|file| *file > after);
+    let mut n_bytes = 0;
+    let mut fits = |file: &String| {
+        n_bytes += file.len();
+        n_bytes <= LONGEST_LISTING
+    };
+    let n_fitting = listing.files.iter().map_while(|file| fits(file).then_some(())).count();
+    listing.is_complete = n_fitting == listing.files.len();
+    listing.files.truncate(n_fitting);
+    listing.problems.truncate(MOST_PROBLEMS);
+    Ok(listing)
 }
 
 /// Measures one file, a chunk at a time. A file that cannot be read is measured, too.
@@ -123,7 +157,7 @@ fn path_of(text: &str) -> PathBuf {
 }
 
 fn list_all(root: &Path) -> std::io::Result<Listing> {
-    let mut listing = Listing { files: Vec::new(), problems: Vec::new() };
+    let mut listing = Listing { files: Vec::new(), problems: Vec::new(), is_complete: true };
     std::fs::read_dir(root)?;
     let mut open = vec![root.to_owned()];
     while let Some(folder) = open.pop() {
@@ -196,6 +230,23 @@ mod tests {
             assert_eq!(path_of(&text), path);
             assert!(!text.chars().any(char::is_control) && !text.trim().is_empty(), "{text:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_folder_of_many_files_is_listed_in_pieces_that_miss_and_repeat_nothing() {
+        let folder = std::env::temp_dir().join(format!("runledger-pieces-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let names: Vec<String> = (0..1500).map(|n| format!("{n:0200}")).collect();
+        names.iter().for_each(|name| std::fs::write(folder.join(name), "").unwrap());
+        let text = text_of(&folder);
+        let mut listing = list_files(&text, "").await.unwrap();
+        let n_first = listing.files.len();
+        while !listing.is_complete {
+            listing.append(list_files(&text, listing.last()).await.unwrap());
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(listing.files, names);
+        assert_eq!(n_first, LONGEST_LISTING / 200);
     }
 
     #[test]

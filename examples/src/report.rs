@@ -11,6 +11,9 @@ use crate::files::{Content, FileFacts, Listing, digest_of};
 /// How many rows of each kind the report shows.
 const ROWS: usize = 8;
 
+/// How many problems are kept.
+const MOST_PROBLEMS: usize = 1000;
+
 /// What a survey found.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
@@ -59,6 +62,7 @@ impl Report {
         report.by_ending.sort_by_key(|(_, sum)| Reverse((sum.lines, sum.bytes)));
         report.largest.sort_by_key(|(_, bytes)| Reverse(*bytes));
         report.largest.truncate(ROWS);
+        report.problems.truncate(MOST_PROBLEMS);
         report.digest = digest_of(digests.as_bytes());
         report
     }

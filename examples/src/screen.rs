@@ -1,9 +1,10 @@
 //! What the quickstart shows: a bar that follows the recorded steps, and which steps ran when.
 
+use std::io::Write;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use runledger::{ClientError, Db, StepInfo};
+use runledger::{ClientError, Db, Error, StepInfo};
 use uuid::Uuid;
 
 /// Between two looks at the recorded steps.
@@ -11,9 +12,6 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// How many steps of a kind are named.
 const NAMED: usize = 4;
-
-/// The steps of a survey beside those for the files: the listing and the merging.
-const OTHER_STEPS: u64 = 2;
 
 /// The progress of one run, read from the database: it shows what would survive a crash, not what this process believes.
 #[derive(Debug)]
@@ -50,10 +48,14 @@ impl Screen {
     /// Draws the bar for the last time.
     ///
     /// # Errors
-    /// The database failed.
-    pub async fn finish(&self) -> Result<(), ClientError> {
+    /// The database failed, or the terminal is gone.
+    pub async fn finish(&self) -> Result<(), Error> {
         self.draw().await?;
         self.bar.abandon();
+        if !self.bar.is_hidden() {
+            // The bar leaves the cursor behind itself.
+            writeln!(std::io::stderr())?;
+        }
         Ok(())
     }
 
@@ -81,14 +83,15 @@ impl Screen {
     }
 
     async fn draw(&self) -> Result<(), ClientError> {
-        let (recorded, files): (i64, Option<i32>) = sqlx::query_as(
-            "select count(*), max(json_array_length(output -> 'files')) filter (where key = 'list') from runledger.step where run_id = $1",
-        )
-        .bind(self.run_id)
-        .fetch_one(self.db.pool())
-        .await?;
-        if let Some(files) = files {
-            self.bar.set_length(u64::try_from(files).unwrap_or(0) + OTHER_STEPS);
+        let sql = "
+            select count(*), sum(json_array_length(output -> 'files') + 1) filter (where key = 'list' or key like 'list#%')
+            from runledger.step
+            where run_id = $1";
+        let (recorded, listed): (i64, Option<i64>) =
+            sqlx::query_as(sql).bind(self.run_id).fetch_one(self.db.pool()).await?;
+        if let Some(listed) = listed {
+            // Beside the listings and the files there is the merging.
+            self.bar.set_length(u64::try_from(listed).unwrap_or(0) + 1);
         }
         self.bar.set_position(u64::try_from(recorded).unwrap_or(0));
         Ok(())
