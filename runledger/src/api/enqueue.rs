@@ -157,7 +157,7 @@ async fn submit_on(connection: &mut PgConnection, runs: &[NewRun]) -> Result<Vec
         }
     }
     let Enqueued { created, isolation } = enqueue(connection, &distinct).await?;
-    let created: std::collections::HashSet<Uuid> = created.into_iter().collect();
+    let mut created: std::collections::HashSet<Uuid> = created.into_iter().collect();
     let met: Vec<Uuid> = distinct
         .iter()
         .filter(|run| run.idempotency_key.is_some() && !created.contains(&run.run_id))
@@ -176,7 +176,11 @@ async fn submit_on(connection: &mut PgConnection, runs: &[NewRun]) -> Result<Vec
     }
     Ok(runs
         .iter()
-        .map(|run| Submitted { run_id: run.run_id, created: created.contains(&run.run_id) })
+        .map(|run| Submitted {
+            run_id: run.run_id,
+            // An id without a key is made for this submission alone: where it was there, an earlier try of ours wrote it. One with a key is new once.
+            created: run.idempotency_key.is_none() || created.remove(&run.run_id),
+        })
         .collect())
 }
 
