@@ -29,6 +29,9 @@ use crate::store::{wait, worker};
 /// A look may take a tenth of the time.
 const LOOK_SHARE: u32 = 10;
 
+/// A look that was asked for waits no longer than this: one slow look must not hold up every run that is announced after it.
+const LONGEST_DEBT: Duration = Duration::from_millis(500);
+
 /// After its last run a worker looks again after this pause, which doubles until [`DROWSY`]; then it says that it sleeps, and waits to be woken.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const DROWSY: Duration = Duration::from_millis(60);
@@ -65,6 +68,8 @@ struct Memory {
     connection: Option<PoolConnection<Postgres>>,
     positions: BTreeMap<Lane, Position>,
     last_look: Option<(Instant, Duration)>,
+    /// Something came that the positions may miss: a look follows as soon as it is affordable, however long the worker would sleep.
+    owes_look: bool,
     /// When the next run that is known to be queued is due.
     next_due: Option<Instant>,
     pause: Duration,
@@ -119,6 +124,7 @@ impl Claimer {
             connection: None,
             positions,
             last_look: None,
+            owes_look: false,
             next_due: None,
             pause: FIRST_PAUSE,
             asleep: false,
@@ -136,8 +142,8 @@ impl Claimer {
                 Ok((Uuid::nil(), Vec::new()))
             };
         }
-        if memory.may_look() && memory.last_look.is_some_and(|(at, _)| at.elapsed() > DROWSY) {
-            // Among busy lanes too: an urgent lane that was never seen must not wait for the backlog to end.
+        if memory.may_look() && memory.last_look.is_none_or(|(at, _)| at.elapsed() > DROWSY) {
+            // Among busy lanes too, and before the first claim: an urgent lane that was never seen must not wait for the backlog to end.
             self.look(memory).await?;
         }
         let first = self.claim(memory, limit).await?;
@@ -181,6 +187,7 @@ impl Claimer {
         let connection = memory.connection(&self.session).await?;
         let occupied = lanes(connection, &self.queues, &jobs).await?;
         memory.last_look = Some((began, began.elapsed()));
+        memory.owes_look = false;
         memory.next_due = None;
         let mut found = false;
         if memory.positions.len() > MAX_LANES {
@@ -226,14 +233,19 @@ impl Claimer {
         } else if !memory.asleep {
             memory.asleep = self.sleeping(memory, true).await;
             // An enqueue that committed before the flag did not notify: look once more.
+            memory.owes_look = true;
             memory.pause = FIRST_PAUSE;
             return;
         }
         let now = Instant::now();
-        let until = memory.next_due.map_or(now + pause, |due| due.min(now + pause));
+        let look = memory.owes_look.then(|| memory.look_at(now));
+        let until = [memory.next_due, look].into_iter().flatten().fold(now + pause, Instant::min);
         tokio::select! {
             () = tokio::time::sleep_until(until) => memory.unprompted = true,
-            () = self.wake.notified() => (memory.pause, memory.unprompted) = (FIRST_PAUSE, false),
+            () = self.wake.notified() => {
+                (memory.owes_look, memory.unprompted) = (true, false);
+                memory.pause = FIRST_PAUSE;
+            }
             Some(delay) = due.recv() => memory.expect(delay),
             () = task::raised(&mut self.stop) => {}
         }
@@ -279,7 +291,14 @@ impl Claimer {
 impl Memory {
     /// Whether a look is affordable.
     fn may_look(&self) -> bool {
-        self.last_look.is_none_or(|(at, cost)| at.elapsed() >= cost * LOOK_SHARE)
+        let now = Instant::now();
+        self.look_at(now) <= now
+    }
+
+    /// From when a look is affordable.
+    fn look_at(&self, now: Instant) -> Instant {
+        let longest = if self.owes_look { LONGEST_DEBT } else { Duration::MAX };
+        self.last_look.map_or(now, |(at, cost)| at + (cost * LOOK_SHARE).min(longest))
     }
 
     /// Notes that a run is due after `delay`.
