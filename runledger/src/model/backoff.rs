@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// A delay that doubles from `first` with each failure and is capped at `cap`, with jitter.
 ///
-/// Jitter takes up to a tenth off the delay or adds it, so that runs which failed together are not retried
-/// together. The default is one second, capped at five minutes.
+/// Jitter adds up to a tenth, so that runs which failed together are not retried together, and none is retried
+/// before its time. The default is one second, capped at five minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -28,7 +28,7 @@ impl Backoff {
         let doublings = failures.saturating_sub(1).min(40);
         let cap = self.cap.max(self.first).as_secs_f64();
         let delay = (self.first.as_secs_f64() * 2f64.powi(doublings.cast_signed())).min(cap);
-        Duration::from_secs_f64(delay * (1.0 + JITTER * (2.0 * unit_random - 1.0)))
+        Duration::from_secs_f64(delay * (1.0 + JITTER * unit_random))
     }
 }
 
@@ -38,7 +38,7 @@ impl Default for Backoff {
     }
 }
 
-/// The share of a delay that jitter may add or take.
+/// The share of a delay that jitter may add.
 const JITTER: f64 = 0.1;
 
 #[cfg(test)]
@@ -48,15 +48,16 @@ mod tests {
     #[test]
     fn the_delay_doubles_until_its_cap() {
         let backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
-        let delays: Vec<u64> = (1..=6).map(|n| backoff.delay(n, 0.5).as_secs()).collect();
+        let delays: Vec<u64> = (1..=6).map(|n| backoff.delay(n, 0.0).as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 8, 10, 10]);
     }
 
     #[test]
-    fn jitter_stays_within_a_tenth() {
+    fn jitter_adds_at_most_a_tenth_and_takes_nothing() {
         let backoff = Backoff::new(Duration::from_secs(100), Duration::from_secs(100));
-        assert_eq!(backoff.delay(1, 0.0), Duration::from_secs(90));
+        assert_eq!(backoff.delay(1, 0.0), Duration::from_secs(100));
         assert!(backoff.delay(1, 0.999_999) < Duration::from_secs(110));
+        assert!(backoff.delay(1, 0.999_999) > Duration::from_secs(109));
     }
 
     #[test]

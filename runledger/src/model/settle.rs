@@ -263,7 +263,7 @@ mod tests {
             Outcome::Crashed { progressed: false },
             counters(1, crashes),
             &POLICY,
-            0.5,
+            0.0,
         )
         .verdict
         {
