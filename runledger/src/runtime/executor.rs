@@ -122,11 +122,11 @@ impl Executor {
         }
         if definition.transactional {
             let commit = transaction::Commit::Run { parent_id: claimed.parent_id };
-            let performed =
-                transaction::perform(attempt, commit, |tx| bounded(invoke(Some(tx)), timeout)).await;
-            return match performed {
-                Ok(_) => End::Done,
-                Err((failure, retry)) => End::Outcome(Outcome::Failed(failure, retry)),
+            let work = transaction::perform(attempt, commit, |tx| bounded(invoke(Some(tx)), timeout));
+            return match unless_halted(attempt, work).await {
+                Ok(Ok(_)) => End::Done,
+                Ok(Err((failure, retry))) => End::Outcome(Outcome::Failed(failure, retry)),
+                Err(halt) => end_of(halt),
             };
         }
         End::Outcome(outcome(bounded(invoke(None), timeout).await))
@@ -198,6 +198,16 @@ impl Executor {
 
 const LEASE_LOST: &str = "lease lost: another attempt owns the run or has ended it; nothing was overwritten; if this is frequent, the machine is starved \
                           or its network is cut: look at the heartbeat";
+
+/// Polls work until it ends, or halts the attempt and so never ends by itself.
+async fn unless_halted<T>(attempt: &Attempt, work: impl Future<Output = T>) -> Result<T, Halt> {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Ok(done)),
+        Poll::Pending => attempt.halted().map_or(Poll::Pending, |halt| Poll::Ready(Err(halt))),
+    })
+    .await
+}
 
 /// Polls a workflow until it ends, waits without working, or cannot go on.
 async fn drive(attempt: &Arc<Attempt>, body: RunFuture, timeout: Option<Duration>) -> End {
