@@ -190,7 +190,11 @@ fn after_crash(progressed: bool, unspent: Counters, unit_random: f64) -> Settlem
         1 => Duration::ZERO,
         n => CRASH_BACKOFF.delay(n.unsigned_abs() - 1, unit_random),
     };
-    requeue(Due::In(delay), Cause::Crashed, counters)
+    let message = "the process of its worker ended in the middle of this attempt, or was cut off for longer than its lease; \
+                   the attempt was not counted, and another began";
+    let failure = Some(Failure::new(FailureKind::Crash, message));
+    let verdict = Verdict::Requeue { due: Due::In(delay), cause: Cause::Crashed, failure };
+    Settlement { verdict, counters }
 }
 
 fn requeue(due: Due, cause: Cause, counters: Counters) -> Settlement {
