@@ -6,13 +6,18 @@
     reason = "a test that cannot go on panics, in its helpers too"
 )]
 
+mod attempts;
 mod bad_input;
 mod blocking;
 mod children;
+mod claim;
 mod combinators;
 mod costs;
 mod divergence;
 mod embedded;
+mod enqueue;
+mod fence;
+mod idempotency;
 mod migrations;
 mod payload;
 mod plans;

@@ -2,7 +2,9 @@
 
 pub mod chain;
 pub mod check;
+pub mod crashing;
 pub mod golden;
+pub mod lossy;
 pub mod proxy;
 pub mod testing_db;
 

@@ -1,0 +1,284 @@
+//! Behaviours 1, 5 and 6: what a submission makes, in whose transaction, and with what it needs.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{AnyCall, ClientError, RunState, enqueue_all};
+use runledger_tests::Fixture;
+use runledger_tests::lossy::Proxy;
+use serde_json::json;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection, PgPool};
+
+#[job]
+async fn enqueue_greet(name: String) -> Result<String> {
+    Ok(format!("hello {name}"))
+}
+
+#[job(queue = "elsewhere")]
+async fn enqueue_nobody_serves() -> Result<()> {
+    Ok(())
+}
+
+fn greet() -> Call<impl runledger::Job<Output = String>> {
+    enqueue_greet("ada".to_owned())
+}
+
+async fn n_runs(db: &Db) -> i64 {
+    let count = "select count(*) from runledger.run join runledger.ready using (run_id)";
+    sqlx::query_scalar(count).fetch_one(db.pool()).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_unkeyed_submission_always_creates_a_new_run_with_a_client_made_uuid_v7() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let one = greet().enqueue(&db).await.unwrap();
+    let two = greet().enqueue(&db).await.unwrap();
+    assert_ne!(one.id(), two.id());
+    assert!(one.created() && two.created());
+    assert_eq!([one.id().get_version_num(), two.id().get_version_num()], [7, 7]);
+    assert_eq!(n_runs(&db).await, 2);
+}
+
+#[tokio::test]
+async fn a_retry_after_an_ambiguous_commit_is_a_no_op_and_the_run_is_still_told_as_new() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let proxy = Proxy::before(&db).await;
+    let far = Db::connect_with(proxy.options(), 2).await.unwrap();
+    proxy.lose_reply_to("-- enqueue:");
+    let run = greet().enqueue(&far).await.unwrap();
+    assert_eq!((proxy.n_lost(), n_runs(&db).await), (1, 1));
+    assert!(run.created());
+    assert_eq!(run.on(&db).state().await.unwrap(), RunState::Queued);
+}
+
+#[tokio::test]
+async fn a_retry_after_an_ambiguous_commit_on_a_pool_of_the_application_is_a_no_op() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let proxy = Proxy::before(&db).await;
+    let pool = PgPoolOptions::new().max_connections(2).connect_with(proxy.options()).await.unwrap();
+    proxy.lose_reply_to("COMMIT");
+    let calls = [greet(), greet(), greet().idempotency_key("k")];
+    let runs = enqueue_all(calls, &pool).await.unwrap();
+    assert_eq!((proxy.n_lost(), n_runs(&db).await), (1, 3));
+    assert_eq!(runs.iter().map(|run| run.created).collect::<Vec<_>>(), [true, true, false]);
+}
+
+#[tokio::test]
+async fn a_submission_whose_connection_is_cut_before_it_is_carried_out_once() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let proxy = Proxy::before(&db).await;
+    let far = Db::connect_with(proxy.options(), 2).await.unwrap();
+    greet().enqueue(&far).await.unwrap();
+    proxy.cut();
+    greet().enqueue(&far).await.unwrap();
+    assert_eq!(n_runs(&db).await, 2);
+}
+
+#[tokio::test]
+async fn a_callers_transaction_that_rolls_back_leaves_nothing() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut tx = db.begin().await.unwrap();
+    greet().enqueue(&mut tx).await.unwrap();
+    greet().idempotency_key("k").enqueue(&mut tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(n_runs(&db).await, 0);
+    assert!(greet().idempotency_key("k").enqueue(&db).await.unwrap().created());
+}
+
+#[tokio::test]
+async fn a_callers_transaction_that_commits_leaves_the_run() {
+    let Fixture { db, database } = Fixture::new().await;
+    let pool = database.pool(1).await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    let run = greet().enqueue(&mut tx).await.unwrap();
+    assert_eq!(n_runs(&db).await, 0);
+    tx.commit().await.unwrap();
+    assert!(matches!(run.state().await, Err(ClientError::Detached { .. })));
+    assert_eq!(run.on(&db).state().await.unwrap(), RunState::Queued);
+}
+
+#[tokio::test]
+async fn an_isolation_level_that_would_make_the_answer_wrong_is_refused_before_any_write() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for (statement, name) in [
+        ("set transaction isolation level repeatable read", "repeatable read"),
+        ("set transaction isolation level serializable", "serializable"),
+    ] {
+        let mut tx = db.begin().await.unwrap();
+        sqlx::query(statement).execute(&mut *tx).await.unwrap();
+        let alone = greet().idempotency_key("k").enqueue(&mut tx).await.unwrap_err();
+        assert!(matches!(alone, ClientError::Isolation { level } if level == name));
+        let batch = enqueue_all([greet(), greet().idempotency_key("k")], &mut tx).await.unwrap_err();
+        assert!(matches!(batch, ClientError::Isolation { .. }));
+        tx.commit().await.unwrap();
+    }
+    assert_eq!(n_runs(&db).await, 0);
+}
+
+#[tokio::test]
+async fn an_unkeyed_submission_works_at_every_isolation_level() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut tx = db.begin().await.unwrap();
+    sqlx::query("set transaction isolation level serializable").execute(&mut *tx).await.unwrap();
+    greet().enqueue(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(n_runs(&db).await, 1);
+}
+
+#[tokio::test]
+async fn a_conflict_in_a_batch_takes_the_batch_back_and_leaves_the_callers_transaction_usable() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    greet().idempotency_key("k").enqueue(&db).await.unwrap();
+    let mut tx = db.begin().await.unwrap();
+    let calls = [greet(), greet().idempotency_key("k").priority(1), greet()];
+    assert!(matches!(enqueue_all(calls, &mut tx).await, Err(ClientError::Conflict { .. })));
+    greet().enqueue(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(n_runs(&db).await, 2);
+}
+
+/// Polls a future some times and drops it, as a `select!` or a time limit in an application does.
+async fn drop_in_flight<F: Future>(future: F, polls: usize) {
+    let (mut future, mut left) = (pin!(future), polls);
+    poll_fn(|cx| {
+        left -= 1;
+        let ready = future.as_mut().poll(cx).is_ready();
+        if ready || left == 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+const ROUNDS: usize = 120;
+
+/// Drops a `begin()` at every place where it can wait.
+async fn forget_a_transaction(pool: &PgPool, round: usize) {
+    drop_in_flight(pool.begin(), 1 + round % 4).await;
+}
+
+#[tokio::test]
+async fn a_begin_dropped_in_flight_on_our_pool_loses_no_acknowledged_write() {
+    let Fixture { db, database } = Fixture::new().await;
+    let small = Db::connect_with((*db.pool().connect_options()).clone(), 1).await.unwrap();
+    sqlx::query("create table written (n bigint)").execute(db.pool()).await.unwrap();
+    for round in 0..ROUNDS {
+        forget_a_transaction(small.pool(), round).await;
+        sqlx::query("insert into written values (1)").execute(small.pool()).await.unwrap();
+    }
+    let mut other = database.connect().await.unwrap();
+    let n_written: i64 =
+        sqlx::query_scalar("select count(*) from written").fetch_one(&mut other).await.unwrap();
+    assert_eq!(usize::try_from(n_written).unwrap(), ROUNDS);
+}
+
+#[tokio::test]
+async fn a_begin_dropped_in_flight_loses_no_acknowledged_submission() {
+    let Fixture { db, database } = Fixture::new().await;
+    let ours = Db::connect_with((*db.pool().connect_options()).clone(), 1).await.unwrap();
+    let theirs = database.pool(1).await.unwrap();
+    for round in 0..ROUNDS {
+        forget_a_transaction(ours.pool(), round).await;
+        greet().enqueue(&ours).await.unwrap();
+        forget_a_transaction(&theirs, round).await;
+        greet().enqueue(&theirs).await.unwrap();
+        forget_a_transaction(&theirs, round).await;
+        enqueue_all([greet().idempotency_key(round.to_string())], &theirs).await.unwrap();
+    }
+    assert_eq!(usize::try_from(n_runs(&db).await).unwrap(), 3 * ROUNDS);
+}
+
+#[tokio::test]
+async fn a_submission_needs_only_a_connection() {
+    let Fixture { db, database } = Fixture::new().await;
+    let mut connection = database.connect().await.unwrap();
+    let run = greet().enqueue(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    assert!(db.workers().await.unwrap().is_empty());
+    assert_eq!(run.on(&db).state().await.unwrap(), RunState::Queued);
+}
+
+#[tokio::test]
+async fn a_batch_returns_ids_in_input_order_and_keeps_each_items_own_options() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let calls = (0..50_i16).map(|n| {
+        let call = greet().priority(n).queue(format!("q{n}")).tenant(format!("t{n}"));
+        // Keyed ids sort in no order, so that the order of the answer is not that of the ids.
+        if n % 2 == 0 { call.idempotency_key(n.to_string()) } else { call }
+    });
+    let runs = enqueue_all(calls, &db).await.unwrap();
+    assert_eq!(runs.len(), 50);
+    for (n, run) in (0..50_i16).zip(&runs) {
+        let info = db.run(run.run_id).await.unwrap();
+        assert_eq!((info.priority, info.queue, info.tenant), (n, format!("q{n}"), format!("t{n}")));
+        assert!(run.created);
+    }
+}
+
+#[tokio::test]
+async fn an_empty_batch_is_a_no_op() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    assert_eq!(enqueue_all(Vec::<AnyCall>::new(), &db).await.unwrap(), []);
+    let mut tx = db.begin().await.unwrap();
+    assert_eq!(enqueue_all(Vec::<AnyCall>::new(), &mut tx).await.unwrap(), []);
+    tx.commit().await.unwrap();
+    assert_eq!(n_runs(&db).await, 0);
+}
+
+#[tokio::test]
+async fn an_unknown_job_name_is_refused_with_the_nearest_known_one() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let calls = [AnyCall::by_name("enqueue_greet", &json!({"name": "ada"})), misspelt()];
+    let refused = enqueue_all(calls, &db).await.unwrap_err();
+    assert!(refused.to_string().contains("did you mean `enqueue_greet`?"), "{refused}");
+    assert!(matches!(refused, ClientError::UnknownJob { name, .. } if name == "enqueue_grete"));
+    assert_eq!(n_runs(&db).await, 0);
+}
+
+fn misspelt() -> AnyCall {
+    AnyCall::by_name("enqueue_grete", &json!({"name": "ada"}))
+}
+
+#[tokio::test]
+async fn a_job_name_that_only_a_living_worker_knows_is_accepted() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    sqlx::query(
+        "insert into runledger.worker (name, version, session_name, jobs, queues)
+         values ('far', '1', 'far', '{enqueue_grete}', '{default}')",
+    )
+    .execute(db.pool())
+    .await
+    .unwrap();
+    assert_eq!(enqueue_all([misspelt()], &db).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_by_name_runs_like_a_typed_one() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let call = AnyCall::by_name("enqueue_greet", &json!({"name": "ada"}));
+    let run = enqueue_all([call], &db).await.unwrap()[0].run_id;
+    let worker = App::new(db.clone()).with(jobs![enqueue_greet]).start().await.unwrap();
+    let run = Handle::of(enqueue_greet, &db, run);
+    assert_eq!(run.result_within(Duration::from_secs(20)).await.unwrap(), "hello ada");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_job_no_living_worker_knows_is_left_waiting_and_shown_as_such() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let waits = enqueue_nobody_serves().enqueue(&db).await.unwrap();
+    let worker = App::new(db.clone())
+        .with(jobs![enqueue_greet])
+        .queues(["default", "elsewhere"])
+        .start()
+        .await
+        .unwrap();
+    greet().enqueue(&db).await.unwrap().result_within(Duration::from_secs(20)).await.unwrap();
+    let unserved = vec![("elsewhere".to_owned(), "enqueue_nobody_serves".to_owned())];
+    assert_eq!(db.unserved().await.unwrap(), unserved);
+    worker.stop().await;
+    let info = waits.info().await.unwrap();
+    assert_eq!((info.state, info.attempt, info.error), (RunState::Queued, 0, None));
+}

@@ -1,0 +1,214 @@
+//! Behaviours 2, 3 and 4: keyed submissions.
+
+use std::collections::HashSet;
+use std::time::{Duration, UNIX_EPOCH};
+
+use runledger::prelude::*;
+use runledger::{ClientError, Job, RunState, enqueue_all};
+use runledger_tests::Fixture;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Order {
+    id: u64,
+    lines: Vec<u32>,
+}
+
+fn order() -> Order {
+    Order { id: 7, lines: vec![1, 2, 3] }
+}
+
+#[job]
+async fn keyed_ship(order: Order) -> Result<u64> {
+    Ok(order.id)
+}
+
+#[job(max_attempts = 3, backoff = "1ms..1ms")]
+async fn keyed_fails_once(#[inject] context: &Context) -> Result<u32> {
+    match context.attempt() {
+        1 => Err("not yet")?,
+        attempt => Ok(attempt),
+    }
+}
+
+#[workflow]
+async fn keyed_steps(wf: &Wf) -> Result<u64> {
+    Ok(wf.step("one", || async { Ok::<u64, Error>(1) }).await?)
+}
+
+fn ship() -> Call<impl Job<Output = u64>> {
+    keyed_ship(order()).idempotency_key("k")
+}
+
+/// Everything that the database has of runs.
+async fn rows(db: &Db) -> String {
+    let rows = "select json_build_array((select json_agg(run) from runledger.run), (select json_agg(ready) from runledger.ready))::text";
+    sqlx::query_scalar(rows).fetch_one(db.pool()).await.unwrap()
+}
+
+/// The first difference that a conflict names.
+async fn difference<J: Job>(call: Call<J>, db: &Db) -> String {
+    match call.enqueue(db).await {
+        Err(ClientError::Conflict { difference, .. }) => difference,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_keyed_submission_repeated_with_an_equal_request_returns_the_same_run_and_says_existing() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let first = ship().enqueue(&db).await.unwrap();
+    let again = ship().enqueue(&db).await.unwrap();
+    assert_eq!(first.id(), again.id());
+    assert_eq!((first.created(), again.created()), (true, false));
+    let mut tx = db.begin().await.unwrap();
+    let within = ship().enqueue(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((within.id(), within.created()), (first.id(), false));
+}
+
+#[tokio::test]
+async fn a_key_repeated_within_a_batch_is_one_run_of_which_only_the_first_is_new() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let runs = enqueue_all([ship(), ship().idempotency_key("other"), ship()], &db).await.unwrap();
+    assert_eq!(runs[0].run_id, runs[2].run_id);
+    assert_eq!(runs.iter().map(|run| run.created).collect::<Vec<_>>(), [true, true, false]);
+    let conflict = enqueue_all([ship().priority(1), ship().priority(2)], &db).await;
+    assert!(matches!(conflict, Err(ClientError::Conflict { difference, .. }) if difference == "priority"));
+}
+
+#[tokio::test]
+async fn the_same_key_with_any_changed_part_is_a_conflict_that_writes_nothing_and_names_the_difference() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    ship().enqueue(&db).await.unwrap();
+    let before = rows(&db).await;
+    let changed = Order { lines: vec![1, 5, 3], ..order() };
+    let other_input = keyed_ship(changed).idempotency_key("k");
+    assert_eq!(difference(other_input, &db).await, "input `order.lines[1]`");
+    assert_eq!(difference(ship().queue("fast"), &db).await, "queue");
+    assert_eq!(difference(ship().priority(1), &db).await, "priority");
+    assert_eq!(difference(ship().max_attempts(9), &db).await, "max_attempts");
+    assert_eq!(difference(ship().timeout(Duration::from_secs(9)), &db).await, "timeout");
+    let second = Duration::from_secs(1);
+    assert_eq!(difference(ship().backoff(second, second), &db).await, "backoff");
+    assert_eq!(difference(ship().delay(second), &db).await, "delay");
+    assert_eq!(difference(ship().start_at(UNIX_EPOCH + second), &db).await, "start_at");
+    assert_eq!(rows(&db).await, before);
+}
+
+#[tokio::test]
+async fn an_equal_request_with_every_option_is_no_conflict() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let full = || {
+        let (one, two) = (Duration::from_secs(1), Duration::from_secs(2));
+        let call = ship().queue("fast").priority(3).max_attempts(9).timeout(one).backoff(one, two);
+        call.start_at(UNIX_EPOCH + two)
+    };
+    let first = full().enqueue(&db).await.unwrap();
+    let again = full().enqueue(&db).await.unwrap();
+    assert_eq!((again.id(), again.created()), (first.id(), false));
+    assert_eq!(difference(ship(), &db).await, "queue");
+}
+
+#[tokio::test]
+async fn a_conflict_names_the_job_the_key_and_the_run_that_has_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let first = ship().enqueue(&db).await.unwrap();
+    let conflict = ship().priority(1).enqueue(&db).await.unwrap_err();
+    let ClientError::Conflict { job, key, run_id, .. } = &conflict else { panic!("{conflict}") };
+    assert_eq!((job.as_str(), key.as_str(), *run_id), ("keyed_ship", "k", first.id()));
+    assert!(conflict.to_string().contains("nothing was written"), "{conflict}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keyed_retry_still_matches_after_the_run_ran_retried_and_recorded_steps() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let ran = ship().enqueue(&db).await.unwrap();
+    let retried = keyed_fails_once().idempotency_key("k").enqueue(&db).await.unwrap();
+    let stepped = keyed_steps().idempotency_key("k").enqueue(&db).await.unwrap();
+    let worker =
+        App::new(db.clone()).with(jobs![keyed_ship, keyed_fails_once, keyed_steps]).start().await.unwrap();
+    let patience = Duration::from_secs(20);
+    ran.result_within(patience).await.unwrap();
+    assert_eq!(retried.result_within(patience).await.unwrap(), 2);
+    stepped.result_within(patience).await.unwrap();
+    worker.stop().await;
+    let again = ship().enqueue(&db).await.unwrap();
+    assert_eq!((again.id(), again.created()), (ran.id(), false));
+    let again = keyed_fails_once().idempotency_key("k").enqueue(&db).await.unwrap();
+    assert_eq!((again.id(), again.created()), (retried.id(), false));
+    let again = keyed_steps().idempotency_key("k").enqueue(&db).await.unwrap();
+    assert_eq!((again.id(), again.created()), (stepped.id(), false));
+    assert_eq!(again.state().await.unwrap(), RunState::Completed);
+}
+
+#[tokio::test]
+async fn a_keyed_retry_still_matches_after_the_run_was_cancelled() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let first = ship().enqueue(&db).await.unwrap();
+    first.cancel("not wanted").await.unwrap();
+    let again = ship().enqueue(&db).await.unwrap();
+    assert_eq!((again.id(), again.created()), (first.id(), false));
+    assert_eq!(again.state().await.unwrap(), RunState::Cancelled);
+    assert_eq!(difference(ship().priority(1), &db).await, "priority");
+}
+
+#[tokio::test]
+async fn the_same_key_in_no_tenant_and_in_two_tenants_gives_three_independent_runs() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let none = ship().enqueue(&db).await.unwrap();
+    let one = ship().tenant("one").enqueue(&db).await.unwrap();
+    let two = ship().tenant("two").priority(4).enqueue(&db).await.unwrap();
+    assert!(none.created() && one.created() && two.created());
+    assert_eq!(HashSet::from([none.id(), one.id(), two.id()]).len(), 3);
+    assert_eq!(ship().tenant("one").enqueue(&db).await.unwrap().id(), one.id());
+}
+
+#[tokio::test]
+async fn the_same_key_of_two_jobs_gives_two_runs() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let one = ship().enqueue(&db).await.unwrap();
+    let two = keyed_fails_once().idempotency_key("k").enqueue(&db).await.unwrap();
+    assert!(one.created() && two.created());
+    assert_ne!(one.id(), two.id());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_equal_submissions_create_one_row_and_as_many_equal_answers() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let db8 = Db::connect_with((*db.pool().connect_options()).clone(), 8).await.unwrap();
+    for round in 0..10 {
+        let submissions: Vec<_> = (0..32)
+            .map(|_| {
+                let db = db8.clone();
+                let call = keyed_ship(order()).idempotency_key(format!("round {round}"));
+                tokio::spawn(async move { call.enqueue(&db).await.map(|run| (run.id(), run.created())) })
+            })
+            .collect();
+        let mut answers = Vec::new();
+        for submission in submissions {
+            answers.push(submission.await.unwrap().unwrap());
+        }
+        assert_eq!(answers.iter().map(|(id, _)| id).collect::<HashSet<_>>().len(), 1);
+        assert_eq!(answers.iter().filter(|(_, created)| *created).count(), 1);
+    }
+    let n_rows: i64 =
+        sqlx::query_scalar("select count(*) from runledger.run").fetch_one(db.pool()).await.unwrap();
+    assert_eq!(n_rows, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keyed_submission_waits_for_an_open_transaction_with_the_same_key() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut tx = db.begin().await.unwrap();
+    let first = ship().enqueue(&mut tx).await.unwrap();
+    let second = tokio::spawn({
+        let db = db.clone();
+        async move { ship().enqueue(&db).await.map(|run| (run.id(), run.created())) }
+    });
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let asks = async || sqlx::query_scalar::<_, i64>(waits).fetch_one(db.pool()).await.unwrap();
+    runledger_tests::eventually(asks, |waiting| *waiting == 1).await;
+    tx.commit().await.unwrap();
+    assert_eq!(second.await.unwrap().unwrap(), (first.id(), false));
+}
