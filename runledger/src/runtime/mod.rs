@@ -21,8 +21,6 @@ pub(crate) mod liveness;
 pub(crate) mod maintenance;
 pub(crate) mod panic;
 #[cfg(feature = "worker")]
-pub(crate) mod pooler;
-#[cfg(feature = "worker")]
 pub(crate) mod serve;
 pub(crate) mod step;
 pub(crate) mod task;

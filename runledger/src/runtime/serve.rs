@@ -16,7 +16,6 @@ use super::held::{Held, Order};
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::maintenance::{Fate, Maintenance, adopt_orphans};
-use super::pooler::refuse_pooler;
 use super::task;
 use super::timings::Timings;
 use super::writer;
@@ -24,6 +23,7 @@ use crate::api::client_error::ClientError;
 use crate::api::db::Db;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
+use crate::store::pooler::shares_sessions;
 use crate::store::session::for_engine;
 use crate::store::worker;
 
@@ -75,7 +75,9 @@ pub(crate) struct Running {
 
 /// Starts a worker: returns once it is registered and has its lock.
 pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
-    refuse_pooler(&engine_options(&plan.db)).await?;
+    if shares_sessions(&engine_options(&plan.db)).await? {
+        return Err(ClientError::pooled());
+    }
     let (stop, stopping) = watch::channel(false);
     let (journal, receivers) = Journal::new(n_writers(&plan));
     let session = Session { db: plan.db.clone() };

@@ -8,6 +8,8 @@ pub mod enqueue;
 pub mod error;
 pub mod inspect;
 pub mod migrate;
+#[cfg(feature = "worker")]
+pub mod pooler;
 pub mod server;
 pub mod session;
 #[cfg(feature = "worker")]
