@@ -124,7 +124,7 @@ async fn any_combinator_replays_what_it_observed_wherever_attempts_end() {
         assert_eq!(info.state, RunState::Completed, "{:?} after {n_losses} losses", info.error);
         soon(handle.result()).await.unwrap();
     }
-    assert!(n_losses > 500, "only {n_losses} attempts were interrupted");
+    assert!(n_losses > 100, "only {n_losses} attempts were interrupted");
     one.stop().await;
     two.stop().await;
 }
