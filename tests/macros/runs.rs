@@ -8,10 +8,11 @@ use runledger_tests::{Fixture, PATIENCE};
 use serde_json::{Value, json};
 use sqlx::Connection;
 
-/// A worker that serves every job of the crate.
+/// A worker that serves every job of the crate and of its facade, and not those that the support of the tests brings along.
 async fn start(fixture: &Fixture) -> Worker {
     let gateway = Gateway { prefix: ">".to_owned() };
-    let app = App::new(fixture.db.clone()).provide(gateway).provide(3_u8).provide(1_u32);
+    let app = App::new(fixture.db.clone()).with(crate::definitions::of_the_crate());
+    let app = app.provide(gateway).provide(3_u8).provide(1_u32);
     app.start().await.unwrap()
 }
 
