@@ -42,6 +42,8 @@ where
 {
     for tries in 1.. {
         let tx = begin(attempt).await;
+        // Each time, and after the wait for a connection: the last transaction may have failed because this worker was declared dead.
+        attempt.liveness.guard().await;
         let finished = run(tx).await;
         match finished.result {
             Err((failure, retry)) => {
