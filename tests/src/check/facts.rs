@@ -77,7 +77,7 @@ pub struct Facts {
     pub steps: Vec<Written>,
     /// The ends of runs.
     pub ends: Vec<Written>,
-    /// Failed attempts of runs that were followed by another.
+    /// Failed attempts of runs that were followed by another; crashes and divergences are kept beside them, and cost nothing.
     pub failed: Vec<Uuid>,
 }
 
@@ -113,7 +113,9 @@ impl Facts {
         )
         .fetch_all(&mut *connection)
         .await?;
-        let failed = sqlx::query_scalar("select run_id from runledger.attempt where step_key = ''");
+        let failed = sqlx::query_scalar(
+            "select run_id from runledger.attempt where step_key = '' and error ->> 'kind' not in ('crash', 'diverged')",
+        );
         Ok(Self {
             claims: claims.iter().map(claim).collect::<Result<_>>()?,
             steps: steps.iter().map(written).collect::<Result<_>>()?,
