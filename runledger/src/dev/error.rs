@@ -33,7 +33,7 @@ pub enum DevError {
     /// The data folder was made by another major version than any that is installed.
     #[error(
         "`{data}` was made by PostgreSQL {made_by}, and only {installed} is installed: a server reads the data of \
-         its own major version only; install PostgreSQL {made_by}, or delete the data with `runledger dev reset`",
+         its own major version only; install PostgreSQL {made_by}, or delete the folder",
         data = data.display()
     )]
     OtherVersion {
@@ -78,7 +78,7 @@ pub enum DevError {
     /// Something did not happen in time.
     #[error(
         "waited {} s for {what}: the embedded server in `{base}` is stuck; look into `server.log` there, or start \
-         over with `runledger dev reset`", after.as_secs(), base = base.display()
+         over by deleting the folder", after.as_secs(), base = base.display()
     )]
     Timeout {
         /// What was waited for.

@@ -134,7 +134,7 @@ impl Server {
     /// One line for a person: where the server lives, how to look into it, how to start over.
     pub fn notice(&self) -> String {
         let base = self.cluster.base.display();
-        format!("embedded PostgreSQL in {base} (look: {}; start over: runledger dev reset)", self.psql())
+        format!("embedded PostgreSQL in {base} (look: {}; start over: delete the folder)", self.psql())
     }
 
     fn start_blocking(options: &Options) -> Result<Self, DevError> {

@@ -86,7 +86,7 @@ impl Heart {
             Some(connection) => connection,
             none => none.insert(self.connect().await?),
         };
-        heartbeat(connection, self.worker_id, self.timings.suspect.as_secs_f64()).await
+        heartbeat(connection, self.worker_id, self.timings.overdue().as_secs_f64()).await
     }
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {

@@ -64,6 +64,18 @@ struct Memory {
     clocks: Option<(Instant, Timestamp)>,
     /// Until then silence proves nothing: the clock has jumped, or the server is new.
     trust_leases_from: Option<Instant>,
+    /// When silent workers become suspect, and who they are.
+    suspicion: Option<(Instant, Vec<i64>)>,
+}
+
+/// What an examination of a silent worker finds.
+enum Finding {
+    /// It is dead, and buried now.
+    Buried,
+    /// It becomes suspect after this time, should it stay silent.
+    SuspectIn(Duration),
+    /// It lives, or nothing proves that it does not.
+    Nothing,
 }
 
 impl Maintenance {
@@ -73,6 +85,7 @@ impl Maintenance {
         let mut memory = Memory::default();
         let mut next_net = Instant::now();
         loop {
+            let suspicion = memory.suspicion.as_ref().map(|(at, _)| *at);
             tokio::select! {
                 pulse = pulses.recv() => {
                     let Some(pulse) = pulse else { return };
@@ -83,6 +96,10 @@ impl Maintenance {
                     let began = Instant::now();
                     self.with("nets", Self::cast_nets).await;
                     next_net = Instant::now() + self.timings.lease.max(began.elapsed() * SHARE);
+                }
+                () = tokio::time::sleep_until(suspicion.unwrap_or(next_net)), if suspicion.is_some() => {
+                    let silent = memory.suspicion.take().map_or_else(Vec::new, |(_, silent)| silent);
+                    self.bury(&silent, &mut memory).await;
                 }
                 () = task::raised(&mut stop) => return,
             }
@@ -111,31 +128,35 @@ impl Maintenance {
         if pulse.timers_due {
             self.with("timers", Self::wake_due).await;
         }
-        if !pulse.suspects.is_empty() {
-            self.bury(&pulse.suspects, memory).await;
+        if !pulse.silent.is_empty() {
+            self.bury(&pulse.silent, memory).await;
         }
     }
 
-    /// Buries those suspects that are dead, and gives their runs back.
-    async fn bury(&self, suspects: &[i64], memory: &Memory) {
-        let mut buried = Vec::new();
-        for suspect in suspects {
+    /// Buries those silent workers that are dead, and gives their runs back. Looks again when the others become suspect.
+    async fn bury(&self, silent: &[i64], memory: &mut Memory) {
+        let mut n_buried = 0;
+        memory.suspicion = None;
+        for suspect in silent {
             match self.examine(*suspect, memory).await {
-                Ok(true) => buried.push(*suspect),
-                Ok(false) => {}
+                Ok(Finding::Buried) => n_buried += 1,
+                Ok(Finding::SuspectIn(delay)) => memory.suspect(*suspect, Instant::now() + delay),
+                Ok(Finding::Nothing) => {}
                 Err(error) => tracing::warn!(%error, suspect, "a silent worker could not be examined"),
             }
         }
-        if !buried.is_empty() {
+        if n_buried > 0 {
             self.with("orphans", Self::adopt).await;
         }
     }
 
-    /// Whether a silent worker is dead. It is where its lock is free, was taken in this incarnation of the server, and it is still silent; or where
+    /// Whether a silent worker is dead. It is where its lock is free, was taken in this incarnation of the server, and it is suspect; or where
     /// its lease is over, and our own idea of time can be trusted.
-    async fn examine(&self, suspect: i64, memory: &Memory) -> Result<bool, sqlx::Error> {
+    async fn examine(&self, suspect: i64, memory: &Memory) -> Result<Finding, sqlx::Error> {
         let mut connection = self.session.open().await?;
-        let Some(silence) = worker::silence(&mut connection, suspect).await? else { return Ok(false) };
+        let Some(silence) = worker::silence(&mut connection, suspect).await? else {
+            return Ok(Finding::Nothing);
+        };
         let lease = self.timings.lease.as_secs_f64();
         if silence.seconds > lease && memory.trusts_leases() {
             let buried = worker::bury(&mut connection, suspect, lease, "its lease was over").await?;
@@ -148,12 +169,15 @@ impl Maintenance {
                 // A paused process may hold rows in an open transaction.
                 worker::end_sessions(&mut connection, suspect).await?;
             }
-            return Ok(buried);
-        }
-        if !silence.lock_is_evidence {
-            return Ok(false);
+            return Ok(if buried { Finding::Buried } else { Finding::Nothing });
         }
         let suspect_after = self.timings.suspect.as_secs_f64();
+        if silence.seconds < suspect_after {
+            return Ok(Finding::SuspectIn(Duration::from_secs_f64(suspect_after - silence.seconds)));
+        }
+        if !silence.lock_is_evidence {
+            return Ok(Finding::Nothing);
+        }
         let buried =
             worker::bury_if_unlocked(&mut connection, suspect, suspect_after, "its session lock was free")
                 .await?;
@@ -164,7 +188,7 @@ impl Maintenance {
                 "a worker is dead: its session lock is free"
             );
         }
-        Ok(buried)
+        Ok(if buried { Finding::Buried } else { Finding::Nothing })
     }
 
     /// Gives back the runs of dead workers.
@@ -285,6 +309,13 @@ impl Memory {
         self.clocks = Some((now, pulse.now));
         self.incarnation = Some(pulse.incarnation.clone());
         is_new_server
+    }
+
+    /// Notes when a silent worker becomes suspect. The last of several decides: all are examined then.
+    fn suspect(&mut self, worker_id: i64, at: Instant) {
+        let (latest, silent) = self.suspicion.get_or_insert((at, Vec::new()));
+        *latest = (*latest).max(at);
+        silent.push(worker_id);
     }
 
     fn trusts_leases(&self) -> bool {

@@ -36,6 +36,12 @@ impl Timings {
         Self { heartbeat, suspect, lease, poll: Duration::from_secs(5) }
     }
 
+    /// Silence after which a worker is watched: a heartbeat of it is missing. Whoever notices looks again at the very moment of suspicion, and not
+    /// only at its own next heartbeat.
+    pub(crate) fn overdue(&self) -> Duration {
+        self.heartbeat.mul_f64(1.5)
+    }
+
     /// How long ago the last acknowledged heartbeat may be when a body starts: most of `suspect`, so that nobody can have buried this worker yet.
     pub(crate) fn guard(&self) -> Duration {
         self.suspect.mul_f64(0.8)

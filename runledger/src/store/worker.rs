@@ -16,8 +16,8 @@ pub(crate) struct Pulse {
     pub(crate) draining: bool,
     /// Runs that it holds and that are to be cancelled.
     pub(crate) cancels: Vec<Uuid>,
-    /// Workers that are silent.
-    pub(crate) suspects: Vec<i64>,
+    /// Workers that miss a heartbeat.
+    pub(crate) silent: Vec<i64>,
     /// The incarnation of the server.
     pub(crate) incarnation: String,
     /// Whether a wait has come to its limit.
@@ -78,14 +78,14 @@ pub(crate) async fn locked(connection: impl PgExecutor<'_>, worker_id: i64) -> R
 pub(crate) async fn heartbeat(
     connection: &mut PgConnection,
     worker_id: i64,
-    suspect_after: f64,
+    overdue_after: f64,
 ) -> Result<Pulse, sqlx::Error> {
-    let row = sqlx::query(sql::HEARTBEAT).bind(worker_id).bind(suspect_after).fetch_one(connection).await?;
+    let row = sqlx::query(sql::HEARTBEAT).bind(worker_id).bind(overdue_after).fetch_one(connection).await?;
     Ok(Pulse {
         alive: row.try_get("alive")?,
         draining: row.try_get("draining")?,
         cancels: row.try_get("cancels")?,
-        suspects: row.try_get("suspects")?,
+        silent: row.try_get("silent")?,
         incarnation: row.try_get("incarnation")?,
         timers_due: row.try_get("timers_due")?,
         now: row.try_get("now")?,

@@ -1,7 +1,7 @@
 -- heartbeat: says that this worker lives, and asks what concerns it.
--- in:    $1 worker, $2 seconds of silence after which another worker is suspect
+-- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing
 -- out:   one row: `alive` (false: declared dead; stop everything and register anew), `draining`, `cancels` the ids of held runs to cancel,
---        `suspects` the workers that are silent, `incarnation` of the server,
+--        `silent` the workers that miss a heartbeat, `incarnation` of the server,
 --        `timers_due` whether a wait has come to its limit, `now`
 -- locks: the worker's row
 -- index: worker_pkey, worker_living, lease_pkey, waiting_wake
@@ -24,7 +24,7 @@ select
         select worker_id
         from runledger.worker
         where state <> 'dead' and worker_id <> $1 and heartbeat_at < clock_timestamp() - make_interval(secs => $2)
-    ) as suspects,
+    ) as silent,
     runledger.server_incarnation() as incarnation,
     exists (select from runledger.waiting where wake_at <= now()) as timers_due,
     clock_timestamp() as now
