@@ -151,17 +151,15 @@ create unlogged table runledger.incarnation (
     id uuid not null default gen_random_uuid()
 );
 
+-- Two statements, each with a snapshot of its own: in one, the loser of a race for the row would neither insert nor see it.
 create function runledger.server_incarnation() returns text
 language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-    with fresh as (
-        insert into runledger.incarnation default values
-        on conflict do nothing
-        returning id
-    )
-    select coalesce((select id from fresh), (select id from runledger.incarnation))::text
-        || '/' || extract(epoch from pg_postmaster_start_time())::text
+    insert into runledger.incarnation default values
+    on conflict do nothing;
+    select incarnation.id::text || '/' || extract(epoch from pg_postmaster_start_time())::text
+    from runledger.incarnation;
 $$;
 
 -- Where each run stands, for people and tools: one row and one state a run.

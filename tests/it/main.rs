@@ -18,6 +18,7 @@ mod embedded;
 mod enqueue;
 mod fence;
 mod idempotency;
+mod incarnation;
 mod migrations;
 mod payload;
 mod plans;
