@@ -244,12 +244,27 @@ thread_local! {
 async fn inside_a_step<F: Future>(body: F) -> F::Output {
     let mut body = std::pin::pin!(body);
     std::future::poll_fn(|cx| {
-        let outer = IN_STEP.replace(true);
-        let polled = body.as_mut().poll(cx);
-        IN_STEP.set(outer);
-        polled
+        let _inside = Inside::enter();
+        body.as_mut().poll(cx)
     })
     .await
+}
+
+/// While it lives, this thread polls the body of an inline step. A panic of the body ends it too.
+struct Inside {
+    outer: bool,
+}
+
+impl Inside {
+    fn enter() -> Self {
+        Self { outer: IN_STEP.replace(true) }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        IN_STEP.set(self.outer);
+    }
 }
 
 fn nested(name: &str) -> Failure {

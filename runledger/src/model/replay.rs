@@ -5,7 +5,8 @@
 //! * **Keys are claimed when a step is built**, in the order of the code: name, `.key()`, occurrence. The running
 //!   number of a claim is its *ordinal*.
 //! * **Results are delivered in the order in which they were first observed.** Every row says how many deliveries
-//!   the code had seen when it claimed the step (`seen_len`). Delivery number *i* waits for its recorded turn, and
+//!   the code had seen when it claimed the step (`seen_len`), and how many steps had been claimed before each of them:
+//!   also those whose own rows were lost with the attempt. Delivery number *i* waits for its recorded turn, and
 //!   for every recorded step that was claimed after at most *i* deliveries. So the code sees the same things in the
 //!   same order, and claims the same ordinals again.
 //!
@@ -48,7 +49,8 @@ pub struct Recorded {
     pub result: Result<String, Failure>,
     /// How many deliveries the code had seen when it claimed the step.
     pub seen_len: u32,
-    /// The ordinals of the last of those deliveries, where they are not in the order of claims.
+    /// The last of those deliveries, where they are not those of a plain sequence: the ordinal that was delivered, and the number of claims
+    /// before it, in turn.
     pub seen: Option<Vec<u32>>,
 }
 
@@ -133,17 +135,33 @@ impl fmt::Display for Divergence {
     }
 }
 
+/// A result that has reached the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Delivery {
+    /// Whose result it was.
+    ordinal: u32,
+    /// How many steps the code had claimed before.
+    claims: u32,
+}
+
+impl Delivery {
+    /// The delivery at a place of a plain sequence of steps, each claimed after the result of the one before.
+    const fn in_sequence(place: u32) -> Self {
+        Self { ordinal: place, claims: place.saturating_add(1) }
+    }
+}
+
 /// The state of one replay: what is recorded, what the code has claimed, and what it has been given.
 #[derive(Debug, Default)]
 pub struct Replay {
     recorded: HashMap<u32, Recorded>,
     ordinals: HashMap<String, u32>,
-    /// The recorded order of deliveries: the ordinal that was delivered at each place.
-    order: Vec<u32>,
+    /// The recorded order of deliveries.
+    order: Vec<Delivery>,
     /// How many recorded steps with this `seen_len` are not claimed yet.
     unclaimed: BTreeMap<u32, usize>,
     occurrences: HashMap<String, u32>,
-    delivered: Vec<u32>,
+    delivered: Vec<Delivery>,
     next_ordinal: u32,
     /// How much of `delivered` the database is known to have.
     acknowledged: usize,
@@ -154,12 +172,12 @@ impl Replay {
     #[must_use]
     pub fn new(rows: Vec<Recorded>) -> Self {
         let len = rows.iter().map(|row| row.seen_len).max().unwrap_or(0);
-        let mut replay = Self { order: (0..len).collect(), ..Self::default() };
+        let mut replay = Self { order: (0..len).map(Delivery::in_sequence).collect(), ..Self::default() };
         for row in &rows {
             let seen = row.seen.as_deref().unwrap_or_default();
-            let from = (row.seen_len as usize).saturating_sub(seen.len());
-            for (place, ordinal) in replay.order[from..].iter_mut().zip(seen) {
-                *place = *ordinal;
+            let from = (row.seen_len as usize).saturating_sub(seen.len() / 2);
+            for (place, pair) in replay.order[from..].iter_mut().zip(seen.chunks_exact(2)) {
+                *place = Delivery { ordinal: pair[0], claims: pair[1] };
             }
             *replay.unclaimed.entry(row.seen_len).or_default() += 1;
         }
@@ -203,8 +221,11 @@ impl Replay {
         let to = (seen_len as usize).min(self.delivered.len());
         let from = self.acknowledged.min(to);
         let delta = &self.delivered[from..to];
-        let in_order = delta.iter().zip(from..).all(|(ordinal, place)| *ordinal as usize == place);
-        (!in_order).then(|| delta.to_vec())
+        let in_sequence = (from..).zip(delta).all(|(place, delivery)| {
+            u32::try_from(place).is_ok_and(|place| *delivery == Delivery::in_sequence(place))
+        });
+        (!in_sequence)
+            .then(|| delta.iter().flat_map(|delivery| [delivery.ordinal, delivery.claims]).collect())
     }
 
     /// Notes that the database has the step claimed after `seen_len` deliveries.
@@ -222,13 +243,16 @@ impl Replay {
     #[must_use]
     pub fn may_deliver(&self, ordinal: u32) -> bool {
         let place = self.delivered.len();
-        let turn = self.order.get(place).is_none_or(|next| *next == ordinal);
+        let turn = self
+            .order
+            .get(place)
+            .is_none_or(|next| next.ordinal == ordinal && next.claims <= self.next_ordinal);
         turn && self.unclaimed.first_key_value().is_none_or(|(seen_len, _)| *seen_len as usize > place)
     }
 
     /// Notes that the result of this step has reached the code.
     pub fn deliver(&mut self, ordinal: u32) {
-        self.delivered.push(ordinal);
+        self.delivered.push(Delivery { ordinal, claims: self.next_ordinal });
     }
 
     /// The divergence of a workflow that has ended, or cannot go on, without reaching recorded steps.
@@ -249,7 +273,7 @@ impl Replay {
     pub fn stalled(&self) -> Option<Divergence> {
         self.unmet().or_else(|| {
             let next = self.order.get(self.delivered.len())?;
-            Some(Divergence::Order { recorded: self.recorded.get(next)?.key.clone() })
+            Some(Divergence::Order { recorded: self.recorded.get(&next.ordinal)?.key.clone() })
         })
     }
 
@@ -333,17 +357,17 @@ mod tests {
         let (a, b) = (claim(&mut replay, "a"), claim(&mut replay, "b"));
         replay.deliver(b.ordinal);
         let c = claim(&mut replay, "c");
-        assert_eq!(replay.seen(c.seen_len), Some(vec![1]));
+        assert_eq!(replay.seen(c.seen_len), Some(vec![1, 2]));
         replay.deliver(a.ordinal);
         let d = claim(&mut replay, "d");
-        assert_eq!(replay.seen(d.seen_len), Some(vec![1, 0]));
+        assert_eq!(replay.seen(d.seen_len), Some(vec![1, 2, 0, 3]));
         replay.acknowledge(c.seen_len);
-        assert_eq!(replay.seen(d.seen_len), Some(vec![0]));
+        assert_eq!(replay.seen(d.seen_len), Some(vec![0, 3]));
     }
 
     #[test]
     fn results_are_delivered_in_the_order_in_which_they_were_observed() {
-        let rows = vec![row("a", 0, 0, None), row("b", 1, 0, None), row("c", 2, 1, Some(&[1]))];
+        let rows = vec![row("a", 0, 0, None), row("b", 1, 0, None), row("c", 2, 1, Some(&[1, 2]))];
         let mut replay = Replay::new(rows);
         claim(&mut replay, "a");
         assert!(!replay.may_deliver(0), "`b` is not claimed yet and was before any delivery");
@@ -358,8 +382,9 @@ mod tests {
 
     #[test]
     fn a_step_in_flight_at_the_crash_is_claimed_at_its_old_place() {
-        let mut replay = Replay::new(vec![row("a", 0, 0, None), row("a2", 2, 1, None)]);
+        let mut replay = Replay::new(vec![row("a", 0, 0, None), row("a2", 2, 1, Some(&[0, 2]))]);
         assert!(claim(&mut replay, "a").recorded);
+        assert!(!replay.may_deliver(0), "`b`, whose row was lost, was claimed before `a` was observed");
         assert!(!claim(&mut replay, "b").recorded);
         replay.deliver(0);
         assert!(claim(&mut replay, "a2").recorded);

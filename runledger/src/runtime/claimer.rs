@@ -36,6 +36,9 @@ const LONGEST_DEBT: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const DROWSY: Duration = Duration::from_millis(60);
 
+/// The furthest instant that a claimer remembers.
+const FAR: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The pause after a claim that failed.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 
@@ -303,7 +306,8 @@ impl Memory {
 
     /// Notes that a run is due after `delay`.
     fn expect(&mut self, delay: Duration) {
-        let at = Instant::now() + delay;
+        // A delay beyond all reason must not overflow; a look finds the run long before.
+        let at = Instant::now() + delay.min(FAR);
         self.next_due = Some(self.next_due.map_or(at, |known| known.min(at)));
     }
 

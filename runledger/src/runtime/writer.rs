@@ -120,7 +120,7 @@ impl Writable for Checkpoint {
 
     async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
         let held = checkpoint(connection, items).await?;
-        Ok(items.iter().map(|item| held.contains(&(item.fence.run_id, item.key.clone()))).collect())
+        Ok(items.iter().map(|item| held.contains(&(item.fence, item.key.clone()))).collect())
     }
 }
 
@@ -131,7 +131,7 @@ impl Writable for FailedTry {
 
     async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
         let held = step_failed(connection, items).await?;
-        Ok(items.iter().map(|item| held.contains(&(item.fence.run_id, item.key.clone()))).collect())
+        Ok(items.iter().map(|item| held.contains(&(item.fence, item.key.clone()))).collect())
     }
 }
 
@@ -142,7 +142,7 @@ impl Writable for Settled {
 
     async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
         let held = settle(connection, items).await?;
-        Ok(items.iter().map(|item| held.contains(&item.fence.run_id)).collect())
+        Ok(items.iter().map(|item| held.contains(&item.fence)).collect())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
@@ -41,8 +42,8 @@ pub(crate) struct FailedTry {
     pub(crate) took_us: i64,
 }
 
-/// Items whose fence held, by run and key.
-pub(crate) type Held = HashSet<(Uuid, String)>;
+/// Items whose fence held. By their fences, not by their runs alone: a batch may hold the same step of an attempt that has lost its lease.
+pub(crate) type Held = HashSet<(Fence, String)>;
 
 /// Records steps. What is not in the answer has lost its lease and is not recorded.
 pub(crate) async fn checkpoint(
@@ -61,7 +62,7 @@ pub(crate) async fn checkpoint(
         .bind(steps.iter().map(|step| step.seen.as_deref().map(as_array)).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?;
-    rows.iter().map(|row| Ok((row.try_get("run_id")?, row.try_get("key")?))).collect()
+    rows.iter().map(held).collect()
 }
 
 /// Keeps failed tries of steps.
@@ -78,7 +79,11 @@ pub(crate) async fn step_failed(
         .bind(tries.iter().map(|item| item.took_us).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?;
-    rows.iter().map(|row| Ok((row.try_get("run_id")?, row.try_get("key")?))).collect()
+    rows.iter().map(held).collect()
+}
+
+fn held(row: &PgRow) -> Result<(Fence, String), sqlx::Error> {
+    Ok((Fence { run_id: row.try_get("run_id")?, token: row.try_get("token")? }, row.try_get("key")?))
 }
 
 /// What became of a step whose acknowledgement was lost.

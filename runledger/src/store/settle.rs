@@ -21,12 +21,12 @@ pub(crate) struct Settled {
     pub(crate) parent_id: Option<Uuid>,
 }
 
-/// Writes settlements and gives the runs whose fence held. Runs that end and have a parent are settled in one transaction with the wake-up of
+/// Writes settlements and gives those whose fence held. Runs that end and have a parent are settled in one transaction with the wake-up of
 /// the parent, which is locked first.
 pub(crate) async fn settle(
     connection: &mut PgConnection,
     items: &[&Settled],
-) -> Result<HashSet<Uuid>, sqlx::Error> {
+) -> Result<HashSet<Fence>, sqlx::Error> {
     let mut parents: Vec<Uuid> =
         items.iter().filter(|item| ends(item)).filter_map(|item| item.parent_id).collect();
     if parents.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) async fn settle(
     let held = write(&mut tx, items).await?;
     let ended: Vec<Uuid> = items
         .iter()
-        .filter(|item| ends(item) && held.contains(&item.fence.run_id))
+        .filter(|item| ends(item) && held.contains(&item.fence))
         .map(|item| item.fence.run_id)
         .collect();
     sqlx::query(sql::WAKE_PARENTS).bind(&ended).execute(&mut *tx).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn settle_in(tx: &mut PgConnection, item: &Settled) -> Result<b
     Ok(!held.is_empty())
 }
 
-async fn write(connection: &mut PgConnection, items: &[&Settled]) -> Result<HashSet<Uuid>, sqlx::Error> {
+async fn write(connection: &mut PgConnection, items: &[&Settled]) -> Result<HashSet<Fence>, sqlx::Error> {
     let columns: Vec<Columns<'_>> = items.iter().map(|item| Columns::of(&item.settlement.verdict)).collect();
     let rows = sqlx::query(sql::SETTLE)
         .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
@@ -74,7 +74,9 @@ async fn write(connection: &mut PgConnection, items: &[&Settled]) -> Result<Hash
         .bind(items.iter().map(|item| item.settlement.counters.crashes).collect::<Vec<_>>())
         .fetch_all(connection)
         .await?;
-    rows.iter().map(|row| row.try_get("run_id")).collect()
+    rows.iter()
+        .map(|row| Ok(Fence { run_id: row.try_get("run_id")?, token: row.try_get("token")? }))
+        .collect()
 }
 
 fn ends(item: &Settled) -> bool {

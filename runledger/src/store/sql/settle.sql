@@ -1,7 +1,7 @@
 -- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes;
 --        the state is `completed`, `failed`, `cancelled`, `queued` or `blocked`
--- out:   the ids of the runs whose fence held; the error of a cancelled one is kept with the reason that was given
+-- out:   run_id and token of the items whose fence held; the error of a cancelled one is kept with the reason that was given
 -- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any
 -- index: lease_pkey, run_pkey, watch_pkey, cancel_pkey
 with item as (
@@ -19,7 +19,7 @@ held as (
     ) as item
     where lease.ctid = item.spot
     returning
-        item.run_id, item.state, item.output, item.error, item.delay_us, item.due_at, item.cause, item.attempt, item.crashes,
+        item.run_id, item.token, item.state, item.output, item.error, item.delay_us, item.due_at, item.cause, item.attempt, item.crashes,
         lease.attempt as tried, lease.claims, lease.worker_id, lease.claimed_at
 ),
 ended as (
@@ -69,5 +69,5 @@ told as (
     select pg_notify('runledger_ended', run_id::text)
     from unwatched
 )
-select run_id, (select count(*) from told) as told
+select run_id, token, (select count(*) from told) as told
 from held
