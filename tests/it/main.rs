@@ -20,6 +20,7 @@ mod fence;
 mod idempotency;
 mod incarnation;
 mod migrations;
+mod nested;
 mod payload;
 mod plans;
 mod processes;

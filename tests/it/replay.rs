@@ -162,7 +162,9 @@ async fn a_fan_out_of_a_thousand_steps_is_recorded_and_replayed() {
     let handle = fans_out(1000).enqueue(&db).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 499_500);
     assert_eq!(handle.steps().await.unwrap().len(), 1002);
-    let order: Option<i64> = scalar(&db, "select sum(cardinality(seen))::bigint from runledger.step").await;
+    // Two numbers a delivery: whose it was, and how many claims came before it.
+    let order: Option<i64> =
+        scalar(&db, "select (sum(cardinality(seen)) / 2)::bigint from runledger.step").await;
     assert!(order.unwrap_or(0) <= 1000, "the order of deliveries is stored once: {order:?}");
     worker.stop().await;
 }

@@ -104,7 +104,11 @@ impl Wf {
         }
         self.step_with(name, None, 0, INLINE, move |_, _| {
             Body::Code(Box::new(move |_| {
-                let body = body();
+                // The closure itself may build a step already: `|| wf.run(…)`.
+                let body = {
+                    let _inside = Inside::enter();
+                    body()
+                };
                 Box::pin(async move { ended(inside_a_step(body).await) })
             }))
         })

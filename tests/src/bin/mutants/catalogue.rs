@@ -100,8 +100,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "own-record-is-conflict",
         edits: &[Edit {
             file: "runledger/src/store/sql/checkpoint.sql",
-            old: "    on conflict (run_id, key) do nothing\n)\nselect run_id, key\nfrom held",
-            new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)\nselect run_id, key\nfrom recorded",
+            old: "    on conflict (run_id, key) do nothing\n)\nselect run_id, key, token\nfrom held",
+            new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)\nselect run_id, key, token\nfrom held\nwhere (run_id, key) in (select run_id, key from recorded)",
         }],
         tests: &["lost_messages::a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim"],
     },
