@@ -64,11 +64,9 @@ impl<'a> Waiter<'a> {
         let listening = self.hub.as_ref().is_some_and(|hub| hub.listening);
         let pause = within(if listening { NET } else { WITHOUT_LISTENING });
         let run_id = self.run_id;
-        // Lagging behind, or a listener that is gone: look.
+        // It ends with this run, or where the waiter has fallen behind: the caller looks either way, as it does after the pause.
         let heard = async { while ends.recv().await.is_ok_and(|ended| ended != run_id) {} };
-        if tokio::time::timeout(pause, heard).await.is_ok() && ends.is_closed() {
-            tokio::time::sleep(within(WITHOUT_LISTENING)).await;
-        }
+        let _ = tokio::time::timeout(pause, heard).await;
         Ok(())
     }
 }
