@@ -127,3 +127,31 @@ async fn a_running_run_is_cancelled_within_seconds_and_its_body_is_dropped() {
     eventually(requests, |n_requests| *n_requests == 0).await;
     worker.stop().await;
 }
+
+/// The sessions that listen for the ends of runs.
+async fn listeners(db: &Db) -> Vec<i32> {
+    let query = "select coalesce(array_agg(pid), '{}') from pg_stat_activity
+                 where datname = current_database() and query = 'LISTEN \"runledger_ended\"'";
+    scalar(db, query).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_listener_went_with_the_runtime_of_another_waiter_starts_one_of_its_own() {
+    let Fixture { db, database } = Fixture::new().await;
+    let (first, second) = (quick().enqueue(&db).await.unwrap(), quick().enqueue(&db).await.unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let url = database.url().to_owned();
+    runtime.spawn(async move {
+        let db = Db::connect(&url).await.unwrap();
+        let _ = Handle::of(quick, &db, first.id()).result().await;
+    });
+    let before = eventually(async || listeners(&db).await, |pids| pids.len() == 1).await;
+    let waiter = tokio::spawn(async move { second.result().await });
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.watch").await, |n| *n == 2).await;
+    runtime.shutdown_background();
+    let after = eventually(async || listeners(&db).await, |pids| pids.len() == 1 && *pids != before).await;
+    assert_ne!(after, before);
+    let worker = worker(&db, jobs![quick]).await;
+    assert_eq!(soon(waiter).await.unwrap().unwrap(), 1);
+    worker.stop().await;
+}

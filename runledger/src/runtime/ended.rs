@@ -37,13 +37,20 @@ pub(crate) struct Waiter<'a> {
     pool: &'a PgPool,
     run_id: Uuid,
     pause: Duration,
-    hub: Option<Arc<Hub>>,
+    ear: Option<Ear>,
+}
+
+/// Where a waiter listens.
+#[derive(Debug)]
+struct Ear {
+    /// None where nobody can listen.
     ends: Option<broadcast::Receiver<Uuid>>,
+    _hub: Arc<Hub>,
 }
 
 impl<'a> Waiter<'a> {
     pub(crate) fn new(pool: &'a PgPool, run_id: Uuid) -> Self {
-        Self { pool, run_id, pause: FIRST, hub: None, ends: None }
+        Self { pool, run_id, pause: FIRST, ear: None }
     }
 
     /// Returns when the run may have ended: the caller looks.
@@ -54,28 +61,46 @@ impl<'a> Waiter<'a> {
             self.pause *= 2;
             return Ok(());
         }
-        let Some(ends) = &mut self.ends else {
+        let Some(ear) = &mut self.ear else {
             let hub = hub_of(self.pool).await;
-            self.ends = Some(hub.ends.subscribe());
-            self.hub = Some(hub);
+            self.ear = Some(Ear { ends: hub.ends.upgrade().map(|ends| ends.subscribe()), _hub: hub });
             // The caller looks once more after this: a run that ended before the row was there does not notify.
             return watch(&mut *self.pool.acquire().await?, self.run_id).await;
         };
-        let listening = self.hub.as_ref().is_some_and(|hub| hub.listening);
-        let pause = within(if listening { NET } else { WITHOUT_LISTENING });
-        let run_id = self.run_id;
-        // It ends with this run, or where the waiter has fallen behind: the caller looks either way, as it does after the pause.
-        let heard = async { while ends.recv().await.is_ok_and(|ended| ended != run_id) {} };
-        let _ = tokio::time::timeout(pause, heard).await;
+        let Some(ends) = &mut ear.ends else {
+            tokio::time::sleep(within(WITHOUT_LISTENING)).await;
+            return Ok(());
+        };
+        if let Ok(Heard::Silence) = tokio::time::timeout(within(NET), hear(ends, self.run_id)).await {
+            self.ear = None;
+        }
         Ok(())
+    }
+}
+
+enum Heard {
+    /// The run may have ended.
+    End,
+    /// The listener is gone, with the runtime of whoever started it: another must be started.
+    Silence,
+}
+
+async fn hear(ends: &mut broadcast::Receiver<Uuid>, run_id: Uuid) -> Heard {
+    loop {
+        match ends.recv().await {
+            Ok(ended) if ended != run_id => {}
+            // One that has fallen behind may have missed it.
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => return Heard::End,
+            Err(broadcast::error::RecvError::Closed) => return Heard::Silence,
+        }
     }
 }
 
 /// The shared listener of a database.
 #[derive(Debug)]
 struct Hub {
-    ends: broadcast::Sender<Uuid>,
-    listening: bool,
+    /// Closed when the listener ends, which has the only strong one.
+    ends: broadcast::WeakSender<Uuid>,
     listener: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -125,12 +150,12 @@ async fn open(pool: &PgPool) -> Hub {
     let (ends, _) = broadcast::channel(BACKLOG);
     match listen(pool).await {
         Ok(listener) => {
-            let listener = task::spawn("ended", forward(listener, ends.clone()));
-            Hub { ends, listening: true, listener: Some(listener) }
+            let weak = ends.downgrade();
+            Hub { ends: weak, listener: Some(task::spawn("ended", forward(listener, ends))) }
         }
         Err(error) => {
             tracing::debug!(%error, "nobody can listen for the ends of runs; waiters ask instead");
-            Hub { ends, listening: false, listener: None }
+            Hub { ends: ends.downgrade(), listener: None }
         }
     }
 }
