@@ -1,5 +1,6 @@
 //! What is refused, with which words: values, names, servers, poolers. Nothing is written, and what runs goes on.
 
+mod durations;
 mod names;
 mod outage;
 mod pooler;

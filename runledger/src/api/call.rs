@@ -13,7 +13,7 @@ use super::job::Job;
 use crate::model::json::{EncodeError, ErasedValue, encode_object};
 use crate::model::name::{check_key, check_name};
 use crate::model::request::{RequestOptions, keyed_run_id};
-use crate::model::timestamp::Timestamp;
+use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::store::enqueue::NewRun;
 
 /// A call of the job `J`: what the annotated function returns. It does nothing by itself.
@@ -76,15 +76,15 @@ macro_rules! options {
             self
         }
 
-        /// Starts no earlier than `delay` after the enqueue, by the database's clock.
+        /// Starts no earlier than `delay` after the enqueue, by the database's clock. At most 100 years.
         pub fn delay(mut self, delay: Duration) -> Self {
             self.request.options.delay_us = Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX));
             self
         }
 
-        /// Starts no earlier than this instant, by the database's clock.
+        /// Starts no earlier than this instant, by the database's clock: at once where it has passed. At most 100 years ahead.
         pub fn start_at(mut self, instant: SystemTime) -> Self {
-            self.request.options.start_at_us = Some(Timestamp::from(instant).unix_micros());
+            self.request.options.start_at_us = Some(Timestamp::from(instant).unix_micros().max(0));
             self
         }
 
@@ -192,6 +192,9 @@ impl Request {
             }
         };
         let job = self.job.into_owned();
+        if let Some(option) = too_far_ahead(&self.options) {
+            return Err(ClientError::TooFarAhead { job, option });
+        }
         let input = self.input.map_err(|source| ClientError::Encode { job: job.clone(), source })?;
         Ok(NewRun {
             run_id,
@@ -204,6 +207,18 @@ impl Request {
             idempotency_key: self.idempotency_key,
         })
     }
+}
+
+/// The option that puts the start further ahead than any plan reaches, and than the database's own range before long.
+fn too_far_ahead(options: &RequestOptions) -> Option<&'static str> {
+    let now = Timestamp::from(SystemTime::now());
+    let is_far = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or(0)) > FURTHEST;
+    [
+        ("delay", options.delay_us),
+        ("start_at", options.start_at_us.map(|at| at.saturating_sub(now.unix_micros()))),
+    ]
+    .into_iter()
+    .find_map(|(option, ahead)| ahead.is_some_and(is_far).then_some(option))
 }
 
 impl<J> fmt::Debug for Call<J> {

@@ -67,6 +67,17 @@ pub enum ClientError {
     /// A name, key or tenant breaks a rule.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// A start so far ahead that it must be a mistake.
+    #[error(
+        "the `{option}` of this call of job `{job}` puts its start more than 100 years ahead; nothing was written; if it should wait for something that \
+         may never come, wait for that instead"
+    )]
+    TooFarAhead {
+        /// The job.
+        job: String,
+        /// `delay` or `start_at`.
+        option: &'static str,
+    },
     /// The same idempotency key was used for another request.
     #[error(
         "idempotency key `{key}` of job `{job}` was used for another request (run `{run_id}`): {difference} differs; nothing was written; use \

@@ -21,6 +21,7 @@ use crate::model::name::{check_key, check_name};
 use crate::model::replay::Claim;
 use crate::model::request::child_run_id;
 use crate::model::settle::RetryPolicy;
+use crate::model::timestamp::FURTHEST;
 use crate::runtime::attempt::Attempt;
 use crate::runtime::step::{Body, StepPolicy, Try, resolve};
 use crate::runtime::waiting;
@@ -118,8 +119,11 @@ impl Wf {
     /// leaves its worker: it holds no slot, no connection and no memory.
     ///
     /// # Errors
-    /// None of its own; the type is that of every step.
+    /// It is longer than 100 years.
     pub fn sleep(&self, duration: Duration) -> Step<'_, ()> {
+        if duration > FURTHEST {
+            return refused("sleep", too_long(duration));
+        }
         let claim = match self.claim("sleep", None, 0) {
             Ok(claim) => claim,
             Err(step) => return step,
@@ -275,6 +279,14 @@ fn nested(name: &str) -> Failure {
     let message = format!(
         "step `{name}` was started inside the body of another step, whose replay would skip it; start it in the workflow's own code, \
          before or after that step"
+    );
+    Failure::new(FailureKind::Setup, message)
+}
+
+fn too_long(duration: Duration) -> Failure {
+    let message = format!(
+        "a sleep of {} years is longer than the 100 that are allowed; if the run should wait for something that may never come, wait for that instead",
+        duration.as_secs() / (365 * 24 * 60 * 60)
     );
     Failure::new(FailureKind::Setup, message)
 }

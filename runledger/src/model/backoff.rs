@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::timestamp::FURTHEST;
+
 /// A delay that doubles from `first` with each failure and is capped at `cap`, with jitter.
 ///
 /// Jitter adds up to a tenth, so that runs which failed together are not retried together, and none is retried
@@ -16,10 +18,11 @@ impl Backoff {
     /// The policy of a job that names none: `1s..5m`.
     pub const DEFAULT: Self = Self::new(Duration::from_secs(1), Duration::from_secs(300));
 
-    /// A policy from the first delay and the largest one. A cap below the first delay counts as the first delay.
+    /// A policy from the first delay and the largest one. A cap below the first delay counts as the first delay; what is beyond a hundred years counts
+    /// as a hundred years.
     #[must_use]
     pub const fn new(first: Duration, cap: Duration) -> Self {
-        Self { first, cap }
+        Self { first: within_reach(first), cap: within_reach(cap) }
     }
 
     /// The delay after the failure number `failures` (from 1). `unit_random` is uniform in `0.0..1.0`.
@@ -28,8 +31,12 @@ impl Backoff {
         let doublings = failures.saturating_sub(1).min(40);
         let cap = self.cap.max(self.first).as_secs_f64();
         let delay = (self.first.as_secs_f64() * 2f64.powi(doublings.cast_signed())).min(cap);
-        Duration::from_secs_f64(delay * (1.0 + JITTER * unit_random))
+        Duration::from_secs_f64(delay * (1.0 + JITTER * unit_random)).min(FURTHEST)
     }
+}
+
+const fn within_reach(delay: Duration) -> Duration {
+    if delay.as_secs() < FURTHEST.as_secs() { delay } else { FURTHEST }
 }
 
 impl Default for Backoff {
@@ -58,6 +65,11 @@ mod tests {
         assert_eq!(backoff.delay(1, 0.0), Duration::from_secs(100));
         assert!(backoff.delay(1, 0.999_999) < Duration::from_secs(110));
         assert!(backoff.delay(1, 0.999_999) > Duration::from_secs(109));
+    }
+
+    #[test]
+    fn the_longest_delay_there_is_stays_within_the_range_of_the_database() {
+        assert_eq!(Backoff::new(Duration::MAX, Duration::MAX).delay(1, 0.5), FURTHEST);
     }
 
     #[test]

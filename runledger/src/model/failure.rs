@@ -30,7 +30,16 @@ pub enum FailureKind {
     Setup,
 }
 
+/// The longest message of a failure, or of one of its causes, that is recorded, in bytes.
+const MAX_MESSAGE: usize = 8 * 1024;
+
+/// The most causes that are recorded.
+const MAX_CAUSES: usize = 32;
+
 /// A recorded failure: its kind, its message, and the messages of its causes, outermost first.
+///
+/// Of each message the first 8 KiB are recorded, and of the causes the outermost 32: an error that carries a whole response must not weigh on every
+/// look at the run. What was cut says so.
 ///
 /// Payloads are never part of it unless the job's own error message has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +77,26 @@ impl Failure {
         }
         Self { kind, message: messages.remove(0), causes: messages, location: None }
     }
+
+    /// As it is recorded: within the limits, and without the NUL that the database refuses in JSON.
+    pub(crate) fn storable(&self) -> Self {
+        let mut causes: Vec<String> =
+            self.causes.iter().take(MAX_CAUSES).map(|cause| storable(cause)).collect();
+        let n_more = self.causes.len() - causes.len();
+        if n_more > 0 {
+            causes.push(format!("… and {n_more} more causes"));
+        }
+        Self { message: storable(&self.message), causes, location: self.location.clone(), kind: self.kind }
+    }
+}
+
+fn storable(message: &str) -> String {
+    let kept = &message[..message.floor_char_boundary(MAX_MESSAGE)];
+    let text = kept.replace('\0', "\u{fffd}");
+    match message.len() - kept.len() {
+        0 => text,
+        cut => format!("{text}… ({cut} bytes more)"),
+    }
 }
 
 impl fmt::Display for Failure {
@@ -95,4 +124,32 @@ pub enum Retry {
     After(Duration),
     /// Never.
     Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_within_the_limits_is_recorded_as_it_is() {
+        let failure =
+            Failure { causes: vec!["refused".to_owned()], ..Failure::new(FailureKind::Error, "charging") };
+        assert_eq!(failure.storable(), failure);
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters_and_says_how_much_is_missing() {
+        let message = "ä".repeat(MAX_MESSAGE);
+        let causes = vec![format!("x{message}"); MAX_CAUSES + 2];
+        let stored = Failure { causes, ..Failure::new(FailureKind::Error, message) }.storable();
+        assert!(stored.message.ends_with("ä… (8192 bytes more)"), "{}", &stored.message[MAX_MESSAGE..]);
+        assert!(stored.causes[0].ends_with("ä… (8194 bytes more)"));
+        assert_eq!(stored.causes.len(), MAX_CAUSES + 1);
+        assert_eq!(stored.causes[MAX_CAUSES], "… and 2 more causes");
+    }
+
+    #[test]
+    fn a_nul_is_replaced_since_the_database_refuses_it() {
+        assert_eq!(Failure::new(FailureKind::Error, "a\0b").storable().message, "a\u{fffd}b");
+    }
 }

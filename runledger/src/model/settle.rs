@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::failure::{Failure, FailureKind, Retry};
-use super::timestamp::Timestamp;
+use super::timestamp::{FURTHEST, Timestamp};
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,7 +171,7 @@ pub fn retry_delay(retry: Retry, failures: u32, policy: &RetryPolicy, unit_rando
         Retry::Never => None,
         Retry::Policy | Retry::After(_) if failures >= policy.max_attempts => None,
         Retry::Policy => Some(policy.backoff.delay(failures, unit_random)),
-        Retry::After(delay) => Some(delay),
+        Retry::After(delay) => Some(delay.min(FURTHEST)),
     }
 }
 

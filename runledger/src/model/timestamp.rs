@@ -2,6 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The furthest into the future that a run may be put: a hundred years. What is beyond is a mistake, and soon beyond the database's own range.
+pub const FURTHEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// An instant as PostgreSQL keeps it: whole microseconds, here counted from the Unix epoch.
 ///
 /// Leases, schedules and readiness are decided by the database's clock alone, so these values come from it

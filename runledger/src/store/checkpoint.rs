@@ -118,8 +118,8 @@ pub(crate) async fn recorded(
 
 /// A failure as it is stored.
 pub(crate) fn as_json(failure: &Failure) -> String {
-    // A struct of strings always has a JSON form; a NUL in a message would be refused by jsonb later.
-    serde_json::to_string(failure).map_or_else(|_| "{}".to_owned(), |text| text.replace("\\u0000", "\\ufffd"))
+    // A struct of strings always has a JSON form.
+    serde_json::to_string(&failure.storable()).unwrap_or_else(|_| "{}".to_owned())
 }
 
 /// A failure as it was stored.
