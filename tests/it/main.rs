@@ -21,6 +21,7 @@ mod idempotency;
 mod incarnation;
 mod migrations;
 mod nested;
+mod panics;
 mod payload;
 mod plans;
 mod processes;

@@ -42,6 +42,11 @@ impl Finished {
     pub(crate) fn broken(failure: Failure) -> Self {
         Self { result: Err((failure, Retry::Never)), tx: None, conflict: false }
     }
+
+    /// A try that panicked or ran out of time: the policy decides whether there is another.
+    pub(crate) fn failed(failure: Failure) -> Self {
+        Self { result: Err((failure, Retry::Policy)), tx: None, conflict: false }
+    }
 }
 
 #[expect(

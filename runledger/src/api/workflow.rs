@@ -23,6 +23,7 @@ use crate::model::request::child_run_id;
 use crate::model::settle::RetryPolicy;
 use crate::model::timestamp::FURTHEST;
 use crate::runtime::attempt::Attempt;
+use crate::runtime::panic::contained;
 use crate::runtime::step::{Body, StepPolicy, Try, resolve};
 use crate::runtime::waiting;
 use crate::store::enqueue::NewRun;
@@ -105,12 +106,15 @@ impl Wf {
         }
         self.step_with(name, None, 0, INLINE, move |_, _| {
             Body::Code(Box::new(move |_| {
-                // The closure itself may build a step already: `|| wf.run(…)`.
-                let body = {
+                // The closure itself may build a step already, `|| wf.run(…)`, and may panic before there is a future.
+                let made = contained(|| {
                     let _inside = Inside::enter();
                     body()
-                };
-                Box::pin(async move { ended(inside_a_step(body).await) })
+                });
+                match made {
+                    Ok(body) => Box::pin(async move { ended(inside_a_step(body).await) }),
+                    Err(panic) => Box::pin(std::future::ready(Finished::failed(panic))),
+                }
             }))
         })
     }

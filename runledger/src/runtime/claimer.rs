@@ -87,7 +87,9 @@ impl Claimer {
         let mut tasks = JoinSet::new();
         let mut memory = self.memory();
         while !*self.stop.borrow() {
-            while tasks.try_join_next().is_some() {}
+            while let Some(ended) = tasks.try_join_next() {
+                report(ended);
+            }
             let free = self.concurrency.saturating_sub(self.executor.held.len());
             if free == 0 {
                 tokio::select! {
@@ -212,15 +214,15 @@ impl Claimer {
     fn start(&self, tasks: &mut JoinSet<()>, token: Uuid, claimed: Vec<Claimed>) {
         for run in claimed {
             let fence = Fence { run_id: run.run_id, token };
-            let orders = self.executor.held.add(fence);
+            let hold = self.executor.held.add(fence);
             match self.registry.get(&run.lane.job) {
                 Some(definition) => {
-                    tasks.spawn(Arc::clone(&self.executor).execute(run, token, definition, orders));
+                    tasks.spawn(Arc::clone(&self.executor).execute(run, definition, hold));
                 }
                 None => {
                     // A claim names only jobs of the registry, so this is a defect of ours: lose nothing.
                     tracing::error!(failure = %unknown_job(&run.lane.job), run_id = %fence.run_id);
-                    self.executor.held.remove(fence);
+                    drop(hold);
                     self.doubt.notify_one();
                 }
             }
@@ -321,7 +323,11 @@ impl Memory {
 
 /// Stops the tasks of a worker that is shutting down: lets them end by themselves until the deadline, then has the rest hand their runs back.
 pub(crate) async fn drain(executor: &Executor, mut tasks: JoinSet<()>, deadline: Duration, grace: Duration) {
-    let finish = async |tasks: &mut JoinSet<()>| while tasks.join_next().await.is_some() {};
+    let finish = async |tasks: &mut JoinSet<()>| {
+        while let Some(ended) = tasks.join_next().await {
+            report(ended);
+        }
+    };
     if tokio::time::timeout(deadline, finish(&mut tasks)).await.is_ok() {
         return;
     }
@@ -333,5 +339,14 @@ pub(crate) async fn drain(executor: &Executor, mut tasks: JoinSet<()>, deadline:
             "runs that do not yield are left to the reaper of another worker"
         );
         tasks.abort_all();
+    }
+}
+
+/// Panics of bodies are caught before; this one is ours, and its run is found by the next reconciliation.
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "the engine panicked while it executed a run; the run goes back to its queue: please report this");
     }
 }

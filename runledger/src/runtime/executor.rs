@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep};
 use uuid::Uuid;
 
 use super::attempt::{Attempt, Clock, Halt, Progress, Rest, Wait};
-use super::held::{Held, Order};
+use super::held::{Held, Hold, Order};
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::step::{bounded, unit_random};
@@ -71,24 +71,21 @@ impl Executor {
     pub(crate) async fn execute(
         self: Arc<Self>,
         claimed: Claimed,
-        token: Uuid,
         definition: &'static Definition,
-        mut orders: watch::Receiver<Order>,
+        mut hold: Hold,
     ) {
-        let fence = Fence { run_id: claimed.run_id, token };
-        let attempt = Arc::new(self.attempt(&claimed, fence, definition));
+        let attempt = Arc::new(self.attempt(&claimed, hold.fence, definition));
         let policy = policy_of(&claimed, definition);
         let end = if claimed.cancel_requested {
             End::Outcome(cancelled())
         } else {
             tokio::select! {
                 biased;
-                end = obey(&mut orders) => end,
+                end = obey(&mut hold.orders) => end,
                 end = self.body(&attempt, &claimed) => end,
             }
         };
         self.finish(&attempt, &claimed, &policy, end).await;
-        self.held.remove(fence);
     }
 
     fn attempt(&self, claimed: &Claimed, fence: Fence, definition: &'static Definition) -> Attempt {

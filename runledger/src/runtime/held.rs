@@ -1,7 +1,7 @@
 //! The runs that this process believes it holds.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
@@ -52,15 +52,15 @@ impl Held {
         self.inner().claiming.remove(&token);
     }
 
-    /// Adds a run, and gives where its orders come from.
-    pub(crate) fn add(&self, fence: Fence) -> watch::Receiver<Order> {
+    /// Adds a run, which is in hand until the hold is dropped.
+    pub(crate) fn add(self: &Arc<Self>, fence: Fence) -> Hold {
         let (order, orders) = watch::channel(Order::GoOn);
         self.inner().runs.insert(fence.run_id, Run { token: fence.token, order });
-        orders
+        Hold { held: Arc::clone(self), fence, orders }
     }
 
     /// Takes a run out, if it is still that of this fence.
-    pub(crate) fn remove(&self, fence: Fence) {
+    fn remove(&self, fence: Fence) {
         let mut inner = self.inner();
         if inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token) {
             inner.runs.remove(&fence.run_id);
@@ -107,6 +107,23 @@ impl Held {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // Nothing panics while it holds the lock.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A run in hand, and the slot that it takes. Dropping it frees both, however the attempt ends: in a panic of ours too, after which the lease that is
+/// left is found by the next reconciliation.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    held: Arc<Held>,
+    /// The right to write for its attempt.
+    pub(crate) fence: Fence,
+    /// Where the orders for this run come from.
+    pub(crate) orders: watch::Receiver<Order>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.held.remove(self.fence);
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) enum Fate {
     Drain,
     /// It was declared dead.
     Dead,
+    /// A task of it has panicked.
+    Broken,
 }
 
 /// The maintenance of one worker.

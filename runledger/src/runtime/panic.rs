@@ -16,20 +16,57 @@ thread_local! {
     static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// A body whose panics become failures.
-pub(crate) struct Caught<F>(pub(crate) F);
+/// Calls code of the program: a panic is a failure, with its place.
+pub(crate) fn contained<T>(code: impl FnOnce() -> T) -> Result<T, Failure> {
+    install_hook();
+    let outer = IN_BODY.replace(true);
+    let called = catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
+        let failure = failure(payload.as_ref());
+        dispose(payload);
+        failure
+    });
+    IN_BODY.set(outer);
+    called
+}
+
+/// Drops the payload of a panic. It may panic in its turn, and so may the payload of that panic, which is leaked: this has to end.
+fn dispose(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
+}
+
+/// A body whose panics become failures, wherever it is dropped too.
+pub(crate) struct Caught<F>(Option<F>);
+
+impl<F> Caught<F> {
+    pub(crate) fn new(body: F) -> Self {
+        Self(Some(body))
+    }
+
+    /// Drops the body: its failure, where a destructor panics.
+    pub(crate) fn discard(&mut self) -> Option<Failure> {
+        let body = self.0.take()?;
+        contained(|| drop(body)).err()
+    }
+}
 
 impl<F: Future + Unpin> Future for Caught<F> {
     type Output = Result<F::Output, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        install_hook();
-        let nested = IN_BODY.replace(true);
-        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.0).poll(cx)));
-        IN_BODY.set(nested);
-        match polled {
+        let Some(body) = &mut self.0 else { return Poll::Pending };
+        match contained(|| Pin::new(body).poll(cx)) {
             Ok(poll) => poll.map(Ok),
-            Err(payload) => Poll::Ready(Err(failure(payload.as_ref()))),
+            Err(failure) => Poll::Ready(Err(failure)),
+        }
+    }
+}
+
+impl<F> Drop for Caught<F> {
+    fn drop(&mut self) {
+        if let Some(failure) = self.discard() {
+            tracing::error!(%failure, "a body that was dropped before its end panicked in a destructor");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::{ConnectOptions, Postgres};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::claimer::{Claimer, drain};
 use super::control::Control;
@@ -79,25 +79,12 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
         return Err(ClientError::pooled());
     }
     let (stop, stopping) = watch::channel(false);
-    let (journal, receivers) = Journal::new(n_writers(&plan));
     let session = Session { db: plan.db.clone() };
-    let writers: Vec<JoinHandle<()>> = receivers
-        .into_iter()
-        .map(|receiver| task::spawn("writer", writer::write(session.clone(), receiver)))
-        .collect();
     let held = Arc::new(Held::default());
     let first = register(&plan).await?;
     let (number, numbers) = watch::channel(first.worker_id);
-    let worker = Worker { plan, session, journal, held, number, stopping };
-    let task = task::spawn("worker", async move {
-        worker.live(first).await;
-        for mut writer in writers {
-            // A writer ends when the journal is closed and empty. A body that has put its context away for good keeps the journal open.
-            if tokio::time::timeout(GRACE, &mut writer).await.is_err() {
-                writer.abort();
-            }
-        }
-    });
+    let worker = Worker { plan, session, held, number, stopping };
+    let task = task::spawn("worker", worker.live(first));
     Ok(Running { stop, number: numbers, task })
 }
 
@@ -109,7 +96,6 @@ fn n_writers(plan: &Plan) -> usize {
 struct Worker {
     plan: Plan,
     session: Session,
-    journal: Journal,
     held: Arc<Held>,
     number: watch::Sender<i64>,
     stopping: watch::Receiver<bool>,
@@ -122,20 +108,29 @@ struct Identity {
 }
 
 impl Worker {
-    /// Lives under one number after the other until it is told to stop: one that was declared dead never works under its old number again.
+    /// Lives under one number after the other until it is told to stop: one that was declared dead, or has lost a task, never works under its old
+    /// number again.
     async fn live(self, first: Identity) {
         let mut identity = first;
         loop {
             let worker_id = identity.worker_id;
             let _ = self.number.send(worker_id);
             match self.live_once(identity).await {
-                Fate::Dead if !*self.stopping.borrow() => self.held.clear(),
-                Fate::Dead => return,
+                Fate::Dead => {}
+                Fate::Broken => {
+                    self.sign_off(worker_id).await;
+                    // A cause that stays must not make it spin.
+                    tokio::time::sleep(REGISTER_AGAIN).await;
+                }
                 Fate::Alive | Fate::Drain => {
                     self.sign_off(worker_id).await;
                     return;
                 }
             }
+            if *self.stopping.borrow() {
+                return;
+            }
+            self.held.clear();
             identity = loop {
                 match register(&self.plan).await {
                     Ok(identity) => break identity,
@@ -170,10 +165,13 @@ impl Worker {
             tracing::error!(%error, "the heartbeat's thread cannot be started");
             return Fate::Drain;
         }
-        let control = task::spawn(
-            "control",
-            identity.control.listen(Arc::clone(&self.held), Arc::clone(&wake), stopped.clone()),
-        );
+        let mut crew = JoinSet::new();
+        let (journal, receivers) = Journal::new(n_writers(&self.plan));
+        for receiver in receivers {
+            task::spawn_on(&mut crew, "writer", writer::write(self.session.clone(), receiver));
+        }
+        let control = identity.control.listen(Arc::clone(&self.held), Arc::clone(&wake), stopped.clone());
+        task::spawn_on(&mut crew, "control", control);
         let maintenance = Maintenance {
             session: self.session.clone(),
             worker_id,
@@ -184,10 +182,10 @@ impl Worker {
             fate,
             stop: stopped,
         };
-        let maintenance = task::spawn("maintenance", maintenance.run(pulses));
+        task::spawn_on(&mut crew, "maintenance", maintenance.run(pulses));
         let executor = Arc::new(Executor {
             db: self.plan.db.clone(),
-            journal: self.journal.clone(),
+            journal,
             provided: Arc::clone(&self.plan.provided),
             liveness,
             held: Arc::clone(&self.held),
@@ -205,27 +203,41 @@ impl Worker {
             doubt,
             stop: claims_stopped,
         };
-        let claims = task::spawn("claimer", async move { claimer.run(&mut dues).await });
+        let mut claims = task::spawn("claimer", async move { claimer.run(&mut dues).await });
         let mut stopping = self.stopping.clone();
-        tokio::select! {
-            _ = fates.wait_for(|fate| *fate != Fate::Alive) => {}
-            _ = stopping.wait_for(|stop| *stop) => {}
+        let ended = tokio::select! {
+            biased;
+            // Without maintenance nobody decides its fate any more: the end of that task counts then.
+            Ok(_) = fates.wait_for(|fate| *fate != Fate::Alive) => None,
+            _ = stopping.wait_for(|stop| *stop) => None,
+            ended = crew.join_next() => ended,
+            ended = &mut claims => Some(ended.map(drop)),
+        };
+        if let Some(ended) = ended {
+            report(ended);
+            self.held.order_all(Order::Drop);
+            claims.abort();
+            crew.shutdown().await;
+            return Fate::Broken;
         }
         let _ = stop_claims.send(true);
-        let fate = *fates.borrow();
-        if fate != Fate::Dead {
+        if *fates.borrow() != Fate::Dead {
             self.say_draining(worker_id).await;
         }
         if let Ok(tasks) = claims.await {
-            let dead = fates.wait_for(|fate| *fate == Fate::Dead);
             tokio::select! {
                 () = drain(&executor, tasks, self.plan.drain, GRACE) => {}
-                _ = dead => self.held.order_all(Order::Drop),
+                Ok(_) = fates.wait_for(|fate| *fate == Fate::Dead) => self.held.order_all(Order::Drop),
             }
         }
         let fate = *fates.borrow();
         let _ = stop.send(true);
-        let _ = tokio::join!(control, maintenance);
+        drop(executor);
+        if fate != Fate::Dead {
+            // A writer ends when the journal is closed and empty. A body that has put its context away for good keeps the journal open.
+            let _ = tokio::time::timeout(GRACE, async { while crew.join_next().await.is_some() {} }).await;
+        }
+        crew.shutdown().await;
         fate
     }
 
@@ -252,6 +264,16 @@ impl Worker {
             tracing::warn!(%error, "the worker could not sign off; others will find that it is gone");
         }
     }
+}
+
+/// A worker without one of its tasks would look alive and do nothing.
+fn report(ended: Result<(), JoinError>) {
+    let cause =
+        ended.err().map_or_else(|| "its heartbeat's thread has ended".to_owned(), |error| error.to_string());
+    tracing::error!(
+        cause,
+        "a task of this worker has panicked; the worker gives its runs back and takes a new number: please report this"
+    );
 }
 
 /// Registers under a fresh number, takes its lock, and buries whoever lived under this name before and is gone.

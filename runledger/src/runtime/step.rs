@@ -114,10 +114,10 @@ async fn one_try(
 
 /// Polls a try under panic capture and its time limit.
 pub(crate) async fn bounded(body: Try<'_>, timeout: Option<Duration>) -> Finished {
-    let caught = Caught(body);
+    let mut caught = Caught::new(body);
     let finished = match timeout {
-        None => Ok(caught.await),
-        Some(limit) => tokio::time::timeout(limit, caught).await.map_err(|_| limit),
+        None => Ok((&mut caught).await),
+        Some(limit) => tokio::time::timeout(limit, &mut caught).await.map_err(|_| limit),
     };
     let failure = match finished {
         Ok(Ok(finished)) => return finished,
@@ -126,10 +126,11 @@ pub(crate) async fn bounded(body: Try<'_>, timeout: Option<Duration>) -> Finishe
             let message = format!(
                 "did not end within its timeout of {limit:?} and was dropped at its last await; raise `timeout`, or split it"
             );
-            Failure::new(FailureKind::Timeout, message)
+            let causes = caught.discard().map(|panic| format!("when it was dropped, it {panic}"));
+            Failure { causes: causes.into_iter().collect(), ..Failure::new(FailureKind::Timeout, message) }
         }
     };
-    Finished { result: Err((failure, Retry::Policy)), tx: None, conflict: false }
+    Finished::failed(failure)
 }
 
 /// Records the result of a step. Never returns where the attempt has lost its lease.

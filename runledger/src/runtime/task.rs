@@ -4,6 +4,8 @@ use std::future::Future;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+#[cfg(feature = "worker")]
+use tokio::task::JoinSet;
 
 /// Spawns a task. `name` tells it in traces.
 pub(crate) fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
@@ -13,6 +15,17 @@ where
 {
     tracing::trace!(task = name, "spawned");
     tokio::spawn(future)
+}
+
+/// Spawns one of the tasks that live and end together.
+#[cfg(feature = "worker")]
+pub(crate) fn spawn_on(
+    crew: &mut JoinSet<()>,
+    name: &'static str,
+    future: impl Future<Output = ()> + Send + 'static,
+) {
+    tracing::trace!(task = name, "spawned");
+    crew.spawn(future);
 }
 
 /// Returns when a flag is raised, or nobody is left to raise it.
