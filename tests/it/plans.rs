@@ -89,7 +89,7 @@ const HOT_CALLS: [(&str, &str, u32); 8] = [
         "{held}, \
          array_fill('bbbbbbbb-0000-0000-0000-000000000001'::uuid, '{10}'), array_fill('k'::text, '{10}'), array_fill(1, '{10}'), \
          array_fill(1::int8, '{10}'), array_fill('1'::text, '{10}'), array_fill(null::text, '{10}'), array_fill(0, '{10}'), \
-         array_fill(null::text, '{10}')",
+         array_fill(null::text, '{10}'), null",
         10,
     ),
     (
@@ -97,7 +97,7 @@ const HOT_CALLS: [(&str, &str, u32); 8] = [
         "{held}, \
          array_fill('bbbbbbbb-0000-0000-0000-000000000001'::uuid, '{10}'), array_fill('queued'::text, '{10}'), array_fill(null::text, '{10}'), \
          array_fill('{}'::text, '{10}'), array_fill(0::int8, '{10}'), array_fill(null::timestamptz, '{10}'), \
-         array_fill('retried'::text, '{10}'), array_fill(1, '{10}'), array_fill(0, '{10}')",
+         array_fill('retried'::text, '{10}'), array_fill(1, '{10}'), array_fill(0, '{10}'), null",
         10,
     ),
     ("held", "2", 10),

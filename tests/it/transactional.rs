@@ -299,3 +299,102 @@ async fn a_process_that_dies_before_or_after_the_commit_leaves_the_write_once() 
         assert_eq!(n_entries, 1, "died {when} the commit");
     }
 }
+
+async fn execute_in(tx: &mut Tx, statements: &'static str) -> std::result::Result<(), sqlx::Error> {
+    sqlx::raw_sql(statements).execute(&mut **tx).await.map(|_| ())
+}
+
+/// Ends its own transaction, in one of three ways, after a first write and before a second.
+#[job]
+async fn ends_its_transaction(how: String, #[inject] db: &Db, #[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
+    match how.as_str() {
+        "commit" => execute_in(tx, "commit").await?,
+        "rollback and begin" => execute_in(tx, "rollback; begin").await?,
+        _ => *tx = db.begin().await?,
+    }
+    sqlx::query("insert into ledger values (2)").execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[workflow]
+async fn ends_the_transaction_of_a_step(wf: &Wf, how: String) -> Result<()> {
+    wf.run(ends_its_transaction(how)).await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_ends_its_own_transaction_fails_and_is_not_recorded_as_done() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let jobs = jobs![ends_its_transaction, ends_the_transaction_of_a_step];
+    let worker = App::new(db.clone()).with(jobs).provide(db.clone()).start().await.unwrap();
+    for how in ["commit", "rollback and begin", "another"] {
+        let job = ends_its_transaction(how.to_owned()).enqueue(&db).await.unwrap();
+        let step = ends_the_transaction_of_a_step(how.to_owned()).enqueue(&db).await.unwrap();
+        for result in [soon(job.result()).await, soon(step.result()).await] {
+            let Err(runledger::ClientError::RunFailed { failure, .. }) = result else {
+                panic!("{how}: {result:?}")
+            };
+            let text = failure.to_string();
+            assert!(text.contains("the body ended its transaction by itself"), "{how}: {text}");
+        }
+    }
+    let n_done: i64 = scalar(&db, "select count(*) from runledger.step where output is not null").await;
+    assert_eq!(n_done, 0);
+    worker.stop().await;
+}
+
+#[job(max_attempts = 2, backoff = "10ms..10ms")]
+async fn swallows_an_error(#[inject] context: &Context, #[inject] tx: &mut Tx) -> Result<()> {
+    if context.attempt() == 1 {
+        let swallowed = sqlx::query("select 1 / 0").execute(&mut **tx).await;
+        assert!(swallowed.is_err());
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_goes_on_after_a_failed_statement_is_told_so_and_tried_again() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = crate::rows::worker(&db, jobs![swallows_an_error]).await;
+    let handle = swallows_an_error().enqueue(&db).await.unwrap();
+    soon(handle.result()).await.unwrap();
+    let attempts = handle.attempts().await.unwrap();
+    let failure = attempts[0].error.as_ref().unwrap().to_string();
+    assert!(
+        failure.contains("a statement of the body's transaction failed and the body went on"),
+        "{failure}"
+    );
+    worker.stop().await;
+}
+
+#[job(max_attempts = 1)]
+async fn innocent_writer(#[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("select nextval('bodies')").execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_always_loses_its_connection_says_so_and_nothing_of_conflicts() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    execute(
+        &db,
+        "create function kill() returns trigger language plpgsql as $$ begin
+             if new.state = 'completed' then perform pg_terminate_backend(pg_backend_pid()); end if; return null; end $$;
+         create trigger killer after insert on runledger.outcome for each row execute function kill()",
+    )
+    .await;
+    let worker = crate::rows::worker(&db, jobs![innocent_writer]).await;
+    let result = soon(innocent_writer().enqueue(&db).await.unwrap().result()).await;
+    let Err(runledger::ClientError::RunFailed { failure, .. }) = result else { panic!("{result:?}") };
+    let text = failure.to_string();
+    assert!(text.contains("its connection was lost"), "{text}");
+    assert!(!text.contains("serialization"), "{text}");
+    assert_eq!(
+        scalar::<i64>(&db, "select last_value from bodies").await,
+        5,
+        "bodies, each in its own transaction"
+    );
+    worker.stop().await;
+}

@@ -149,6 +149,7 @@ async fn settle(
         .bind(vec!["released"])
         .bind(vec![0_i32])
         .bind(vec![0_i32])
+        .bind(None::<String>)
         .execute(connection)
         .await
         .unwrap();

@@ -146,6 +146,11 @@ impl Db {
         Ok(Tx::new(self.pool.begin().await?))
     }
 
+    /// Begins the transaction of a body, and marks it in the same round trip.
+    pub(crate) async fn begin_marked(&self, mark: &str) -> Result<Tx, sqlx::Error> {
+        Ok(Tx::new(self.pool.begin_with(sqlx::AssertSqlSafe(crate::store::session::begin_body(mark))).await?))
+    }
+
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.pool.acquire().await
     }

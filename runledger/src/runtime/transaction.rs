@@ -5,18 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use super::attempt::{Attempt, Halt};
-use super::step::halted;
+use super::step::{halted, unit_random};
 use crate::api::invocation::Finished;
 use crate::api::tx::Tx;
 use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::replay::Claim;
-use crate::store::checkpoint::{Found, checkpoint, recorded};
+use crate::store::checkpoint::{Found, checkpoint, is_in_body, recorded};
 use crate::store::error::{Class, class};
 
-/// How often a body whose transaction met a serialization failure or a deadlock is run again before the failure counts as its own.
-const CONFLICT_TRIES: u32 = 5;
+/// How often a body is run whose transaction met a serialization failure or a deadlock, or lost its connection, before that is a failure of its own.
+const TRIES: u32 = 5;
+
+/// The pause before it is run again; it doubles, and jitter adds as much again: two that met must not meet again.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 /// The pause between questions about the fate of a commit whose acknowledgement was lost.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -28,7 +32,7 @@ pub(crate) enum Commit<'a> {
     Step { claim: &'a Claim, fingerprint: i64 },
     /// The settlement of a run whose job is transactional.
     #[cfg(feature = "worker")]
-    Run { parent_id: Option<uuid::Uuid> },
+    Run { parent_id: Option<Uuid> },
 }
 
 /// Runs a body in a transaction, records it there, and commits. The recorded result, or the failure of the body.
@@ -40,48 +44,50 @@ pub(crate) async fn perform<F>(
 where
     F: Future<Output = Finished>,
 {
-    for tries in 1.. {
-        let tx = begin(attempt).await;
+    let mut tries = 1;
+    loop {
+        let (tx, mark) = begin(attempt).await;
         // Each time, and after the wait for a connection: the last transaction may have failed because this worker was declared dead.
         attempt.liveness.guard().await;
         let finished = run(tx).await;
-        match finished.result {
-            Err((failure, retry)) => {
-                if finished.conflict && tries < CONFLICT_TRIES {
-                    continue;
-                }
-                return Err((failure, retry));
-            }
-            Ok(output) => {
-                let Some(tx) = finished.tx else { return Err(no_transaction()) };
-                match finish(attempt, commit, tx, &output).await {
-                    End::Done => return Ok(Ok(output)),
-                    End::Recorded(result) => return Ok(result),
-                    End::Again if tries < CONFLICT_TRIES => {}
-                    End::Again => return Err(too_many_conflicts()),
-                    End::Failed(failure) => return Err((failure, Retry::Never)),
-                }
-            }
+        let failed = match (finished.result, finished.tx) {
+            (Err(failed), _) if finished.conflict => failed,
+            (Err(failed), _) => return Err(failed),
+            (Ok(_), None) => return Err(no_transaction()),
+            (Ok(output), Some(tx)) => match finish(attempt, commit, tx, &mark, &output).await {
+                End::Done => return Ok(Ok(output)),
+                End::Recorded(result) => return Ok(result),
+                End::Failed(failed) => return Err(failed),
+                End::Undone(failure) => (failure, Retry::Policy),
+            },
+        };
+        if tries == TRIES {
+            return Err(failed);
         }
+        let pause = FIRST_PAUSE * 2_u32.pow(tries - 1);
+        tokio::time::sleep(pause.mul_f64(1.0 + unit_random())).await;
+        tries += 1;
     }
-    Err(too_many_conflicts())
 }
 
 enum End {
     Done,
     /// It had been recorded before: the acknowledgement of an earlier commit was lost.
     Recorded(Result<String, Failure>),
-    /// Another transaction was in the way; nothing was written.
-    Again,
-    Failed(Failure),
+    /// Another transaction was in the way, or the connection is lost; nothing was written.
+    Undone(Failure),
+    Failed((Failure, Retry)),
 }
 
-async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, output: &str) -> End {
-    match write(attempt, commit, &mut tx, output).await {
+async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, mark: &str, output: &str) -> End {
+    match write(attempt, commit, &mut tx, mark, output).await {
         Ok(true) => {}
-        Ok(false) => return halted(attempt, Halt::LeaseLost).await,
-        Err(error) if class(&error) == Class::Permanent => return End::Failed(refused(&error)),
-        Err(_) => return End::Again,
+        Ok(false) => return unwritten(attempt, &mut tx, mark).await,
+        Err(error) if is_aborted(&error) => return End::Failed(went_on(&error)),
+        Err(error) if class(&error) == Class::Permanent => {
+            return End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Never));
+        }
+        Err(error) => return End::Undone(undone(&error)),
     }
     match tx.commit().await {
         Ok(()) => {
@@ -89,10 +95,20 @@ async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, output: &str)
             End::Done
         }
         Err(error) => match class(&error) {
-            Class::Conflict => End::Again,
-            Class::Permanent => End::Failed(refused(&error)),
-            Class::Transient => after_lost_commit(attempt, commit, output).await,
+            Class::Conflict => End::Undone(undone(&error)),
+            // A deferred constraint: as if the body's own statement had failed.
+            Class::Permanent => End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Policy)),
+            Class::Transient => after_lost_commit(attempt, commit, &error).await,
         },
+    }
+}
+
+/// The record was not written: the body is not in its transaction any more, or the lease is lost.
+async fn unwritten(attempt: &Attempt, tx: &mut PgConnection, mark: &str) -> End {
+    match is_in_body(tx, mark).await {
+        Ok(true) => halted(attempt, Halt::LeaseLost).await,
+        Ok(false) => End::Failed(ended_by_itself()),
+        Err(error) => End::Undone(undone(&error)),
     }
 }
 
@@ -100,12 +116,13 @@ async fn write(
     attempt: &Attempt,
     commit: Commit<'_>,
     tx: &mut PgConnection,
+    mark: &str,
     output: &str,
 ) -> Result<bool, sqlx::Error> {
     match commit {
         Commit::Step { claim, fingerprint } => {
             let step = attempt.checkpoint(claim, fingerprint, Ok(output.to_owned()));
-            Ok(!checkpoint(tx, &[&step]).await?.is_empty())
+            Ok(!checkpoint(tx, &[&step], Some(mark)).await?.is_empty())
         }
         #[cfg(feature = "worker")]
         Commit::Run { parent_id } => {
@@ -113,7 +130,7 @@ async fn write(
             use crate::store::settle::{Settled, settle_in};
             let policy = attempt.definition.retry_policy();
             let settlement = settle(Outcome::Completed(output.to_owned()), attempt.counters, &policy, 0.0);
-            settle_in(tx, &Settled { fence: attempt.fence, settlement, parent_id }).await
+            settle_in(tx, &Settled { fence: attempt.fence, settlement, parent_id }, mark).await
         }
     }
 }
@@ -127,7 +144,7 @@ fn acknowledge(attempt: &Attempt, commit: Commit<'_>) {
 }
 
 /// Finds out what became of a commit whose acknowledgement was lost. It asks until the database answers: guessing would lose or repeat writes.
-async fn after_lost_commit(attempt: &Attempt, commit: Commit<'_>, output: &str) -> End {
+async fn after_lost_commit(attempt: &Attempt, commit: Commit<'_>, error: &sqlx::Error) -> End {
     let key = match commit {
         Commit::Step { claim, .. } => claim.key.as_str(),
         #[cfg(feature = "worker")]
@@ -142,41 +159,63 @@ async fn after_lost_commit(attempt: &Attempt, commit: Commit<'_>, output: &str) 
                     acknowledge(attempt, commit);
                     End::Recorded(result)
                 }
-                (_, _, true) => End::Again,
+                (_, _, true) => End::Undone(undone(error)),
                 (Commit::Step { .. }, None, false) => halted(attempt, Halt::LeaseLost).await,
                 // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
                 #[cfg(feature = "worker")]
-                (Commit::Run { .. }, _, false) => End::Recorded(Ok(output.to_owned())),
+                (Commit::Run { .. }, _, false) => End::Done,
             };
         }
-        let _ = output;
         tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 
-/// Opens a transaction, however long the database is away.
-async fn begin(attempt: &Attempt) -> Tx {
+/// Opens a transaction, however long the database is away, and marks it: a `COMMIT` or `ROLLBACK` of the body's own takes the mark away.
+async fn begin(attempt: &Attempt) -> (Tx, String) {
+    let mark = Uuid::now_v7().simple().to_string();
     loop {
-        match attempt.db.begin().await {
-            Ok(tx) => return tx,
-            Err(error) => tracing::warn!(%error, "a transactional step waits for the database"),
+        match attempt.db.begin_marked(&mark).await {
+            Ok(tx) => return (tx, mark),
+            Err(error) => tracing::warn!(%error, "a transactional body waits for the database"),
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 
-fn refused(error: &sqlx::Error) -> Failure {
-    Failure::from_chain(FailureKind::Error, error)
+/// Whether a statement was refused since one before it in its transaction had failed.
+fn is_aborted(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "25P02")
+}
+
+fn undone(error: &sqlx::Error) -> Failure {
+    let why = if class(error) == Class::Conflict {
+        "it met a serialization failure or a deadlock"
+    } else {
+        "its connection was lost"
+    };
+    let failure = Failure::from_chain(FailureKind::Error, error);
+    let message = format!(
+        "the body's transaction was not committed in {TRIES} tries, the last time because {why}; nothing was written: {}",
+        failure.message
+    );
+    Failure { message, ..failure }
+}
+
+fn went_on(error: &sqlx::Error) -> (Failure, Retry) {
+    let failure = Failure::from_chain(FailureKind::Error, error);
+    let message = "a statement of the body's transaction failed and the body went on as if it had not, so nothing could be committed; return the \
+                   error, or run what may fail in a savepoint: `tx.begin()`";
+    (Failure { message: message.to_owned(), ..failure }, Retry::Policy)
+}
+
+fn ended_by_itself() -> (Failure, Retry) {
+    let message = "the body ended its transaction by itself, with a `COMMIT` or `ROLLBACK` of its own or by putting another in its place, so the body is \
+                   not recorded, and what it committed is committed without a record; leave the end of `tx` to the engine, and use `tx.begin()` \
+                   for a savepoint";
+    (Failure::new(FailureKind::Setup, message), Retry::Never)
 }
 
 fn no_transaction() -> (Failure, Retry) {
     let message = "a transactional body gave its transaction away; nothing was committed";
     (Failure::new(FailureKind::Setup, message), Retry::Never)
-}
-
-fn too_many_conflicts() -> (Failure, Retry) {
-    let message = format!(
-        "its transaction met serialization failures or deadlocks {CONFLICT_TRIES} times in a row; nothing was committed"
-    );
-    (Failure::new(FailureKind::Error, message), Retry::Policy)
 }

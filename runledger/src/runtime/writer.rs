@@ -119,7 +119,7 @@ impl Writable for Checkpoint {
     }
 
     async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
-        let held = checkpoint(connection, items).await?;
+        let held = checkpoint(connection, items, None).await?;
         Ok(items.iter().map(|item| held.contains(&(item.fence, item.key.clone()))).collect())
     }
 }

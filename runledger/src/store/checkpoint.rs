@@ -45,10 +45,12 @@ pub(crate) struct FailedTry {
 /// Items whose fence held. By their fences, not by their runs alone: a batch may hold the same step of an attempt that has lost its lease.
 pub(crate) type Held = HashSet<(Fence, String)>;
 
-/// Records steps. What is not in the answer has lost its lease and is not recorded.
+/// Records steps. What is not in the answer has lost its lease and is not recorded; neither is anything where the connection should be in the
+/// transaction of a body with this mark and is not.
 pub(crate) async fn checkpoint(
     connection: &mut PgConnection,
     steps: &[&Checkpoint],
+    body: Option<&str>,
 ) -> Result<Held, sqlx::Error> {
     let rows = sqlx::query(sql::CHECKPOINT)
         .bind(steps.iter().map(|step| step.fence.run_id).collect::<Vec<_>>())
@@ -60,9 +62,15 @@ pub(crate) async fn checkpoint(
         .bind(steps.iter().map(|step| step.result.as_ref().err().map(as_json)).collect::<Vec<_>>())
         .bind(steps.iter().map(|step| step.seen_len.cast_signed()).collect::<Vec<_>>())
         .bind(steps.iter().map(|step| step.seen.as_deref().map(as_array)).collect::<Vec<_>>())
+        .bind(body)
         .fetch_all(connection)
         .await?;
     rows.iter().map(held).collect()
+}
+
+/// Whether the connection is in the transaction of a body with this mark.
+pub(crate) async fn is_in_body(connection: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(sql::IN_BODY).bind(mark).fetch_one(connection).await
 }
 
 /// Keeps failed tries of steps.

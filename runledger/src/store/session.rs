@@ -27,6 +27,11 @@ pub(crate) async fn roll_back(connection: &mut PgConnection) -> Result<(), sqlx:
     set(connection, "rollback").await
 }
 
+/// What begins the transaction of a body: with a mark that leaves the session with it, in one round trip. `mark` is of hexadecimal digits.
+pub(crate) fn begin_body(mark: &str) -> String {
+    format!("begin; set local runledger.body = '{mark}'")
+}
+
 async fn set(connection: &mut PgConnection, text: &'static str) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(text).execute(connection).await.map(drop)
 }

@@ -30,13 +30,13 @@ pub(crate) async fn settle(
     let mut parents: Vec<Uuid> =
         items.iter().filter(|item| ends(item)).filter_map(|item| item.parent_id).collect();
     if parents.is_empty() {
-        return write(connection, items).await;
+        return write(connection, items, None).await;
     }
     parents.sort_unstable();
     parents.dedup();
     let mut tx = connection.begin().await?;
     sqlx::query(sql::LOCK_RUNS).bind(&parents).execute(&mut *tx).await?;
-    let held = write(&mut tx, items).await?;
+    let held = write(&mut tx, items, None).await?;
     let ended: Vec<Uuid> = items
         .iter()
         .filter(|item| ends(item) && held.contains(&item.fence))
@@ -47,19 +47,28 @@ pub(crate) async fn settle(
     Ok(held)
 }
 
-/// Writes settlements in a transaction that is open already: that of a transactional job, with its parent's wake-up.
-pub(crate) async fn settle_in(tx: &mut PgConnection, item: &Settled) -> Result<bool, sqlx::Error> {
+/// Writes settlements in a transaction that is open already: that of a transactional job, with its parent's wake-up. False where the fence
+/// is lost, and where the connection is not in the transaction with this mark.
+pub(crate) async fn settle_in(
+    tx: &mut PgConnection,
+    item: &Settled,
+    body: &str,
+) -> Result<bool, sqlx::Error> {
     if let Some(parent) = item.parent_id.filter(|_| ends(item)) {
         sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
     }
-    let held = write(tx, &[item]).await?;
+    let held = write(tx, &[item], Some(body)).await?;
     if item.parent_id.is_some() && ends(item) && !held.is_empty() {
         sqlx::query(sql::WAKE_PARENTS).bind(vec![item.fence.run_id]).execute(tx).await?;
     }
     Ok(!held.is_empty())
 }
 
-async fn write(connection: &mut PgConnection, items: &[&Settled]) -> Result<HashSet<Fence>, sqlx::Error> {
+async fn write(
+    connection: &mut PgConnection,
+    items: &[&Settled],
+    body: Option<&str>,
+) -> Result<HashSet<Fence>, sqlx::Error> {
     let columns: Vec<Columns<'_>> = items.iter().map(|item| Columns::of(&item.settlement.verdict)).collect();
     let rows = sqlx::query(sql::SETTLE)
         .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
@@ -72,6 +81,7 @@ async fn write(connection: &mut PgConnection, items: &[&Settled]) -> Result<Hash
         .bind(columns.iter().map(|column| column.cause).collect::<Vec<_>>())
         .bind(items.iter().map(|item| item.settlement.counters.attempt).collect::<Vec<_>>())
         .bind(items.iter().map(|item| item.settlement.counters.crashes).collect::<Vec<_>>())
+        .bind(body)
         .fetch_all(connection)
         .await?;
     rows.iter()

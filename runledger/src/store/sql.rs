@@ -23,6 +23,7 @@ statements! {
     EXISTING = "existing";
     HEARTBEAT = "heartbeat";
     HELD = "held";
+    IN_BODY = "in_body";
     JOBS_KNOWN = "jobs_known";
     LANES = "lanes";
     LOCK_IS_FREE = "lock_is_free";

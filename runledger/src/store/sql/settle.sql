@@ -1,5 +1,6 @@
 -- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says.
--- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes;
+-- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
+--        $11 the mark of the body's transaction that this must be in, or null;
 --        the state is `completed`, `failed`, `cancelled`, `queued` or `blocked`
 -- out:   run_id and token of the items whose fence held; the error of a cancelled one is kept with the reason that was given
 -- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any
@@ -17,7 +18,7 @@ held as (
         from item
         cross join lateral (select ctid as spot from runledger.lease where run_id = item.run_id and token = item.token offset 0) as found
     ) as item
-    where lease.ctid = item.spot
+    where lease.ctid = item.spot and ($11::text is null or current_setting('runledger.body', true) = $11)
     returning
         item.run_id, item.token, item.state, item.output, item.error, item.delay_us, item.due_at, item.cause, item.attempt, item.crashes,
         lease.attempt as tried, lease.claims, lease.worker_id, lease.claimed_at
