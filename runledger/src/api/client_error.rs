@@ -20,6 +20,15 @@ pub enum ClientError {
         "the database did not carry out the statement; if it was an enqueue, the same call may safely be repeated"
     )]
     Database(#[from] sqlx::Error),
+    /// All connections of the pool were in use for too long.
+    #[error(
+        "no connection became free in time: all {connections} of the pool are in use; nothing was written; hold them for shorter, or allow more \
+         (`Db::connect_with`)"
+    )]
+    PoolExhausted {
+        /// How many connections the pool may have.
+        connections: u32,
+    },
     /// The environment variable with the address of the database is not set.
     #[error(
         "`DATABASE_URL` is not set; set it to the address of a PostgreSQL database, such as `postgres://user@localhost/app`"

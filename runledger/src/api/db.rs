@@ -80,19 +80,15 @@ impl Db {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn connect_with(options: PgConnectOptions, connections: u32) -> Result<Self, ClientError> {
-        let db = Self::lazily(options.clone(), connections);
+        let db = Self::lazily(options, connections);
         match db.prepare().await {
             Ok(()) => Ok(db),
-            // The pool waits for a server that may be starting, and forgets what it waited for.
-            Err(ClientError::Database(sqlx::Error::PoolTimedOut)) => {
-                Err(options.connect().await.err().unwrap_or(sqlx::Error::PoolTimedOut).into())
-            }
             Err(error) => Err(error.or_pooled()),
         }
     }
 
     async fn prepare(&self) -> Result<(), ClientError> {
-        let mut connection = self.pool.acquire().await?;
+        let mut connection = connection(&self.pool).await?;
         check_server(&mut connection).await?;
         Ok(migrate(&mut connection).await?)
     }
@@ -153,6 +149,24 @@ impl Db {
 
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.pool.acquire().await
+    }
+}
+
+/// A connection of a pool, or why there is none: a pool waits for a server that may be starting, and forgets what it waited for.
+pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>, ClientError> {
+    match pool.acquire().await {
+        Err(sqlx::Error::PoolTimedOut) => Err(why_none(pool).await),
+        acquired => Ok(acquired?),
+    }
+}
+
+/// Why a pool had no connection in time: asked of the server itself.
+async fn why_none(pool: &PgPool) -> ClientError {
+    let options = pool.connect_options();
+    match tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await {
+        Ok(Ok(_)) => ClientError::PoolExhausted { connections: pool.options().get_max_connections() },
+        Ok(Err(error)) => error.into(),
+        Err(_) => sqlx::Error::PoolTimedOut.into(),
     }
 }
 

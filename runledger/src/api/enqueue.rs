@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::call::{AnyCall, Call, Request};
 use super::client_error::ClientError;
-use super::db::{Route, Via};
+use super::db::{Route, Via, connection};
 use super::handle::Handle;
 use super::job::Job;
 use super::registry;
@@ -119,7 +119,7 @@ async fn submit_on_pool(
 ) -> Result<Vec<Submitted>, ClientError> {
     let mut delay = FIRST_DELAY;
     for _ in 1..TRIES {
-        match submit_once(pool, runs, is_clean).await {
+        match submit_once(&mut *connection(pool).await?, runs, is_clean).await {
             Err(ClientError::Database(error)) if class(&error) == Class::Transient => {
                 tracing::debug!(%error, "enqueue is repeated");
             }
@@ -128,16 +128,20 @@ async fn submit_on_pool(
         tokio::time::sleep(delay).await;
         delay *= 2;
     }
-    submit_once(pool, runs, is_clean).await
+    submit_once(&mut *connection(pool).await?, runs, is_clean).await
 }
 
-async fn submit_once(pool: &PgPool, runs: &[NewRun], is_clean: bool) -> Result<Vec<Submitted>, ClientError> {
+async fn submit_once(
+    connection: &mut PgConnection,
+    runs: &[NewRun],
+    is_clean: bool,
+) -> Result<Vec<Submitted>, ClientError> {
     if is_clean {
-        return submit_on_connection(&mut *pool.acquire().await?, runs).await;
+        return submit_on_connection(connection, runs).await;
     }
     // Some future of the application may have been dropped inside `begin()`, so that a connection of its pool has an open transaction that nobody
     // will commit. A transaction of our own ends it, with our rows in it.
-    let mut tx = pool.begin().await?;
+    let mut tx = connection.begin().await?;
     let submitted = submit_on(&mut tx, runs).await?;
     tx.commit().await?;
     Ok(submitted)
@@ -222,7 +226,7 @@ async fn check_job_name(name: &str, route: &mut Route<'_>) -> Result<(), ClientE
     let mut known: Vec<String> =
         registry::registered().flat_map(super::definition::Definition::names).map(str::to_owned).collect();
     known.extend(match route {
-        Route::Db(pool) | Route::Pool(pool) => jobs_known(&mut *pool.acquire().await?).await?,
+        Route::Db(pool) | Route::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
         Route::Connection(connection) => jobs_known(connection).await?,
     });
     if known.is_empty() || known.iter().any(|job| job == name) {

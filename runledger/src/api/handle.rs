@@ -8,7 +8,7 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::client_error::ClientError;
-use super::db::Db;
+use super::db::{Db, connection};
 use super::job::Job;
 use super::jobs::DefinitionOf;
 use crate::model::failure::{Failure, FailureKind};
@@ -16,7 +16,14 @@ use crate::model::json;
 use crate::model::state::RunState;
 use crate::runtime::ended;
 use crate::store::cancel::{self, Cancelled};
+use crate::store::error::{Class, class};
 use crate::store::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
+
+/// How long a wait for a result goes on without an answer of the database.
+const RIDE_OUT: Duration = Duration::from_secs(30);
+
+/// The pause before it asks again meanwhile.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// A run of the job `J`. Cheap to clone; dropping it changes nothing.
 pub struct Handle<J> {
@@ -73,7 +80,7 @@ impl<J: Job> Handle<J> {
     /// # Errors
     /// As [`state`](Self::state).
     pub async fn info(&self) -> Result<RunInfo, ClientError> {
-        let mut connection = self.pool()?.acquire().await?;
+        let mut connection = connection(self.pool()?).await?;
         inspect::run(&mut connection, self.run_id)
             .await?
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
@@ -84,7 +91,7 @@ impl<J: Job> Handle<J> {
     /// # Errors
     /// A failure of the database.
     pub async fn attempts(&self) -> Result<Vec<AttemptInfo>, ClientError> {
-        Ok(inspect::attempts(&mut *self.pool()?.acquire().await?, self.run_id).await?)
+        Ok(inspect::attempts(&mut *connection(self.pool()?).await?, self.run_id).await?)
     }
 
     /// The recorded steps of the run, in the order of its code. One query.
@@ -92,10 +99,11 @@ impl<J: Job> Handle<J> {
     /// # Errors
     /// A failure of the database.
     pub async fn steps(&self) -> Result<Vec<StepInfo>, ClientError> {
-        Ok(inspect::steps(&mut *self.pool()?.acquire().await?, self.run_id).await?)
+        Ok(inspect::steps(&mut *connection(self.pool()?).await?, self.run_id).await?)
     }
 
-    /// Waits until the run ends and gives its output. Wakes on the commit that ends the run; holds no connection while it waits.
+    /// Waits until the run ends and gives its output. Wakes on the commit that ends the run; holds no connection while it waits, and rides out
+    /// a database that is away for up to 30 seconds.
     ///
     /// # Errors
     /// [`ClientError::RunFailed`], [`RunCancelled`](ClientError::RunCancelled), [`RunBlocked`](ClientError::RunBlocked) (it may still be resumed),
@@ -129,7 +137,7 @@ impl<J: Job> Handle<J> {
     /// # Errors
     /// [`ClientError::WrongState`] where the run is not blocked, or a failure of the database.
     pub async fn resume(&self) -> Result<(), ClientError> {
-        if cancel::resume(&mut *self.pool()?.acquire().await?, self.run_id).await? {
+        if cancel::resume(&mut *connection(self.pool()?).await?, self.run_id).await? {
             return Ok(());
         }
         Err(ClientError::WrongState { run_id: self.run_id, state: self.state().await?, verb: "resumed" })
@@ -137,18 +145,30 @@ impl<J: Job> Handle<J> {
 
     async fn wait(&self, limit: Option<Duration>) -> Result<J::Output, ClientError> {
         let pool = self.pool()?;
-        let began = Instant::now();
+        let (began, mut answered) = (Instant::now(), Instant::now());
         let mut waiter = ended::Waiter::new(pool, self.run_id);
         loop {
-            let end = self.end().await?;
-            if end.state.is_terminal() || end.state == RunState::Blocked {
-                return self.output(end);
-            }
             let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Err(ClientError::StillGoing { run_id: self.run_id, waited: began.elapsed() });
+            let is_over = left.is_some_and(|left| left.is_zero());
+            match self.end().await {
+                Ok(end) if end.state.is_terminal() || end.state == RunState::Blocked => {
+                    return self.output(end);
+                }
+                Ok(_) if is_over => {
+                    return Err(ClientError::StillGoing { run_id: self.run_id, waited: began.elapsed() });
+                }
+                Ok(_) => {
+                    answered = Instant::now();
+                    waiter.wait(left).await;
+                }
+                Err(ClientError::Database(error))
+                    if class(&error) == Class::Transient && answered.elapsed() < RIDE_OUT && !is_over =>
+                {
+                    tracing::debug!(%error, run_id = %self.run_id, "a wait for a result waits for the database");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                Err(error) => return Err(error),
             }
-            waiter.wait(left).await?;
         }
     }
 
@@ -167,7 +187,7 @@ impl<J: Job> Handle<J> {
     }
 
     async fn end(&self) -> Result<End, ClientError> {
-        let mut connection = self.pool()?.acquire().await?;
+        let mut connection = connection(self.pool()?).await?;
         inspect::end_of_run(&mut connection, self.run_id)
             .await?
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
@@ -196,7 +216,7 @@ pub(crate) async fn cancel_tree(
     run_id: Uuid,
     reason: Option<&str>,
 ) -> Result<Cancelled, ClientError> {
-    let mut connection = pool.acquire().await?;
+    let mut connection = connection(pool).await?;
     let done =
         cancel::cancel(&mut connection, run_id, reason).await?.ok_or(ClientError::NoSuchRun { run_id })?;
     let mut below = cancel::children(&mut connection, run_id).await?;
@@ -213,7 +233,9 @@ impl Db {
     /// # Errors
     /// [`ClientError::NoSuchRun`], or a failure of the database.
     pub async fn run(&self, run_id: Uuid) -> Result<RunInfo, ClientError> {
-        inspect::run(&mut *self.acquire().await?, run_id).await?.ok_or(ClientError::NoSuchRun { run_id })
+        inspect::run(&mut *connection(self.pool()).await?, run_id)
+            .await?
+            .ok_or(ClientError::NoSuchRun { run_id })
     }
 
     /// The living workers. One query.
@@ -221,7 +243,7 @@ impl Db {
     /// # Errors
     /// A failure of the database.
     pub async fn workers(&self) -> Result<Vec<inspect::WorkerInfo>, ClientError> {
-        Ok(inspect::workers(&mut *self.acquire().await?).await?)
+        Ok(inspect::workers(&mut *connection(self.pool()).await?).await?)
     }
 
     /// Jobs that have queued runs and no living worker that serves them: queue and job. Such runs wait; they are never failed. One query.
@@ -229,7 +251,7 @@ impl Db {
     /// # Errors
     /// A failure of the database.
     pub async fn unserved(&self) -> Result<Vec<(String, String)>, ClientError> {
-        Ok(inspect::unserved(&mut *self.acquire().await?).await?)
+        Ok(inspect::unserved(&mut *connection(self.pool()).await?).await?)
     }
 
     /// Asks another worker process to finish what it has and to stop. It learns of it at its next heartbeat. False where there is no such worker.
@@ -237,6 +259,6 @@ impl Db {
     /// # Errors
     /// A failure of the database.
     pub async fn drain_worker(&self, worker_id: i64) -> Result<bool, ClientError> {
-        Ok(cancel::ask_drain(&mut *self.acquire().await?, worker_id).await?)
+        Ok(cancel::ask_drain(&mut *connection(self.pool()).await?, worker_id).await?)
     }
 }

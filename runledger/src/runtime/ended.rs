@@ -43,7 +43,7 @@ pub(crate) struct Waiter<'a> {
 /// Where a waiter listens.
 #[derive(Debug)]
 struct Ear {
-    /// None where nobody can listen.
+    /// None where nobody can listen or tell.
     ends: Option<broadcast::Receiver<Uuid>>,
     _hub: Arc<Hub>,
 }
@@ -54,27 +54,40 @@ impl<'a> Waiter<'a> {
     }
 
     /// Returns when the run may have ended: the caller looks.
-    pub(crate) async fn wait(&mut self, left: Option<Duration>) -> Result<(), sqlx::Error> {
+    pub(crate) async fn wait(&mut self, left: Option<Duration>) {
         let within = |pause: Duration| left.map_or(pause, |left| pause.min(left));
         if self.pause <= LAST_SHORT {
             tokio::time::sleep(within(self.pause)).await;
             self.pause *= 2;
-            return Ok(());
+            return;
         }
         let Some(ear) = &mut self.ear else {
             let hub = hub_of(self.pool).await;
-            self.ear = Some(Ear { ends: hub.ends.upgrade().map(|ends| ends.subscribe()), _hub: hub });
+            let ends = hub.ends.upgrade().map(|ends| ends.subscribe());
             // The caller looks once more after this: a run that ended before the row was there does not notify.
-            return watch(&mut *self.pool.acquire().await?, self.run_id).await;
+            let announced = self.announce().await;
+            self.ear = Some(Ear { ends: ends.filter(|_| announced), _hub: hub });
+            return;
         };
         let Some(ends) = &mut ear.ends else {
             tokio::time::sleep(within(WITHOUT_LISTENING)).await;
-            return Ok(());
+            return;
         };
         if let Ok(Heard::Silence) = tokio::time::timeout(within(NET), hear(ends, self.run_id)).await {
             self.ear = None;
         }
-        Ok(())
+    }
+
+    /// Asks for a notification. False where this client may not ask, or cannot now.
+    async fn announce(&self) -> bool {
+        let announced = match self.pool.acquire().await {
+            Ok(mut connection) => watch(&mut connection, self.run_id).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &announced {
+            tracing::debug!(%error, run_id = %self.run_id, "a wait for a result cannot be announced; the waiter asks instead");
+        }
+        announced.is_ok()
     }
 }
 

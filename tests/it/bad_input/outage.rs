@@ -52,6 +52,8 @@ async fn a_worker_goes_on_where_it_was_when_its_database_comes_back() {
     let _folder = Deleted(place.clone());
     let open = jobs::check_gated(place.clone()).enqueue(&db).await.unwrap();
     eventually(|| async { place.events().unwrap_or_default().len() }, |n| *n == 1).await;
+    let waiting = open.clone();
+    let waiter = tokio::spawn(async move { waiting.result().await });
     let acknowledged = later(1).delay(std::time::Duration::from_secs(2)).enqueue(&db).await.unwrap();
     drop(all_connections(&db).await);
     eventually(|| async { db.pool().num_idle() }, |n| *n == CONNECTIONS as usize).await;
@@ -66,7 +68,7 @@ async fn a_worker_goes_on_where_it_was_when_its_database_comes_back() {
 
     let _again = Server::start(options.clone()).await.unwrap();
     assert_eq!(later(3).enqueue(&db).await.unwrap().result().await.unwrap(), 3);
-    open.result().await.unwrap();
+    waiter.await.unwrap().unwrap();
     assert_eq!(acknowledged.result().await.unwrap(), 1);
     assert_eq!(place.events().unwrap().len(), 2, "the body ran once");
     let workers = db.workers().await.unwrap();
@@ -87,4 +89,15 @@ async fn all_connections(db: &Db) -> Vec<sqlx::pool::PoolConnection<sqlx::Postgr
 async fn stop(options: &Options) -> anyhow::Result<()> {
     let options = options.clone();
     Ok(tokio::task::spawn_blocking(move || stop_now(&options)).await??)
+}
+
+#[tokio::test]
+async fn a_pool_whose_connections_are_all_in_use_is_named_as_the_reason() {
+    let fixture = runledger_tests::Fixture::new().await;
+    let db = Db::connect_with(fixture.database.url().parse().unwrap(), 1).await.unwrap();
+    let held = db.pool().acquire().await.unwrap();
+    let error = later(1).enqueue(&db).await.unwrap_err();
+    assert!(matches!(error, ClientError::PoolExhausted { connections: 1 }), "{error:?}");
+    drop(held);
+    later(1).enqueue(&db).await.unwrap();
 }
