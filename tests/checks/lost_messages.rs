@@ -1,8 +1,8 @@
 //! I10, I2: answers that are lost after the server has done what was asked, and a lock session that is lost alone.
 
-use runledger_tests::check::proxy::Proxy;
 use runledger_tests::check::{Facts, Fleet, jobs};
 use runledger_tests::eventually;
+use runledger_tests::proxy::{Fault, Mode, Proxy};
 use uuid::Uuid;
 
 /// More than two heartbeats of another worker: what it wrongly believes, it has acted upon.
@@ -12,13 +12,13 @@ const HEARTBEATS: i64 = 5;
 async fn a_run_whose_claim_was_never_answered_is_claimed_again() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let proxy = Proxy::start(fleet.url()).await?;
-    let worker = fleet.worker(&proxy.url(fleet.url())?).await?;
+    let worker = fleet.worker(proxy.url()).await?;
     fleet.place.open("all")?;
-    proxy.lose_answer("-- claim:");
+    proxy.arm("-- claim:", Fault::LoseRows);
     let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
     let result = run.result_within(std::time::Duration::from_secs(15)).await;
     assert!(result.is_ok(), "the run never went on: {result:?}");
-    assert_eq!(proxy.n_lost(), 1);
+    assert_eq!(proxy.n_faults(), 1);
     let facts = Facts::load(&mut fleet.connect().await?).await?;
     assert_eq!(facts.claims_of(run.id()).count(), 2, "the lost claim, and another");
     fleet.drained().await?;
@@ -31,12 +31,12 @@ async fn a_run_whose_claim_was_never_answered_is_claimed_again() -> anyhow::Resu
 async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let proxy = Proxy::start(fleet.url()).await?;
-    let worker = fleet.worker(&proxy.url(fleet.url())?).await?;
+    let worker = fleet.worker(proxy.url()).await?;
     fleet.place.open("all")?;
-    proxy.lose_answer("-- checkpoint:");
+    proxy.arm("-- checkpoint:", Fault::LoseRows);
     let run = jobs::check_steps(fleet.place.clone()).enqueue(&fleet.db).await?;
     run.result().await?;
-    assert_eq!(proxy.n_lost(), 1);
+    assert_eq!(proxy.n_faults(), 1);
     assert_eq!(claims(&fleet, run.id()).await?, 1, "a lost acknowledgement is no reason to lose the run");
     assert_eq!(fleet.place.events()?.len(), 6, "three bodies, each once");
     fleet.drained().await?;
@@ -49,14 +49,14 @@ async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim
 async fn a_run_whose_end_was_never_acknowledged_ends_once() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let proxy = Proxy::start(fleet.url()).await?;
-    let worker = fleet.worker(&proxy.url(fleet.url())?).await?;
+    let worker = fleet.worker(proxy.url()).await?;
     fleet.place.open("all")?;
-    proxy.lose_answer("-- settle:");
+    proxy.arm("-- settle:", Fault::LoseRows);
     let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
     run.result().await?;
     let after = jobs::check_canary().enqueue(&fleet.db).await?;
     after.result().await?;
-    assert_eq!(proxy.n_lost(), 1);
+    assert_eq!(proxy.n_faults(), 1);
     assert_eq!(claims(&fleet, run.id()).await?, 1);
     fleet.drained().await?;
     worker.stop().await;
@@ -68,11 +68,11 @@ async fn a_run_whose_end_was_never_acknowledged_ends_once() -> anyhow::Result<()
 async fn a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beats() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let proxy = Proxy::start(fleet.url()).await?;
-    let worker = fleet.worker(&proxy.url(fleet.url())?).await?;
+    let worker = fleet.worker(proxy.url()).await?;
     let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
     fleet.started(run.id(), 1).await?;
     let other = fleet.worker(fleet.url()).await?;
-    proxy.refuse(true);
+    proxy.set(Mode::Refuse);
     let ended: i64 = sqlx::query_scalar(
         "select count(pg_terminate_backend(pid))
         from pg_locks
@@ -83,7 +83,7 @@ async fn a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beat
     .await?;
     assert_eq!(ended, 1, "the worker held its lock in one session");
     heartbeats(&fleet, other.id()).await;
-    proxy.refuse(false);
+    proxy.set(Mode::Pass);
     fleet.place.open("all")?;
     run.result().await?;
     assert_eq!(claims(&fleet, run.id()).await?, 1, "a living worker was declared dead");

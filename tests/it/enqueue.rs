@@ -8,7 +8,7 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{AnyCall, ClientError, RunState, enqueue_all};
 use runledger_tests::Fixture;
-use runledger_tests::lossy::Proxy;
+use runledger_tests::proxy::{Fault, Proxy};
 use serde_json::json;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgPool};
@@ -45,33 +45,33 @@ async fn an_unkeyed_submission_always_creates_a_new_run_with_a_client_made_uuid_
 
 #[tokio::test]
 async fn a_retry_after_an_ambiguous_commit_is_a_no_op_and_the_run_is_still_told_as_new() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    let proxy = Proxy::before(&db).await;
-    let far = Db::connect_with(proxy.options(), 2).await.unwrap();
-    proxy.lose_reply_to("-- enqueue:");
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let far = Db::connect_with(proxy.url().parse().unwrap(), 2).await.unwrap();
+    proxy.arm("-- enqueue:", Fault::LoseReply);
     let run = greet().enqueue(&far).await.unwrap();
-    assert_eq!((proxy.n_lost(), n_runs(&db).await), (1, 1));
+    assert_eq!((proxy.n_faults(), n_runs(&db).await), (1, 1));
     assert!(run.created());
     assert_eq!(run.on(&db).state().await.unwrap(), RunState::Queued);
 }
 
 #[tokio::test]
 async fn a_retry_after_an_ambiguous_commit_on_a_pool_of_the_application_is_a_no_op() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    let proxy = Proxy::before(&db).await;
-    let pool = PgPoolOptions::new().max_connections(2).connect_with(proxy.options()).await.unwrap();
-    proxy.lose_reply_to("COMMIT");
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let pool = PgPoolOptions::new().max_connections(2).connect(proxy.url()).await.unwrap();
+    proxy.arm("COMMIT", Fault::LoseReply);
     let calls = [greet(), greet(), greet().idempotency_key("k")];
     let runs = enqueue_all(calls, &pool).await.unwrap();
-    assert_eq!((proxy.n_lost(), n_runs(&db).await), (1, 3));
+    assert_eq!((proxy.n_faults(), n_runs(&db).await), (1, 3));
     assert_eq!(runs.iter().map(|run| run.created).collect::<Vec<_>>(), [true, true, false]);
 }
 
 #[tokio::test]
 async fn a_submission_whose_connection_is_cut_before_it_is_carried_out_once() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    let proxy = Proxy::before(&db).await;
-    let far = Db::connect_with(proxy.options(), 2).await.unwrap();
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let far = Db::connect_with(proxy.url().parse().unwrap(), 2).await.unwrap();
     greet().enqueue(&far).await.unwrap();
     proxy.cut();
     greet().enqueue(&far).await.unwrap();

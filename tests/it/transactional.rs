@@ -114,7 +114,7 @@ async fn books_through_faults(
     let body: i64 = sqlx::query_scalar("select nextval('bodies')").fetch_one(&mut **tx).await?;
     sqlx::query("insert into ledger values ($1)").bind(n).execute(&mut **tx).await?;
     if body == 1 {
-        proxy.arm(*fault);
+        proxy.arm("COMMIT", *fault);
     }
     Ok(n)
 }

@@ -4,7 +4,6 @@ pub mod chain;
 pub mod check;
 pub mod crashing;
 pub mod golden;
-pub mod lossy;
 pub mod proxy;
 pub mod testing_db;
 

@@ -1,65 +1,107 @@
-//! A proxy before the server, that counts the statements of a client and can lose the acknowledgement of a commit.
+//! A proxy before the server: it counts the statements of its clients, and breaks their connections where a test says, to the message.
 //!
-//! It reads the messages of the client as the protocol's version 3 frames them: `P` names a statement, `B` binds it, `E` executes it, `Q` is a simple one.
+//! A [`Mode`] holds for all connections until the next; a [`Fault`] meets one statement, once; [`Proxy::cut`] is for now.
+//!
+//! ```text
+//! client ──▶ read, count, faults ──▶ in flight ──▶ mode ──▶ server
+//!        ◀── mode ◀── in flight ◀── faults, read ◀──
+//! ```
 
-use std::collections::HashMap;
+mod wire;
+
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::Notify;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-/// What happens to the next commit that comes through.
+/// Messages that were sent and have not arrived, in one direction of one connection: more than a test sends into a black hole.
+const IN_FLIGHT: usize = 1 << 16;
+
+/// Into how many pieces the bytes of a throttled second are cut: a hundredth of a second is what a short message takes.
+const PIECES: u32 = 100;
+
+/// What happens to everything that is sent, in both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It arrives.
+    #[default]
+    Pass,
+    /// It arrives on connections that exist. New ones are closed at once.
+    Refuse,
+    /// It is read and does not arrive, not even the end of a connection. With the next mode it does, as after a partition that TCP outlives.
+    BlackHole,
+    /// It arrives this much later.
+    Delay(Duration),
+    /// No more than so many bytes of it arrive in a second.
+    Throttle(NonZeroU32),
+}
+
+/// What happens to one statement. Its connection is lost in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is carried out, and the connection is cut before the client hears of it.
+    /// It is carried out, and the client hears nothing of it.
     LoseReply,
-    /// The connection of the client is cut, and the commit reaches the server only when [`Proxy::release`] says so.
+    /// The same, for the next one whose reply has rows. What finds nothing goes by.
+    LoseRows,
+    /// It is carried out, and the client hears so many bytes of the reply.
+    Truncate(usize),
+    /// The client loses its connection, and the statement reaches the server only when [`Proxy::release`] says so.
     Hold,
 }
 
-/// A proxy of its own for one test.
+/// A proxy of its own for one test. Its connections end with it.
 #[derive(Debug)]
 pub struct Proxy {
     url: String,
     shared: Arc<Shared>,
-    listener: JoinHandle<()>,
+    accepting: JoinHandle<()>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    server: PgConnectOptions,
     statements: Mutex<Vec<String>>,
-    fault: Mutex<Option<Fault>>,
+    mode: watch::Sender<Mode>,
+    cuts: watch::Sender<u32>,
+    armed: Mutex<Option<Armed>>,
     n_faults: Mutex<usize>,
     released: Notify,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+/// A fault, and how the statement begins that is to meet it.
+#[derive(Debug)]
+struct Armed {
+    beginning: String,
+    fault: Fault,
+}
 
 impl Proxy {
-    /// Listens before the server of `url`.
+    /// Listens before the server of `url`, which has to accept connections without encryption.
     ///
     /// # Errors
     /// Where the address cannot be read, or there is no port to listen on.
     pub async fn start(url: &str) -> io::Result<Self> {
-        let upstream: PgConnectOptions = url.parse().map_err(io::Error::other)?;
+        let server = url.parse().map_err(io::Error::other)?;
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared::default());
-        let ours = Arc::clone(&shared);
-        let listener = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (upstream, shared) = (upstream.clone(), Arc::clone(&ours));
-                // A connection ends with its client or its server: both are things that tests do.
-                tokio::spawn(async move { relay(client, &upstream, &shared).await.ok() });
-            }
+        let shared = Arc::new(Shared {
+            server,
+            statements: Mutex::default(),
+            mode: watch::Sender::default(),
+            cuts: watch::Sender::default(),
+            armed: Mutex::default(),
+            n_faults: Mutex::default(),
+            released: Notify::default(),
         });
-        Ok(Self { url: through(url, port), shared, listener })
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Self { url: wire::through(url, port), shared, accepting })
     }
 
     /// The address of the same database through the proxy.
@@ -85,18 +127,28 @@ impl Proxy {
         lock(&self.shared.statements).clear();
     }
 
-    /// Lets the next commit meet a fault.
-    pub fn arm(&self, fault: Fault) {
-        *lock(&self.shared.fault) = Some(fault);
+    /// From now on, until the next mode.
+    pub fn set(&self, mode: Mode) {
+        self.shared.mode.send_replace(mode);
     }
 
-    /// How many commits have met a fault.
+    /// Ends every connection there is. New ones are accepted, unless the mode says otherwise.
+    pub fn cut(&self) {
+        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Lets the next statement whose first line begins like this meet a fault.
+    pub fn arm(&self, beginning: &str, fault: Fault) {
+        *lock(&self.shared.armed) = Some(Armed { beginning: beginning.to_owned(), fault });
+    }
+
+    /// How many statements have met a fault.
     #[must_use]
     pub fn n_faults(&self) -> usize {
         *lock(&self.shared.n_faults)
     }
 
-    /// Lets a held commit through.
+    /// Lets a held statement through.
     pub fn release(&self) {
         self.shared.released.notify_one();
     }
@@ -104,131 +156,205 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.listener.abort();
+        self.accepting.abort();
+        self.cut();
     }
 }
 
-async fn relay(mut client: TcpStream, upstream: &PgConnectOptions, shared: &Shared) -> io::Result<()> {
-    client.set_nodelay(true)?;
-    let mut server = dial(upstream).await?;
-    let mut messages = Messages::default();
-    let mut answer = vec![0; 64 * 1024];
-    loop {
-        let mut asked = Vec::with_capacity(16 * 1024);
-        tokio::select! {
-            read = client.read_buf(&mut asked) => {
-                if read? == 0 {
-                    return Ok(());
-                }
-                let statements = messages.read(&asked);
-                let commits = statements.iter().any(|text| text.eq_ignore_ascii_case("commit"));
-                lock(&shared.statements).extend(statements);
-                let fault = if commits { lock(&shared.fault).take() } else { None };
-                if let Some(fault) = fault {
-                    *lock(&shared.n_faults) += 1;
-                    return fail(fault, client, server, &asked, shared).await;
-                }
-                server.write_all(&asked).await?;
+impl Shared {
+    fn mode(&self) -> Mode {
+        *self.mode.borrow()
+    }
+
+    /// Waits for the end of a black hole.
+    async fn reachable(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.mode.subscribe().wait_for(|mode| *mode != Mode::BlackHole).await;
+    }
+
+    fn is_armed(&self, statement: &str) -> bool {
+        lock(&self.armed).as_ref().is_some_and(|armed| statement.starts_with(&armed.beginning))
+    }
+
+    /// The fault that this statement is to meet, if it is one of these. Gives it once.
+    fn strike(&self, statement: &str, wanted: impl Fn(Fault) -> bool) -> Option<Fault> {
+        let meets = |armed: &mut Armed| statement.starts_with(&armed.beginning) && wanted(armed.fault);
+        let struck = lock(&self.armed).take_if(meets)?;
+        *lock(&self.n_faults) += 1;
+        Some(struck.fault)
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((client, _)) = listener.accept().await {
+        if shared.mode() == Mode::Refuse {
+            continue;
+        }
+        let mut cuts = shared.cuts.subscribe();
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            tokio::select! {
+                // A connection ends with its client or its server: both are things that tests do.
+                _ = relay(client, &shared) => {}
+                _ = cuts.changed() => {}
             }
-            read = server.read(&mut answer) => {
-                let n_bytes = read?;
-                if n_bytes == 0 {
-                    return Ok(());
-                }
-                client.write_all(&answer[..n_bytes]).await?;
+        });
+    }
+}
+
+/// A message on its way, and since when.
+type Sent = (Instant, Vec<u8>);
+
+/// The statement of a client that may meet a fault in its reply, and which reply that is.
+type Marked = Mutex<Option<(usize, String)>>;
+
+async fn relay(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    shared.reachable().await;
+    let mut server = wire::dial(&shared.server).await?;
+    let startup = wire::startup(&mut client).await?;
+    let held = {
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = tokio::io::split(&mut server);
+        let (asked, arrives) = mpsc::channel(IN_FLIGHT);
+        let (answered, returns) = mpsc::channel(IN_FLIGHT);
+        let marked = Marked::default();
+        let upward = async {
+            tokio::join!(
+                ask(from_client, startup, asked, shared, &marked),
+                deliver(arrives, to_server, shared)
+            )
+        };
+        let downward = async {
+            tokio::join!(answer(from_server, answered, shared, &marked), deliver(returns, to_client, shared))
+        };
+        tokio::select! {
+            (held, _) = upward => held?,
+            (end, _) = downward => return end,
+        }
+    };
+    // The client has lost its connection.
+    shared.released.notified().await;
+    server.write_all(&held).await?;
+    server.shutdown().await?;
+    // The server closes when it has done what was asked.
+    tokio::io::copy(&mut server, &mut tokio::io::sink()).await.map(drop)
+}
+
+/// Reads what the client asks. Ends with the client, or where a statement is to be held, with the rest of its request.
+async fn ask(
+    from: impl AsyncRead + Unpin,
+    startup: Vec<u8>,
+    to: mpsc::Sender<Sent>,
+    shared: &Shared,
+    marked: &Marked,
+) -> io::Result<Vec<u8>> {
+    let mut from = BufReader::new(from);
+    let mut prepared = wire::Prepared::default();
+    // The reply to the startup comes before the first.
+    let mut n_replies = 1;
+    send(&to, startup).await?;
+    loop {
+        let message = wire::message(&mut from).await?;
+        if let Some(statement) = prepared.executed(&message) {
+            lock(&shared.statements).push(statement.clone());
+            if shared.strike(&statement, |fault| fault == Fault::Hold).is_some() {
+                return with_rest_of_request(message, &mut from).await;
+            }
+            if shared.is_armed(&statement) {
+                *lock(marked) = Some((n_replies, statement));
             }
         }
+        n_replies += usize::from(wire::ends_request(&message));
+        send(&to, message).await?;
     }
 }
 
-async fn fail(
-    fault: Fault,
-    client: TcpStream,
-    mut server: Box<dyn Stream>,
-    commit: &[u8],
+async fn with_rest_of_request(
+    mut message: Vec<u8>,
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Vec<u8>> {
+    let mut request = Vec::new();
+    while !wire::ends_request(&message) {
+        request.append(&mut message);
+        message = wire::message(from).await?;
+    }
+    request.append(&mut message);
+    Ok(request)
+}
+
+/// Reads what the server answers. Ends with the server, or with a reply that was lost, which the server has said to its end.
+async fn answer(
+    from: impl AsyncRead + Unpin,
+    to: mpsc::Sender<Sent>,
+    shared: &Shared,
+    marked: &Marked,
+) -> io::Result<()> {
+    let mut from = BufReader::new(from);
+    let mut n_replies = 0;
+    // Of a reply that is lost: how many bytes of it are still to arrive.
+    let mut n_left = None;
+    loop {
+        let mut message = wire::message(&mut from).await?;
+        let (is_row, is_last) = (message[0] == wire::ROW, message[0] == wire::READY);
+        n_left = n_left.or_else(|| bytes_to_arrive(shared, marked, n_replies, is_row));
+        if let Some(n_left) = &mut n_left {
+            message.truncate(*n_left);
+            *n_left -= message.len();
+        }
+        send(&to, message).await?;
+        if is_last && n_left.is_some() {
+            return Ok(());
+        }
+        n_replies += usize::from(is_last);
+    }
+}
+
+/// How many bytes of this reply are to arrive, where it is one to be lost from this message on.
+fn bytes_to_arrive(shared: &Shared, marked: &Marked, n_replies: usize, is_row: bool) -> Option<usize> {
+    let marked = lock(marked);
+    let (_, statement) = marked.as_ref().filter(|(reply, _)| *reply == n_replies)?;
+    let fault = shared.strike(statement, |fault| match fault {
+        Fault::LoseReply | Fault::Truncate(_) => true,
+        Fault::LoseRows => is_row,
+        Fault::Hold => false,
+    });
+    fault.map(|fault| if let Fault::Truncate(n_bytes) = fault { n_bytes } else { 0 })
+}
+
+async fn send(to: &mpsc::Sender<Sent>, message: Vec<u8>) -> io::Result<()> {
+    to.send((Instant::now(), message)).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+}
+
+/// Lets arrive what is in flight, as the mode says, until nothing more can come.
+async fn deliver(
+    mut from: mpsc::Receiver<Sent>,
+    mut to: impl AsyncWrite + Unpin,
     shared: &Shared,
 ) -> io::Result<()> {
-    let mut kept = Some(client);
-    if fault == Fault::Hold {
-        kept = None;
-        shared.released.notified().await;
+    while let Some((sent_at, message)) = from.recv().await {
+        let n_bytes = match shared.mode() {
+            Mode::Throttle(rate) => rate.get().div_ceil(PIECES) as usize,
+            Mode::Pass | Mode::Refuse | Mode::BlackHole | Mode::Delay(_) => message.len().max(1),
+        };
+        for piece in message.chunks(n_bytes) {
+            match shared.mode() {
+                Mode::Delay(by) => tokio::time::sleep_until(sent_at + by).await,
+                Mode::Throttle(_) => tokio::time::sleep(Duration::from_secs(1) / PIECES).await,
+                Mode::Pass | Mode::Refuse | Mode::BlackHole => {}
+            }
+            shared.reachable().await;
+            to.write_all(piece).await?;
+        }
     }
-    server.write_all(commit).await?;
-    // The first byte of the answer comes after the commit.
-    server.read_u8().await?;
-    drop(kept);
+    // The end of a connection does not leave a black hole either.
+    shared.reachable().await;
     Ok(())
 }
 
-async fn dial(upstream: &PgConnectOptions) -> io::Result<Box<dyn Stream>> {
-    match upstream.get_socket() {
-        Some(folder) => {
-            let path = folder.join(format!(".s.PGSQL.{}", upstream.get_port()));
-            Ok(Box::new(UnixStream::connect(path).await?))
-        }
-        None => Ok(Box::new(TcpStream::connect((upstream.get_host(), upstream.get_port())).await?)),
-    }
-}
-
-/// The messages of one client.
-#[derive(Default)]
-struct Messages {
-    pending: Vec<u8>,
-    started: bool,
-    prepared: HashMap<Vec<u8>, String>,
-    bound: Vec<u8>,
-}
-
-impl Messages {
-    /// Takes bytes, and gives the statements that have been asked for in them.
-    fn read(&mut self, bytes: &[u8]) -> Vec<String> {
-        self.pending.extend_from_slice(bytes);
-        let mut statements = Vec::new();
-        loop {
-            // The first message has no kind.
-            let kind_len = usize::from(self.started);
-            let Some(length) = self.pending.get(kind_len..kind_len + 4) else { return statements };
-            let length = length.iter().fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));
-            if self.pending.len() < kind_len + length {
-                return statements;
-            }
-            let message: Vec<u8> = self.pending.drain(..kind_len + length).collect();
-            if self.started {
-                statements.extend(self.statement(message[0], &message[5..]));
-            }
-            self.started = true;
-        }
-    }
-
-    fn statement(&mut self, kind: u8, body: &[u8]) -> Option<String> {
-        let mut words = body.split(|byte| *byte == 0);
-        let first = words.next().unwrap_or_default().to_vec();
-        let second = words.next().unwrap_or_default().to_vec();
-        match kind {
-            b'Q' => return Some(first_line(&first)),
-            b'P' => {
-                self.prepared.insert(first, first_line(&second));
-            }
-            b'B' => self.bound = second,
-            b'E' => return Some(self.prepared.get(&self.bound).cloned().unwrap_or_default()),
-            _ => {}
-        }
-        None
-    }
-}
-
-fn first_line(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).lines().next().unwrap_or_default().to_owned()
-}
-
-/// `url` with another server: what stands between the user and the database.
-fn through(url: &str, port: u16) -> String {
-    let address = url.split_once('?').map_or(url, |(address, _)| address);
-    let from = address.rfind('@').map_or_else(|| address.find("://").map_or(0, |at| at + 3), |at| at + 1);
-    let database = address[from..].split_once('/').map_or("", |(_, database)| database);
-    format!("{}127.0.0.1:{port}/{database}?sslmode=disable", &address[..from])
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

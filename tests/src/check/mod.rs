@@ -18,7 +18,6 @@ pub mod jobs;
 pub mod ownership;
 pub mod place;
 pub mod progress;
-pub mod proxy;
 pub mod steps;
 pub mod terminal;
 

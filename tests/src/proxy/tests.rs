@@ -1,0 +1,254 @@
+//! Both ends of a connection in the hands of the test: what goes in at one is compared with what comes out at the other.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use tokio::io::AsyncReadExt;
+
+use super::*;
+use crate::{PATIENCE, eventually};
+
+/// A moment in which what has been forwarded against a rule would arrive.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// What a client begins with: the version, no parameters.
+const STARTUP: &[u8] = &[0, 0, 0, 8, 0, 3, 0, 0];
+
+struct Line {
+    proxy: Proxy,
+    client: TcpStream,
+    server: TcpStream,
+    listener: TcpListener,
+}
+
+impl Line {
+    /// A connection that is past its startup.
+    async fn new() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let proxy = Proxy::start(&format!("postgres://u@{at}/d")).await.unwrap();
+        let mut client = dial(&proxy).await;
+        client.write_all(STARTUP).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        expect(&mut server, STARTUP).await;
+        server.write_all(&ready()).await.unwrap();
+        expect(&mut client, &ready()).await;
+        Self { proxy, client, server, listener }
+    }
+
+    /// Sends a simple statement, and takes it at the server.
+    async fn ask(&mut self, statement: &str) {
+        self.client.write_all(&simple(statement)).await.unwrap();
+        expect(&mut self.server, &simple(statement)).await;
+    }
+}
+
+async fn dial(proxy: &Proxy) -> TcpStream {
+    let options: PgConnectOptions = proxy.url().parse().unwrap();
+    TcpStream::connect((options.get_host(), options.get_port())).await.unwrap()
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap() + 4;
+    [&[kind], length.to_be_bytes().as_slice(), body].concat()
+}
+
+fn simple(statement: &str) -> Vec<u8> {
+    message(b'Q', &[statement.as_bytes(), &[0]].concat())
+}
+
+fn row() -> Vec<u8> {
+    message(wire::ROW, &[7; 100])
+}
+
+fn ready() -> Vec<u8> {
+    message(wire::READY, b"I")
+}
+
+/// The next bytes are these.
+async fn expect(stream: &mut TcpStream, bytes: &[u8]) {
+    let mut read = vec![0; bytes.len()];
+    tokio::time::timeout(PATIENCE, stream.read_exact(&mut read)).await.unwrap().unwrap();
+    assert_eq!(read, bytes);
+}
+
+/// All that comes until the connection ends.
+async fn until_end(stream: &mut TcpStream) -> Vec<u8> {
+    let mut read = Vec::new();
+    // A connection that is reset has ended too.
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await.unwrap();
+    read
+}
+
+async fn expect_silence(stream: &mut TcpStream) {
+    assert!(tokio::time::timeout(MOMENT, stream.read_u8()).await.is_err(), "something arrived, or the end");
+}
+
+#[tokio::test]
+async fn what_is_sent_into_a_black_hole_is_read_and_arrives_when_it_ends() {
+    let Line { proxy, mut client, mut server, listener } = Line::new().await;
+    proxy.set(Mode::BlackHole);
+    client.write_all(&simple("select 1")).await.unwrap();
+    eventually(async || proxy.count("select 1"), |n| *n == 1).await;
+    server.write_all(&ready()).await.unwrap();
+    expect_silence(&mut server).await;
+    expect_silence(&mut client).await;
+    let _late = dial(&proxy).await;
+    assert!(tokio::time::timeout(MOMENT, listener.accept()).await.is_err(), "the server was called");
+
+    proxy.set(Mode::Pass);
+    expect(&mut server, &simple("select 1")).await;
+    expect(&mut client, &ready()).await;
+    tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_end_of_a_connection_does_not_leave_a_black_hole() {
+    let Line { proxy, client, mut server, .. } = Line::new().await;
+    proxy.set(Mode::BlackHole);
+    drop(client);
+    expect_silence(&mut server).await;
+    proxy.set(Mode::Pass);
+    assert_eq!(until_end(&mut server).await, b"");
+}
+
+#[tokio::test]
+async fn a_cut_ends_what_is_in_a_black_hole_at_both_ends() {
+    let Line { proxy, mut client, mut server, .. } = Line::new().await;
+    proxy.set(Mode::BlackHole);
+    client.write_all(&simple("select 1")).await.unwrap();
+    eventually(async || proxy.count("select 1"), |n| *n == 1).await;
+    proxy.cut();
+    assert_eq!((until_end(&mut client).await, until_end(&mut server).await), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_delay_holds_every_message_back_and_keeps_their_order() {
+    let mut line = Line::new().await;
+    line.proxy.set(Mode::Delay(MOMENT));
+    let began = Instant::now();
+    line.client.write_all(&[simple("select 1"), simple("select 2")].concat()).await.unwrap();
+    expect(&mut line.server, &[simple("select 1"), simple("select 2")].concat()).await;
+    line.server.write_all(&[row(), ready()].concat()).await.unwrap();
+    expect(&mut line.client, &[row(), ready()].concat()).await;
+    assert!(began.elapsed() >= MOMENT * 2, "there and back in {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_black_hole_swallows_what_was_delayed_before_it() {
+    let delay = MOMENT * 4;
+    let mut line = loop {
+        let mut line = Line::new().await;
+        line.proxy.set(Mode::Delay(delay));
+        let began = Instant::now();
+        line.client.write_all(&simple("select 1")).await.unwrap();
+        eventually(async || line.proxy.count("select 1"), |n| *n == 1).await;
+        line.proxy.set(Mode::BlackHole);
+        // A machine that took longer over it has let the message arrive, which shows nothing.
+        if began.elapsed() < delay {
+            break line;
+        }
+    };
+    tokio::time::sleep(delay).await;
+    expect_silence(&mut line.server).await;
+    line.proxy.set(Mode::Pass);
+    expect(&mut line.server, &simple("select 1")).await;
+}
+
+#[tokio::test]
+async fn a_throttled_reply_takes_the_time_of_its_bytes() {
+    let mut line = Line::new().await;
+    line.ask("select 1").await;
+    let reply = message(wire::ROW, &[7; 995]);
+    line.proxy.set(Mode::Throttle(NonZeroU32::new(10_000).unwrap()));
+    let began = Instant::now();
+    line.server.write_all(&reply).await.unwrap();
+    expect(&mut line.client, &reply).await;
+    assert!(began.elapsed() >= Duration::from_millis(100), "1000 bytes in {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_truncated_reply_ends_with_its_connection_after_so_many_bytes() {
+    let mut line = Line::new().await;
+    line.proxy.arm("select 1", Fault::Truncate(150));
+    line.ask("select 2").await;
+    line.server.write_all(&[row(), ready()].concat()).await.unwrap();
+    expect(&mut line.client, &[row(), ready()].concat()).await;
+    line.ask("select 1").await;
+    let reply = [row(), row(), ready()].concat();
+    line.server.write_all(&reply).await.unwrap();
+    assert_eq!(until_end(&mut line.client).await, reply[..150]);
+    assert_eq!(line.proxy.n_faults(), 1);
+}
+
+#[tokio::test]
+async fn a_reply_without_rows_goes_by_where_rows_are_to_be_lost() {
+    let mut line = Line::new().await;
+    line.proxy.arm("select 1", Fault::LoseRows);
+    line.ask("select 1").await;
+    line.server.write_all(&ready()).await.unwrap();
+    expect(&mut line.client, &ready()).await;
+    assert_eq!(line.proxy.n_faults(), 0);
+    line.ask("select 1").await;
+    line.server.write_all(&[row(), ready()].concat()).await.unwrap();
+    assert_eq!(until_end(&mut line.client).await, b"");
+    assert_eq!(line.proxy.n_faults(), 1);
+}
+
+#[tokio::test]
+async fn of_two_requests_on_their_way_the_one_that_was_named_loses_its_reply() {
+    let mut line = Line::new().await;
+    line.proxy.arm("select 2", Fault::LoseReply);
+    line.ask("select 1").await;
+    line.ask("select 2").await;
+    let (first, second) = ([row(), ready()].concat(), ready());
+    line.server.write_all(&[first.clone(), second].concat()).await.unwrap();
+    assert_eq!(until_end(&mut line.client).await, first);
+}
+
+#[tokio::test]
+async fn a_statement_is_known_by_the_name_under_which_it_was_prepared() {
+    let mut line = Line::new().await;
+    let prepared = [message(b'P', b"s1\0-- one: first\nselect 1\0\0\0"), message(b'S', b"")].concat();
+    let executed =
+        [message(b'B', b"\0s1\0\0\0\0\0\0\0"), message(b'E', b"\0\0\0\0\0"), message(b'S', b"")].concat();
+    line.client.write_all(&[prepared.clone(), executed.clone()].concat()).await.unwrap();
+    expect(&mut line.server, &[prepared, executed.clone()].concat()).await;
+    assert_eq!(line.proxy.statements(), ["-- one: first"]);
+
+    line.proxy.arm("-- one:", Fault::Hold);
+    line.client.write_all(&executed).await.unwrap();
+    assert_eq!(until_end(&mut line.client).await, b"");
+    expect(&mut line.server, &executed[..message(b'B', b"\0s1\0\0\0\0\0\0\0").len()]).await;
+    expect_silence(&mut line.server).await;
+    line.proxy.release();
+    expect(&mut line.server, &executed[executed.len() - 15..]).await;
+}
+
+#[tokio::test]
+async fn a_client_that_asks_for_encryption_is_told_that_there_is_none() {
+    let Line { proxy, listener, .. } = Line::new().await;
+    let mut client = dial(&proxy).await;
+    client.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).await.unwrap();
+    expect(&mut client, b"N").await;
+    client.write_all(STARTUP).await.unwrap();
+    let (mut server, _) = listener.accept().await.unwrap();
+    expect(&mut server, STARTUP).await;
+}
+
+#[tokio::test]
+async fn new_connections_are_refused_beside_those_that_exist() {
+    let mut line = Line::new().await;
+    line.proxy.set(Mode::Refuse);
+    assert_eq!(until_end(&mut dial(&line.proxy).await).await, b"");
+    line.ask("select 1").await;
+}
+
+#[test]
+fn only_the_server_of_a_connection_string_is_replaced() {
+    for (url, expected) in [
+        ("postgres://u:p@h:1/d?host=/tmp/x&port=2&a=b", "postgres://u:p@127.0.0.1:9/d?sslmode=disable&a=b"),
+        ("postgres://h/d?sslmode=require", "postgres://127.0.0.1:9/d?sslmode=disable"),
+        ("postgres:///d?host=/tmp/x&user=u", "postgres://127.0.0.1:9/d?sslmode=disable&user=u"),
+    ] {
+        assert_eq!(wire::through(url, 9), expected);
+    }
+}
