@@ -1,8 +1,9 @@
 //! I10, I2: answers that are lost after the server has done what was asked, and a lock session that is lost alone.
 
-use runledger_tests::check::{Facts, Fleet, jobs};
-use runledger_tests::eventually;
+use runledger::{Call, Job, RunInfo};
+use runledger_tests::check::{Facts, Fleet, Place, jobs};
 use runledger_tests::proxy::{Fault, Mode, Proxy};
+use runledger_tests::{PATIENCE, eventually};
 use uuid::Uuid;
 
 /// More than two heartbeats of another worker: what it wrongly believes, it has acted upon.
@@ -10,56 +11,26 @@ const HEARTBEATS: i64 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_claim_was_never_answered_is_claimed_again() -> anyhow::Result<()> {
-    let fleet = Fleet::new().await?;
-    let proxy = Proxy::start(fleet.url()).await?;
-    let worker = fleet.worker(proxy.url()).await?;
-    fleet.place.open("all")?;
-    proxy.arm("-- claim:", Fault::LoseRows);
-    let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
-    let result = run.result_within(std::time::Duration::from_secs(15)).await;
-    assert!(result.is_ok(), "the run never went on: {result:?}");
-    assert_eq!(proxy.n_faults(), 1);
-    let facts = Facts::load(&mut fleet.connect().await?).await?;
-    assert_eq!(facts.claims_of(run.id()).count(), 2, "the lost claim, and another");
-    fleet.drained().await?;
-    worker.stop().await;
+    let (fleet, run) = unanswered("-- claim:", jobs::check_gated).await?;
+    assert_eq!(claims(&fleet, run.run_id).await?, 2, "the lost claim, and another");
+    assert_eq!((run.attempt, run.crashes), (1, 0), "a lost claim costs no attempt");
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim() -> anyhow::Result<()> {
-    let fleet = Fleet::new().await?;
-    let proxy = Proxy::start(fleet.url()).await?;
-    let worker = fleet.worker(proxy.url()).await?;
-    fleet.place.open("all")?;
-    proxy.arm("-- checkpoint:", Fault::LoseRows);
-    let run = jobs::check_steps(fleet.place.clone()).enqueue(&fleet.db).await?;
-    run.result().await?;
-    assert_eq!(proxy.n_faults(), 1);
-    assert_eq!(claims(&fleet, run.id()).await?, 1, "a lost acknowledgement is no reason to lose the run");
+    let (fleet, run) = unanswered("-- checkpoint:", jobs::check_steps).await?;
+    assert_eq!(claims(&fleet, run.run_id).await?, 1, "a lost acknowledgement is no reason to lose the run");
     assert_eq!(fleet.place.events()?.len(), 6, "three bodies, each once");
-    fleet.drained().await?;
-    worker.stop().await;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_end_was_never_acknowledged_ends_once() -> anyhow::Result<()> {
-    let fleet = Fleet::new().await?;
-    let proxy = Proxy::start(fleet.url()).await?;
-    let worker = fleet.worker(proxy.url()).await?;
-    fleet.place.open("all")?;
-    proxy.arm("-- settle:", Fault::LoseRows);
-    let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
-    run.result().await?;
-    let after = jobs::check_canary().enqueue(&fleet.db).await?;
-    after.result().await?;
-    assert_eq!(proxy.n_faults(), 1);
-    assert_eq!(claims(&fleet, run.id()).await?, 1);
-    fleet.drained().await?;
-    worker.stop().await;
+    let (fleet, run) = unanswered("-- settle:", jobs::check_gated).await?;
+    assert_eq!(claims(&fleet, run.run_id).await?, 1);
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
 }
@@ -92,6 +63,27 @@ async fn a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beat
     other.stop().await;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
+}
+
+/// A run that has ended in a worker that did not hear the reply to one statement. The worker has served another run since.
+async fn unanswered<J: Job<Output = Uuid>>(
+    statement: &str,
+    call: impl Fn(Place) -> Call<J>,
+) -> anyhow::Result<(Fleet, RunInfo)> {
+    let fleet = Fleet::new().await?;
+    let proxy = Proxy::start(fleet.url()).await?;
+    let worker = fleet.worker(proxy.url()).await?;
+    fleet.place.open("all")?;
+    proxy.arm(statement, Fault::LoseRows);
+    let run = call(fleet.place.clone()).enqueue(&fleet.db).await?;
+    let result = run.result_within(PATIENCE).await;
+    assert!(result.is_ok(), "the run never went on: {result:?}");
+    eventually(async || proxy.n_faults(), |n_faults| *n_faults == 1).await;
+    jobs::check_canary().enqueue(&fleet.db).await?.result().await?;
+    fleet.drained().await?;
+    worker.stop().await;
+    let run = run.info().await?;
+    Ok((fleet, run))
 }
 
 async fn claims(fleet: &Fleet, run_id: Uuid) -> anyhow::Result<usize> {

@@ -1,6 +1,9 @@
-//! I2, I3, I10: a worker that is paused for longer than its lease wakes up after another has its runs.
+//! I2, I3, I10: a worker that is paused for longer than its lease wakes up after another has its runs. Every single write that an old attempt
+//! could make is refused in `tests/it/fence.rs`; here whole processes find out what became of them.
 
-use runledger_tests::check::{Fleet, jobs};
+use runledger::{Call, Job};
+use runledger_tests::check::fleet::Process;
+use runledger_tests::check::{Fleet, Place, jobs};
 use runledger_tests::eventually;
 use uuid::Uuid;
 
@@ -11,42 +14,18 @@ const TAKEN_OVER: i64 = 2;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_of_a_worker_that_slept_through_its_lease_is_not_recorded() -> anyhow::Result<()> {
-    let fleet = Fleet::new().await?;
-    let zombie = fleet.process(WORKER).await?;
-    let run = jobs::check_steps(fleet.place.clone()).enqueue(&fleet.db).await?;
-    // The second body of the run: the first step is recorded.
-    fleet.started(run.id(), 2).await?;
-    zombie.pause()?;
-    let heir = fleet.process(WORKER).await?;
-    let taken = fleet.started(run.id(), 3).await?;
-    assert_eq!(taken.pid, heir.pid);
-    fleet.place.open(&zombie.pid.to_string())?;
-    zombie.resume()?;
-    registered_anew(&fleet, zombie.worker_id).await;
-    fleet.place.open("all")?;
-    assert_eq!(run.result().await?, taken.token, "the run gave what the stale attempt had");
-    fleet.drained().await?;
-    assert_eq!(fleet.verdict(&[zombie.pid]).await?, Vec::<String>::new());
-    Ok(())
+    // In the second body of the run: the first step is recorded.
+    sleep_in_body(2, jobs::check_steps).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_of_a_worker_that_slept_through_its_lease_is_not_ended_by_it() -> anyhow::Result<()> {
-    let fleet = Fleet::new().await?;
-    let zombie = fleet.process(WORKER).await?;
-    let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
-    fleet.started(run.id(), 1).await?;
-    zombie.pause()?;
-    let _heir = fleet.process(WORKER).await?;
-    let taken = fleet.started(run.id(), 2).await?;
-    fleet.place.open(&zombie.pid.to_string())?;
-    zombie.resume()?;
-    registered_anew(&fleet, zombie.worker_id).await;
-    fleet.place.open("all")?;
-    assert_eq!(run.result().await?, taken.token, "the run gave what the stale attempt had");
-    fleet.drained().await?;
-    assert_eq!(fleet.verdict(&[zombie.pid]).await?, Vec::<String>::new());
-    Ok(())
+    sleep_in_body(1, jobs::check_gated).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_body_that_sleeps_through_its_lease_commits_nothing() -> anyhow::Result<()> {
+    sleep_in_body(1, jobs::check_post).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,32 +37,39 @@ async fn a_worker_that_slept_through_its_lease_begins_no_body_before_it_knows() 
     zombie.pause()?;
     let _heir = fleet.process(WORKER).await?;
     claimed(&fleet, run.id(), TAKEN_OVER).await;
-    fleet.place.open(&zombie.pid.to_string())?;
-    zombie.resume()?;
-    registered_anew(&fleet, zombie.worker_id).await;
-    fleet.place.open("all")?;
+    wake(&fleet, &zombie).await?;
     fleet.drained().await?;
     assert_eq!(fleet.verdict(&[zombie.pid]).await?, Vec::<String>::new());
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_body_that_sleeps_through_its_lease_commits_nothing() -> anyhow::Result<()> {
+/// Pauses a worker in a body of its run, the one of this number, until another worker is in it, and wakes it there: the run has to give what that
+/// other one did.
+async fn sleep_in_body<J: Job<Output = Uuid>>(
+    n_bodies: usize,
+    call: impl Fn(Place) -> Call<J>,
+) -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let zombie = fleet.process(WORKER).await?;
-    let run = jobs::check_post(fleet.place.clone()).enqueue(&fleet.db).await?;
-    fleet.started(run.id(), 1).await?;
+    let run = call(fleet.place.clone()).enqueue(&fleet.db).await?;
+    fleet.started(run.id(), n_bodies).await?;
     zombie.pause()?;
-    let _heir = fleet.process(WORKER).await?;
-    let taken = fleet.started(run.id(), 2).await?;
-    fleet.place.open(&zombie.pid.to_string())?;
-    zombie.resume()?;
-    registered_anew(&fleet, zombie.worker_id).await;
-    fleet.place.open("all")?;
-    assert_eq!(run.result().await?, taken.token);
+    let heir = fleet.process(WORKER).await?;
+    let taken = fleet.started(run.id(), n_bodies + 1).await?;
+    assert_eq!(taken.pid, heir.pid);
+    wake(&fleet, &zombie).await?;
+    assert_eq!(run.result().await?, taken.token, "the run gave what the stale attempt had");
     fleet.drained().await?;
     assert_eq!(fleet.verdict(&[zombie.pid]).await?, Vec::<String>::new());
     Ok(())
+}
+
+/// Lets a paused worker go on, and the others only when it has understood what became of it.
+async fn wake(fleet: &Fleet, zombie: &Process) -> anyhow::Result<()> {
+    fleet.place.open(&zombie.pid.to_string())?;
+    zombie.resume()?;
+    registered_anew(fleet, zombie.worker_id).await;
+    Ok(fleet.place.open("all")?)
 }
 
 /// Waits until the process whose first number was declared dead works under another: it has understood.

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use runledger::prelude::*;
 use runledger::{AttemptInfo, ClientError, FailureKind, RunInfo, RunState, Timings, Worker};
 use runledger_tests::crashing::{self, kills_its_process};
-use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::{Fixture, PATIENCE, eventually};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -20,12 +19,6 @@ async fn attempts_suspends(wf: &Wf, #[inject] context: &Context) -> Result<u32> 
     wf.sleep(Duration::from_millis(400)).await?;
     wf.step("last", || async { Ok::<_, Error>(()) }).await?;
     Ok(of_child.max(context.attempt()))
-}
-
-#[workflow(max_attempts = 1)]
-async fn attempts_one_step(wf: &Wf, #[inject] context: &Context) -> Result<u32> {
-    wf.step("one", || async { Ok::<_, Error>(()) }).await?;
-    Ok(context.attempt())
 }
 
 #[job(max_attempts = 1)]
@@ -144,22 +137,6 @@ async fn a_run_that_kills_its_process_five_times_is_parked_with_the_reason_and_c
     run.resume().await.unwrap();
     assert_eq!(run.result_within(PATIENCE).await.unwrap(), 1);
     worker.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_claim_reply_does_not_consume_an_attempt() {
-    let Fixture { db, database } = Fixture::new().await;
-    let proxy = Proxy::start(database.url()).await.unwrap();
-    let far = Db::connect_with(proxy.url().parse().unwrap(), 5).await.unwrap();
-    let run = attempts_one_step().enqueue(&db).await.unwrap();
-    proxy.arm("-- claim:", Fault::LoseReply);
-    let worker = App::new(far).with(jobs![attempts_one_step]).start().await.unwrap();
-    assert_eq!(run.result_within(PATIENCE).await.unwrap(), 1);
-    worker.stop().await;
-    // The first claim was carried out, and nobody heard of it: the step was recorded under the second.
-    assert_eq!((proxy.n_faults(), run.steps().await.unwrap()[0].claim), (1, 2));
-    let info = run.info().await.unwrap();
-    assert_eq!((info.attempt, info.crashes), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

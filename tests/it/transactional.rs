@@ -253,35 +253,6 @@ async fn a_deadlock_runs_the_body_again_in_a_fresh_transaction() {
     worker.stop().await;
 }
 
-static FENCED: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
-static FENCED_BODIES: AtomicUsize = AtomicUsize::new(0);
-
-#[job(max_attempts = 1)]
-async fn loses_its_lease(#[inject] tx: &mut Tx) -> Result<()> {
-    let body = FENCED_BODIES.fetch_add(1, Ordering::Relaxed);
-    sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
-    if body == 0 {
-        FENCED.wait().await;
-        FENCED.wait().await;
-    }
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_body_that_lost_its_lease_commits_nothing() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    execute(&db, TABLES).await;
-    let worker = crate::rows::worker(&db, jobs![loses_its_lease]).await;
-    let handle = loses_its_lease().enqueue(&db).await.unwrap();
-    soon(FENCED.wait()).await;
-    assert!(crate::rows::take_away(&db, handle.id()).await);
-    soon(handle.result()).await.unwrap();
-    soon(FENCED.wait()).await;
-    worker.stop().await;
-    let n_entries: i64 = scalar(&db, "select count(*) from ledger").await;
-    assert_eq!(n_entries, 1, "only the attempt that owns the run wrote");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_dies_before_or_after_the_commit_leaves_the_write_once() {
     for when in ["before", "after"] {
