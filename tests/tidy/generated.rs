@@ -6,9 +6,7 @@ use super::source::{File, files, names};
 const LIBRARY: &str = "#library::";
 
 fn expansions() -> Vec<File> {
-    let found = files("runledger-macros/src/expand", ".rs");
-    assert!(!found.is_empty());
-    found
+    files("runledger-macros/src/expand", ".rs")
 }
 
 #[test]

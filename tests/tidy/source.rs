@@ -16,10 +16,14 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Every file below a folder whose name ends in `suffix`, sorted; none where there is no such folder.
+/// Every file below a folder whose name ends in `suffix`, sorted.
+///
+/// Fails where there is none: a rule about what does not exist holds nothing.
+#[track_caller]
 pub(crate) fn files(folder: &str, suffix: &str) -> Vec<File> {
     let mut found = Vec::new();
     collect(&root().join(folder), suffix, &mut found);
+    assert!(!found.is_empty(), "there is no `{suffix}` file in `{folder}`, of which a rule speaks");
     found.sort_by(|one, other| one.path.cmp(&other.path));
     found
 }
