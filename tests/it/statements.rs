@@ -31,6 +31,45 @@ async fn every_statement_takes_and_gives_what_the_golden_file_says() {
 }
 
 #[tokio::test]
+async fn every_header_names_the_columns_of_its_statement_in_their_order() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    for (name, sql) in STATEMENTS {
+        let statement = (&mut connection).prepare((*sql).into_sql_str()).await.unwrap();
+        let columns: Vec<&str> = statement.columns().iter().map(Column::name).collect();
+        assert_eq!(promised(sql), columns, "`out` in the header of {name}");
+    }
+}
+
+/// The columns that a header promises: what its `out` says before the semicolon, without the remarks in parentheses.
+fn promised(sql: &str) -> Vec<String> {
+    let out: Vec<&str> = sql
+        .lines()
+        .skip_while(|line| !line.starts_with("-- out:"))
+        .take_while(|line| !line.starts_with("-- locks:"))
+        .map(|line| line.trim_start_matches("-- out:").trim_start_matches("--").trim())
+        .collect();
+    let (mut names, mut depth) = (String::new(), 0_u32);
+    for character in out.join(" ").chars() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            ';' if depth == 0 => break,
+            _ if depth == 0 => names.push(character),
+            _ => {}
+        }
+    }
+    names.split(',').map(|name| name.trim().to_owned()).filter(|name| name != "none").collect()
+}
+
+#[test]
+fn remarks_in_a_header_are_no_columns() {
+    let sql = "-- x: does.\n-- in:    $1 a, b\n-- out:   one (a; b, c), two,\n--        three; four, five\n-- locks: none\nselect 1";
+    assert_eq!(promised(sql), ["one", "two", "three"]);
+    assert!(promised("-- out:   none; x\n-- locks: y").is_empty());
+}
+
+#[tokio::test]
 async fn the_schema_is_the_sum_of_the_migrations_that_the_golden_file_says() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();

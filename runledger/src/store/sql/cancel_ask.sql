@@ -1,6 +1,6 @@
 -- cancel_ask: notes that a run is to be cancelled, unless it has ended. Whoever claims or holds the run sees it.
 -- in:    $1 run, $2 reason
--- out:   one row where the run exists: its terminal state, or null
+-- out:   state (null while it goes on), told; one row where the run exists
 -- locks: none; the run is locked before, by lock_runs.sql
 -- index: run_pkey, outcome_pkey, cancel_pkey
 with asked as (

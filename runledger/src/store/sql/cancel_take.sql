@@ -1,6 +1,6 @@
 -- cancel_take: ends a run that no worker holds as cancelled. The statement after cancel_ask.sql, in the same transaction.
 -- in:    $1 run, $2 error
--- out:   one row where the run was taken
+-- out:   run_id, told; one row where the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)
 -- index: ready_pkey, waiting_pkey, watch_pkey
 with unqueued as (

@@ -1,7 +1,7 @@
 -- checkpoint: records steps of runs that this worker holds; the group commit of the journal.
 -- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors, $8 seen_len, $9 seen (as JSON arrays),
 --        $10 the mark of the body's transaction that this must be in, or null
--- out:   run_id, key, token of every item whose fence holds; an item that was recorded before (a lost acknowledgement) is among them
+-- out:   run_id, key, token; every item whose fence holds, also one that was recorded before (a lost acknowledgement)
 -- locks: `for key share` on the leases: a reclaim that deletes one waits, and one that has deleted it is seen
 -- index: lease_pkey, step_pkey
 with item as (

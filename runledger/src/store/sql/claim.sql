@@ -1,7 +1,8 @@
 -- claim: moves due runs from `ready` to `lease`, highest priority first, then earliest due, then oldest.
 -- in:    $1 worker, $2 token, $3 how many, $4 queues, $5 jobs, $6 priorities, $7 after instants, $8 after ids: a lane and its position each, the
 --        lane of the highest priority first
--- out:   the runs with input, options and recorded steps; cancel_requested
+-- out:   run_id, job, tenant, queue, parent_id, input, options, priority, ready_at, attempt, crashes, claims, claimed_at, cancel_requested,
+--        steps, step_failures
 -- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
 -- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
 with lane as (

@@ -1,6 +1,6 @@
 -- end_of_run: how a run ended, if it has.
 -- in:    $1 run
--- out:   one row where the run exists: state, output, error
+-- out:   state, output, error; one row where the run exists
 -- locks: none
 -- index: run_pkey, and the primary keys under runledger.run_state
 select state, output::text as output, error::text as error

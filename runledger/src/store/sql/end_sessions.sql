@@ -1,6 +1,6 @@
 -- end_sessions: ends the sessions of a dead worker, so that a transaction of a paused process lets go of its rows.
 -- in:    $1 worker
--- out:   how many sessions were ended
+-- out:   ended (how many)
 -- locks: none
 -- index: worker_pkey; pg_stat_activity has none
 select count(pg_terminate_backend(pid)) as ended

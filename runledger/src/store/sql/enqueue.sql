@@ -1,7 +1,7 @@
 -- enqueue: writes runs and their places in the queue, in the caller's transaction or its own.
 -- in:    $1 run ids, $2 jobs, $3 tenants, $4 queues, $5 priorities, $6 inputs, $7 options, $8 idempotency keys, $9 parents,
 --        $10 delays in microseconds, $11 instants; arrays of one length
--- out:   one row: `created` the ids of the runs that are new, `isolation` the transaction's level
+-- out:   created (the ids of the runs that are new), isolation (the transaction's level), told; one row
 -- locks: none; a concurrent equal key waits for the other transaction
 -- index: run_pkey. A batch with a keyed run is written only under read committed: above it the answer could be wrong.
 with item as (

@@ -1,8 +1,8 @@
 -- heartbeat: says that this worker lives, and asks what concerns it.
 -- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing
--- out:   one row: `alive` (false: declared dead; stop everything and register anew), `draining`, `cancels` the ids of held runs to cancel,
---        `silent` the workers that miss a heartbeat, `incarnation` of the server,
---        `timers_due` whether a wait has come to its limit, `now`
+-- out:   alive (false: declared dead; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
+--        silent (the workers that miss a heartbeat), incarnation (of the server), timers_due (whether a wait has come to its limit), now;
+--        one row
 -- locks: the worker's row
 -- index: worker_pkey, worker_living, lease_pkey, waiting_wake
 with me as (

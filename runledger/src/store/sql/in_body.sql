@@ -1,6 +1,6 @@
 -- in_body: whether this session is in the transaction of a body, or has left it by a `COMMIT` or `ROLLBACK` of the body's own.
 -- in:    $1 the mark that the transaction was begun with
--- out:   one row: `in_body`
+-- out:   in_body
 -- locks: none
 -- index: none
 select coalesce(current_setting('runledger.body', true), '') = $1 as in_body

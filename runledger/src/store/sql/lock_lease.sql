@@ -1,6 +1,6 @@
 -- lock_lease: waits until no transaction that writes for an attempt is in flight: one whose commit was sent may still be on its way.
 -- in:    $1 run, $2 token
--- out:   one row where the fence holds
+-- out:   run_id; one row where the fence holds
 -- locks: the lease, `for update`: every write of an attempt holds it `for key share`, or deletes it
 -- index: lease_pkey
 select run_id

@@ -1,6 +1,6 @@
 -- lock_runs: makes everything that must be serial for one run serial. Always the first statement of its transaction.
 -- in:    $1 run ids
--- out:   the ids that exist
+-- out:   run_id; the ids that exist
 -- locks: `for no key update` on the runs, in the order of their ids: the one lock order
 -- index: run_pkey
 select run_id

@@ -1,6 +1,6 @@
 -- parent: the run that started a run.
 -- in:    $1 run
--- out:   parent_id, null where nobody did
+-- out:   parent_id (null where nobody did)
 -- locks: none
 -- index: run_pkey
 select parent_id

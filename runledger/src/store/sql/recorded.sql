@@ -1,6 +1,6 @@
 -- recorded: a step, if it is recorded, and whether the attempt still holds its lease: after a lost acknowledgement of a transaction.
 -- in:    $1 run, $2 token, $3 key
--- out:   one row: `held`, output, error
+-- out:   held, output, error; one row
 -- locks: none; the lease is locked before, by lock_lease.sql
 -- index: lease_pkey, step_pkey
 select

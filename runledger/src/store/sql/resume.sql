@@ -1,6 +1,6 @@
 -- resume: lets a blocked run go on, with its attempts as they were and its crashes forgotten.
 -- in:    $1 run
--- out:   one row where the run was blocked
+-- out:   run_id, told; one row where the run was blocked
 -- locks: its row of `waiting` (deleted)
 -- index: waiting_pkey, run_pkey
 with unblocked as (

@@ -1,6 +1,6 @@
 -- server: what must be right before anything is written.
 -- in:    none
--- out:   one row: version_num, version, in_recovery, read_only, database
+-- out:   version_num, version, in_recovery, read_only, database; one row
 -- locks: none
 -- index: none
 select

@@ -1,7 +1,7 @@
 -- start_child: enqueues a run on behalf of a workflow's step and records the step, both or neither.
 -- in:    $1 parent, $2 token, $3 step key, $4 ordinal, $5 fingerprint, $6 seen_len, $7 seen (a JSON array or null),
 --        $8 child, $9 job, $10 queue, $11 priority, $12 input, $13 options, $14 delay in microseconds, $15 instant, $16 the step's output
--- out:   one row where the fence holds
+-- out:   run_id, told; one row where the fence holds
 -- locks: `for key share` on the parent's lease
 -- index: lease_pkey, run_pkey, step_pkey. The child's id is derived from parent and key, so a repetition is a no-op.
 with held as (

@@ -1,6 +1,6 @@
 -- step_failed: keeps failed tries of steps that will be tried again.
 -- in:    $1 run ids, $2 tokens, $3 keys, $4 tries, $5 errors, $6 how long the try took in microseconds
--- out:   run_id, key, token of every item whose fence holds
+-- out:   run_id, key, token; every item whose fence holds
 -- locks: `for key share` on the leases
 -- index: lease_pkey, attempt_pkey
 with item as (

@@ -1,6 +1,6 @@
 -- stranded: the net under waking: runs that wait for children of which one has ended. Empty unless a wake-up was lost.
 -- in:    $1 how many
--- out:   ids of ended children
+-- out:   run_id; ended children
 -- locks: none
 -- index: waiting_pkey, outcome_pkey
 select child.run_id

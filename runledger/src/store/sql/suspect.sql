@@ -1,6 +1,6 @@
 -- suspect: whether a silent worker's lock may be tested: only in the incarnation of the server in which it was taken.
 -- in:    $1 worker
--- out:   silence in seconds, lock_is_evidence
+-- out:   silence (in seconds), lock_is_evidence
 -- locks: none
 -- index: worker_pkey
 select

@@ -1,6 +1,6 @@
 -- suspend: parks a run until one of its children ends, or puts it back at once where one has ended already.
 -- in:    $1 run, $2 token, $3 children, $4 the instant to wake at anyway (null: none), $5 attempts spent, $6 crashes
--- out:   one row where the fence held: `parked`, false where a child has ended already
+-- out:   parked (false where a child has ended already); one row where the fence held
 -- locks: the lease (deleted); the run is locked before, by lock_runs.sql, so that a child that ends now is either seen here or wakes it
 -- index: lease_pkey, outcome_pkey
 with held as (

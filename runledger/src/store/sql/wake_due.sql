@@ -1,6 +1,6 @@
 -- wake_due: puts runs whose wait has a limit back into their queues when it is over.
 -- in:    $1 how many
--- out:   how many were woken
+-- out:   woken (how many)
 -- locks: the rows of `waiting` (deleted), skipping those that others hold
 -- index: waiting_wake
 with due as (

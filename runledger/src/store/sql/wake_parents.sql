@@ -1,6 +1,6 @@
 -- wake_parents: puts parents that wait for one of these ended children back into their queues.
 -- in:    $1 ids of runs that ended in this transaction
--- out:   the ids of the parents woken
+-- out:   run_id, told; the parents woken
 -- locks: the parents' rows of `waiting` (deleted); the parents are locked before, by lock_runs.sql
 -- index: run_pkey, waiting_pkey
 with woken as (

@@ -1,6 +1,6 @@
 -- worker_bury: declares a worker dead. Final: the process, if it comes back, takes a new number.
 -- in:    $1 worker, $2 seconds of silence that must still hold, $3 why
--- out:   worker_id where it was buried now, and the instant
+-- out:   worker_id; one row where it was buried now
 -- locks: the worker's row; the silence is tested again after a wait for it
 -- index: worker_pkey
 update runledger.worker
