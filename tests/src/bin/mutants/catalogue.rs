@@ -1,5 +1,10 @@
 //! The defects, each with the tests that must find it.
 
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
 /// One replacement of text, which matches exactly once.
 pub struct Edit {
     pub file: &'static str,
@@ -13,6 +18,33 @@ pub struct Mutant {
     pub edits: &'static [Edit],
     /// Tests of `checks`, every one of which must be red.
     pub tests: &'static [&'static str],
+}
+
+impl Mutant {
+    /// Whether it can still be put into these sources, and its tests are there: what it names moves as the code does.
+    pub fn check(&self, root: &Path) -> Result<()> {
+        let name = self.name;
+        let read = |file: &str| {
+            fs::read_to_string(root.join(file)).with_context(|| format!("mutant `{name}`: `{file}`"))
+        };
+        for Edit { file, old, new } in self.edits {
+            let n_matches = read(file)?.matches(old).count();
+            ensure!(n_matches == 1, "mutant `{name}` matches {n_matches} times in {file}, not once: {old}");
+            ensure!(old != new, "mutant `{name}` changes nothing in {file}");
+        }
+        ensure!(!self.edits.is_empty() && !self.tests.is_empty(), "mutant `{name}` has no edit or no test");
+        for test in self.tests {
+            let (module, function) = test.split_once("::").with_context(|| format!("`{test}`"))?;
+            let text = read(&format!("tests/checks/{module}.rs"))?;
+            let head = format!("async fn {function}(");
+            let mut tests = text.split("#[tokio::test").skip(1).filter_map(|test| test.split_once('\n'));
+            ensure!(
+                tests.any(|(_, test)| test.starts_with(&head)),
+                "mutant `{name}` names `{test}`, which is no test"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Every defect. The first three are those that no other check of the protocol would notice.
@@ -58,7 +90,7 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Edit {
                 file: "runledger/src/runtime/heartbeat.rs",
-                old: "heartbeat(connection, self.worker_id, self.timings.suspect.as_secs_f64()).await",
+                old: "heartbeat(connection, self.worker_id, self.timings.overdue().as_secs_f64()).await",
                 new: "heartbeat(connection, self.worker_id, 0.0).await",
             },
             Edit {
@@ -133,3 +165,10 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["versions::a_run_of_an_unknown_job_stays_in_its_queue_untouched"],
     },
 ];
+
+#[test]
+fn every_mutant_matches_the_sources_once_and_names_tests_that_exist() -> Result<()> {
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the tests are no member of a workspace")?;
+    MUTANTS.iter().try_for_each(|mutant| mutant.check(root))
+}

@@ -21,6 +21,7 @@ fn main() -> Result<ExitCode> {
     let names: Vec<String> = std::env::args().skip(1).collect();
     let chosen = choose(&names)?;
     let workspace = Workspace::copy()?;
+    chosen.iter().try_for_each(|mutant| workspace.check(mutant))?;
     let mut tests: Vec<&str> = chosen.iter().flat_map(|mutant| mutant.tests).copied().collect();
     tests.sort_unstable();
     tests.dedup();

@@ -52,19 +52,17 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// Applies a mutant.
+    /// Whether the mutant fits the copy: see [`Mutant::check`].
+    pub fn check(&self, mutant: &Mutant) -> Result<()> {
+        mutant.check(&self.source)
+    }
+
+    /// Applies a mutant that has been checked.
     pub fn apply(&self, mutant: &Mutant) -> Result<Applied<'_>> {
         let mut applied = Applied { workspace: self, originals: Vec::new() };
         for Edit { file, old, new } in mutant.edits {
             let path = self.source.join(file);
-            let text =
-                fs::read_to_string(&path).with_context(|| format!("mutant `{}`: {file}", mutant.name))?;
-            let n_matches = text.matches(old).count();
-            ensure!(
-                n_matches == 1,
-                "mutant `{}` matches {n_matches} times in {file}, not once: {old}",
-                mutant.name
-            );
+            let text = fs::read_to_string(&path)?;
             fs::write(&path, text.replacen(old, new, 1))?;
             applied.originals.push((file, text));
         }
