@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{AnyCall, ClientError, RunState, enqueue_all};
-use runledger_tests::Fixture;
 use runledger_tests::proxy::{Fault, Proxy};
+use runledger_tests::{Fixture, eventually};
 use serde_json::json;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgPool};
@@ -48,7 +48,7 @@ async fn a_retry_after_an_ambiguous_commit_is_a_no_op_and_the_run_is_still_told_
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let far = Db::connect_with(proxy.url().parse().unwrap(), 2).await.unwrap();
-    proxy.arm("-- enqueue:", Fault::LoseReply);
+    proxy.arm("-- enqueue_fresh:", Fault::LoseReply);
     let run = greet().enqueue(&far).await.unwrap();
     assert_eq!((proxy.n_faults(), n_runs(&db).await), (1, 1));
     assert!(run.created());
@@ -76,6 +76,49 @@ async fn a_submission_whose_connection_is_cut_before_it_is_carried_out_once() {
     proxy.cut();
     greet().enqueue(&far).await.unwrap();
     assert_eq!(n_runs(&db).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn enqueues_that_meet_share_a_commit_and_none_waits_to_be_joined() {
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let far = Db::connect_with(proxy.url().parse().unwrap(), 2).await.unwrap();
+    greet().enqueue(&far).await.unwrap();
+    let alone = proxy.count("-- enqueue_fresh:");
+    assert_eq!(alone, 1);
+    let many = futures::future::join_all((0..200).map(|_| greet().enqueue(&far))).await;
+    assert!(many.iter().all(|run| run.as_ref().unwrap().created()));
+    assert_eq!(n_runs(&db).await, 201);
+    let shared = proxy.count("-- enqueue_fresh:") - alone;
+    assert!(shared <= 2, "the first goes at once, the others together, not in {shared} statements");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enqueue_that_is_dropped_takes_no_other_with_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for round in 0..40 {
+        let others = futures::future::join_all((0..4).map(|_| greet().enqueue(&db)));
+        let ((), others) = futures::join!(drop_in_flight(greet().enqueue(&db), 1 + round % 3), others);
+        assert!(others.iter().all(Result::is_ok), "{others:?}");
+    }
+    assert!(n_runs(&db).await >= 160);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enqueue_that_waits_for_another_transactions_key_holds_up_no_other() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut tx = db.begin().await.unwrap();
+    greet().idempotency_key("slow").enqueue(&mut tx).await.unwrap();
+    let waiting = tokio::spawn({
+        let db = db.clone();
+        async move { greet().idempotency_key("slow").enqueue(&db).await.map(|run| run.created()) }
+    });
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually(async || crate::rows::scalar::<i64>(&db, waits).await, |n| *n == 1).await;
+    greet().enqueue(&db).await.unwrap();
+    assert!(!waiting.is_finished());
+    tx.commit().await.unwrap();
+    assert!(!waiting.await.unwrap().unwrap());
 }
 
 #[tokio::test]

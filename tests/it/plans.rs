@@ -56,7 +56,10 @@ async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_
 
     execute(&mut connection, LIVE).await;
     for (name, arguments, n_rows) in HOT_CALLS {
-        let arguments = &arguments.replace("{new}", &ids("new")).replace("{held}", &ids("held"));
+        let arguments = &arguments
+            .replace("{new}", &ids("new"))
+            .replace("{fresh}", &ids("fresh"))
+            .replace("{held}", &ids("held"));
         let plan = explain(&mut connection, "analyze, buffers, costs off, timing off", name, arguments).await;
         let n_pages = pages(&plan);
         assert!(n_pages < MOST_PAGES, "{name}: {n_pages} pages\n{plan}");
@@ -69,7 +72,7 @@ async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_
 const MOST_PAGES: u64 = 5_000;
 
 /// Calls of ten rows where they take many, on the live rows that are there besides the dead ones; and how many rows each gives.
-const HOT_CALLS: [(&str, &str, u32); 8] = [
+const HOT_CALLS: [(&str, &str, u32); 9] = [
     (
         "claim",
         "1, 'aaaaaaaa-0000-0000-0000-000000000001', 10, '{q}', '{j}', '{0}', array[now() - interval '1 hour'], \
@@ -79,9 +82,14 @@ const HOT_CALLS: [(&str, &str, u32); 8] = [
     ("lanes", "'{empty}', '{j}'", 0),
     (
         "enqueue",
-        "{new}, array_fill('j'::text, '{10}'), array_fill('t'::text, '{10}'), \
-         array_fill('q'::text, '{10}'), array_fill(0::int2, '{10}'), array_fill('{}'::text, '{10}'), array_fill(null::text, '{10}'), \
-         array_fill(null::text, '{10}'), array_fill(null::uuid, '{10}'), array_fill(0::int8, '{10}'), array_fill(null::timestamptz, '{10}')",
+        "{new}, array_fill('j'::text, '{10}'), '{}', array_fill('q'::text, '{10}'), array_fill(0::int2, '{10}'), array_fill('{}'::text, '{10}'), '{}', \
+         '{}', '{}', '{}'",
+        1,
+    ),
+    (
+        "enqueue_fresh",
+        "{fresh}, array_fill('j'::text, '{10}'), array_fill('t'::text, '{10}'), array_fill('q'::text, '{10}'), array_fill(0::int2, '{10}'), \
+         array_fill('{}'::text, '{10}'), array_fill(null::text, '{10}'), array_fill(0::int8, '{10}'), array_fill(null::timestamptz, '{10}')",
         1,
     ),
     (

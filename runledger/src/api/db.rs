@@ -9,6 +9,7 @@ use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 
 use super::client_error::ClientError;
 use super::tx::Tx;
+use crate::runtime::inbox::Inbox;
 use crate::store::migrate::migrate;
 use crate::store::server::{OLDEST_VERSION, server};
 use crate::store::session::{quieten, roll_back};
@@ -30,6 +31,7 @@ const RESTED: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct Db {
     pool: PgPool,
+    inbox: Arc<Inbox>,
     session_name: Arc<str>,
     /// The embedded server, which lives as long as somebody uses it.
     #[cfg(all(feature = "dev", unix))]
@@ -116,6 +118,7 @@ impl Db {
             .connect_lazy_with(options.application_name(&session_name).disable_statement_logging());
         Self {
             pool,
+            inbox: Arc::default(),
             session_name: session_name.into(),
             #[cfg(all(feature = "dev", unix))]
             server: None,
@@ -147,6 +150,10 @@ impl Db {
         Ok(Tx::new(self.pool.begin_with(sqlx::AssertSqlSafe(crate::store::session::begin_body(mark))).await?))
     }
 
+    pub(crate) fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
+    }
+
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         self.pool.acquire().await
     }
@@ -161,7 +168,7 @@ pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>
 }
 
 /// Why a pool had no connection in time: asked of the server itself.
-async fn why_none(pool: &PgPool) -> ClientError {
+pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
     let options = pool.connect_options();
     match tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await {
         Ok(Ok(_)) => ClientError::PoolExhausted { connections: pool.options().get_max_connections() },
@@ -195,7 +202,7 @@ pub trait Via<'c>: sealed::Sealed {
 #[derive(Debug)]
 pub enum Route<'c> {
     /// A connection of a [`Db`], none of which has a forgotten transaction; the statement is a transaction of its own.
-    Db(&'c PgPool),
+    Db(&'c Db),
     /// A connection of an application's pool.
     Pool(&'c PgPool),
     /// This connection, in whatever transaction it is.
@@ -209,7 +216,7 @@ mod sealed {
 impl sealed::Sealed for &Db {}
 impl<'c> Via<'c> for &'c Db {
     fn via(self) -> Route<'c> {
-        Route::Db(&self.pool)
+        Route::Db(self)
     }
 }
 

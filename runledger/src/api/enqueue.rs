@@ -9,13 +9,14 @@ use uuid::Uuid;
 
 use super::call::{AnyCall, Call, Request};
 use super::client_error::ClientError;
-use super::db::{Route, Via, connection};
+use super::db::{Db, Route, Via, connection, why_none};
 use super::handle::Handle;
 use super::job::Job;
 use super::registry;
 use crate::model::json::{canonical, first_difference};
 use crate::model::name::nearest;
-use crate::store::enqueue::{Enqueued, Existing, NewRun, enqueue, existing};
+use crate::runtime::inbox::Delivery;
+use crate::store::enqueue::{Enqueued, Existing, NewRun, enqueue, enqueue_fresh, existing};
 use crate::store::error::{Class, class};
 use crate::store::inspect::jobs_known;
 
@@ -39,7 +40,8 @@ impl<J: Job> Call<J> {
     /// Makes the call a run: on a pool in a transaction of its own, or in the caller's open transaction, in which case the run exists if and only
     /// if that transaction commits. Needs no worker and no registered job.
     ///
-    /// Costs one statement on a [`Db`](crate::Db), a transaction around it on a pool of the application; one more where the key exists.
+    /// Costs one statement on a [`Db`](crate::Db), which calls without a key that come at the same time share; a transaction around it on a pool of the
+    /// application; one more where the key exists.
     ///
     /// # Errors
     /// [`ClientError`]: the input cannot be stored; a name, key or tenant breaks a rule; the key was used for another request; the caller's
@@ -92,9 +94,22 @@ async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<
         return Ok(Vec::new());
     }
     match route {
-        Route::Connection(connection) => submit_on_connection(connection, &runs).await,
-        Route::Db(pool) => submit_on_pool(pool, &runs, true).await,
-        Route::Pool(pool) => submit_on_pool(pool, &runs, false).await,
+        Route::Connection(connection) => submit_on_connection(connection, &runs, true).await,
+        Route::Db(db) => submit_on_db(db, runs).await,
+        Route::Pool(pool) => submit_on_pool(pool, &runs, false, true).await,
+    }
+}
+
+/// A single run without a key shares its commit with others of this client.
+async fn submit_on_db(db: &Db, runs: Vec<NewRun>) -> Result<Vec<Submitted>, ClientError> {
+    let [run] = &runs[..] else { return submit_on_pool(db.pool(), &runs, true, true).await };
+    if run.idempotency_key.is_some() {
+        return submit_on_pool(db.pool(), &runs, true, true).await;
+    }
+    match db.inbox().put(db.pool(), run.clone()).await {
+        Delivery::Committed => Ok(vec![Submitted { run_id: run.run_id, created: true }]),
+        Delivery::NoConnection => Err(why_none(db.pool()).await),
+        Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, false).await,
     }
 }
 
@@ -102,12 +117,13 @@ async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<
 async fn submit_on_connection(
     connection: &mut PgConnection,
     runs: &[NewRun],
+    is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
     if runs.len() == 1 || runs.iter().all(|run| run.idempotency_key.is_none()) {
-        return submit_on(connection, runs).await;
+        return submit_on(connection, runs, is_first).await;
     }
     let mut tx = connection.begin().await?;
-    let submitted = submit_on(&mut tx, runs).await?;
+    let submitted = submit_on(&mut tx, runs, is_first).await?;
     tx.commit().await?;
     Ok(submitted)
 }
@@ -116,38 +132,49 @@ async fn submit_on_pool(
     pool: &PgPool,
     runs: &[NewRun],
     is_clean: bool,
+    is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
-    let mut delay = FIRST_DELAY;
+    let (mut delay, mut is_first) = (FIRST_DELAY, is_first);
     for _ in 1..TRIES {
-        match submit_once(&mut *connection(pool).await?, runs, is_clean).await {
+        match submit_once(&mut *connection(pool).await?, runs, is_clean, is_first).await {
             Err(ClientError::Database(error)) if class(&error) == Class::Transient => {
                 tracing::debug!(%error, "enqueue is repeated");
             }
             answer => return answer,
         }
+        is_first = false;
         tokio::time::sleep(delay).await;
         delay *= 2;
     }
-    submit_once(&mut *connection(pool).await?, runs, is_clean).await
+    submit_once(&mut *connection(pool).await?, runs, is_clean, is_first).await
 }
 
 async fn submit_once(
     connection: &mut PgConnection,
     runs: &[NewRun],
     is_clean: bool,
+    is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
     if is_clean {
-        return submit_on_connection(connection, runs).await;
+        return submit_on_connection(connection, runs, is_first).await;
     }
     // Some future of the application may have been dropped inside `begin()`, so that a connection of its pool has an open transaction that nobody
     // will commit. A transaction of our own ends it, with our rows in it.
     let mut tx = connection.begin().await?;
-    let submitted = submit_on(&mut tx, runs).await?;
+    let submitted = submit_on(&mut tx, runs, is_first).await?;
     tx.commit().await?;
     Ok(submitted)
 }
 
-async fn submit_on(connection: &mut PgConnection, runs: &[NewRun]) -> Result<Vec<Submitted>, ClientError> {
+async fn submit_on(
+    connection: &mut PgConnection,
+    runs: &[NewRun],
+    is_first: bool,
+) -> Result<Vec<Submitted>, ClientError> {
+    if is_first && runs.iter().all(|run| run.idempotency_key.is_none()) {
+        enqueue_fresh(connection, runs).await?;
+        return Ok(runs.iter().map(|run| Submitted { run_id: run.run_id, created: true }).collect());
+    }
     // One statement cannot write one key twice: a repetition within the batch is compared with the first of its kind.
     let mut first: HashMap<Uuid, &NewRun> = HashMap::with_capacity(runs.len());
     let mut distinct: Vec<NewRun> = Vec::with_capacity(runs.len());
@@ -226,7 +253,8 @@ async fn check_job_name(name: &str, route: &mut Route<'_>) -> Result<(), ClientE
     let mut known: Vec<String> =
         registry::registered().flat_map(super::definition::Definition::names).map(str::to_owned).collect();
     known.extend(match route {
-        Route::Db(pool) | Route::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
+        Route::Db(db) => jobs_known(&mut *connection(db.pool()).await?).await?,
+        Route::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
         Route::Connection(connection) => jobs_known(connection).await?,
     });
     if known.is_empty() || known.iter().any(|job| job == name) {
@@ -239,7 +267,8 @@ async fn check_job_name(name: &str, route: &mut Route<'_>) -> Result<(), ClientE
 
 fn pool_of(route: &Route<'_>) -> Option<PgPool> {
     match route {
-        Route::Db(pool) | Route::Pool(pool) => Some((*pool).clone()),
+        Route::Db(db) => Some(db.pool().clone()),
+        Route::Pool(pool) => Some((*pool).clone()),
         Route::Connection(_) => None,
     }
 }

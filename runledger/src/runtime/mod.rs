@@ -15,6 +15,7 @@ pub(crate) mod executor;
 pub(crate) mod heartbeat;
 #[cfg(feature = "worker")]
 pub(crate) mod held;
+pub(crate) mod inbox;
 pub(crate) mod journal;
 pub(crate) mod liveness;
 #[cfg(feature = "worker")]

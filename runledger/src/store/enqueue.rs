@@ -40,24 +40,74 @@ pub(crate) struct Existing {
 
 /// Writes a batch. A run whose id is there already is left alone: a retry after an ambiguous commit is a no-op.
 pub(crate) async fn enqueue(connection: &mut PgConnection, runs: &[NewRun]) -> Result<Enqueued, sqlx::Error> {
-    let texts = |part: fn(&NewRun) -> &str| runs.iter().map(part).collect::<Vec<_>>();
-    let options: Vec<Option<String>> = runs.iter().map(|run| stored(&run.options)).collect();
-    let keys: Vec<Option<&str>> = runs.iter().map(|run| run.idempotency_key.as_deref()).collect();
+    let columns = Columns::of(runs);
     let row = sqlx::query(sql::ENQUEUE)
-        .bind(runs.iter().map(|run| run.run_id).collect::<Vec<_>>())
-        .bind(texts(|run| &run.job))
-        .bind(texts(|run| &run.tenant))
-        .bind(texts(|run| &run.queue))
-        .bind(runs.iter().map(|run| run.priority).collect::<Vec<_>>())
-        .bind(texts(|run| &run.input))
-        .bind(options)
-        .bind(keys)
-        .bind(vec![None::<Uuid>; runs.len()])
-        .bind(runs.iter().map(|run| run.options.delay_us.unwrap_or(0)).collect::<Vec<_>>())
-        .bind(runs.iter().map(|run| run.options.start_at()).collect::<Vec<Option<Timestamp>>>())
+        .bind(columns.run_ids)
+        .bind(columns.jobs)
+        .bind(columns.tenants)
+        .bind(columns.queues)
+        .bind(columns.priorities)
+        .bind(columns.inputs)
+        .bind(columns.options)
+        .bind(sparse(runs, |run| run.idempotency_key.as_deref()))
+        .bind(columns.delays_us)
+        .bind(columns.start_ats)
         .fetch_one(connection)
         .await?;
     Ok(Enqueued { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
+}
+
+/// Writes a batch of runs that have no idempotency key, for the first time: nobody else can have made their ids.
+pub(crate) async fn enqueue_fresh(connection: &mut PgConnection, runs: &[NewRun]) -> Result<(), sqlx::Error> {
+    let columns = Columns::of(runs);
+    sqlx::query(sql::ENQUEUE_FRESH)
+        .bind(columns.run_ids)
+        .bind(columns.jobs)
+        .bind(columns.tenants)
+        .bind(columns.queues)
+        .bind(columns.priorities)
+        .bind(columns.inputs)
+        .bind(columns.options)
+        .bind(columns.delays_us)
+        .bind(columns.start_ats)
+        .fetch_one(connection)
+        .await?;
+    Ok(())
+}
+
+/// A batch by columns, as both statements take it.
+struct Columns<'a> {
+    run_ids: Vec<Uuid>,
+    jobs: Vec<&'a str>,
+    tenants: Vec<Option<&'a str>>,
+    queues: Vec<&'a str>,
+    priorities: Vec<i16>,
+    inputs: Vec<&'a str>,
+    options: Vec<Option<String>>,
+    delays_us: Vec<Option<i64>>,
+    start_ats: Vec<Option<Timestamp>>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(runs: &'a [NewRun]) -> Self {
+        Self {
+            run_ids: runs.iter().map(|run| run.run_id).collect(),
+            jobs: runs.iter().map(|run| run.job.as_str()).collect(),
+            tenants: sparse(runs, |run| Some(run.tenant.as_str()).filter(|tenant| !tenant.is_empty())),
+            queues: runs.iter().map(|run| run.queue.as_str()).collect(),
+            priorities: runs.iter().map(|run| run.priority).collect(),
+            inputs: runs.iter().map(|run| run.input.as_str()).collect(),
+            options: sparse(runs, |run| stored(&run.options)),
+            delays_us: sparse(runs, |run| run.options.delay_us),
+            start_ats: sparse(runs, |run| run.options.start_at()),
+        }
+    }
+}
+
+/// A column that is empty where no run has a value, as is usual: `unnest` fills it with nulls, and nothing is sent.
+fn sparse<'a, T>(runs: &'a [NewRun], value: impl Fn(&'a NewRun) -> Option<T>) -> Vec<Option<T>> {
+    let values: Vec<Option<T>> = runs.iter().map(value).collect();
+    if values.iter().all(Option::is_none) { Vec::new() } else { values }
 }
 
 /// Reads the stored requests of runs that were there before.

@@ -20,6 +20,7 @@ statements! {
     END_OF_RUN = "end_of_run";
     END_SESSIONS = "end_sessions";
     ENQUEUE = "enqueue";
+    ENQUEUE_FRESH = "enqueue_fresh";
     EXISTING = "existing";
     HEARTBEAT = "heartbeat";
     HELD = "held";

@@ -1,23 +1,18 @@
--- enqueue: writes runs and their places in the queue, in the caller's transaction or its own.
--- in:    $1 run ids, $2 jobs, $3 tenants, $4 queues, $5 priorities, $6 inputs, $7 options, $8 idempotency keys, $9 parents,
---        $10 delays in microseconds, $11 instants; arrays of one length
--- out:   created (the ids of the runs that are new), isolation (the transaction's level), told; one row
+-- enqueue: writes runs, some of which may be there already, and the places of the new ones in the queue, in the caller's transaction or its own.
+-- in:    $1 run ids, $2 jobs, $3 tenants, $4 queues, $5 priorities, $6 inputs, $7 options, $8 idempotency keys, $9 delays in microseconds,
+--        $10 instants; arrays of one length, or empty where all are null: no tenant, no delay
+-- out:   created, isolation, told; one row: the ids of the runs that are new, the level of the transaction, whether a worker was woken
 -- locks: none; a concurrent equal key waits for the other transaction
 -- index: run_pkey. A batch with a keyed run is written only under read committed: above it the answer could be wrong.
-with item as (
-    select *
-    from unnest(
-        $1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::uuid[], $10::bigint[], $11::timestamptz[]
-    ) as item (run_id, job, tenant, queue, priority, input, options, idempotency_key, parent_id, delay_us, start_at)
-),
-created as (
-    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, parent_id, start_at)
+with created as (
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, start_at)
     select
-        run_id, job, tenant, queue, priority, input::json, options::json, idempotency_key, parent_id,
-        coalesce(start_at, statement_timestamp() + delay_us * interval '1 microsecond')
-    from item
-    where current_setting('transaction_isolation') = 'read committed'
-        or not exists (select from item where idempotency_key is not null)
+        run_id, job, coalesce(tenant, ''), queue, priority, input::json, options::json, idempotency_key,
+        coalesce(start_at, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond')
+    from unnest(
+        $1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::timestamptz[]
+    ) as item (run_id, job, tenant, queue, priority, input, options, idempotency_key, delay_us, start_at)
+    where cardinality($8::text[]) = 0 or current_setting('transaction_isolation') = 'read committed'
     on conflict (run_id) do nothing
     returning run_id, queue, job, priority, start_at
 ),
