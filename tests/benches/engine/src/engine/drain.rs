@@ -1,0 +1,79 @@
+//! Draining no-op jobs that were enqueued ahead, with history kept and every write fenced.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use runledger::enqueue_all;
+use runledger::prelude::*;
+use tokio::sync::Notify;
+
+use super::{WHO, client};
+use crate::Res;
+use crate::arguments::Arguments;
+use crate::line::Line;
+use crate::work::{NOTE, connect, execute, number, until};
+
+/// Counts bodies, and tells when the last has run.
+#[derive(Debug)]
+pub struct Tally {
+    left: AtomicUsize,
+    all: Notify,
+}
+
+impl Tally {
+    /// Expects `n` bodies.
+    pub fn of(n: usize) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(n), all: Notify::new() })
+    }
+
+    /// A body has run.
+    pub fn count(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.all.notify_one();
+        }
+    }
+
+    /// All have run.
+    pub async fn all(&self) {
+        self.all.notified().await;
+    }
+}
+
+#[job]
+async fn no_op(user_id: u64, note: &str, #[inject] tally: &Arc<Tally>) -> Result<()> {
+    let _ = (user_id, note);
+    tally.count();
+    Ok(())
+}
+
+/// From the start of one worker until the database says that all jobs have ended.
+pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
+    let (jobs, concurrency) = (arguments.count("jobs", 100_000), arguments.count("concurrency", 512));
+    let db = client(url, 10).await?;
+    for first in (0..jobs).step_by(1000) {
+        enqueue_all((first..(first + 1000).min(jobs)).map(|n| no_op(n as u64, NOTE)), &db).await?;
+    }
+    let mut connection = connect(url).await?;
+    execute(&mut connection, "analyze").await?;
+    let wal = number(&mut connection, WAL).await?;
+    let tally = Tally::of(jobs);
+    let began = Instant::now();
+    let worker = App::new(db.clone())
+        .with(jobs![no_op])
+        .provide(Arc::clone(&tally))
+        .concurrency(concurrency)
+        .start()
+        .await?;
+    tally.all().await;
+    until(&mut connection, "select count(*) from runledger.outcome where state = 'completed'", jobs).await?;
+    let took = began.elapsed();
+    let wal = number(&mut connection, WAL).await? - wal;
+    worker.stop().await;
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a benchmark are far below 2^52")]
+    let wal_bytes = wal as f64 / jobs as f64;
+    Ok(Line::rate(WHO, "drain", arguments, jobs, took).with("wal_bytes", wal_bytes))
+}
+
+/// How many bytes of WAL there are.
+pub const WAL: &str = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint";

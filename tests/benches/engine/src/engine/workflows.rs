@@ -1,0 +1,69 @@
+//! Workflows of some steps: many at once, and one alone.
+
+use std::time::Instant;
+
+use runledger::enqueue_all;
+use runledger::prelude::*;
+
+use super::drain::WAL;
+use super::{WHO, client};
+use crate::Res;
+use crate::arguments::Arguments;
+use crate::line::Line;
+use crate::work::{NOTE, connect, number, until};
+
+#[workflow]
+async fn steps_in_a_row(wf: &Wf, steps: usize) -> Result<usize> {
+    for n in 0..steps {
+        wf.step("step", || async move { Ok::<_, Error>((n, NOTE.to_owned())) }).await?;
+    }
+    Ok(steps)
+}
+
+const DONE: &str = "select count(*) from runledger.outcome where state = 'completed'";
+
+/// Whole workflows: enqueue, claim, steps, settlement.
+pub async fn many(url: &str, arguments: &Arguments) -> Res<Line> {
+    let (workflows, concurrency) = (arguments.count("workflows", 5000), arguments.count("concurrency", 256));
+    let steps = arguments.count("steps", 10);
+    let db = client(url, 10).await?;
+    let mut connection = connect(url).await?;
+    let app = App::new(db.clone()).with(jobs![steps_in_a_row]).concurrency(concurrency);
+    let worker = app.start().await?;
+    let commits = "select xact_commit from pg_stat_database where datname = current_database()";
+    let (wal, n_commits) = (number(&mut connection, WAL).await?, number(&mut connection, commits).await?);
+    let began = Instant::now();
+    for first in (0..workflows).step_by(1000) {
+        enqueue_all((first..(first + 1000).min(workflows)).map(|_| steps_in_a_row(steps)), &db).await?;
+    }
+    until(&mut connection, DONE, workflows).await?;
+    let took = began.elapsed();
+    let wal = number(&mut connection, WAL).await? - wal;
+    let n_commits = number(&mut connection, commits).await? - n_commits;
+    let recorded = number(&mut connection, "select count(*) from runledger.step").await?;
+    worker.stop().await;
+    let n = workflows * steps;
+    if usize::try_from(recorded)? != n {
+        return Err(format!("{recorded} of {n} steps are recorded").into());
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
+    let (wal_bytes, commits) = (wal as f64 / n as f64, n_commits as f64 / n as f64);
+    Ok(Line::rate(WHO, "workflows", arguments, n, took).with("wal_bytes", wal_bytes).with("commits", commits))
+}
+
+/// The steps of one workflow, one after the other, with nothing beside it.
+pub async fn one(url: &str, arguments: &Arguments) -> Res<Line> {
+    let steps = arguments.count("steps", 2000);
+    let db = client(url, 10).await?;
+    let worker = App::new(db.clone()).with(jobs![steps_in_a_row]).start().await?;
+    steps_in_a_row(1).enqueue(&db).await?.result().await?;
+    let run = steps_in_a_row(steps).enqueue(&db).await?;
+    run.result().await?;
+    // From the first record to the last, by the database: the claim and the settlement are not the steps.
+    let mut connection = connect(url).await?;
+    let span = "select (extract(epoch from max(recorded_at) - min(recorded_at)) * 1000000)::bigint from runledger.step where run_id = $1";
+    let micros: i64 = sqlx::query_scalar(span).bind(run.id()).fetch_one(&mut connection).await?;
+    worker.stop().await;
+    let took = std::time::Duration::from_micros(u64::try_from(micros)?);
+    Ok(Line::rate(WHO, "step", arguments, steps - 1, took))
+}

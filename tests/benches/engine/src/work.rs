@@ -1,0 +1,78 @@
+//! What all measurements have in common: the payload, the connections, tasks that share a number of units.
+
+use std::future::Future;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Executor};
+
+use crate::Res;
+
+/// About a hundred bytes.
+pub const NOTE: &str =
+    "somebody@example.com hello world hello world hello world hello world hello world hello";
+
+/// The payload of the unit `n`.
+pub fn payload(n: usize) -> String {
+    json!({ "user_id": n, "note": NOTE }).to_string()
+}
+
+/// A connection of its own, without logging of statements.
+pub async fn connect(url: &str) -> Res<PgConnection> {
+    Ok(PgConnectOptions::from_str(url)?.disable_statement_logging().connect().await?)
+}
+
+/// Statements without an answer.
+pub async fn execute(connection: &mut PgConnection, statements: &str) -> Res<()> {
+    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned()))).await?;
+    Ok(())
+}
+
+/// One number of the database.
+pub async fn number(connection: &mut PgConnection, query: &str) -> Res<i64> {
+    Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned())).fetch_one(connection).await?)
+}
+
+/// Waits until a query gives `n`: the database itself says that the work is done.
+pub async fn until(connection: &mut PgConnection, query: &str, n: usize) -> Res<()> {
+    loop {
+        let is = number(connection, query).await?;
+        if usize::try_from(is).is_ok_and(|is| is >= n) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Runs `tasks` tasks that do `n` units between them, each unit after the other, and gives how long all took.
+pub async fn share<F, W, Fut>(tasks: usize, n: usize, mut worker: F) -> Res<Duration>
+where
+    F: FnMut(usize) -> W,
+    W: FnMut(usize) -> Fut + Send + 'static,
+    Fut: Future<Output = Res<()>> + Send,
+{
+    let next = Arc::new(AtomicUsize::new(0));
+    let began = Instant::now();
+    let mut handles = Vec::new();
+    for task in 0..tasks {
+        let (mut work, next) = (worker(task), Arc::clone(&next));
+        handles.push(tokio::spawn(async move {
+            loop {
+                let unit = next.fetch_add(1, Ordering::Relaxed);
+                if unit >= n {
+                    return Ok(());
+                }
+                work(unit).await?;
+            }
+        }));
+    }
+    for handle in handles {
+        let done: Res<()> = handle.await?;
+        done?;
+    }
+    Ok(began.elapsed())
+}
