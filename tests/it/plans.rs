@@ -186,7 +186,7 @@ async fn plans(connection: &mut PgConnection, settings: &str, of: impl Fn(&str) 
     let mut bad = Vec::new();
     for (name, sql) in STATEMENTS.iter().filter(|(name, _)| of(name)) {
         let n_parameters = (1..).take_while(|n| sql.contains(&format!("${n}"))).count();
-        let plan = explain(connection, "costs off", name, &vec!["null"; n_parameters].join(", ")).await;
+        let plan = explain(connection, "costs on", name, &vec!["null"; n_parameters].join(", ")).await;
         let complaints = complaints(name, &plan);
         if !complaints.is_empty() {
             bad.push(format!("{name}: {complaints:?}\n{plan}"));
@@ -211,6 +211,10 @@ fn complaints(statement: &str, plan: &str) -> Vec<String> {
     let lines: Vec<&str> = plan.lines().collect();
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
+        // Only shown with the costs, from which it follows: a statement that is compiled each time takes a hundred times as long.
+        if line.trim() == "JIT:" {
+            found.push("it is compiled".to_owned());
+        }
         if line.contains(" Join")
             && (line.contains("Hash ") || line.contains("Merge "))
             && !OF_CLIENTS.contains(&statement)
