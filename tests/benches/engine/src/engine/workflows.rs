@@ -1,11 +1,12 @@
 //! Workflows of some steps: many at once, and one alone.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use runledger::enqueue_all;
 use runledger::prelude::*;
 
-use super::drain::WAL;
+use super::drain::{Tally, WAL};
 use super::{WHO, client};
 use crate::Res;
 use crate::arguments::Arguments;
@@ -13,10 +14,11 @@ use crate::line::Line;
 use crate::work::{NOTE, connect, number, until};
 
 #[workflow]
-async fn steps_in_a_row(wf: &Wf, steps: usize) -> Result<usize> {
+async fn steps_in_a_row(wf: &Wf, steps: usize, #[inject] tally: &Arc<Tally>) -> Result<usize> {
     for n in 0..steps {
         wf.step("step", || async move { Ok::<_, Error>((n, NOTE.to_owned())) }).await?;
     }
+    tally.count();
     Ok(steps)
 }
 
@@ -28,14 +30,16 @@ pub async fn many(url: &str, arguments: &Arguments) -> Res<Line> {
     let steps = arguments.count("steps", 10);
     let db = client(url, 10).await?;
     let mut connection = connect(url).await?;
-    let app = App::new(db.clone()).with(jobs![steps_in_a_row]).concurrency(concurrency);
-    let worker = app.start().await?;
+    let tally = Tally::of(workflows);
+    let app = App::new(db.clone()).with(jobs![steps_in_a_row]).provide(Arc::clone(&tally));
+    let worker = app.concurrency(concurrency).start().await?;
     let commits = "select xact_commit from pg_stat_database where datname = current_database()";
     let (wal, n_commits) = (number(&mut connection, WAL).await?, number(&mut connection, commits).await?);
     let began = Instant::now();
     for first in (0..workflows).step_by(1000) {
         enqueue_all((first..(first + 1000).min(workflows)).map(|_| steps_in_a_row(steps)), &db).await?;
     }
+    tally.all().await;
     until(&mut connection, DONE, workflows).await?;
     let took = began.elapsed();
     let wal = number(&mut connection, WAL).await? - wal;
@@ -55,7 +59,7 @@ pub async fn many(url: &str, arguments: &Arguments) -> Res<Line> {
 pub async fn one(url: &str, arguments: &Arguments) -> Res<Line> {
     let steps = arguments.count("steps", 2000);
     let db = client(url, 10).await?;
-    let worker = App::new(db.clone()).with(jobs![steps_in_a_row]).start().await?;
+    let worker = App::new(db.clone()).with(jobs![steps_in_a_row]).provide(Tally::of(2)).start().await?;
     steps_in_a_row(1).enqueue(&db).await?.result().await?;
     let run = steps_in_a_row(steps).enqueue(&db).await?;
     run.result().await?;
