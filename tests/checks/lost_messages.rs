@@ -20,7 +20,7 @@ async fn a_run_whose_claim_was_never_answered_is_claimed_again() -> anyhow::Resu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim() -> anyhow::Result<()> {
-    let (fleet, run) = unanswered("-- checkpoint:", jobs::check_steps).await?;
+    let (fleet, run) = unanswered("-- checkpoint_fresh:", jobs::check_steps).await?;
     assert_eq!(claims(&fleet, run.run_id).await?, 1, "a lost acknowledgement is no reason to lose the run");
     assert_eq!(fleet.place.events()?.len(), 6, "three bodies, each once");
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());

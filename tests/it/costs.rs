@@ -88,7 +88,11 @@ async fn a_workflow_of_three_steps_alone_costs_five_statements_one_claim_its_ste
     verbs.retain(|verb| !["heartbeat", "lanes"].contains(&verb.as_str()) && !verb.starts_with("set "));
     let runs: Vec<&[String]> = verbs.split_inclusive(|verb| verb == "settle").collect();
     for run in &runs[2..6] {
-        assert_eq!(*run, ["claim", "checkpoint", "checkpoint", "checkpoint", "settle"], "{verbs:?}");
+        assert_eq!(
+            *run,
+            ["claim", "checkpoint_fresh", "checkpoint_fresh", "checkpoint_fresh", "settle"],
+            "{verbs:?}"
+        );
     }
     counted.worker.stop().await;
 }
@@ -103,7 +107,7 @@ async fn a_run_that_wakes_a_worker_costs_a_bounded_number_of_statements_more() {
     let mut kinds = counted.kinds();
     kinds.retain(|kind, _| kind != "heartbeat" && !kind.starts_with("set "));
     let mut count = |kind: &str| kinds.remove(kind).unwrap_or(0);
-    assert_eq!((count("checkpoint"), count("settle"), count("worker_sleep")), (3, 1, 2));
+    assert_eq!((count("checkpoint_fresh"), count("settle"), count("worker_sleep")), (3, 1, 2));
     let n_looks = count("claim") + count("lanes");
     assert!(n_looks <= MOST_LOOKS, "{n_looks} claims and looks at the lanes");
     assert!(kinds.is_empty(), "no statement beside: {kinds:?}");
@@ -125,7 +129,7 @@ async fn steps_of_runs_at_the_same_time_share_statements() {
     let counted = Counted::new(256).await;
     counted.run(256, 8).await;
     let kinds = counted.kinds();
-    let n_checkpoints = kinds.get("checkpoint").copied().unwrap_or(0);
+    let n_checkpoints = kinds["checkpoint_fresh"];
     assert!(n_checkpoints * 8 <= 256 * 8, "{n_checkpoints} statements for {} steps", 256 * 8);
     counted.worker.stop().await;
 }

@@ -122,7 +122,7 @@ async fn write(
     match commit {
         Commit::Step { claim, fingerprint } => {
             let step = attempt.checkpoint(claim, fingerprint, Ok(output.to_owned()));
-            Ok(!checkpoint(tx, &[&step], Some(mark)).await?.is_empty())
+            Ok(checkpoint(tx, &[&step], Some(mark)).await?[..] == [true])
         }
         #[cfg(feature = "worker")]
         Commit::Run { parent_id } => {

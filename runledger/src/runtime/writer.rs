@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::journal::{Entry, Written};
 use super::serve::Session;
 use crate::model::failure::{Failure, FailureKind};
-use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, step_failed};
+use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
 use crate::store::error::{Class, class};
 use crate::store::settle::{Settled, settle};
 
@@ -82,12 +82,16 @@ impl Writer {
 
     /// Sends a batch until the database has an answer. Repeating it is safe: its items are idempotent under their fence.
     async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<bool>, sqlx::Error> {
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut is_repeated) = (FIRST_PAUSE, false);
         loop {
-            let error = match self.once(items).await {
+            let error = match self.once(items, is_repeated).await {
                 Ok(held) => return Ok(held),
                 Err(error) => error,
             };
+            if !std::mem::replace(&mut is_repeated, true) && is_unique_violation(&error) {
+                // Written before, by a commit whose acknowledgement was lost.
+                continue;
+            }
             self.connection = None;
             if class(&error) == Class::Permanent {
                 return Err(error);
@@ -98,19 +102,23 @@ impl Writer {
         }
     }
 
-    async fn once<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<bool>, sqlx::Error> {
+    async fn once<T: Writable>(&mut self, items: &[&T], is_repeated: bool) -> Result<Vec<bool>, sqlx::Error> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(self.session.open().await?),
         };
-        T::write(connection, items).await
+        T::write(connection, items, is_repeated).await
     }
 }
 
-/// What the journal writes: which items of a batch still had their fence.
+/// What the journal writes: of each item of a batch, whether its fence still held.
 trait Writable: Sized + Sync {
     fn order(&self) -> uuid::Uuid;
-    async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error>;
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        is_repeated: bool,
+    ) -> Result<Vec<bool>, sqlx::Error>;
 }
 
 impl Writable for Checkpoint {
@@ -118,9 +126,16 @@ impl Writable for Checkpoint {
         self.fence.run_id
     }
 
-    async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
-        let held = checkpoint(connection, items, None).await?;
-        Ok(items.iter().map(|item| held.contains(&(item.fence, item.key.clone()))).collect())
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        is_repeated: bool,
+    ) -> Result<Vec<bool>, sqlx::Error> {
+        if is_repeated {
+            checkpoint(connection, items, None).await
+        } else {
+            checkpoint_fresh(connection, items).await
+        }
     }
 }
 
@@ -129,9 +144,12 @@ impl Writable for FailedTry {
         self.fence.run_id
     }
 
-    async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
-        let held = step_failed(connection, items).await?;
-        Ok(items.iter().map(|item| held.contains(&(item.fence, item.key.clone()))).collect())
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        _is_repeated: bool,
+    ) -> Result<Vec<bool>, sqlx::Error> {
+        step_failed(connection, items).await
     }
 }
 
@@ -140,10 +158,18 @@ impl Writable for Settled {
         self.fence.run_id
     }
 
-    async fn write(connection: &mut PgConnection, items: &[&Self]) -> Result<Vec<bool>, sqlx::Error> {
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        _is_repeated: bool,
+    ) -> Result<Vec<bool>, sqlx::Error> {
         let held = settle(connection, items).await?;
         Ok(items.iter().map(|item| held.contains(&item.fence)).collect())
     }
+}
+
+fn is_unique_violation(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }
 
 fn refused(error: &sqlx::Error) -> Failure {

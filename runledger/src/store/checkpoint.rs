@@ -1,12 +1,11 @@
 //! Checkpoint: steps recorded under the fence, many in one statement.
 
-use std::collections::HashSet;
-
-use sqlx::postgres::PgRow;
-use sqlx::{Connection, PgConnection, Row};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Connection, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
-use super::sql;
+use super::{sparse, sql};
 use crate::model::failure::Failure;
 
 /// The right to write for an attempt: the run, and the random token of the claim that began the attempt.
@@ -42,30 +41,40 @@ pub(crate) struct FailedTry {
     pub(crate) took_us: i64,
 }
 
-/// Items whose fence held. By their fences, not by their runs alone: a batch may hold the same step of an attempt that has lost its lease.
-pub(crate) type Held = HashSet<(Fence, String)>;
+/// Records steps for the first time, and says of each whether its fence held. One that is recorded already makes it fail with a unique violation.
+pub(crate) async fn checkpoint_fresh(
+    connection: &mut PgConnection,
+    steps: &[&Checkpoint],
+) -> Result<Vec<bool>, sqlx::Error> {
+    let query = bind(sqlx::query(sql::CHECKPOINT_FRESH), steps);
+    held(&query.fetch_one(connection).await?, steps.len())
+}
 
-/// Records steps. What is not in the answer has lost its lease and is not recorded; neither is anything where the connection should be in the
-/// transaction of a body with this mark and is not.
+/// Records steps, some of which may be recorded already, and says of each whether its fence held. Nothing is recorded and none held where the
+/// connection should be in the transaction of a body with this mark and is not.
 pub(crate) async fn checkpoint(
     connection: &mut PgConnection,
     steps: &[&Checkpoint],
     body: Option<&str>,
-) -> Result<Held, sqlx::Error> {
-    let rows = sqlx::query(sql::CHECKPOINT)
+) -> Result<Vec<bool>, sqlx::Error> {
+    let query = bind(sqlx::query(sql::CHECKPOINT), steps).bind(body.map(str::to_owned));
+    held(&query.fetch_one(connection).await?, steps.len())
+}
+
+fn bind<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    steps: &[&'q Checkpoint],
+) -> Query<'q, Postgres, PgArguments> {
+    query
         .bind(steps.iter().map(|step| step.fence.run_id).collect::<Vec<_>>())
         .bind(steps.iter().map(|step| step.fence.token).collect::<Vec<_>>())
         .bind(steps.iter().map(|step| step.key.as_str()).collect::<Vec<_>>())
         .bind(steps.iter().map(|step| step.ordinal.cast_signed()).collect::<Vec<_>>())
         .bind(steps.iter().map(|step| step.fingerprint).collect::<Vec<_>>())
         .bind(steps.iter().map(|step| step.result.as_deref().ok()).collect::<Vec<_>>())
-        .bind(steps.iter().map(|step| step.result.as_ref().err().map(as_json)).collect::<Vec<_>>())
+        .bind(sparse(steps.iter().map(|step| step.result.as_ref().err().map(as_json))))
         .bind(steps.iter().map(|step| step.seen_len.cast_signed()).collect::<Vec<_>>())
-        .bind(steps.iter().map(|step| step.seen.as_deref().map(as_array)).collect::<Vec<_>>())
-        .bind(body)
-        .fetch_all(connection)
-        .await?;
-    rows.iter().map(held).collect()
+        .bind(sparse(steps.iter().map(|step| step.seen.as_deref().map(as_array))))
 }
 
 /// Whether the connection is in the transaction of a body with this mark.
@@ -73,25 +82,33 @@ pub(crate) async fn is_in_body(connection: &mut PgConnection, mark: &str) -> Res
     sqlx::query_scalar(sql::IN_BODY).bind(mark).fetch_one(connection).await
 }
 
-/// Keeps failed tries of steps.
+/// Keeps failed tries of steps, and says of each whether its fence held.
 pub(crate) async fn step_failed(
     connection: &mut PgConnection,
     tries: &[&FailedTry],
-) -> Result<Held, sqlx::Error> {
-    let rows = sqlx::query(sql::STEP_FAILED)
+) -> Result<Vec<bool>, sqlx::Error> {
+    let row = sqlx::query(sql::STEP_FAILED)
         .bind(tries.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
         .bind(tries.iter().map(|item| item.fence.token).collect::<Vec<_>>())
         .bind(tries.iter().map(|item| item.key.as_str()).collect::<Vec<_>>())
         .bind(tries.iter().map(|item| item.attempt.cast_signed()).collect::<Vec<_>>())
         .bind(tries.iter().map(|item| as_json(&item.failure)).collect::<Vec<_>>())
         .bind(tries.iter().map(|item| item.took_us).collect::<Vec<_>>())
-        .fetch_all(connection)
+        .fetch_one(connection)
         .await?;
-    rows.iter().map(held).collect()
+    held(&row, tries.len())
 }
 
-fn held(row: &PgRow) -> Result<(Fence, String), sqlx::Error> {
-    Ok((Fence { run_id: row.try_get("run_id")?, token: row.try_get("token")? }, row.try_get("key")?))
+/// Of each item of a batch, whether it is among the positions of an answer.
+fn held(row: &PgRow, n_items: usize) -> Result<Vec<bool>, sqlx::Error> {
+    let positions: Option<Vec<i64>> = row.try_get("held")?;
+    let mut held = vec![false; n_items];
+    for position in positions.unwrap_or_default() {
+        if let Some(item) = usize::try_from(position - 1).ok().and_then(|index| held.get_mut(index)) {
+            *item = true;
+        }
+    }
+    Ok(held)
 }
 
 /// What became of a step whose acknowledgement was lost.

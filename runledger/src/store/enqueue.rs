@@ -3,7 +3,7 @@
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use super::sql;
+use super::{sparse, sql};
 use crate::model::request::RequestOptions;
 use crate::model::timestamp::Timestamp;
 
@@ -49,7 +49,7 @@ pub(crate) async fn enqueue(connection: &mut PgConnection, runs: &[NewRun]) -> R
         .bind(columns.priorities)
         .bind(columns.inputs)
         .bind(columns.options)
-        .bind(sparse(runs, |run| run.idempotency_key.as_deref()))
+        .bind(sparse(runs.iter().map(|run| run.idempotency_key.as_deref())))
         .bind(columns.delays_us)
         .bind(columns.start_ats)
         .fetch_one(connection)
@@ -93,21 +93,17 @@ impl<'a> Columns<'a> {
         Self {
             run_ids: runs.iter().map(|run| run.run_id).collect(),
             jobs: runs.iter().map(|run| run.job.as_str()).collect(),
-            tenants: sparse(runs, |run| Some(run.tenant.as_str()).filter(|tenant| !tenant.is_empty())),
+            tenants: sparse(
+                runs.iter().map(|run| Some(run.tenant.as_str()).filter(|tenant| !tenant.is_empty())),
+            ),
             queues: runs.iter().map(|run| run.queue.as_str()).collect(),
             priorities: runs.iter().map(|run| run.priority).collect(),
             inputs: runs.iter().map(|run| run.input.as_str()).collect(),
-            options: sparse(runs, |run| stored(&run.options)),
-            delays_us: sparse(runs, |run| run.options.delay_us),
-            start_ats: sparse(runs, |run| run.options.start_at()),
+            options: sparse(runs.iter().map(|run| stored(&run.options))),
+            delays_us: sparse(runs.iter().map(|run| run.options.delay_us)),
+            start_ats: sparse(runs.iter().map(|run| run.options.start_at())),
         }
     }
-}
-
-/// A column that is empty where no run has a value, as is usual: `unnest` fills it with nulls, and nothing is sent.
-fn sparse<'a, T>(runs: &'a [NewRun], value: impl Fn(&'a NewRun) -> Option<T>) -> Vec<Option<T>> {
-    let values: Vec<Option<T>> = runs.iter().map(value).collect();
-    if values.iter().all(Option::is_none) { Vec::new() } else { values }
 }
 
 /// Reads the stored requests of runs that were there before.

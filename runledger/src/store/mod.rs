@@ -19,3 +19,9 @@ mod timestamp;
 pub mod wait;
 #[cfg(feature = "worker")]
 pub mod worker;
+
+/// A column that is empty where it has no value at all, as is usual for some: `unnest` fills it with nulls, and nothing is sent.
+pub(crate) fn sparse<T>(values: impl Iterator<Item = Option<T>>) -> Vec<Option<T>> {
+    let values: Vec<Option<T>> = values.collect();
+    if values.iter().all(Option::is_none) { Vec::new() } else { values }
+}

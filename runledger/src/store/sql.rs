@@ -15,6 +15,7 @@ statements! {
     CANCEL_FORGET = "cancel_forget";
     CANCEL_TAKE = "cancel_take";
     CHECKPOINT = "checkpoint";
+    CHECKPOINT_FRESH = "checkpoint_fresh";
     CHILDREN = "children";
     CLAIM = "claim";
     END_OF_RUN = "end_of_run";

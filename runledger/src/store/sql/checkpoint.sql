@@ -1,20 +1,15 @@
--- checkpoint: records steps of runs that this worker holds; the group commit of the journal.
--- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors, $8 seen_len, $9 seen (as JSON arrays),
---        $10 the mark of the body's transaction that this must be in, or null
--- out:   run_id, key, token; every item whose fence holds, also one that was recorded before (a lost acknowledgement)
+-- checkpoint: records steps of runs that this worker holds, some of which may be recorded already.
+-- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors, $8 seen_len, $9 seen (as JSON arrays);
+--        errors and seen may be empty where all are null; $10 the mark of the body's transaction that this must be in, or null
+-- out:   held; one row: the positions from 1 of the items whose fence holds, also of one that was recorded before (a lost acknowledgement)
 -- locks: `for key share` on the leases: a reclaim that deletes one waits, and one that has deleted it is seen
 -- index: lease_pkey, step_pkey
-with item as (
-    select *
-    from unnest(
-        $1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[]
-    ) as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen)
-),
-held as (
+with held as (
     select item.*, lease.claims
-    from item
+    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[])
+        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, position)
     cross join lateral (
-        select *
+        select claims
         from runledger.lease
         where run_id = item.run_id and token = item.token
         offset 0
@@ -30,5 +25,5 @@ recorded as (
     from held
     on conflict (run_id, key) do nothing
 )
-select run_id, key, token
+select array_agg(position) as held
 from held

@@ -1,15 +1,12 @@
 -- step_failed: keeps failed tries of steps that will be tried again.
 -- in:    $1 run ids, $2 tokens, $3 keys, $4 tries, $5 errors, $6 how long the try took in microseconds
--- out:   run_id, key, token; every item whose fence holds
+-- out:   held; one row: the positions from 1 of the items whose fence holds
 -- locks: `for key share` on the leases
 -- index: lease_pkey, attempt_pkey
-with item as (
-    select *
-    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::text[], $6::bigint[]) as item (run_id, token, key, attempt, error, took_us)
-),
-held as (
+with held as (
     select item.*, lease.claims, lease.worker_id
-    from item
+    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::text[], $6::bigint[])
+        with ordinality as item (run_id, token, key, attempt, error, took_us, position)
     cross join lateral (
         select *
         from runledger.lease
@@ -24,5 +21,5 @@ kept as (
     from held
     on conflict do nothing
 )
-select run_id, key, token
+select array_agg(position) as held
 from held

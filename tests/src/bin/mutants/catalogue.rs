@@ -51,11 +51,18 @@ impl Mutant {
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unfenced-checkpoint",
-        edits: &[Edit {
-            file: "runledger/src/store/sql/checkpoint.sql",
-            old: "where run_id = item.run_id and token = item.token",
-            new: "where run_id = item.run_id",
-        }],
+        edits: &[
+            Edit {
+                file: "runledger/src/store/sql/checkpoint.sql",
+                old: "where run_id = item.run_id and token = item.token",
+                new: "where run_id = item.run_id",
+            },
+            Edit {
+                file: "runledger/src/store/sql/checkpoint_fresh.sql",
+                old: "where run_id = item.run_id and token = item.token",
+                new: "where run_id = item.run_id",
+            },
+        ],
         tests: &["zombies::a_step_of_a_worker_that_slept_through_its_lease_is_not_recorded"],
     },
     Mutant {
@@ -132,8 +139,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "own-record-is-conflict",
         edits: &[Edit {
             file: "runledger/src/store/sql/checkpoint.sql",
-            old: "    on conflict (run_id, key) do nothing\n)\nselect run_id, key, token\nfrom held",
-            new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)\nselect run_id, key, token\nfrom held\nwhere (run_id, key) in (select run_id, key from recorded)",
+            old: "    on conflict (run_id, key) do nothing\n)\nselect array_agg(position) as held\nfrom held",
+            new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)\nselect array_agg(position) as held\nfrom held\nwhere (run_id, key) in (select run_id, key from recorded)",
         }],
         tests: &["lost_messages::a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim"],
     },
