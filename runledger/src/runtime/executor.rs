@@ -25,7 +25,7 @@ use crate::api::invocation::{Finished, Invocation};
 use crate::api::provided::Provided;
 use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::replay::Replay;
-use crate::model::settle::{Counters, Outcome, RetryPolicy, settle};
+use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Verdict, settle};
 use crate::model::timestamp::Timestamp;
 use crate::store::cancel;
 use crate::store::checkpoint::Fence;
@@ -140,18 +140,22 @@ impl Executor {
     async fn settle(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, outcome: Outcome) {
         let is_cancel = matches!(outcome, Outcome::Cancelled(_));
         let settlement = settle(outcome, claimed.counters, policy, unit_random());
-        if let crate::model::settle::Verdict::Requeue { due, .. } = &settlement.verdict {
-            let delay = match due {
-                crate::model::settle::Due::In(delay) => *delay,
-                crate::model::settle::Due::At(instant) => instant.since(attempt.clock.now()),
-            };
-            // The claimer may be gone, in a shutdown: then nobody needs to wake.
-            let _ = self.due.send(delay);
-        }
+        let due = match &settlement.verdict {
+            Verdict::Requeue { due: Due::In(delay), .. } => Some(*delay),
+            Verdict::Requeue { due: Due::At(instant), .. } => Some(instant.since(attempt.clock.now())),
+            _ => None,
+        };
+        let decided = Instant::now();
         let fence = attempt.fence;
         let settled = Settled { fence, settlement, parent_id: claimed.parent_id };
         match self.journal.settle(settled).await {
-            Written::Yes => {}
+            Written::Yes => {
+                if let Some(delay) = due {
+                    // Only now: a look of the claimer before the commit would not find the run, and take it off its list.
+                    // The claimer may be gone, in a shutdown: then nobody needs to wake.
+                    let _ = self.due.send(delay.saturating_sub(decided.elapsed()));
+                }
+            }
             Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
             Written::Refused(failure) => self.settle_refused(claimed, fence, failure).await,
         }
