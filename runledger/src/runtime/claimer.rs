@@ -32,9 +32,13 @@ const LOOK_SHARE: u32 = 10;
 /// A look that was asked for waits no longer than this: one slow look must not hold up every run that is announced after it.
 const LONGEST_DEBT: Duration = Duration::from_millis(500);
 
-/// After its last run a worker looks again after this pause, which doubles until [`DROWSY`]; then it says that it sleeps, and waits to be woken.
+/// After its last run a worker claims again after this pause, which doubles until [`DROWSY`]; then it says that it sleeps, and waits to be woken. At a
+/// run a millisecond no worker sleeps and nobody notifies; at one every ten each is announced, and starts as soon as the announcement is here.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const DROWSY: Duration = Duration::from_millis(60);
+const DROWSY: Duration = Duration::from_millis(4);
+
+/// How often a worker among busy lanes looks for others.
+const LOOK_EVERY: Duration = Duration::from_millis(60);
 
 /// The furthest instant that a claimer remembers.
 const FAR: Duration = Duration::from_secs(24 * 60 * 60);
@@ -161,7 +165,10 @@ impl Claimer {
                 Ok((Uuid::nil(), Vec::new()))
             };
         }
-        if memory.may_look() && memory.last_look.is_none_or(|(at, _)| at.elapsed() > DROWSY) {
+        if !memory.asleep
+            && memory.may_look()
+            && memory.last_look.is_none_or(|(at, _)| at.elapsed() > LOOK_EVERY)
+        {
             // Among busy lanes too, and before the first claim: an urgent lane that was never seen must not wait for the backlog to end.
             self.look(memory).await?;
         }

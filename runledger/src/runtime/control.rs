@@ -59,7 +59,11 @@ impl Control {
                         held.order(run_id, Order::Cancel);
                     }
                 }
-                Ok(Some(_)) => wake.notify_one(),
+                Ok(Some(notification)) => {
+                    if self.is_for_us(notification.payload()) {
+                        wake.notify_one();
+                    }
+                }
                 // The connection was lost and made anew: the lock with it, and every notification in between.
                 Ok(None) => {
                     self.relock().await;
@@ -71,6 +75,11 @@ impl Control {
                 }
             }
         }
+    }
+
+    /// A notification of runs names the worker that it wakes, or none and wakes all.
+    fn is_for_us(&self, payload: &str) -> bool {
+        payload.is_empty() || payload.parse() == Ok(self.worker_id)
     }
 
     async fn relock(&mut self) {

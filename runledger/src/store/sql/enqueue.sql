@@ -1,9 +1,10 @@
 -- enqueue: writes runs, some of which may be there already, and the places of the new ones in the queue, in the caller's transaction or its own.
 -- in:    $1 run ids, $2 jobs, $3 tenants, $4 queues, $5 priorities, $6 inputs, $7 options, $8 idempotency keys, $9 delays in microseconds,
 --        $10 instants; arrays of one length, or empty where all are null: no tenant, no delay
--- out:   created, isolation, told; one row: the ids of the runs that are new, the level of the transaction, whether a worker was woken
+-- out:   created, isolation, told; one row: the ids of the runs that are new, the level of the transaction, how many workers are woken
 -- locks: none; a concurrent equal key waits for the other transaction
--- index: run_pkey. A batch with a keyed run is written only under read committed: above it the answer could be wrong.
+-- index: run_pkey. A batch with a keyed run is written only under read committed: above it the answer could be wrong. Of the sleeping
+--        workers that serve these jobs one more than there are runs is woken, since one of them may be dead.
 with created as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, start_at)
     select
@@ -22,9 +23,12 @@ queued as (
     from created
 ),
 told as (
-    select pg_notify('runledger_ready', '')
-    where exists (select from created)
-        and exists (select from runledger.worker where state = 'active' and sleeping)
+    select pg_notify('runledger_ready', worker_id::text)
+    from runledger.worker
+    where state = 'active' and sleeping
+        and exists (select from created where created.queue = any (worker.queues) and created.job = any (worker.jobs))
+    order by random()
+    limit (select count(*) + 1 from created)
 )
 select
     array(select run_id from created) as created,

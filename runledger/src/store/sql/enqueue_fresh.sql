@@ -1,9 +1,9 @@
 -- enqueue_fresh: writes runs without idempotency keys whose ids were made for this statement, so that none can be there; a fifth cheaper than enqueue.
 -- in:    $1 run ids, $2 jobs, $3 tenants, $4 queues, $5 priorities, $6 inputs, $7 options, $8 delays in microseconds, $9 instants; arrays of one
 --        length, or empty where all are null: no tenant, no delay
--- out:   told; one row: whether a worker was woken
+-- out:   told; one row: how many workers are woken
 -- locks: none
--- index: none
+-- index: none. Of the sleeping workers that serve these jobs one more than there are runs is woken, since one of them may be dead
 with created as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, start_at)
     select
@@ -20,8 +20,12 @@ queued as (
     from created
 ),
 told as (
-    select pg_notify('runledger_ready', '')
-    where exists (select from runledger.worker where state = 'active' and sleeping)
+    select pg_notify('runledger_ready', worker_id::text)
+    from runledger.worker
+    where state = 'active' and sleeping
+        and exists (select from created where created.queue = any (worker.queues) and created.job = any (worker.jobs))
+    order by random()
+    limit (select count(*) + 1 from created)
 )
 select count(*) as told
 from told
