@@ -220,3 +220,38 @@ async fn a_step_inside_the_body_of_a_step_is_refused_once_and_says_where_it_belo
     assert_eq!(OUTER.load(Ordering::Relaxed), 1, "it is not tried again");
     worker.stop().await;
 }
+
+#[workflow]
+async fn options_without_meaning(wf: &Wf, n: u32) -> Result<()> {
+    let minute = Duration::from_secs(60);
+    match n {
+        0 => wf.run(options_plain().delay(minute)).await?,
+        1 => wf.run(options_plain().queue("other")).await?,
+        2 => wf.run(options_plain().tenant("acme")).await?,
+        3 => wf.start(options_plain().idempotency_key("k")).await.map(drop_child)?,
+        _ => wf.start(options_plain().tenant("acme")).await.map(drop_child)?,
+    }
+    Ok(())
+}
+
+fn drop_child<J>(_: runledger::Child<'_, J>) {}
+
+#[job]
+async fn options_plain() -> Result<()> {
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_option_of_a_call_that_means_nothing_in_a_workflow_is_refused_by_name() {
+    let fixture = runledger_tests::Fixture::new().await;
+    let worker = crate::rows::worker(&fixture.db, jobs![options_without_meaning, options_plain]).await;
+    for (n, option) in (0..).zip(["delay", "queue", "tenant", "idempotency_key", "tenant"]) {
+        let result =
+            crate::rows::soon(options_without_meaning(n).enqueue(&fixture.db).await.unwrap().result()).await;
+        let Err(runledger::ClientError::RunFailed { failure, .. }) = result else {
+            panic!("{option}: {result:?}")
+        };
+        assert!(failure.to_string().contains(&format!("has a `{option}`")), "{failure}");
+    }
+    worker.stop().await;
+}

@@ -173,6 +173,20 @@ impl Request {
         self.job = Cow::Borrowed(definition.name);
     }
 
+    /// The first option that was said and is not one of these.
+    pub(crate) fn said_beyond(&self, known: &[&str]) -> Option<&'static str> {
+        let of_options = self.options.first_difference_beyond(&RequestOptions::default(), known);
+        of_options.or_else(|| self.identity_said())
+    }
+
+    /// The part of a run's identity that was said, if one was.
+    pub(crate) fn identity_said(&self) -> Option<&'static str> {
+        if !self.tenant.is_empty() {
+            return Some("tenant");
+        }
+        self.idempotency_key.as_ref().map(|_| "idempotency_key")
+    }
+
     /// Checks everything and gives the run to be written.
     pub(crate) fn into_new_run(self) -> Result<NewRun, ClientError> {
         let queue = match &self.options.queue {

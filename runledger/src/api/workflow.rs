@@ -64,11 +64,15 @@ impl Wf {
     /// job's name, with [`Call::key`] where it has one, counted per occurrence.
     ///
     /// # Errors
-    /// The step's error, after its tries.
+    /// The step's error, after its tries. A call with an option that only a run of its own can have (queue, priority, tenant, idempotency key, delay,
+    /// start) is refused.
     pub fn run<J: Job>(&self, call: Call<J>) -> Step<'_, J::Output> {
         let definition = J::DEFINITION;
         if definition.kind() == Kind::Workflow {
             return refused(definition.name, not_a_step(definition.name));
+        }
+        if let Some(option) = call.request.said_beyond(&["max_attempts", "timeout", "backoff"]) {
+            return refused(definition.name, not_for_a_step(definition.name, option));
         }
         let policy = policy_of(&call.request, definition.retry_policy(), definition.timeout);
         let input = match call.request.input {
@@ -145,9 +149,12 @@ impl Wf {
     /// Starts a call as a run of its own, on its own queue: a child. Cancelling this run cancels it. Its start and its record are one commit.
     ///
     /// # Errors
-    /// The call cannot be stored.
+    /// The call cannot be stored, or names a tenant or an idempotency key: a child has its parent's tenant, and is known by its step's key.
     pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {
         let name = J::DEFINITION.name;
+        if let Some(option) = call.request.identity_said() {
+            return refused(name, not_for_a_child(name, option));
+        }
         let fingerprint = call.request.input.as_deref().map_or(0, fingerprint);
         let new_run = match call.request.into_new_run() {
             Ok(new_run) => new_run,
@@ -291,6 +298,22 @@ fn too_long(duration: Duration) -> Failure {
     let message = format!(
         "a sleep of {} years is longer than the 100 that are allowed; if the run should wait for something that may never come, wait for that instead",
         duration.as_secs() / (365 * 24 * 60 * 60)
+    );
+    Failure::new(FailureKind::Setup, message)
+}
+
+fn not_for_a_step(name: &str, option: &str) -> Failure {
+    let message = format!(
+        "the call of job `{name}` has a `{option}`, which means nothing for a step: it runs here and now, in this run; leave it out, or start the call \
+         as a run of its own with `wf.start`"
+    );
+    Failure::new(FailureKind::Setup, message)
+}
+
+fn not_for_a_child(name: &str, option: &str) -> Failure {
+    let message = format!(
+        "the call of job `{name}` has a `{option}`, which a child cannot have: it has the tenant of its parent, and the step that starts it is its \
+         key, so that it is started once; leave it out, and use `key` to tell children apart"
     );
     Failure::new(FailureKind::Setup, message)
 }

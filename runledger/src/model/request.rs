@@ -53,6 +53,12 @@ impl RequestOptions {
     /// The name of the first part in which two requests differ.
     #[must_use]
     pub fn first_difference(&self, other: &Self) -> Option<&'static str> {
+        self.first_difference_beyond(other, &[])
+    }
+
+    /// The name of the first part in which two requests differ and that is not one of these.
+    #[must_use]
+    pub fn first_difference_beyond(&self, other: &Self, beyond: &[&str]) -> Option<&'static str> {
         [
             ("queue", self.queue != other.queue),
             ("priority", self.priority != other.priority),
@@ -63,7 +69,7 @@ impl RequestOptions {
             ("start_at", self.start_at_us != other.start_at_us),
         ]
         .into_iter()
-        .find_map(|(part, differs)| differs.then_some(part))
+        .find_map(|(part, differs)| (differs && !beyond.contains(&part)).then_some(part))
     }
 }
 
