@@ -134,3 +134,18 @@ async fn a_request_to_drain_stops_another_process_after_its_runs() {
     assert_eq!(handle.result().await.unwrap(), 4);
     assert!(!site.db().drain_worker(worker_id).await.unwrap(), "it is not there any more");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_has_ended_may_be_awaited_and_stopped_again() {
+    let fixture = Fixture::new().await;
+    let mut worker = App::new(fixture.db.clone()).with(jobs![ended_plain]).start().await.unwrap();
+    assert!(fixture.db.drain_worker(worker.id()).await.unwrap());
+    worker.ended().await;
+    worker.ended().await;
+    worker.stop().await;
+}
+
+#[job]
+async fn ended_plain() -> Result<()> {
+    Ok(())
+}

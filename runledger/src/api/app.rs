@@ -24,6 +24,9 @@ const FEWEST_CONNECTIONS: u32 = 3;
 const NONE_GIVEN: &str = "`App::with` was given no job, so this worker would serve nothing; name its jobs, as in `.with(jobs![charge])`, or \
                           leave `with` out to serve every job that is linked into the program";
 
+const NO_QUEUE: &str = "`App::queues` was given no queue, so this worker would serve nothing; name its queues, or leave `queues` out to serve those of \
+                        its jobs and `default`";
+
 /// Builds a worker.
 ///
 /// A worker holds at most two connections beyond its pool: one for heartbeats, one for the session lock and for listening.
@@ -125,6 +128,9 @@ impl App {
             Some(queues) => queues,
             None => own_queues(&registry),
         };
+        if queues.is_empty() {
+            return Err(ClientError::Setup(NO_QUEUE.to_owned()));
+        }
         for queue in &queues {
             check_name("queue", queue)?;
         }
@@ -179,8 +185,10 @@ impl Worker {
 
     /// Returns when the worker has ended, because it was asked to drain from outside.
     pub async fn ended(&mut self) {
-        // The worker's task does not panic; should it, it has ended all the same.
-        let _ = (&mut self.running.task).await;
+        if !self.running.task.is_finished() {
+            // The worker's task does not panic; should it, it has ended all the same.
+            let _ = (&mut self.running.task).await;
+        }
     }
 }
 

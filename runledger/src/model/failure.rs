@@ -69,9 +69,10 @@ impl Failure {
         let mut messages = vec![error.to_string()];
         let mut source = error.source();
         while let Some(cause) = source {
-            // Wrappers that only classify repeat the message of what they wrap.
-            if messages.last().is_none_or(|last| *last != cause.to_string()) {
-                messages.push(cause.to_string());
+            // Wrappers that only classify repeat the message of what they wrap, alone or at the end of their own.
+            let message = cause.to_string();
+            if messages.last().is_none_or(|last| !last.ends_with(&message)) {
+                messages.push(message);
             }
             source = cause.source();
         }

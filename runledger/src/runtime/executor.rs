@@ -139,6 +139,10 @@ impl Executor {
 
     async fn settle(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, outcome: Outcome) {
         let is_cancel = matches!(outcome, Outcome::Cancelled(_));
+        if let Outcome::Failed(failure, _) | Outcome::Diverged(failure) = &outcome {
+            let (job, number) = (attempt.definition.name, attempt.counters.attempt);
+            tracing::warn!(job, run_id = %attempt.fence.run_id, attempt = number, %failure, "an attempt failed");
+        }
         let settlement = settle(outcome, claimed.counters, policy, unit_random());
         let due = match &settlement.verdict {
             Verdict::Requeue { due: Due::In(delay), .. } => Some(*delay),

@@ -71,7 +71,7 @@ impl<F> Drop for Caught<F> {
     }
 }
 
-/// Keeps the place of a panic for [`failure`], and leaves every other panic to the program's own hook.
+/// Keeps the place of a panic of a body for [`failure`]. The program's own hook is told of it as of every panic.
 fn install_hook() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -79,9 +79,8 @@ fn install_hook() {
         std::panic::set_hook(Box::new(move |info| {
             if IN_BODY.get() {
                 LOCATION.set(info.location().map(ToString::to_string));
-            } else {
-                previous(info);
             }
+            previous(info);
         }));
     });
 }

@@ -68,6 +68,7 @@ async fn perform(
             Tried::Output(output) => return record(attempt, claim, fingerprint, Ok(output)).await,
             Tried::Failed(failure, retry) => (failure, retry),
         };
+        tracing::warn!(run_id = %attempt.fence.run_id, step = claim.key.as_str(), attempt = tries, %failure, "a try of a step failed");
         let Some(delay) = retry_delay(retry, tries, &policy.retry, unit_random()) else {
             return record(attempt, claim, fingerprint, Err(failure)).await;
         };
