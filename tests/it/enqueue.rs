@@ -78,7 +78,7 @@ async fn a_submission_whose_connection_is_cut_before_it_is_carried_out_once() {
     assert_eq!(n_runs(&db).await, 2);
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn enqueues_that_meet_share_a_commit_and_none_waits_to_be_joined() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();

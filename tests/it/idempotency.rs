@@ -212,3 +212,52 @@ async fn a_keyed_submission_waits_for_an_open_transaction_with_the_same_key() {
     tx.commit().await.unwrap();
     assert_eq!(second.await.unwrap().unwrap(), (first.id(), false));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_with_the_same_keys_in_another_order_do_not_meet_crosswise() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for round in 0..10 {
+        let batch = |keys: Vec<u32>| {
+            keys.into_iter().map(move |n| batch_item(n).idempotency_key(format!("{round}-{n}")))
+        };
+        let (up, down) = (batch((0..500).collect()), batch((0..500).rev().collect()));
+        let (up, down) = futures::join!(runledger::enqueue_all(up, &db), runledger::enqueue_all(down, &db));
+        assert_eq!((up.unwrap().len(), down.unwrap().len()), (500, 500));
+    }
+    let n_deadlocks: i64 =
+        crate::rows::scalar(&db, "select deadlocks from pg_stat_database where datname = current_database()")
+            .await;
+    assert_eq!(n_deadlocks, 0);
+}
+
+#[job]
+async fn batch_item(n: u32) -> Result<u32> {
+    Ok(n)
+}
+
+#[tokio::test]
+async fn a_keyed_enqueue_on_a_pool_works_whatever_the_default_isolation_of_the_role() {
+    let Fixture { db, database } = Fixture::new().await;
+    for level in ["repeatable read", "serializable", "read uncommitted"] {
+        let name = database.url().parse::<sqlx::postgres::PgConnectOptions>().unwrap();
+        let options = name.options([("default_transaction_isolation", level)]);
+        let own = Db::connect_with(options.clone(), 2).await.unwrap();
+        let pool =
+            sqlx::postgres::PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        for created in [true, false] {
+            let key = format!("{level} own");
+            assert_eq!(
+                batch_item(1).idempotency_key(key).enqueue(&own).await.unwrap().created(),
+                created,
+                "{level}"
+            );
+            let key = format!("{level} pool");
+            assert_eq!(
+                batch_item(1).idempotency_key(key).enqueue(&pool).await.unwrap().created(),
+                created,
+                "{level}"
+            );
+        }
+    }
+    drop(db);
+}

@@ -15,7 +15,13 @@ use crate::store::migrate::MigrateError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// No connection, or the database refused the statement. Repeat the call: enqueueing is idempotent by the run's id.
+    /// There is no connection to the database.
+    #[error(
+        "cannot connect to the database; nothing was written; check the address, and that the server runs and lets this role in (encrypted connections \
+         need the feature `tls`)"
+    )]
+    Connect(#[source] sqlx::Error),
+    /// The database did not carry out a statement, or did not say whether it has.
     #[error(
         "the database did not carry out the statement; if it was an enqueue, the same call may safely be repeated"
     )]

@@ -12,7 +12,7 @@ use super::tx::Tx;
 use crate::runtime::inbox::Inbox;
 use crate::store::migrate::migrate;
 use crate::store::server::{OLDEST_VERSION, server};
-use crate::store::session::{quieten, roll_back};
+use crate::store::session::{for_client, roll_back};
 
 /// How many connections a [`Db`] opens at most where it is not told.
 pub const DEFAULT_CONNECTIONS: u32 = 10;
@@ -26,7 +26,8 @@ const RESTED: Duration = Duration::from_millis(50);
 
 /// A pool of connections to the database, safe against dropped futures.
 ///
-/// Connections go back to the pool through a `ROLLBACK`: in sqlx 0.9 a `begin()` that is dropped in flight gives its connection back with an
+/// Its transactions begin at `read committed`, whatever the role's default; another level is said in the transaction. Connections go back to the pool
+/// through a `ROLLBACK`: in sqlx 0.9 a `begin()` that is dropped in flight gives its connection back with an
 /// open transaction, and the next statement on it would be acknowledged and lost. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Db {
@@ -46,7 +47,7 @@ impl Db {
     /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; a schema that a newer program has changed
     /// incompatibly.
     pub async fn connect(url: &str) -> Result<Self, ClientError> {
-        let options: PgConnectOptions = url.parse()?;
+        let options: PgConnectOptions = url.parse().map_err(ClientError::Connect)?;
         Self::connect_with(options, DEFAULT_CONNECTIONS).await
     }
 
@@ -106,10 +107,10 @@ impl Db {
     fn lazily(options: PgConnectOptions, connections: u32) -> Self {
         let session_name = format!("runledger/{}", uuid::Uuid::now_v7().simple());
         let pool = PgPoolOptions::new()
-            .max_connections(connections)
+            .max_connections(connections.max(1))
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
-            .after_connect(|connection, _| Box::pin(quieten(connection)))
+            .after_connect(|connection, _| Box::pin(for_client(connection)))
             .before_acquire(|connection, meta| {
                 Box::pin(async move { Ok(meta.idle_for < RESTED || connection.ping().await.is_ok()) })
             })
@@ -163,7 +164,7 @@ impl Db {
 pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>, ClientError> {
     match pool.acquire().await {
         Err(sqlx::Error::PoolTimedOut) => Err(why_none(pool).await),
-        acquired => Ok(acquired?),
+        acquired => acquired.map_err(ClientError::Connect),
     }
 }
 
@@ -172,8 +173,8 @@ pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
     let options = pool.connect_options();
     match tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await {
         Ok(Ok(_)) => ClientError::PoolExhausted { connections: pool.options().get_max_connections() },
-        Ok(Err(error)) => error.into(),
-        Err(_) => sqlx::Error::PoolTimedOut.into(),
+        Ok(Err(error)) => ClientError::Connect(error),
+        Err(_) => ClientError::Connect(sqlx::Error::PoolTimedOut),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::runtime::inbox::Delivery;
 use crate::store::enqueue::{Enqueued, Existing, NewRun, enqueue, enqueue_fresh, existing};
 use crate::store::error::{Class, class};
 use crate::store::inspect::jobs_known;
+use crate::store::session::BEGIN;
 
 /// How often an enqueue on a pool is repeated when the server or the network is in the way. Repeating it is safe: the ids are made here.
 const TRIES: u32 = 4;
@@ -137,7 +138,7 @@ async fn submit_on_pool(
     let (mut delay, mut is_first) = (FIRST_DELAY, is_first);
     for _ in 1..TRIES {
         match submit_once(&mut *connection(pool).await?, runs, is_clean, is_first).await {
-            Err(ClientError::Database(error)) if class(&error) == Class::Transient => {
+            Err(ClientError::Database(error)) if class(&error) != Class::Permanent => {
                 tracing::debug!(%error, "enqueue is repeated");
             }
             answer => return answer,
@@ -160,7 +161,7 @@ async fn submit_once(
     }
     // Some future of the application may have been dropped inside `begin()`, so that a connection of its pool has an open transaction that nobody
     // will commit. A transaction of our own ends it, with our rows in it.
-    let mut tx = connection.begin().await?;
+    let mut tx = connection.begin_with(BEGIN).await?;
     let submitted = submit_on(&mut tx, runs, is_first).await?;
     tx.commit().await?;
     Ok(submitted)
@@ -187,6 +188,8 @@ async fn submit_on(
             }
         }
     }
+    // One order for all batches: two with the same keys do not meet crosswise.
+    distinct.sort_unstable_by_key(|run| run.run_id);
     let Enqueued { created, isolation } = enqueue(connection, &distinct).await?;
     let mut created: std::collections::HashSet<Uuid> = created.into_iter().collect();
     let met: Vec<Uuid> = distinct
@@ -195,7 +198,8 @@ async fn submit_on(
         .map(|run| run.run_id)
         .collect();
     if !met.is_empty() {
-        if isolation != "read committed" {
+        // PostgreSQL carries out the one as the other.
+        if !["read committed", "read uncommitted"].contains(&isolation.as_str()) {
             return Err(ClientError::Isolation { level: isolation });
         }
         for found in existing(connection, &met).await? {

@@ -161,7 +161,7 @@ impl<J: Job> Handle<J> {
                     answered = Instant::now();
                     waiter.wait(left).await;
                 }
-                Err(ClientError::Database(error))
+                Err(ClientError::Database(error) | ClientError::Connect(error))
                     if class(&error) == Class::Transient && answered.elapsed() < RIDE_OUT && !is_over =>
                 {
                     tracing::debug!(%error, run_id = %self.run_id, "a wait for a result waits for the database");

@@ -54,7 +54,8 @@ pub enum MigrateError {
     },
     /// The database refused or did not answer.
     #[error(
-        "the schema `runledger` could not be brought up to date; each migration is one transaction, so nothing is half done; try again"
+        "the schema `runledger` could not be brought up to date; each migration is one transaction, so nothing is half done; try again, or if this role \
+         may not create schemas, `grant create on database …` to it, or start a program once as a role that may"
     )]
     Database(#[from] sqlx::Error),
 }

@@ -18,10 +18,15 @@ pub(crate) async fn for_heartbeat(connection: &mut PgConnection) -> Result<(), s
     set(connection, "set synchronous_commit = off").await
 }
 
-/// Keeps the server from warning about the `ROLLBACK` outside a transaction that every release makes.
-pub(crate) async fn quieten(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    set(connection, "set client_min_messages = error").await
+/// Sets up a connection of a client's pool: no warning about the `ROLLBACK` outside a transaction that every release makes, and an isolation at which a
+/// keyed enqueue can tell whether its run is there, whatever the default of the role.
+pub(crate) async fn for_client(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "set client_min_messages = error; set default_transaction_isolation = 'read committed'")
+        .await
 }
+
+/// Begins a transaction of our own on a connection of an application.
+pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
 /// Ends whatever transaction a dropped future has left open.
 pub(crate) async fn roll_back(connection: &mut PgConnection) -> Result<(), sqlx::Error> {

@@ -13,7 +13,7 @@ with created as (
     from unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::timestamptz[]
     ) as item (run_id, job, tenant, queue, priority, input, options, idempotency_key, delay_us, start_at)
-    where cardinality($8::text[]) = 0 or current_setting('transaction_isolation') = 'read committed'
+    where cardinality($8::text[]) = 0 or current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
     on conflict (run_id) do nothing
     returning run_id, queue, job, priority, start_at
 ),
