@@ -12,6 +12,7 @@ mod blocking;
 mod children;
 mod claim;
 mod combinators;
+mod connections;
 mod costs;
 mod divergence;
 mod embedded;

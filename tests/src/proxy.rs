@@ -11,6 +11,7 @@ mod wire;
 
 use std::io;
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -70,6 +71,7 @@ struct Shared {
     statements: Mutex<Vec<String>>,
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<u32>,
+    strandings: watch::Sender<u32>,
     armed: Mutex<Option<Armed>>,
     n_faults: Mutex<usize>,
     released: Notify,
@@ -96,6 +98,7 @@ impl Proxy {
             statements: Mutex::default(),
             mode: watch::Sender::default(),
             cuts: watch::Sender::default(),
+            strandings: watch::Sender::default(),
             armed: Mutex::default(),
             n_faults: Mutex::default(),
             released: Notify::default(),
@@ -135,6 +138,11 @@ impl Proxy {
     /// Ends every connection there is. New ones are accepted, unless the mode says otherwise.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Lets nothing more arrive on the connections there are, which stay open for both ends, as when a firewall has forgotten them. New ones work.
+    pub fn strand(&self) {
+        self.shared.strandings.send_modify(|strandings| *strandings += 1);
     }
 
     /// Lets the next statement whose first line begins like this meet a fault.
@@ -190,13 +198,16 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         if shared.mode() == Mode::Refuse {
             continue;
         }
-        let mut cuts = shared.cuts.subscribe();
+        let (mut cuts, mut strandings) = (shared.cuts.subscribe(), shared.strandings.subscribe());
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
+            let mut relay = pin!(relay(client, &shared));
             tokio::select! {
                 // A connection ends with its client or its server: both are things that tests do.
-                _ = relay(client, &shared) => {}
+                _ = &mut relay => {}
                 _ = cuts.changed() => {}
+                // Kept, and not polled any more.
+                _ = strandings.changed() => drop(cuts.changed().await),
             }
         });
     }

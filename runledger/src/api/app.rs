@@ -29,7 +29,8 @@ const NO_QUEUE: &str = "`App::queues` was given no queue, so this worker would s
 
 /// Builds a worker.
 ///
-/// A worker holds at most two connections beyond its pool: one for heartbeats, one for the session lock and for listening.
+/// A worker holds three connections beyond its pool: one for heartbeats, one for the session lock and for listening, one for the upkeep of the fleet.
+/// Of the pool itself it keeps up to three for claims and records, and leaves two to what is short; transactional bodies share the rest, at least one.
 #[derive(Debug)]
 #[must_use = "an app does nothing until it serves"]
 pub struct App {

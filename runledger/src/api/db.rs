@@ -9,6 +9,7 @@ use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 
 use super::client_error::ClientError;
 use super::tx::Tx;
+use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
 use crate::store::migrate::migrate;
 use crate::store::server::{OLDEST_VERSION, server};
@@ -23,6 +24,9 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection that nobody used for this long is asked whether it lives before it is given out: after a restart of the server none does, and each
 /// would cost its user an error. Under load connections do not rest so long, and nothing is asked.
 const RESTED: Duration = Duration::from_millis(50);
+
+/// How long a connection that is asked whether it lives may take to answer.
+const PONG: Duration = Duration::from_secs(2);
 
 /// A pool of connections to the database, safe against dropped futures.
 ///
@@ -112,10 +116,14 @@ impl Db {
             .test_before_acquire(false)
             .after_connect(|connection, _| Box::pin(for_client(connection)))
             .before_acquire(|connection, meta| {
-                Box::pin(async move { Ok(meta.idle_for < RESTED || connection.ping().await.is_ok()) })
+                Box::pin(async move {
+                    Ok(meta.idle_for < RESTED || answered(PONG, connection.ping()).await.is_ok())
+                })
             })
             // Without the rollback acknowledged writes are lost; a connection that refuses it is of no more use.
-            .after_release(|connection, _| Box::pin(async move { Ok(roll_back(connection).await.is_ok()) }))
+            .after_release(|connection, _| {
+                Box::pin(async move { Ok(answered(PATIENCE, roll_back(connection)).await.is_ok()) })
+            })
             .connect_lazy_with(options.application_name(&session_name).disable_statement_logging());
         Self {
             pool,

@@ -14,6 +14,7 @@ use super::jobs::DefinitionOf;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::state::RunState;
+use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::ended;
 use crate::store::cancel::{self, Cancelled};
 use crate::store::error::{Class, class};
@@ -188,7 +189,7 @@ impl<J: Job> Handle<J> {
 
     async fn end(&self) -> Result<End, ClientError> {
         let mut connection = connection(self.pool()?).await?;
-        inspect::end_of_run(&mut connection, self.run_id)
+        answered(PATIENCE, inspect::end_of_run(&mut connection, self.run_id))
             .await?
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -30,6 +31,7 @@ pub(crate) struct Attempt {
     pub(crate) db: Db,
     pub(crate) journal: Journal,
     pub(crate) liveness: Liveness,
+    pub(crate) transactions: Arc<Semaphore>,
     pub(crate) clock: Clock,
     pub(crate) progress: Mutex<Progress>,
 }

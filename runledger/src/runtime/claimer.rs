@@ -188,7 +188,9 @@ impl Claimer {
         self.executor.held.claiming(token);
         let connection = memory.connection(&self.session).await;
         let claimed = match connection {
-            Ok(connection) => claim(connection, self.worker_id, token, limit, &lanes).await,
+            Ok(connection) => {
+                self.session.answered(claim(connection, self.worker_id, token, limit, &lanes)).await
+            }
             Err(error) => Err(error),
         };
         if claimed.is_err() {
@@ -211,7 +213,7 @@ impl Claimer {
         let began = Instant::now();
         let jobs: Vec<String> = self.registry.names().map(str::to_owned).collect();
         let connection = memory.connection(&self.session).await?;
-        let occupied = lanes(connection, &self.queues, &jobs).await?;
+        let occupied = self.session.answered(lanes(connection, &self.queues, &jobs)).await?;
         memory.last_look = Some((began, began.elapsed()));
         memory.owes_look = false;
         memory.next_due = None;
@@ -294,7 +296,9 @@ impl Claimer {
 
     async fn sleeping(&self, memory: &mut Memory, sleeping: bool) -> bool {
         let said = match memory.connection(&self.session).await {
-            Ok(connection) => worker::sleeping(connection, self.worker_id, sleeping).await,
+            Ok(connection) => {
+                self.session.answered(worker::sleeping(connection, self.worker_id, sleeping)).await
+            }
             Err(error) => Err(error),
         };
         if said.is_err() {
@@ -306,7 +310,7 @@ impl Claimer {
     /// A wait of one of our runs may have come to its limit.
     async fn wake_timers(&self, memory: &mut Memory) {
         if let Ok(connection) = memory.connection(&self.session).await
-            && let Err(error) = wait::wake_due(connection, TIMERS).await
+            && let Err(error) = self.session.answered(wait::wake_due(connection, TIMERS)).await
         {
             tracing::warn!(%error, "timers wait for the database");
             memory.connection = None;

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
 use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior};
 
+use super::answer::answered;
 use super::held::{Held, Order};
 use super::task;
+use crate::store::session::ask;
 use crate::store::worker::{lock, locked};
 
 /// The channel on which an enqueue wakes sleeping workers.
@@ -15,6 +18,10 @@ const READY: &str = "runledger_ready";
 
 /// The channel on which cancellations of running runs come.
 const CANCEL: &str = "runledger_cancel";
+
+/// How often the connection is asked whether it lives, and how long it may take to answer.
+const ASK: Duration = Duration::from_secs(15);
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// The pause before a lost connection is tried again.
 const RECONNECT: Duration = Duration::from_millis(200);
@@ -31,26 +38,31 @@ impl Control {
         options: &PgConnectOptions,
         worker_id: i64,
     ) -> Result<Option<Self>, sqlx::Error> {
-        let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
-        let mut listener = PgListener::connect_with(&own).await?;
+        let mut listener = listener(options).await?;
         if !lock(&mut listener, worker_id).await? {
             return Ok(None);
         }
         locked(&mut listener, worker_id).await?;
-        listener.listen_all([READY, CANCEL]).await?;
         Ok(Some(Self { listener, worker_id }))
     }
 
     /// Listens until told to stop; closing the connection frees the lock.
     pub(crate) async fn listen(
         mut self,
+        options: PgConnectOptions,
         held: Arc<Held>,
         wake: Arc<Notify>,
         mut stop: watch::Receiver<bool>,
     ) {
+        let mut asking = tokio::time::interval_at(Instant::now() + ASK, ASK);
+        asking.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let heard = tokio::select! {
                 heard = self.listener.try_recv() => heard,
+                _ = asking.tick() => match self.is_answered().await {
+                    true => continue,
+                    false => self.replace(&options).await,
+                },
                 () = task::raised(&mut stop) => return,
             };
             match heard {
@@ -77,6 +89,18 @@ impl Control {
         }
     }
 
+    /// Whether the connection lives. One that a firewall has forgotten would be silent for ever.
+    async fn is_answered(&mut self) -> bool {
+        answered(ANSWER, ask(&mut self.listener)).await.is_ok()
+    }
+
+    /// Another connection in the place of a silent one: as if it had been lost and made anew.
+    async fn replace(&mut self, options: &PgConnectOptions) -> Result<Option<PgNotification>, sqlx::Error> {
+        tracing::warn!("the control connection does not answer; another takes its place");
+        self.listener = answered(ANSWER, listener(options)).await?;
+        Ok(None)
+    }
+
     /// A notification of runs names the worker that it wakes, or none and wakes all.
     fn is_for_us(&self, payload: &str) -> bool {
         payload.is_empty() || payload.parse() == Ok(self.worker_id)
@@ -94,4 +118,11 @@ impl Control {
             Err(error) => tracing::warn!(%error, "the session lock was not taken again"),
         }
     }
+}
+
+async fn listener(options: &PgConnectOptions) -> Result<PgListener, sqlx::Error> {
+    let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+    let mut listener = PgListener::connect_with(&own).await?;
+    listener.listen_all([READY, CANCEL]).await?;
+    Ok(listener)
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep};
 use uuid::Uuid;
 
+use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Clock, Halt, Progress, Rest, Wait};
 use super::held::{Held, Hold, Order};
 use super::journal::{Journal, Written};
@@ -52,6 +53,8 @@ pub(crate) struct Executor {
     pub(crate) provided: Arc<Provided>,
     pub(crate) liveness: Liveness,
     pub(crate) held: Arc<Held>,
+    /// How many transactional bodies may hold a connection of the pool: it must not be theirs alone.
+    pub(crate) transactions: Arc<Semaphore>,
     /// Told the delay of every run that goes back to a queue, so that the claimer wakes at its instant.
     pub(crate) due: tokio::sync::mpsc::UnboundedSender<Duration>,
 }
@@ -99,6 +102,7 @@ impl Executor {
             db: self.db.clone(),
             journal: self.journal.clone(),
             liveness: self.liveness.clone(),
+            transactions: Arc::clone(&self.transactions),
             clock: Clock::new(claimed.claimed_at),
             progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),
         }
@@ -183,7 +187,10 @@ impl Executor {
         let spent = Counters { attempt: attempt.counters.attempt - 1, ..attempt.counters };
         loop {
             let written = match self.db.acquire().await {
-                Ok(mut connection) => suspend(&mut connection, attempt.fence, children, wake_at, spent).await,
+                Ok(mut connection) => {
+                    let suspension = suspend(&mut connection, attempt.fence, children, wake_at, spent);
+                    answered(PATIENCE, suspension).await
+                }
                 Err(error) => Err(error),
             };
             match written {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use sqlx::PgPool;
 use tokio::sync::{Notify, oneshot};
 
+use super::answer::{PATIENCE, answered};
 use super::task;
 use crate::store::enqueue::{NewRun, enqueue_fresh};
 
@@ -101,7 +102,9 @@ impl Server {
             }
             let (runs, owners): (Vec<NewRun>, Vec<_>) =
                 batch.into_iter().map(|item| (item.run, item.delivered)).unzip();
-            if let Err(error) = enqueue_fresh(&mut connection, &runs).await {
+            if let Err(error) = answered(PATIENCE, enqueue_fresh(&mut connection, &runs)).await {
+                // It may be in the middle of an answer that nobody waits for.
+                connection.close_on_drop();
                 tracing::debug!(%error, n_runs = runs.len(), "a shared enqueue failed; each run is enqueued again alone");
                 return;
             }

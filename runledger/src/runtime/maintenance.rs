@@ -62,6 +62,7 @@ pub(crate) struct Maintenance {
 /// What is remembered from one pulse to the next.
 #[derive(Default)]
 struct Memory {
+    connection: Option<PgConnection>,
     incarnation: Option<String>,
     clocks: Option<(Instant, Timestamp)>,
     /// Until then silence proves nothing: the clock has jumped, or the server is new.
@@ -93,10 +94,10 @@ impl Maintenance {
                     let Some(pulse) = pulse else { return };
                     self.answer(pulse, &mut memory).await;
                 }
-                () = self.doubt.notified() => self.with("reconcile", Self::reconcile).await,
+                () = self.doubt.notified() => self.with(&mut memory, "reconcile", Self::reconcile).await,
                 () = tokio::time::sleep_until(next_net) => {
                     let began = Instant::now();
-                    self.with("nets", Self::cast_nets).await;
+                    self.with(&mut memory, "nets", Self::cast_nets).await;
                     next_net = Instant::now() + self.timings.lease.max(began.elapsed() * SHARE);
                 }
                 () = tokio::time::sleep_until(suspicion.unwrap_or(next_net)), if suspicion.is_some() => {
@@ -125,10 +126,10 @@ impl Maintenance {
         }
         let is_new_server = memory.remember(&pulse, &self.timings);
         if is_new_server {
-            self.with("reconcile", Self::reconcile).await;
+            self.with(memory, "reconcile", Self::reconcile).await;
         }
         if pulse.timers_due {
-            self.with("timers", Self::wake_due).await;
+            self.with(memory, "timers", Self::wake_due).await;
         }
         if !pulse.silent.is_empty() {
             self.bury(&pulse.silent, memory).await;
@@ -148,20 +149,32 @@ impl Maintenance {
             }
         }
         if n_buried > 0 {
-            self.with("orphans", Self::adopt).await;
+            self.with(memory, "orphans", Self::adopt).await;
         }
     }
 
     /// Whether a silent worker is dead. It is where its lock is free, was taken in this incarnation of the server, and it is suspect; or where
     /// its lease is over, and our own idea of time can be trusted.
-    async fn examine(&self, suspect: i64, memory: &Memory) -> Result<Finding, sqlx::Error> {
-        let mut connection = self.session.open().await?;
-        let Some(silence) = worker::silence(&mut connection, suspect).await? else {
+    async fn examine(&self, suspect: i64, memory: &mut Memory) -> Result<Finding, sqlx::Error> {
+        let mut connection = self.take_connection(memory).await?;
+        let trusts_leases = memory.trusts_leases();
+        let finding = self.session.answered(self.examine_on(&mut connection, suspect, trusts_leases)).await?;
+        memory.connection = Some(connection);
+        Ok(finding)
+    }
+
+    async fn examine_on(
+        &self,
+        connection: &mut PgConnection,
+        suspect: i64,
+        trusts_leases: bool,
+    ) -> Result<Finding, sqlx::Error> {
+        let Some(silence) = worker::silence(connection, suspect).await? else {
             return Ok(Finding::Nothing);
         };
         let lease = self.timings.lease.as_secs_f64();
-        if silence.seconds > lease && memory.trusts_leases() {
-            let buried = worker::bury(&mut connection, suspect, lease, "its lease was over").await?;
+        if silence.seconds > lease && trusts_leases {
+            let buried = worker::bury(connection, suspect, lease, "its lease was over").await?;
             if buried {
                 tracing::warn!(
                     worker_id = suspect,
@@ -169,7 +182,7 @@ impl Maintenance {
                     "a worker is dead: its lease is over"
                 );
                 // A paused process may hold rows in an open transaction.
-                worker::end_sessions(&mut connection, suspect).await?;
+                worker::end_sessions(connection, suspect).await?;
             }
             return Ok(if buried { Finding::Buried } else { Finding::Nothing });
         }
@@ -181,8 +194,7 @@ impl Maintenance {
             return Ok(Finding::Nothing);
         }
         let buried =
-            worker::bury_if_unlocked(&mut connection, suspect, suspect_after, "its session lock was free")
-                .await?;
+            worker::bury_if_unlocked(connection, suspect, suspect_after, "its session lock was free").await?;
         if buried {
             tracing::warn!(
                 worker_id = suspect,
@@ -248,16 +260,28 @@ impl Maintenance {
         cancel::forget(connection).await
     }
 
-    async fn with<F>(&self, what: &'static str, work: F)
+    async fn with<F>(&self, memory: &mut Memory, what: &'static str, work: F)
     where
         F: AsyncFnOnce(&Self, &mut PgConnection) -> Result<(), sqlx::Error>,
     {
-        let done = match self.session.open().await {
-            Ok(mut connection) => work(self, &mut connection).await,
+        let done = match self.take_connection(memory).await {
+            Ok(mut connection) => {
+                let done = self.session.answered(work(self, &mut connection)).await;
+                memory.connection = Some(connection).filter(|_| done.is_ok());
+                done
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = done {
             tracing::warn!(%error, what, "maintenance waits for the database");
+        }
+    }
+
+    /// The connection of its own, beside the pool: bodies that hold the whole pool must not keep the runs of a dead worker from the others.
+    async fn take_connection(&self, memory: &mut Memory) -> Result<PgConnection, sqlx::Error> {
+        match memory.connection.take() {
+            Some(connection) => Ok(connection),
+            None => self.session.open_beside().await,
         }
     }
 }

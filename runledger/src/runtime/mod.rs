@@ -3,6 +3,7 @@
 //! One process has one claimer, a journal with a few writers, one task a run, and, outside its pool, a heartbeat on a thread and connection of its
 //! own and a control connection with the session lock. Nothing here decides what becomes of a run: that is `model::settle`.
 
+pub(crate) mod answer;
 pub(crate) mod attempt;
 #[cfg(feature = "worker")]
 pub(crate) mod claimer;

@@ -1,13 +1,15 @@
 //! A worker's life: registration, its tasks, its end.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::{ConnectOptions, Postgres};
-use tokio::sync::{Notify, mpsc, watch};
+use sqlx::{ConnectOptions, PgConnection, Postgres};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
+use super::answer::answered;
 use super::claimer::{Claimer, drain};
 use super::control::Control;
 use super::executor::Executor;
@@ -53,6 +55,7 @@ const NUMBERS: u32 = 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     db: Db,
+    patience: Duration,
 }
 
 impl Session {
@@ -60,8 +63,26 @@ impl Session {
     pub(crate) async fn open(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         let mut connection = self.db.acquire().await?;
         connection.close_on_drop();
-        for_engine(&mut connection).await?;
+        self.answered(for_engine(&mut connection)).await?;
         Ok(connection)
+    }
+
+    /// A connection beside the pool with the engine's settings, for what must go on when bodies hold the whole pool.
+    pub(crate) async fn open_beside(&self) -> Result<PgConnection, sqlx::Error> {
+        self.answered(async {
+            let mut connection = engine_options(&self.db).connect().await?;
+            for_engine(&mut connection).await?;
+            Ok(connection)
+        })
+        .await
+    }
+
+    /// The answer to a statement of the engine, or an error where none comes; the connection must be given up then.
+    pub(crate) async fn answered<T>(
+        &self,
+        statement: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, sqlx::Error> {
+        answered(self.patience, statement).await
     }
 }
 
@@ -79,7 +100,7 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
         return Err(ClientError::pooled());
     }
     let (stop, stopping) = watch::channel(false);
-    let session = Session { db: plan.db.clone() };
+    let session = Session { db: plan.db.clone(), patience: plan.timings.patience() };
     let held = Arc::new(Held::default());
     let first = register(&plan).await?;
     let (number, numbers) = watch::channel(first.worker_id);
@@ -91,6 +112,12 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
 /// Two writers keep the server busy while one waits for its commit; a small pool has room for one.
 fn n_writers(plan: &Plan) -> usize {
     if plan.db.pool().options().get_max_connections() < 6 { 1 } else { 2 }
+}
+
+/// Of the pool, what the claimer, the writers, and short work such as suspensions and enqueues of bodies leave to transactional bodies.
+fn n_transactions(plan: &Plan) -> usize {
+    let connections = usize::try_from(plan.db.pool().options().get_max_connections()).unwrap_or(usize::MAX);
+    connections.saturating_sub(1 + n_writers(plan) + 2).max(1)
 }
 
 struct Worker {
@@ -170,7 +197,12 @@ impl Worker {
         for receiver in receivers {
             task::spawn_on(&mut crew, "writer", writer::write(self.session.clone(), receiver));
         }
-        let control = identity.control.listen(Arc::clone(&self.held), Arc::clone(&wake), stopped.clone());
+        let control = identity.control.listen(
+            engine_options(&self.plan.db),
+            Arc::clone(&self.held),
+            Arc::clone(&wake),
+            stopped.clone(),
+        );
         task::spawn_on(&mut crew, "control", control);
         let maintenance = Maintenance {
             session: self.session.clone(),
@@ -189,6 +221,7 @@ impl Worker {
             provided: Arc::clone(&self.plan.provided),
             liveness,
             held: Arc::clone(&self.held),
+            transactions: Arc::new(Semaphore::new(n_transactions(&self.plan))),
             due,
         });
         let claimer = Claimer {
@@ -243,7 +276,7 @@ impl Worker {
 
     async fn say_draining(&self, worker_id: i64) {
         let said = match self.plan.db.acquire().await {
-            Ok(mut connection) => worker::drain(&mut connection, worker_id).await,
+            Ok(mut connection) => self.session.answered(worker::drain(&mut connection, worker_id)).await,
             Err(error) => Err(error),
         };
         if let Err(error) = said {
@@ -253,13 +286,12 @@ impl Worker {
 
     /// Leaves nothing for others to find out.
     async fn sign_off(&self, worker_id: i64) {
-        let done = match self.session.open().await {
-            Ok(mut connection) => match worker::bury(&mut connection, worker_id, 0.0, "stopped").await {
-                Ok(_) => adopt_orphans(&mut connection).await.map(drop),
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
+        let bury = async {
+            let mut connection = self.session.open_beside().await?;
+            worker::bury(&mut connection, worker_id, 0.0, "stopped").await?;
+            adopt_orphans(&mut connection).await.map(drop)
         };
+        let done = self.session.answered(bury).await;
         if let Err(error) = done {
             tracing::warn!(%error, "the worker could not sign off; others will find that it is gone");
         }

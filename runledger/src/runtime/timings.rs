@@ -42,6 +42,11 @@ impl Timings {
         self.heartbeat.mul_f64(1.5)
     }
 
+    /// How long a statement of the engine may go without an answer before its connection is given up: longer than the server's own limit for it.
+    pub(crate) fn patience(&self) -> Duration {
+        self.lease + Duration::from_secs(5)
+    }
+
     /// How long ago the last acknowledged heartbeat may be when a body starts: most of `suspect`, so that nobody can have buried this worker yet.
     pub(crate) fn guard(&self) -> Duration {
         self.suspect.mul_f64(0.8)

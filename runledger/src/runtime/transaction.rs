@@ -7,6 +7,7 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt};
 use super::step::{halted, unit_random};
 use crate::api::invocation::Finished;
@@ -46,6 +47,8 @@ where
 {
     let mut tries = 1;
     loop {
+        // Held to the end of this try. The semaphore is never closed; should it be, there is no limit.
+        let permit = attempt.transactions.acquire().await;
         let (tx, mark) = begin(attempt).await;
         // Each time, and after the wait for a connection: the last transaction may have failed because this worker was declared dead.
         attempt.liveness.guard().await;
@@ -64,6 +67,7 @@ where
         if tries == TRIES {
             return Err(failed);
         }
+        drop(permit);
         let pause = FIRST_PAUSE * 2_u32.pow(tries - 1);
         tokio::time::sleep(pause.mul_f64(1.0 + unit_random())).await;
         tries += 1;
@@ -80,7 +84,7 @@ enum End {
 }
 
 async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, mark: &str, output: &str) -> End {
-    match write(attempt, commit, &mut tx, mark, output).await {
+    match answered(PATIENCE, write(attempt, commit, &mut tx, mark, output)).await {
         Ok(true) => {}
         Ok(false) => return unwritten(attempt, &mut tx, mark).await,
         Err(error) if is_aborted(&error) => return End::Failed(went_on(&error)),
@@ -89,7 +93,7 @@ async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, mark: &str, o
         }
         Err(error) => return End::Undone(undone(&error)),
     }
-    match tx.commit().await {
+    match answered(PATIENCE, tx.commit()).await {
         Ok(()) => {
             acknowledge(attempt, commit);
             End::Done
@@ -105,7 +109,7 @@ async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, mark: &str, o
 
 /// The record was not written: the body is not in its transaction any more, or the lease is lost.
 async fn unwritten(attempt: &Attempt, tx: &mut PgConnection, mark: &str) -> End {
-    match is_in_body(tx, mark).await {
+    match answered(PATIENCE, is_in_body(tx, mark)).await {
         Ok(true) => halted(attempt, Halt::LeaseLost).await,
         Ok(false) => End::Failed(ended_by_itself()),
         Err(error) => End::Undone(undone(&error)),
@@ -152,7 +156,8 @@ async fn after_lost_commit(attempt: &Attempt, commit: Commit<'_>, error: &sqlx::
     };
     loop {
         if let Ok(mut connection) = attempt.db.acquire().await
-            && let Ok(Found { held, result }) = recorded(&mut connection, attempt.fence, key).await
+            && let Ok(Found { held, result }) =
+                answered(PATIENCE, recorded(&mut connection, attempt.fence, key)).await
         {
             return match (commit, result, held) {
                 (Commit::Step { .. }, Some(result), _) => {
@@ -174,7 +179,7 @@ async fn after_lost_commit(attempt: &Attempt, commit: Commit<'_>, error: &sqlx::
 async fn begin(attempt: &Attempt) -> (Tx, String) {
     let mark = Uuid::now_v7().simple().to_string();
     loop {
-        match attempt.db.begin_marked(&mark).await {
+        match answered(PATIENCE, attempt.db.begin_marked(&mark)).await {
             Ok(tx) => return (tx, mark),
             Err(error) => tracing::warn!(%error, "a transactional body waits for the database"),
         }

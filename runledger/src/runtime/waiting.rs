@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt, Wait};
 use super::step::{halted, record};
 use crate::model::failure::{Failure, FailureKind};
@@ -54,7 +55,9 @@ pub(crate) async fn start(
         let step = attempt.checkpoint(claim, fingerprint, Ok(String::new()));
         loop {
             let started = match attempt.db.acquire().await {
-                Ok(mut connection) => start_child(&mut connection, &step, &output, child).await,
+                Ok(mut connection) => {
+                    answered(PATIENCE, start_child(&mut connection, &step, &output, child)).await
+                }
                 Err(error) => Err(error),
             };
             match started {
@@ -97,7 +100,7 @@ async fn wait_for_child(attempt: &Attempt, claim: &Claim, child: Uuid) -> Result
     loop {
         let working = attempt.work();
         let end = match attempt.db.acquire().await {
-            Ok(mut connection) => inspect::end_of_run(&mut connection, child).await,
+            Ok(mut connection) => answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await,
             Err(error) => Err(error),
         };
         match end {

@@ -107,7 +107,7 @@ impl Writer {
             Some(connection) => connection,
             none => none.insert(self.session.open().await?),
         };
-        T::write(connection, items, is_repeated).await
+        self.session.answered(T::write(connection, items, is_repeated)).await
     }
 }
 

@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 /// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say.
 /// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs.
 pub const ENGINE: &str = "set jit = off; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan; \
-                          set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '60s'";
+                          set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '30s'";
 
 /// Sets up a connection for the engine's own statements. It must not go back to users.
 pub(crate) async fn for_engine(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -36,6 +36,12 @@ pub(crate) async fn roll_back(connection: &mut PgConnection) -> Result<(), sqlx:
 /// What begins the transaction of a body: with a mark that leaves the session with it, in one round trip. `mark` is of hexadecimal digits.
 pub(crate) fn begin_body(mark: &str) -> String {
     format!("begin; set local runledger.body = '{mark}'")
+}
+
+/// Asks for nothing but an answer.
+#[cfg(feature = "worker")]
+pub(crate) async fn ask(connection: impl sqlx::PgExecutor<'_>) -> Result<(), sqlx::Error> {
+    sqlx::query("select 1").execute(connection).await.map(drop)
 }
 
 async fn set(connection: &mut PgConnection, text: &'static str) -> Result<(), sqlx::Error> {
