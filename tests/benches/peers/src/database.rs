@@ -1,0 +1,130 @@
+//! The database's word on what is done.
+
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+use crate::{Result, body};
+
+/// Between two looks at how many bodies ran, which costs the peer nothing.
+const HINT: Duration = Duration::from_millis(1);
+/// Between two questions to the database, once all bodies ran: so much too long can a time be.
+const POLL: Duration = Duration::from_millis(5);
+/// After this long without any body running, the rest will not come.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The peer's own tables, in SQL.
+pub struct Tables {
+    /// How many jobs there are, in whatever state.
+    pub stored: &'static str,
+    /// Whether any job is not complete.
+    pub unfinished: &'static str,
+    pub completed: Completed,
+    /// How many steps of workflows are recorded as complete.
+    pub steps: Option<&'static str>,
+}
+
+/// How the peer tells that a job is complete.
+pub enum Completed {
+    /// Its row says so, and this counts them.
+    Marked(&'static str),
+    /// Its row is gone.
+    Deleted,
+}
+
+/// A connection of the measurement's own.
+pub struct Database {
+    connection: PgConnection,
+    tables: &'static Tables,
+}
+
+impl Database {
+    pub async fn open(url: &str, tables: &'static Tables) -> Result<Self> {
+        Ok(Self { connection: PgConnection::connect(url).await?, tables })
+    }
+
+    pub async fn stored(&mut self) -> Result<u64> {
+        self.count(self.tables.stored).await
+    }
+
+    /// What a server that ran for a while would have done: no plan is made for a table that was seen empty.
+    pub async fn settle(&mut self) -> Result<()> {
+        sqlx::query("vacuum analyze").execute(&mut self.connection).await?;
+        Ok(())
+    }
+
+    /// Waits until so many bodies ran and the database says that nothing is unfinished.
+    pub async fn finished(&mut self, bodies: u64, worker: &JoinHandle<Result<()>>) -> Result<()> {
+        let (mut seen, mut since) = (body::ran(), Instant::now());
+        loop {
+            let ran = body::ran();
+            if ran >= bodies && !self.unfinished().await? {
+                return Ok(());
+            }
+            if worker.is_finished() {
+                return Err("the worker stopped before everything was done".into());
+            }
+            if ran != seen {
+                (seen, since) = (ran, Instant::now());
+            } else if since.elapsed() > PATIENCE {
+                return Err(format!(
+                    "{ran} of {bodies} bodies ran, but {PATIENCE:?} later there is unfinished work"
+                )
+                .into());
+            }
+            sleep(if ran < bodies { HINT } else { POLL }).await;
+        }
+    }
+
+    /// Fails unless exactly so many jobs are complete, of as many that were enqueued.
+    pub async fn expect_completed(&mut self, jobs: u64) -> Result<()> {
+        let completed = match self.tables.completed {
+            Completed::Marked(count) => self.count(count).await?,
+            Completed::Deleted => jobs.saturating_sub(self.stored().await?),
+        };
+        equal("complete jobs", completed, jobs)
+    }
+
+    /// Fails unless exactly so many steps are recorded.
+    pub async fn expect_steps(&mut self, steps: u64) -> Result<()> {
+        let count = self.tables.steps.ok_or("this peer records no steps")?;
+        equal("complete steps", self.count(count).await?, steps)
+    }
+
+    /// Fails unless the peer holds exactly so many jobs.
+    pub async fn expect_stored(&mut self, jobs: u64) -> Result<()> {
+        equal("stored jobs", self.stored().await?, jobs)
+    }
+
+    async fn unfinished(&mut self) -> Result<bool> {
+        Ok(sqlx::query_scalar(self.tables.unfinished).fetch_one(&mut self.connection).await?)
+    }
+
+    async fn count(&mut self, sql: &'static str) -> Result<u64> {
+        let count: i64 = sqlx::query_scalar(sql).fetch_one(&mut self.connection).await?;
+        Ok(u64::try_from(count)?)
+    }
+}
+
+/// A pool whose connections are all open already, so that none is opened in the time that is measured.
+pub async fn pool(url: &str, connections: u64) -> Result<PgPool> {
+    let connections = u32::try_from(connections)?;
+    let pool =
+        PgPoolOptions::new().max_connections(connections).min_connections(connections).connect(url).await?;
+    let mut open = Vec::new();
+    for _ in 0..connections {
+        open.push(pool.acquire().await?);
+    }
+    Ok(pool)
+}
+
+fn equal(what: &str, found: u64, expected: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("the database has {found} {what} where {expected} were expected").into())
+}

@@ -1,0 +1,84 @@
+//! Measures the peers of the crate registry: one figure of one peer, once, as one JSON line on stdout.
+//!
+//! `runledger-peers <who> <figure> [--name value]…`, with `DATABASE_URL` naming a fresh database; `runledger-peers list` prints what there is.
+
+mod body;
+mod database;
+mod figure;
+mod measure;
+mod peer;
+mod peers;
+
+use std::error::Error;
+
+use serde::Serialize;
+
+use crate::{
+    figure::{Figure, Outcome},
+    peer::Entry,
+};
+
+/// What every step of a measurement returns.
+pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Which (peer, figure) pairs exist, with the settings a run takes when it is told none.
+#[derive(Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    figure: Figure,
+    who: &'static str,
+    version: String,
+}
+
+#[derive(Serialize)]
+struct Line {
+    #[serde(flatten)]
+    figure: Figure,
+    who: &'static str,
+    version: String,
+    #[serde(flatten)]
+    outcome: Outcome,
+    notes: String,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["list"] => list(),
+        [who, figure, settings @ ..] => run(peer::find(who)?, figure, settings).await,
+        [] | [_] => Err("usage: runledger-peers list | <who> <figure> [--name value]…".into()),
+    }
+}
+
+fn list() -> Result<()> {
+    for entry in peer::ALL {
+        for figure in entry.figures {
+            emit(&Listed { figure: *figure, who: entry.name, version: locked_version(entry.name)? })?;
+        }
+    }
+    Ok(())
+}
+
+async fn run(entry: &Entry, figure: &str, settings: &[&str]) -> Result<()> {
+    let figure = figure::parse(entry.figures, figure, settings)?;
+    let url = std::env::var("DATABASE_URL").map_err(|_| "DATABASE_URL names no database")?;
+    let (outcome, notes) = (entry.measure)(url, figure).await?;
+    emit(&Line { figure, who: entry.name, version: locked_version(entry.name)?, outcome, notes })
+}
+
+/// The version that was built, which only the lock file knows.
+fn locked_version(name: &str) -> Result<String> {
+    let head = format!("name = \"{name}\"\nversion = \"");
+    let (_, rest) = include_str!("../Cargo.lock")
+        .split_once(&head)
+        .ok_or_else(|| format!("Cargo.lock does not name `{name}`"))?;
+    Ok(rest.split('"').next().unwrap_or_default().to_owned())
+}
+
+#[expect(clippy::print_stdout, reason = "the lines are what the program is for")]
+fn emit(line: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string(line)?);
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! How each figure is measured, the same for every peer.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::mpsc,
+    task::{JoinHandle, JoinSet},
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
+
+use crate::{
+    Result,
+    body::{self, Payload},
+    database::Database,
+    figure::{Figure, Outcome},
+    peer::Peer,
+};
+
+/// What fills a queue ahead of a drain, where nothing is timed.
+const FILL_BATCH: u64 = 1_000;
+const FILL_CLIENTS: u64 = 16;
+/// Between two jobs on an idle system.
+const IDLE: Duration = Duration::from_millis(20);
+/// A job that has not started by then never will.
+const LOST: Duration = Duration::from_secs(60);
+
+/// One figure of one peer, once, and the settings it was measured with.
+pub async fn measure<P: Peer>(url: String, figure: Figure) -> Result<(Outcome, String)> {
+    let peer = Arc::new(P::open(&url, figure).await?);
+    let mut database = Database::open(&url, const { &P::TABLES }).await?;
+    if database.stored().await? != 0 {
+        return Err("the database is not a fresh one: it has jobs of this peer".into());
+    }
+    let outcome = match figure {
+        Figure::Enqueue { jobs, clients } => enqueue(&peer, &mut database, jobs, clients).await?,
+        Figure::Bulk { jobs, batch } => bulk(&peer, &mut database, jobs, batch).await?,
+        Figure::Drain { jobs, concurrency } => drain(&peer, &mut database, jobs, concurrency).await?,
+        Figure::Workflows { workflows: n, steps, concurrency } => {
+            workflows(&peer, &mut database, n, steps, concurrency).await?
+        }
+        Figure::Step { steps } => workflows(&peer, &mut database, 1, steps, 1).await?,
+        Figure::Latency { rate, seconds, concurrency, .. } => {
+            latency(&peer, &mut database, rate, Duration::from_secs(seconds), concurrency).await?
+        }
+    };
+    Ok((outcome, peer.notes()))
+}
+
+/// Runs `work` for each number below `n`, by so many clients, each one after the other.
+pub async fn clients<F, Fut>(n: u64, clients: u64, work: F) -> Result<()>
+where
+    F: Fn(u64) -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = Result<()>> + Send,
+{
+    let next = Arc::new(AtomicU64::new(0));
+    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    for _ in 0..clients {
+        let (next, work) = (Arc::clone(&next), work.clone());
+        tasks.spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= n {
+                    return Ok(());
+                }
+                work(number).await?;
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task??;
+    }
+    Ok(())
+}
+
+async fn enqueue<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64, n: u64) -> Result<Outcome> {
+    let began = Instant::now();
+    fill_singly(peer, jobs, n).await?;
+    let took = began.elapsed();
+    database.expect_stored(jobs).await?;
+    Ok(Outcome::rate(jobs, took))
+}
+
+async fn bulk<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64, batch: u64) -> Result<Outcome> {
+    let began = Instant::now();
+    if !fill_by_batches(peer, jobs, batch).await? {
+        return Err(format!("{} has no bulk enqueue", P::NAME).into());
+    }
+    let took = began.elapsed();
+    database.expect_stored(jobs).await?;
+    Ok(Outcome::rate(jobs, took))
+}
+
+async fn drain<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64, slots: u64) -> Result<Outcome> {
+    if !fill_by_batches(peer, jobs, FILL_BATCH).await? {
+        fill_singly(peer, jobs, FILL_CLIENTS).await?;
+    }
+    database.expect_stored(jobs).await?;
+    database.settle().await?;
+
+    let began = Instant::now();
+    let worker = peer.work(slots).await?;
+    database.finished(jobs, &worker).await?;
+    let took = began.elapsed();
+    database.expect_completed(jobs).await?;
+    Ok(Outcome::rate(jobs, took))
+}
+
+async fn workflows<P: Peer>(
+    peer: &Arc<P>,
+    database: &mut Database,
+    workflows: u64,
+    steps: u64,
+    concurrency: u64,
+) -> Result<Outcome> {
+    let all = workflows * steps;
+    let began = Instant::now();
+    let worker = peer.workflows(workflows, steps, concurrency).await?;
+    database.finished(all, &worker).await?;
+    let took = began.elapsed();
+    database.expect_steps(all).await?;
+    Ok(Outcome::rate(all, took))
+}
+
+async fn latency<P: Peer>(
+    peer: &Arc<P>,
+    database: &mut Database,
+    rate: u64,
+    length: Duration,
+    slots: u64,
+) -> Result<Outcome> {
+    let expected =
+        if rate == 0 { length.as_millis() / IDLE.as_millis() } else { u128::from(rate * length.as_secs()) };
+    let mut starts = body::watch(usize::try_from(expected)? + 2);
+    let worker = peer.work(slots).await?;
+
+    // The worker listens when it has run something.
+    peer.enqueue(Payload::new(0)).await?;
+    next_start(&mut starts, &worker).await?;
+
+    let began = Instant::now();
+    let waits = if rate == 0 {
+        one_at_a_time(peer, &mut starts, &worker, length).await?
+    } else {
+        at_a_rate(peer, &mut starts, &worker, rate, length).await?
+    };
+    let took = began.elapsed();
+    let jobs = waits.len() as u64 + 1;
+    database.finished(jobs, &worker).await?;
+    database.expect_completed(jobs).await?;
+    Ok(Outcome::waits(waits, took))
+}
+
+async fn one_at_a_time<P: Peer>(
+    peer: &Arc<P>,
+    starts: &mut mpsc::Receiver<(u64, Instant)>,
+    worker: &JoinHandle<Result<()>>,
+    length: Duration,
+) -> Result<Vec<Duration>> {
+    let (began, mut waits) = (Instant::now(), Vec::new());
+    while began.elapsed() < length {
+        sleep(IDLE).await;
+        let called = Instant::now();
+        peer.enqueue(Payload::new(waits.len() as u64 + 1)).await?;
+        let (_, started) = next_start(starts, worker).await?;
+        waits.push(started - called);
+    }
+    Ok(waits)
+}
+
+/// Each job has a task of its own, so that a slow enqueue delays no other.
+async fn at_a_rate<P: Peer>(
+    peer: &Arc<P>,
+    starts: &mut mpsc::Receiver<(u64, Instant)>,
+    worker: &JoinHandle<Result<()>>,
+    rate: u64,
+    length: Duration,
+) -> Result<Vec<Duration>> {
+    let jobs = rate * length.as_secs();
+    let mut calls = JoinSet::new();
+    let mut ticks = interval(Duration::from_secs(1) / u32::try_from(rate)?);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for number in 1..=jobs {
+        ticks.tick().await;
+        let peer = Arc::clone(peer);
+        calls.spawn(async move {
+            let called = Instant::now();
+            peer.enqueue(Payload::new(number)).await.map(|()| (number, called))
+        });
+    }
+    let mut called = HashMap::new();
+    while let Some(call) = calls.join_next().await {
+        let (number, instant) = call??;
+        called.insert(number, instant);
+    }
+    let mut waits = Vec::new();
+    for _ in 0..jobs {
+        let (number, started) = next_start(starts, worker).await?;
+        let called = called.remove(&number).ok_or_else(|| format!("job {number} ran twice"))?;
+        waits.push(started - called);
+    }
+    Ok(waits)
+}
+
+async fn next_start(
+    starts: &mut mpsc::Receiver<(u64, Instant)>,
+    worker: &JoinHandle<Result<()>>,
+) -> Result<(u64, Instant)> {
+    match timeout(LOST, starts.recv()).await {
+        Ok(Some(start)) => Ok(start),
+        Ok(None) | Err(_) if worker.is_finished() => Err("the worker stopped".into()),
+        Ok(None) | Err(_) => Err(format!("a job did not start in {LOST:?}").into()),
+    }
+}
+
+async fn fill_singly<P: Peer>(peer: &Arc<P>, jobs: u64, n: u64) -> Result<()> {
+    let peer = Arc::clone(peer);
+    clients(jobs, n, move |number| {
+        let peer = Arc::clone(&peer);
+        async move { peer.enqueue(Payload::new(number)).await }
+    })
+    .await
+}
+
+/// False where the peer has no way to enqueue many at once.
+async fn fill_by_batches<P: Peer>(peer: &Arc<P>, jobs: u64, batch: u64) -> Result<bool> {
+    for first in (0..jobs).step_by(usize::try_from(batch)?.max(1)) {
+        let Some(enqueued) = peer.enqueue_batch(Payload::batch(first..jobs.min(first + batch))) else {
+            return Ok(false);
+        };
+        enqueued.await?;
+    }
+    Ok(true)
+}

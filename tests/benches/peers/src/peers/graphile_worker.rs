@@ -1,0 +1,112 @@
+//! `graphile_worker`: jobs in `graphile_worker._private_jobs`, deleted when they are complete.
+
+use std::{future::Future, time::Duration};
+
+use graphile_worker::{
+    IntoTaskHandlerResult, JobSpec, LocalQueueConfig, TaskHandler, Worker, WorkerContext, WorkerOptions,
+    WorkerUtils,
+};
+use tokio::{sync::Mutex, task::JoinHandle};
+
+use crate::{
+    Result,
+    body::{self, Payload},
+    database::{Completed, Tables, pool},
+    figure::Figure,
+    peer::Peer,
+};
+
+/// Beside the slots: the listener, the fetches of the local queues, the completions. `docs/src/operations/deployment.md`, "Pool and
+/// Concurrency": "Keep enough pool capacity for polling, job updates, LISTEN/NOTIFY handling".
+const WORKER_CONNECTIONS: u64 = 16;
+/// "Multiple queues can improve throughput for very small high-volume jobs" (`LocalQueueConfig::queue_count`), with its own example of
+/// 1,250 jobs in each of 4.
+const LOCAL_QUEUE: usize = 1_250;
+const LOCAL_QUEUES: usize = 4;
+/// "A small value like 1-5ms is recommended" (`WorkerOptions::complete_job_batch_delay`); of these, 1 ms was the fastest.
+const COMPLETE_BATCH_DELAY: Duration = Duration::from_millis(1);
+
+impl TaskHandler for Payload {
+    const IDENTIFIER: &'static str = "job";
+
+    async fn run(self, _context: WorkerContext) -> impl IntoTaskHandlerResult {
+        body::started(&self);
+        Ok::<(), String>(())
+    }
+}
+
+pub struct GraphileWorker {
+    utils: WorkerUtils,
+    figure: Figure,
+    /// Made ahead, because making it runs the migrations.
+    worker: Mutex<Option<Worker>>,
+}
+
+impl Peer for GraphileWorker {
+    const NAME: &'static str = "graphile_worker";
+    const FIGURES: &'static [Figure] = &[
+        Figure::Enqueue { jobs: 10_000, clients: 32 },
+        Figure::Bulk { jobs: 100_000, batch: 1_000 },
+        Figure::Drain { jobs: 50_000, concurrency: 64 },
+        Figure::Latency { rate: 0, seconds: 10, concurrency: 16, queued: true },
+    ];
+    const TABLES: Tables = Tables {
+        stored: "select count(*) from graphile_worker._private_jobs",
+        unfinished: "select exists (select from graphile_worker._private_jobs)",
+        completed: Completed::Deleted,
+        steps: None,
+    };
+
+    async fn open(url: &str, figure: Figure) -> Result<Self> {
+        let clients = if let Figure::Enqueue { clients, .. } = figure { clients } else { 16 };
+        let worker = options(figure).pg_pool(pool(url, WORKER_CONNECTIONS).await?).init().await?;
+        let utils = WorkerUtils::new(pool(url, clients).await?, "graphile_worker");
+        Ok(Self { utils, figure, worker: Mutex::new(Some(worker)) })
+    }
+
+    fn notes(&self) -> String {
+        match self.figure {
+            Figure::Drain { .. } => format!(
+                "{LOCAL_QUEUES} local queues of {LOCAL_QUEUE}, completions batched for {COMPLETE_BATCH_DELAY:?}, no recovery of dead workers; a complete job is deleted"
+            ),
+            Figure::Latency { .. } => "default settings: notifications, no local queue".to_owned(),
+            Figure::Enqueue { .. } => "WorkerUtils::add_job".to_owned(),
+            _ => "WorkerUtils::add_jobs".to_owned(),
+        }
+    }
+
+    async fn enqueue(&self, job: Payload) -> Result<()> {
+        self.utils.add_job(job, JobSpec::default()).await?;
+        Ok(())
+    }
+
+    fn enqueue_batch(&self, jobs: Vec<Payload>) -> Option<impl Future<Output = Result<()>>> {
+        Some(async {
+            let spec = JobSpec::default();
+            let jobs: Vec<_> = jobs.into_iter().map(|job| (job, &spec)).collect();
+            self.utils.add_jobs(&jobs).await?;
+            Ok(())
+        })
+    }
+
+    async fn work(&self, _concurrency: u64) -> Result<JoinHandle<Result<()>>> {
+        let worker = self.worker.lock().await.take().ok_or("there is one worker")?;
+        Ok(tokio::spawn(async move { Ok(worker.run().await?) }))
+    }
+}
+
+fn options(figure: Figure) -> WorkerOptions {
+    // The program has no shutdown of its own to be told of (`docs/src/operations/deployment.md`, "Shutdown Signals").
+    let options = WorkerOptions::default().define_job::<Payload>().listen_os_shutdown_signals(false);
+    match figure {
+        // `docs/src/configuration/worker-options.md`, "Throughput-oriented worker".
+        Figure::Drain { concurrency, .. } => options
+            .concurrency(concurrency as usize)
+            .complete_job_batch_delay(COMPLETE_BATCH_DELAY)
+            .fail_job_batch_delay(COMPLETE_BATCH_DELAY)
+            .local_queue(LocalQueueConfig::default().with_size(LOCAL_QUEUE).with_queue_count(LOCAL_QUEUES)),
+        // `docs/src/guides/local-queue.md`: "For slow or rare jobs, the default direct database fetch path is usually simpler".
+        Figure::Latency { concurrency, .. } => options.concurrency(concurrency as usize),
+        _ => options,
+    }
+}

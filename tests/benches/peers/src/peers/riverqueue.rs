@@ -1,0 +1,108 @@
+//! `riverqueue`: jobs in `river_job`.
+
+use std::{future::Future, time::Duration};
+
+use riverqueue::{
+    BoxError, Client, FETCH_COOLDOWN_MIN, Job, JobArgs, QueueConfig, WorkContext, WorkOutcome, Workers,
+    migrate::PostgresMigrator,
+};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use tokio::task::JoinHandle;
+
+use crate::{
+    Result,
+    body::{self, Payload},
+    database::{Completed, Tables, pool},
+    figure::Figure,
+    peer::Peer,
+};
+
+/// The fetches, two batches of completions at a time, the listener and the services of the leader.
+const WORKER_CONNECTIONS: u64 = 16;
+/// "How often the queue polls for jobs when no insert notification arrives", a second unless told otherwise
+/// (`QueueConfig::with_fetch_poll_interval`).
+const POLLING: Duration = Duration::from_millis(10);
+
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct NoOp(Payload);
+
+impl JobArgs for NoOp {
+    const KIND: &'static str = "job";
+}
+
+pub struct River {
+    /// Inserts and has no workers.
+    entrance: Client,
+    worker_pool: PgPool,
+    figure: Figure,
+}
+
+impl Peer for River {
+    const NAME: &'static str = "riverqueue";
+    const FIGURES: &'static [Figure] = &[
+        Figure::Enqueue { jobs: 10_000, clients: 32 },
+        Figure::Bulk { jobs: 50_000, batch: 1_000 },
+        Figure::Drain { jobs: 10_000, concurrency: 1_000 },
+        Figure::Latency { rate: 0, seconds: 10, concurrency: 100, queued: true },
+    ];
+    const TABLES: Tables = Tables {
+        stored: "select count(*) from river_job",
+        unfinished: "select exists (select from river_job where state <> 'completed')",
+        completed: Completed::Marked("select count(*) from river_job where state = 'completed'"),
+        steps: None,
+    };
+
+    async fn open(url: &str, figure: Figure) -> Result<Self> {
+        let clients = if let Figure::Enqueue { clients, .. } = figure { clients } else { 16 };
+        let worker_pool = pool(url, WORKER_CONNECTIONS).await?;
+        PostgresMigrator::new(worker_pool.clone()).migrate_up().await?;
+        let entrance = Client::builder(pool(url, clients).await?);
+        let entrance = match figure {
+            // Notifications of inserts "are skipped until the cooldown has passed" (`ClientBuilder::fetch_cooldown`).
+            Figure::Latency { .. } => entrance.fetch_cooldown(FETCH_COOLDOWN_MIN),
+            _ => entrance,
+        };
+        Ok(Self { entrance: entrance.build()?, worker_pool, figure })
+    }
+
+    fn notes(&self) -> String {
+        match self.figure {
+            Figure::Enqueue { .. } => "Client::insert, without workers".to_owned(),
+            Figure::Bulk { .. } => "Client::insert_many, without workers".to_owned(),
+            _ => format!(
+                "fetch cooldown {FETCH_COOLDOWN_MIN:?}, polled each {POLLING:?} beside the notifications"
+            ),
+        }
+    }
+
+    async fn enqueue(&self, job: Payload) -> Result<()> {
+        self.entrance.insert(NoOp(job)).await?;
+        Ok(())
+    }
+
+    fn enqueue_batch(&self, jobs: Vec<Payload>) -> Option<impl Future<Output = Result<()>>> {
+        Some(async move {
+            self.entrance.insert_many(jobs.into_iter().map(NoOp)).await?;
+            Ok(())
+        })
+    }
+
+    async fn work(&self, concurrency: u64) -> Result<JoinHandle<Result<()>>> {
+        let mut workers = Workers::new();
+        workers.add_fn(job)?;
+        // "Throughput is limited by this value" (`QueueConfig::with_fetch_cooldown`).
+        let queue = QueueConfig::new(concurrency as usize)
+            .with_fetch_cooldown(FETCH_COOLDOWN_MIN)
+            .with_fetch_poll_interval(POLLING);
+        let client =
+            Client::builder(self.worker_pool.clone()).workers(workers).queue("default", queue).build()?;
+        Ok(tokio::spawn(async move { Ok(client.start()?.wait().await?) }))
+    }
+}
+
+async fn job(_context: WorkContext, job: Job<NoOp>) -> std::result::Result<WorkOutcome, BoxError> {
+    body::started(&job.args.0);
+    Ok(WorkOutcome::Complete)
+}
