@@ -17,7 +17,7 @@ pub struct Line {
     /// Its version.
     pub version: String,
     /// With which sizes.
-    pub parameters: BTreeMap<String, u64>,
+    pub parameters: BTreeMap<String, serde_json::Value>,
     /// How long it took.
     pub seconds: f64,
     /// How many units of work were done.
@@ -68,7 +68,7 @@ impl Line {
             figure: figure.to_owned(),
             who: who.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            parameters: arguments.used(),
+            parameters: arguments.used().into_iter().map(|(name, value)| (name, value.into())).collect(),
             seconds,
             n,
             rate: None,

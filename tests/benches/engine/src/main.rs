@@ -1,12 +1,14 @@
 //! Measures the engine beside its limit: the bare SQL of the same work through the same driver.
 //!
 //! `bench WHO FIGURE [--name value]…` measures one figure once, on the empty database that `DATABASE_URL` names, and prints one JSON line.
-//! `WHO` is `runledger` or `limit`; `bench list` says which figures each has.
+//! `WHO` is `runledger` or `limit`; `bench list` says which figures each has. `bench report` measures all of them, and the peers, and writes
+//! `docs/benchmarks`.
 
 mod arguments;
 mod engine;
 mod limit;
 mod line;
+mod report;
 mod work;
 
 use arguments::Arguments;
@@ -23,6 +25,7 @@ async fn main() -> Res<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["list"] => list(),
+        ["report", ..] => report::run(&arguments[1..]).await?,
         [who, figure, ..] => {
             let rest = Arguments::parse(&arguments[2..])?;
             let url =
@@ -31,7 +34,7 @@ async fn main() -> Res<()> {
             rest.check_all_used()?;
             line.print();
         }
-        _ => return Err("usage: bench WHO FIGURE [--name value]…, or bench list".into()),
+        _ => return Err("usage: bench WHO FIGURE [--name value]…, bench list, or bench report".into()),
     }
     Ok(())
 }
