@@ -1,7 +1,15 @@
 //! The incarnation of the server, in which the evidence of session locks counts.
 
+use runledger::prelude::*;
 use runledger_tests::{Fixture, eventually};
 use sqlx::PgConnection;
+
+use crate::rows::{execute, scalar, worker};
+
+#[job]
+async fn incarnation_idle() -> Result<()> {
+    Ok(())
+}
 
 async fn incarnation(connection: &mut PgConnection) -> Option<String> {
     sqlx::query_scalar("select runledger.server_incarnation()").fetch_one(connection).await.unwrap()
@@ -23,4 +31,22 @@ async fn two_workers_that_are_the_first_after_a_crash_of_the_server_see_one_inca
     let second = second.await.unwrap();
     assert!(first.is_some(), "the first has none");
     assert_eq!(second, first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_has_just_started_takes_nobody_for_dead_who_was_silent_during_an_outage() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    let silent = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
+                  values ('silent', '0', 'silent', '{}', '{}', now() - interval '1 hour', 'before the outage')";
+    execute(db, silent).await;
+    let newcomer = worker(db, jobs![incarnation_idle]).await;
+    let is_dead = "select count(*) from runledger.worker where name = 'silent' and state = 'dead'";
+    eventually(async || scalar::<i64>(db, is_dead).await, |n| *n == 1).await;
+    // A lease of the newcomer's own: for so long the silent one could have come back.
+    let waited = "select silent.died_at - newcomer.started_at >= interval '4 seconds'
+                  from runledger.worker silent, runledger.worker newcomer
+                  where silent.name = 'silent' and newcomer.name <> 'silent'";
+    assert!(scalar::<bool>(db, waited).await, "declared dead before it could beat again");
+    newcomer.stop().await;
 }

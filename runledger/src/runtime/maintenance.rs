@@ -20,7 +20,7 @@ use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::Fence;
 use crate::store::settle::{self as settlement, Settled};
-use crate::store::worker::{self, Pulse};
+use crate::store::worker::{self, Pulse, Silence};
 use crate::store::{cancel, wait};
 
 /// A database clock that moves by this much more than our own has jumped.
@@ -64,6 +64,8 @@ pub(crate) struct Maintenance {
 struct Memory {
     connection: Option<PgConnection>,
     incarnation: Option<String>,
+    /// When a pulse first came from this incarnation.
+    known_since: Option<Instant>,
     clocks: Option<(Instant, Timestamp)>,
     /// Until then silence proves nothing: the clock has jumped, or the server is new.
     trust_leases_from: Option<Instant>,
@@ -157,8 +159,7 @@ impl Maintenance {
     /// its lease is over, and our own idea of time can be trusted.
     async fn examine(&self, suspect: i64, memory: &mut Memory) -> Result<Finding, sqlx::Error> {
         let mut connection = self.take_connection(memory).await?;
-        let trusts_leases = memory.trusts_leases();
-        let finding = self.session.answered(self.examine_on(&mut connection, suspect, trusts_leases)).await?;
+        let finding = self.session.answered(self.examine_on(&mut connection, suspect, memory)).await?;
         memory.connection = Some(connection);
         Ok(finding)
     }
@@ -167,13 +168,13 @@ impl Maintenance {
         &self,
         connection: &mut PgConnection,
         suspect: i64,
-        trusts_leases: bool,
+        memory: &Memory,
     ) -> Result<Finding, sqlx::Error> {
         let Some(silence) = worker::silence(connection, suspect).await? else {
             return Ok(Finding::Nothing);
         };
         let lease = self.timings.lease.as_secs_f64();
-        if silence.seconds > lease && trusts_leases {
+        if silence.seconds > lease && memory.trusts(&silence, self.timings.lease) {
             let buried = worker::bury(connection, suspect, lease, "its lease was over").await?;
             if buried {
                 tracing::warn!(
@@ -333,7 +334,10 @@ impl Memory {
             self.trust_leases_from = Some(now + timings.lease);
         }
         self.clocks = Some((now, pulse.now));
-        self.incarnation = Some(pulse.incarnation.clone());
+        if self.incarnation.as_ref() != Some(&pulse.incarnation) {
+            self.incarnation = Some(pulse.incarnation.clone());
+            self.known_since = Some(now);
+        }
         is_new_server
     }
 
@@ -344,7 +348,12 @@ impl Memory {
         silent.push(worker_id);
     }
 
-    fn trusts_leases(&self) -> bool {
-        self.trust_leases_from.is_none_or(|from| Instant::now() >= from)
+    /// Whether silence longer than a lease is a worker's own, and not that of a server which was away: the server has been there since the worker
+    /// took its lock, or since this process came to know it, a lease ago.
+    fn trusts(&self, silence: &Silence, lease: Duration) -> bool {
+        let known = self.known_since.is_some_and(|since| since.elapsed() >= lease)
+            && self.incarnation.as_ref() == Some(&silence.incarnation);
+        (known || silence.lock_is_evidence)
+            && self.trust_leases_from.is_none_or(|from| Instant::now() >= from)
     }
 }

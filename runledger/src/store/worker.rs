@@ -48,6 +48,8 @@ pub(crate) struct Orphan {
 pub(crate) struct Silence {
     pub(crate) seconds: f64,
     pub(crate) lock_is_evidence: bool,
+    /// The incarnation of the server.
+    pub(crate) incarnation: String,
 }
 
 pub(crate) async fn register(
@@ -118,7 +120,11 @@ pub(crate) async fn silence(
 ) -> Result<Option<Silence>, sqlx::Error> {
     let row = sqlx::query(sql::SUSPECT).bind(worker_id).fetch_optional(connection).await?;
     row.map(|row| {
-        Ok(Silence { seconds: row.try_get("silence")?, lock_is_evidence: row.try_get("lock_is_evidence")? })
+        Ok(Silence {
+            seconds: row.try_get("silence")?,
+            lock_is_evidence: row.try_get("lock_is_evidence")?,
+            incarnation: row.try_get("incarnation")?,
+        })
     })
     .transpose()
 }
