@@ -7,7 +7,7 @@ use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, RunState, Timings};
 use runledger_tests::{Fixture, eventually};
 
-use crate::rows::{scalar, soon, until, worker};
+use crate::rows::{execute, scalar, soon, until, worker};
 
 #[workflow]
 async fn sleeps_long(wf: &Wf, millis: u64) -> Result<u64> {
@@ -110,6 +110,24 @@ async fn runs_for_ever(wf: &Wf) -> Result<()> {
         std::future::pending::<Result<()>>().await
     });
     step.await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_fell_asleep_before_its_worker_heard_of_its_cancellation_is_cancelled() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_long]).await;
+    let sleeper = sleeps_long(600_000).enqueue(&db).await.unwrap();
+    until(&db, sleeper.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    // As if it had been asked for while the run was still held: the request stays, and nobody is told of it any more.
+    execute(
+        &db,
+        "insert into runledger.cancel (run_id, reason) select run_id, 'too dear' from runledger.run",
+    )
+    .await;
+    let info = until(&db, sleeper.id(), |info| info.state.is_terminal()).await;
+    assert_eq!(info.state, RunState::Cancelled);
+    assert_eq!(info.error.unwrap().message, "cancelled: too dear");
+    worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

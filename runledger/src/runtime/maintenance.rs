@@ -15,6 +15,7 @@ use super::serve::Session;
 use super::step::unit_random;
 use super::task;
 use super::timings::Timings;
+use crate::api::handle::cancel_tree;
 use crate::model::backoff::Backoff;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::model::timestamp::Timestamp;
@@ -125,6 +126,11 @@ impl Maintenance {
         }
         for run_id in &pulse.cancels {
             self.held.order(*run_id, Order::Cancel);
+        }
+        for run_id in &pulse.unheld {
+            if let Err(error) = cancel_tree(self.session.pool(), *run_id, None).await {
+                tracing::warn!(%error, %run_id, "a run that nobody holds is not cancelled yet");
+            }
         }
         let is_new_server = memory.remember(&pulse, &self.timings);
         if is_new_server {

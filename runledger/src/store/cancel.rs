@@ -38,7 +38,8 @@ pub(crate) async fn cancel(
         tx.rollback().await?;
         return Ok(Some(Cancelled::AlreadyEnded(state)));
     }
-    let error = as_json(&failure(reason));
+    let reason: Option<String> = asked.try_get("reason")?;
+    let error = as_json(&failure(reason.as_deref()));
     let taken = sqlx::query(sql::CANCEL_TAKE).bind(run_id).bind(error).fetch_optional(&mut *tx).await?;
     wake_parent(&mut tx, run_id, taken.is_some()).await?;
     tx.commit().await?;

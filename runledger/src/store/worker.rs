@@ -16,6 +16,8 @@ pub(crate) struct Pulse {
     pub(crate) draining: bool,
     /// Runs that it holds and that are to be cancelled.
     pub(crate) cancels: Vec<Uuid>,
+    /// Runs that are to be cancelled and that nobody holds: a sleep or a retry began before their worker heard of it.
+    pub(crate) unheld: Vec<Uuid>,
     /// Workers that miss a heartbeat.
     pub(crate) silent: Vec<i64>,
     /// The incarnation of the server.
@@ -87,6 +89,7 @@ pub(crate) async fn heartbeat(
         alive: row.try_get("alive")?,
         draining: row.try_get("draining")?,
         cancels: row.try_get("cancels")?,
+        unheld: row.try_get("unheld")?,
         silent: row.try_get("silent")?,
         incarnation: row.try_get("incarnation")?,
         timers_due: row.try_get("timers_due")?,

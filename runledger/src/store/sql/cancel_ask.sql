@@ -1,6 +1,6 @@
 -- cancel_ask: notes that a run is to be cancelled, unless it has ended. Whoever claims or holds the run sees it.
 -- in:    $1 run, $2 reason
--- out:   state (null while it goes on), told; one row where the run exists
+-- out:   state (null while it goes on), reason (the first that was given), told; one row where the run exists
 -- locks: none; the run is locked before, by lock_runs.sql
 -- index: run_pkey, outcome_pkey, cancel_pkey
 with asked as (
@@ -14,7 +14,10 @@ told as (
     select pg_notify('runledger_cancel', $1::text)
     where exists (select from runledger.lease where run_id = $1)
 )
-select outcome.state, (select count(*) from told) as told
+select
+    outcome.state,
+    coalesce((select cancel.reason from runledger.cancel where cancel.run_id = $1), $2) as reason,
+    (select count(*) from told) as told
 from runledger.run
 left join runledger.outcome using (run_id)
 where run.run_id = $1

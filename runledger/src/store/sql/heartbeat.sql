@@ -1,10 +1,10 @@
 -- heartbeat: says that this worker lives, and asks what concerns it.
 -- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing
 -- out:   alive (false: declared dead; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
---        silent (the workers that miss a heartbeat), incarnation (of the server), timers_due (whether a wait has come to its limit), now;
---        one row
+--        unheld (the ids of runs to cancel that no worker holds), silent (the workers that miss a heartbeat), incarnation (of the server),
+--        timers_due (whether a wait has come to its limit), now; one row
 -- locks: the worker's row
--- index: worker_pkey, worker_living, lease_pkey, waiting_wake
+-- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake
 with me as (
     update runledger.worker
     set heartbeat_at = clock_timestamp()
@@ -20,6 +20,12 @@ select
         cross join lateral (select worker_id from runledger.lease where run_id = cancel.run_id offset 0) as lease
         where lease.worker_id = $1
     ) as cancels,
+    array(
+        select cancel.run_id
+        from runledger.cancel
+        where exists (select from runledger.ready where ready.run_id = cancel.run_id offset 0)
+            or exists (select from runledger.waiting where waiting.run_id = cancel.run_id offset 0)
+    ) as unheld,
     array(
         select worker_id
         from runledger.worker
