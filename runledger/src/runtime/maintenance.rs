@@ -21,7 +21,7 @@ use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::Fence;
 use crate::store::settle::{self as settlement, Settled};
-use crate::store::worker::{self, Pulse, Silence};
+use crate::store::worker::{self, Orphan, Pulse, Silence};
 use crate::store::{cancel, wait};
 
 /// A database clock that moves by this much more than our own has jumped.
@@ -299,26 +299,21 @@ const ANY_POLICY: RetryPolicy = RetryPolicy { max_attempts: 1, backoff: Backoff:
 /// Settles runs of dead workers as crashed, until there are none.
 pub(crate) async fn adopt_orphans(connection: &mut PgConnection) -> Result<usize, sqlx::Error> {
     let mut n_adopted = 0;
-    loop {
-        let orphans = worker::orphans(connection, BATCH).await?;
-        let settled: Vec<Settled> = orphans
-            .iter()
-            .map(|orphan| {
-                let outcome = if orphan.cancel_requested {
-                    Outcome::Cancelled(cancel::failure(None))
-                } else {
-                    Outcome::Crashed { progressed: orphan.progressed }
-                };
-                let fence = Fence { run_id: orphan.lease.run_id, token: orphan.lease.token };
-                let settlement = settle(outcome, orphan.lease.counters, &ANY_POLICY, unit_random());
-                Settled { fence, settlement, parent_id: orphan.parent_id }
-            })
-            .collect();
-        if settled.is_empty() {
-            return Ok(n_adopted);
-        }
-        n_adopted += settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await?.len();
+    while let Some(n_settled) = settlement::settle_orphans(connection, BATCH, crashed).await? {
+        n_adopted += n_settled;
     }
+    Ok(n_adopted)
+}
+
+fn crashed(orphan: &Orphan) -> Settled {
+    let outcome = if orphan.cancel_requested {
+        Outcome::Cancelled(cancel::failure(None))
+    } else {
+        Outcome::Crashed { progressed: orphan.progressed }
+    };
+    let fence = Fence { run_id: orphan.lease.run_id, token: orphan.lease.token };
+    let settlement = settle(outcome, orphan.lease.counters, &ANY_POLICY, unit_random());
+    Settled { fence, settlement, parent_id: orphan.parent_id }
 }
 
 impl Memory {

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::checkpoint::{Fence, as_json};
 use super::sql;
+use super::worker::{Orphan, orphans};
 use crate::model::failure::Failure;
 use crate::model::settle::{Due, Settlement, Verdict};
 use crate::model::state::RunState;
@@ -62,6 +63,30 @@ pub(crate) async fn settle_in(
         sqlx::query(sql::WAKE_PARENTS).bind(vec![item.fence.run_id]).execute(tx).await?;
     }
     Ok(!held.is_empty())
+}
+
+/// Settles leases of dead workers, as many as `limit`, by a decision that was made about each. None where there were none.
+///
+/// Those whose runs go on are settled while their leases are locked, so that no step is recorded after the look at them. Those that end are settled
+/// afterwards: their parents are locked first, before any lease.
+pub(crate) async fn settle_orphans(
+    connection: &mut PgConnection,
+    limit: i64,
+    decide: impl Fn(&Orphan) -> Settled,
+) -> Result<Option<usize>, sqlx::Error> {
+    let mut tx = connection.begin().await?;
+    let orphans = orphans(&mut tx, limit).await?;
+    let settled: Vec<Settled> = orphans.iter().map(decide).collect();
+    let (ending, going_on): (Vec<&Settled>, Vec<&Settled>) = settled.iter().partition(|item| ends(item));
+    let mut n_settled = 0;
+    if !going_on.is_empty() {
+        n_settled += write(&mut tx, &going_on, None).await?.len();
+    }
+    tx.commit().await?;
+    if !ending.is_empty() {
+        n_settled += settle(connection, &ending).await?.len();
+    }
+    Ok((!settled.is_empty()).then_some(n_settled))
 }
 
 async fn write(

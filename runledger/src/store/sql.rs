@@ -34,6 +34,7 @@ statements! {
     ORPHANS = "orphans";
     PARENT = "parent";
     PREDECESSORS = "predecessors";
+    PROGRESSED = "progressed";
     RECORDED = "recorded";
     RESUME = "resume";
     RUN = "run";

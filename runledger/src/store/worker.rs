@@ -1,5 +1,8 @@
 //! Workers: registration, the session lock, heartbeats, and the burial of those that are gone.
 
+use std::collections::HashSet;
+
+use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, PgExecutor, Row};
 use uuid::Uuid;
 
@@ -173,21 +176,28 @@ pub(crate) async fn end_sessions(connection: &mut PgConnection, worker_id: i64) 
     sqlx::query_scalar(sql::END_SESSIONS).bind(worker_id).fetch_one(connection).await
 }
 
-pub(crate) async fn orphans(connection: &mut PgConnection, limit: i64) -> Result<Vec<Orphan>, sqlx::Error> {
-    let rows = sqlx::query(sql::ORPHANS).bind(limit).fetch_all(connection).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(Orphan {
-                lease: lease(row)?,
-                parent_id: row.try_get("parent_id")?,
-                progressed: row.try_get("progressed")?,
-                cancel_requested: row.try_get("cancel_requested")?,
-            })
+/// Leases of dead workers, which are locked until the end of the transaction.
+pub(crate) async fn orphans(tx: &mut PgConnection, limit: i64) -> Result<Vec<Orphan>, sqlx::Error> {
+    let rows = sqlx::query(sql::ORPHANS).bind(limit).fetch_all(&mut *tx).await?;
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let leases = rows.iter().map(lease).collect::<Result<Vec<_>, _>>()?;
+    let run_ids: Vec<Uuid> = leases.iter().map(|lease| lease.run_id).collect();
+    let progressed: HashSet<Uuid> =
+        sqlx::query_scalar(sql::PROGRESSED).bind(run_ids).fetch_all(tx).await?.into_iter().collect();
+    let orphan = |(row, lease): (&PgRow, Lease)| {
+        Ok(Orphan {
+            parent_id: row.try_get("parent_id")?,
+            progressed: progressed.contains(&lease.run_id),
+            cancel_requested: row.try_get("cancel_requested")?,
+            lease,
         })
-        .collect()
+    };
+    rows.iter().zip(leases).map(orphan).collect()
 }
 
-fn lease(row: &sqlx::postgres::PgRow) -> Result<Lease, sqlx::Error> {
+fn lease(row: &PgRow) -> Result<Lease, sqlx::Error> {
     Ok(Lease {
         run_id: row.try_get("run_id")?,
         token: row.try_get("token")?,

@@ -112,8 +112,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-orphan-sweep",
         edits: &[Edit {
             file: "runledger/src/runtime/maintenance.rs",
-            old: "let orphans = worker::orphans(connection, BATCH).await?;",
-            new: "let orphans: Vec<worker::Orphan> = Vec::new();",
+            old: "settlement::settle_orphans(connection, BATCH, crashed)",
+            new: "settlement::settle_orphans(connection, 0, crashed)",
         }],
         tests: &["crashes::the_runs_of_a_killed_worker_go_on_elsewhere"],
     },
