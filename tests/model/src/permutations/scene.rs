@@ -1,0 +1,187 @@
+//! What the database has before an order, and after it.
+
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::steps::Said;
+use crate::statements::{Fence, Statements};
+
+/// What the database has before.
+#[derive(Clone, Copy, Debug)]
+pub enum Start {
+    /// No run.
+    Nothing,
+    /// So many due runs.
+    Queued(usize),
+    /// Run 0, which worker 0 holds by token 0. It has crashed twice before.
+    Held,
+    /// As `Held`, and the worker has been declared dead.
+    Orphaned,
+    /// Run 0, which worker 0 holds by token 0, with so many children that worker 1 holds by token 1.
+    Family(usize),
+    /// As `Family`, and run 0 waits for its first child already.
+    Waiting(usize),
+}
+
+/// One order's own runs, workers and tokens.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    pub(super) job: String,
+    pub(super) runs: [Uuid; 3],
+    pub(super) tokens: [Uuid; 3],
+    pub(super) workers: [i64; 3],
+    pub(super) crashes: i32,
+}
+
+impl Scene {
+    /// Clears the database of the last order and prepares it for the next.
+    pub(super) async fn set(db: &mut PgConnection, start: Start) -> Result<Self, sqlx::Error> {
+        let statements = Statements::real();
+        sqlx::raw_sql(CLEAR).execute(&mut *db).await?;
+        let mut workers = [0; 3];
+        for (at, worker_id) in workers.iter_mut().enumerate() {
+            *worker_id = statements.worker_register(db, &format!("worker-{at}")).await?;
+        }
+        let job = Uuid::now_v7().simple().to_string();
+        let [runs, tokens] = [(); 2].map(|()| [(); 3].map(|()| Uuid::now_v7()));
+        let scene = Self { job, runs, tokens, workers, crashes: 0 };
+        match start {
+            Start::Nothing => {}
+            Start::Queued(n_runs) => {
+                for run_id in &scene.runs[..n_runs] {
+                    statements.enqueue(db, *run_id, &scene.job).await?;
+                }
+            }
+            Start::Held | Start::Orphaned => {
+                scene.hold(db, 0, 0).await?;
+                sqlx::query("update runledger.lease set crashes = 2").execute(&mut *db).await?;
+                if matches!(start, Start::Orphaned) {
+                    statements.worker_bury(db, scene.workers[0], 0.0).await?;
+                }
+                return Ok(Self { crashes: 2, ..scene });
+            }
+            Start::Family(n_children) | Start::Waiting(n_children) => {
+                scene.hold(db, 0, 0).await?;
+                for child in 1..=n_children {
+                    scene.hold(db, child, 1).await?;
+                    let adopt = "update runledger.run set parent_id = $1 where run_id = $2";
+                    sqlx::query(adopt).bind(scene.runs[0]).bind(scene.runs[child]).execute(&mut *db).await?;
+                }
+                if matches!(start, Start::Waiting(_)) {
+                    let counters = runledger::model::settle::Counters { attempt: 1, crashes: 0 };
+                    let fence = Fence { run_id: scene.runs[0], token: scene.tokens[0] };
+                    statements.suspend(db, fence, scene.runs[1], counters).await?;
+                    sqlx::query("update runledger.waiting set wait_for = $1")
+                        .bind(&scene.runs[1..=n_children])
+                        .execute(&mut *db)
+                        .await?;
+                }
+            }
+        }
+        Ok(scene)
+    }
+
+    async fn hold(&self, db: &mut PgConnection, run: usize, worker: usize) -> Result<(), sqlx::Error> {
+        let statements = Statements::real();
+        statements.enqueue(db, self.runs[run], &self.job).await?;
+        statements.claim(db, self.workers[worker], self.tokens[worker], 1, &self.job).await.map(drop)
+    }
+}
+
+/// Everything else is found by run, or by job.
+const CLEAR: &str = "delete from runledger.lease; delete from runledger.worker";
+
+/// Where a run stands after an order.
+#[derive(Debug)]
+pub struct RunEnd {
+    /// The tables that have it; one, if all is well.
+    pub places: Vec<String>,
+    /// Its terminal state.
+    pub outcome: Option<String>,
+    /// The number in the scene of the token that holds it.
+    pub token: Option<usize>,
+    /// Its attempts.
+    pub attempt: Option<i32>,
+    /// Its crashes in a row.
+    pub crashes: Option<i32>,
+    /// Whether the next heartbeat of somebody says that it is to be cancelled.
+    pub is_told: bool,
+    /// How many steps it has recorded.
+    pub n_steps: i64,
+}
+
+/// The database after an order, and what the transactions were told.
+#[derive(Debug)]
+pub struct End {
+    /// The runs that exist, in the order of the scene.
+    pub runs: Vec<RunEnd>,
+    /// The answers, a transaction each.
+    pub said: Vec<Said>,
+}
+
+impl End {
+    pub(super) async fn read(
+        db: &mut PgConnection,
+        scene: &Scene,
+        said: Vec<Said>,
+    ) -> Result<Self, sqlx::Error> {
+        let mut told = Vec::new();
+        for worker_id in scene.workers {
+            told.extend(Statements::real().heartbeat(db, worker_id).await?.cancels);
+        }
+        let mut runs = Vec::new();
+        for run_id in scene.runs {
+            let Some(row) = sqlx::query(WHERE_IT_STANDS).bind(run_id).fetch_optional(&mut *db).await? else {
+                continue;
+            };
+            let token: Option<Uuid> = row.try_get("token")?;
+            runs.push(RunEnd {
+                places: row.try_get("places")?,
+                outcome: row.try_get("outcome")?,
+                token: token.and_then(|token| scene.tokens.iter().position(|known| *known == token)),
+                attempt: row.try_get("attempt")?,
+                crashes: row.try_get("crashes")?,
+                is_told: told.contains(&run_id),
+                n_steps: row.try_get("n_steps")?,
+            });
+        }
+        Ok(Self { runs, said })
+    }
+
+    /// What holds for all: no transaction is refused, every run stands in exactly one place; and what holds for these.
+    pub(super) fn check(&self, holds: fn(&Self) -> Result<(), String>) -> Result<(), String> {
+        if let Some(error) = self.said.iter().find_map(|said| said.error.as_ref()) {
+            return Err(error.clone());
+        }
+        if let Some(run) = self.runs.iter().find(|run| run.places.len() != 1) {
+            return Err(format!("a run stands in {:?}", run.places));
+        }
+        holds(self)
+    }
+
+    /// The table in which a run stands.
+    #[must_use]
+    pub fn place(&self, run: usize) -> &str {
+        self.runs.get(run).and_then(|run| run.places.first()).map_or("nowhere", String::as_str)
+    }
+}
+
+const WHERE_IT_STANDS: &str = "
+    select
+        array_remove(array[
+            case when ready.run_id is not null then 'ready' end,
+            case when lease.run_id is not null then 'lease' end,
+            case when waiting.run_id is not null then waiting.state end,
+            case when outcome.run_id is not null then 'outcome' end
+        ], null) as places,
+        outcome.state as outcome,
+        lease.token,
+        coalesce(ready.attempt, lease.attempt, waiting.attempt) as attempt,
+        coalesce(ready.crashes, lease.crashes, waiting.crashes) as crashes,
+        (select count(*) from runledger.step where step.run_id = run.run_id) as n_steps
+    from runledger.run
+    left join runledger.ready using (run_id)
+    left join runledger.lease using (run_id)
+    left join runledger.waiting using (run_id)
+    left join runledger.outcome using (run_id)
+    where run.run_id = $1";

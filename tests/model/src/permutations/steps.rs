@@ -1,0 +1,209 @@
+//! The statements that transactions are made of, each with what it takes from the ones before it.
+
+use runledger::Failure;
+use runledger::FailureKind;
+use runledger::model::backoff::Backoff;
+use runledger::model::failure::Retry;
+use runledger::model::settle::{Counters, Outcome, RetryPolicy, settle};
+use sqlx::PgConnection;
+use sqlx::error::DatabaseError;
+
+use super::roll_back;
+use super::scene::Scene;
+use crate::statements::{Claimed, Fence, Lease, Statements, Submission};
+
+/// How an attempt ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Ending {
+    /// With an output.
+    Completes,
+    /// With a failure that is tried again.
+    Fails,
+}
+
+/// One statement. The first of a transaction opens it. Runs, workers and tokens are numbers in the scene.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// Enqueues run 0, which has a key.
+    Enqueue,
+    /// Reads the run that the enqueue met, if it met one.
+    Existing,
+    /// A worker claims one due run, with its token.
+    Claim(usize),
+    /// The attempt of a token records a step of run 0, for the first time.
+    CheckpointFresh(usize),
+    /// The attempt of a token records a step of run 0, which may be recorded already.
+    Checkpoint(usize),
+    /// The attempt of a token ends a run.
+    Settle(usize, usize, Ending),
+    /// Locks a run.
+    LockRun(usize),
+    /// The attempt of token 0 parks run 0 until run 1 ends.
+    Suspend,
+    /// Wakes the parents of a run that was settled in this transaction.
+    WakeParents(usize),
+    /// Asks for the cancellation of run 0.
+    CancelAsk,
+    /// Takes run 0, to cancel it.
+    CancelTake,
+    /// Worker 0 asks for its leases.
+    Held,
+    /// Worker 0 gives back what it was told of and knows nothing of.
+    Release,
+    /// A worker asks for the leases of dead ones, and locks them.
+    Orphans,
+    /// It settles them as crashed.
+    Adopt,
+    /// Commits.
+    Commit,
+    /// Rolls back.
+    Rollback,
+}
+
+/// What the statements of one transaction have answered.
+#[derive(Debug, Default)]
+pub struct Said {
+    /// What an enqueue did.
+    pub submission: Option<Submission>,
+    /// Whether the run that an enqueue met was found.
+    pub existing: Option<bool>,
+    /// What a claim gave.
+    pub claimed: Vec<Claimed>,
+    /// Whether the fence of a checkpoint, a settlement or a suspension held.
+    pub held: Option<bool>,
+    /// The state in which a cancellation found the run ended.
+    pub ended: Option<String>,
+    /// Whether a cancellation took the run.
+    pub taken: Option<bool>,
+    /// Why the server refused a statement; nothing of the transaction stands then.
+    pub error: Option<String>,
+    /// Whether the transaction committed.
+    pub committed: bool,
+    leases: Vec<Lease>,
+    open: bool,
+    over: bool,
+}
+
+impl Step {
+    /// Carries the statement out, unless the transaction has ended before its time.
+    pub(super) async fn perform(
+        self,
+        db: &mut PgConnection,
+        statements: Statements,
+        scene: &Scene,
+        said: &mut Said,
+    ) {
+        if said.over {
+            return;
+        }
+        if let Err(error) = self.once(db, statements, scene, said).await {
+            let code = error.as_database_error().and_then(DatabaseError::code);
+            // A defect that is no SQL at all would show nothing.
+            assert!(!code.is_some_and(|code| code.starts_with("42")), "{self:?}: {error}");
+            said.error = Some(error.to_string());
+            said.over = true;
+        }
+        if said.over {
+            roll_back(db).await;
+        }
+    }
+
+    async fn once(
+        self,
+        db: &mut PgConnection,
+        statements: Statements,
+        scene: &Scene,
+        said: &mut Said,
+    ) -> Result<(), sqlx::Error> {
+        if !said.open {
+            sqlx::raw_sql("begin").execute(&mut *db).await?;
+            said.open = true;
+        }
+        let fence = |run: usize, token: usize| Fence { run_id: scene.runs[run], token: scene.tokens[token] };
+        match self {
+            Self::Enqueue => {
+                said.submission = Some(statements.enqueue(db, scene.runs[0], &scene.job).await?);
+            }
+            Self::Existing => {
+                if said.submission == Some(Submission::Existing) {
+                    said.existing = Some(statements.existing(db, scene.runs[0]).await?);
+                }
+            }
+            Self::Claim(worker) => {
+                let (worker_id, token) = (scene.workers[worker], scene.tokens[worker]);
+                said.claimed = statements.claim(db, worker_id, token, 1, &scene.job).await?;
+            }
+            Self::CheckpointFresh(token) => {
+                said.held = Some(statements.checkpoint_fresh(db, fence(0, token), "step").await?);
+            }
+            Self::Checkpoint(token) => {
+                said.held = Some(statements.checkpoint(db, fence(0, token), "step").await?);
+            }
+            Self::Settle(run, token, ending) => {
+                let counters = Counters { attempt: 1, crashes: scene.crashes };
+                let settlement = settle(ending.outcome(), counters, &POLICY, 0.0);
+                said.held = Some(statements.settle(db, fence(run, token), &settlement).await?);
+            }
+            Self::LockRun(run) => statements.lock_runs(db, scene.runs[run]).await?,
+            Self::Suspend => {
+                let counters = Counters { attempt: 1, crashes: scene.crashes };
+                let parked = statements.suspend(db, fence(0, 0), scene.runs[1], counters).await?;
+                said.held = Some(parked.is_some());
+            }
+            Self::WakeParents(run) => {
+                if said.held == Some(true) {
+                    statements.wake_parents(db, scene.runs[run]).await?;
+                }
+            }
+            Self::CancelAsk => {
+                said.ended = statements.cancel_ask(db, scene.runs[0]).await?;
+                said.over = said.ended.is_some();
+            }
+            Self::CancelTake => said.taken = Some(statements.cancel_take(db, scene.runs[0]).await?),
+            Self::Held => said.leases = statements.held(db, scene.workers[0]).await?,
+            Self::Orphans => {
+                said.leases = statements.orphans(db).await?;
+            }
+            Self::Release => {
+                for lease in said.leases.clone() {
+                    let settlement = settle(Outcome::Released, lease.counters, &POLICY, 0.0);
+                    said.held = Some(statements.settle(db, lease.fence, &settlement).await?);
+                }
+            }
+            // Two statements: between them nothing can be seen of leases that are locked.
+            Self::Adopt => {
+                for lease in said.leases.clone() {
+                    let progressed = statements.progressed(db, lease.fence.run_id).await?;
+                    let outcome = if lease.cancel_requested {
+                        Outcome::Cancelled(failure(FailureKind::Cancelled))
+                    } else {
+                        Outcome::Crashed { progressed }
+                    };
+                    let settlement = settle(outcome, lease.counters, &POLICY, 0.0);
+                    said.held = Some(statements.settle(db, lease.fence, &settlement).await?);
+                }
+            }
+            Self::Commit => {
+                sqlx::raw_sql("commit").execute(db).await?;
+                said.committed = true;
+            }
+            Self::Rollback => said.over = true,
+        }
+        Ok(())
+    }
+}
+
+impl Ending {
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::Completes => Outcome::Completed("1".to_owned()),
+            Self::Fails => Outcome::Failed(failure(FailureKind::Error), Retry::Policy),
+        }
+    }
+}
+
+const POLICY: RetryPolicy = RetryPolicy { max_attempts: 2, backoff: Backoff::DEFAULT };
+
+fn failure(kind: FailureKind) -> Failure {
+    Failure::new(kind, "no")
+}

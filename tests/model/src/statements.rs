@@ -1,0 +1,355 @@
+//! The engine's own statements with their parameters, and edits of single ones: what a statement is for shows when a part of it is missing.
+
+use runledger::__private::STATEMENTS;
+use runledger::model::settle::{Counters, Settlement, Verdict};
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row};
+use uuid::Uuid;
+
+type Query = sqlx::query::Query<'static, Postgres, sqlx::postgres::PgArguments>;
+type Result<T> = std::result::Result<T, sqlx::Error>;
+
+/// One replacement in the text of a statement, which matches exactly once.
+#[derive(Clone, Copy, Debug)]
+pub struct Edit {
+    /// The statement.
+    pub statement: &'static str,
+    /// What stands there.
+    pub old: &'static str,
+    /// What stands there instead.
+    pub new: &'static str,
+}
+
+/// The statements, with at most one deliberate defect.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statements {
+    edit: Option<Edit>,
+}
+
+/// The right to write for an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// The run.
+    pub run_id: Uuid,
+    /// The token of the claim.
+    pub token: Uuid,
+}
+
+/// A run that a claim has given.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// The run.
+    pub run_id: Uuid,
+    /// Its counters, this attempt included.
+    pub counters: Counters,
+    /// Whether it is to be cancelled.
+    pub cancel_requested: bool,
+    /// The keys of its recorded steps, in their order.
+    pub steps: Vec<String>,
+}
+
+/// A lease of a worker that is dead, or does not know it.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// The right that it gives.
+    pub fence: Fence,
+    /// The run's counters.
+    pub counters: Counters,
+    /// Whether the run is to be cancelled; false where the statement does not say.
+    pub cancel_requested: bool,
+}
+
+/// What a heartbeat brings back.
+#[derive(Clone, Debug)]
+pub struct Pulse {
+    /// False where the worker was declared dead.
+    pub alive: bool,
+    /// The runs that it is to cancel, because it holds them or nobody does.
+    pub cancels: Vec<Uuid>,
+}
+
+/// What became of a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submission {
+    /// The run is new.
+    Created,
+    /// It was there before.
+    Existing,
+}
+
+impl Statements {
+    /// The statements as the engine has them.
+    #[must_use]
+    pub const fn real() -> Self {
+        Self { edit: None }
+    }
+
+    /// The statements with one defect.
+    ///
+    /// # Panics
+    /// Where the old text does not stand in the statement exactly once: then the statement has changed, and the defect must be stated anew.
+    #[must_use]
+    pub fn with(edit: Edit) -> Self {
+        let n_matches = text(edit.statement).matches(edit.old).count();
+        assert_eq!(n_matches, 1, "`{}` in `{}`", edit.old, edit.statement);
+        Self { edit: Some(edit) }
+    }
+
+    fn query(&self, name: &'static str) -> Query {
+        let text = match self.edit {
+            Some(edit) if edit.statement == name => text(name).replace(edit.old, edit.new),
+            _ => text(name).to_owned(),
+        };
+        sqlx::query(AssertSqlSafe(text))
+    }
+
+    /// Enqueues one run without a delay.
+    pub async fn enqueue(&self, db: &mut PgConnection, run_id: Uuid, job: &str) -> Result<Submission> {
+        let query = self
+            .query("enqueue")
+            .bind(vec![run_id])
+            .bind(vec![job.to_owned()])
+            .bind(vec![String::new()])
+            .bind(vec!["default"])
+            .bind(vec![0_i16])
+            .bind(vec!["{}"])
+            .bind(vec![None::<String>])
+            .bind(vec![Some("key")])
+            .bind(vec![0_i64])
+            .bind(vec![None::<String>]);
+        let created: Vec<Uuid> = query.fetch_one(db).await?.try_get("created")?;
+        Ok(if created.is_empty() { Submission::Existing } else { Submission::Created })
+    }
+
+    /// Whether a run is there for whoever met it.
+    pub async fn existing(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
+        Ok(self.query("existing").bind(vec![run_id]).fetch_optional(db).await?.is_some())
+    }
+
+    /// Claims up to `limit` due runs of a job.
+    pub async fn claim(
+        &self,
+        db: &mut PgConnection,
+        worker_id: i64,
+        token: Uuid,
+        limit: i64,
+        job: &str,
+    ) -> Result<Vec<Claimed>> {
+        let query = self.query("claim").bind(worker_id).bind(token).bind(limit);
+        let query = query.bind(vec!["default"]).bind(vec![job.to_owned()]).bind(vec![0_i16]);
+        let rows = query.bind(vec!["-infinity"]).bind(vec![Uuid::nil()]).fetch_all(db).await?;
+        rows.iter().map(claimed).collect()
+    }
+
+    /// Records a step for the first time. False where the fence is lost.
+    pub async fn checkpoint_fresh(&self, db: &mut PgConnection, fence: Fence, key: &str) -> Result<bool> {
+        held(&step(self.query("checkpoint_fresh"), fence, key).fetch_one(db).await?)
+    }
+
+    /// Records a step that may be recorded already. False where the fence is lost.
+    pub async fn checkpoint(&self, db: &mut PgConnection, fence: Fence, key: &str) -> Result<bool> {
+        held(&step(self.query("checkpoint"), fence, key).bind(None::<String>).fetch_one(db).await?)
+    }
+
+    /// Ends an attempt. False where the fence is lost.
+    pub async fn settle(&self, db: &mut PgConnection, fence: Fence, settlement: &Settlement) -> Result<bool> {
+        let Columns { state, output, error, delay_us, cause } = Columns::of(&settlement.verdict);
+        let query = self
+            .query("settle")
+            .bind(vec![fence.run_id])
+            .bind(vec![fence.token])
+            .bind(vec![state])
+            .bind(vec![output])
+            .bind(vec![error])
+            .bind(vec![delay_us])
+            .bind(vec![None::<String>])
+            .bind(vec![cause])
+            .bind(vec![settlement.counters.attempt])
+            .bind(vec![settlement.counters.crashes])
+            .bind(None::<String>);
+        Ok(query.fetch_optional(db).await?.is_some())
+    }
+
+    /// Parks a run until a child ends. None where the fence is lost, false where the child has ended already.
+    pub async fn suspend(
+        &self,
+        db: &mut PgConnection,
+        fence: Fence,
+        child: Uuid,
+        counters: Counters,
+    ) -> Result<Option<bool>> {
+        let query = self.query("suspend").bind(fence.run_id).bind(fence.token).bind(vec![child]);
+        let query = query.bind(None::<String>).bind(counters.attempt - 1).bind(counters.crashes);
+        query.fetch_optional(db).await?.map(|row| row.try_get("parked")).transpose()
+    }
+
+    /// Wakes the parents that wait for a run that has ended.
+    pub async fn wake_parents(&self, db: &mut PgConnection, ended: Uuid) -> Result<()> {
+        self.query("wake_parents").bind(vec![ended]).execute(db).await.map(drop)
+    }
+
+    /// Makes what follows in this transaction serial for a run.
+    pub async fn lock_runs(&self, db: &mut PgConnection, run_id: Uuid) -> Result<()> {
+        self.query("lock_runs").bind(vec![run_id]).execute(db).await.map(drop)
+    }
+
+    /// Asks for the cancellation of a run. Its state, where it has ended.
+    pub async fn cancel_ask(&self, db: &mut PgConnection, run_id: Uuid) -> Result<Option<String>> {
+        let query = self.query("cancel_ask").bind(run_id).bind(None::<String>);
+        query.fetch_one(db).await?.try_get("state")
+    }
+
+    /// Ends a run that no worker holds as cancelled. False where it is not there to be taken.
+    pub async fn cancel_take(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
+        let query = self.query("cancel_take").bind(run_id).bind(ERROR);
+        Ok(query.fetch_optional(db).await?.is_some())
+    }
+
+    /// The leases that the database has for a worker.
+    pub async fn held(&self, db: &mut PgConnection, worker_id: i64) -> Result<Vec<Lease>> {
+        let rows = self.query("held").bind(worker_id).fetch_all(db).await?;
+        rows.iter().map(|row| lease(row, false)).collect()
+    }
+
+    /// The leases of dead workers.
+    pub async fn orphans(&self, db: &mut PgConnection) -> Result<Vec<Lease>> {
+        let rows = self.query("orphans").bind(200_i64).fetch_all(db).await?;
+        rows.iter().map(|row| lease(row, true)).collect()
+    }
+
+    /// Whether a run has recorded a step under its present claim.
+    pub async fn progressed(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
+        Ok(self.query("progressed").bind(vec![run_id]).fetch_optional(db).await?.is_some())
+    }
+
+    /// Makes a worker known.
+    pub async fn worker_register(&self, db: &mut PgConnection, name: &str) -> Result<i64> {
+        let query = self.query("worker_register").bind(name.to_owned()).bind("0").bind("session");
+        query.bind(vec!["job"]).bind(vec!["default"]).fetch_one(db).await?.try_get("worker_id")
+    }
+
+    /// Takes a worker's session lock on this connection.
+    pub async fn worker_lock(&self, db: &mut PgConnection, worker_id: i64) -> Result<bool> {
+        self.query("worker_lock").bind(worker_id).fetch_one(db).await?.try_get("locked")
+    }
+
+    /// Notes the incarnation in which the lock was taken.
+    pub async fn worker_locked(&self, db: &mut PgConnection, worker_id: i64) -> Result<()> {
+        self.query("worker_locked").bind(worker_id).execute(db).await.map(drop)
+    }
+
+    /// Says that a worker lives, and asks what concerns it.
+    pub async fn heartbeat(&self, db: &mut PgConnection, worker_id: i64) -> Result<Pulse> {
+        let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).fetch_one(db).await?;
+        let [mut cancels, unheld]: [Vec<Uuid>; 2] = [row.try_get("cancels")?, row.try_get("unheld")?];
+        cancels.extend(unheld);
+        Ok(Pulse { alive: row.try_get("alive")?, cancels })
+    }
+
+    /// Whether a worker's lock is evidence; none where it is dead already.
+    pub async fn suspect(&self, db: &mut PgConnection, worker_id: i64) -> Result<Option<bool>> {
+        let row = self.query("suspect").bind(worker_id).fetch_optional(db).await?;
+        row.map(|row| row.try_get("lock_is_evidence")).transpose()
+    }
+
+    /// Living workers of a name besides this one, and whether their locks are evidence.
+    pub async fn predecessors(
+        &self,
+        db: &mut PgConnection,
+        name: &str,
+        worker_id: i64,
+    ) -> Result<Vec<(i64, bool)>> {
+        let rows = self.query("predecessors").bind(name.to_owned()).bind(worker_id).fetch_all(db).await?;
+        rows.iter().map(|row| Ok((row.try_get("worker_id")?, row.try_get("lock_is_evidence")?))).collect()
+    }
+
+    /// Whether a worker's session lock is free; holds it until the end of the transaction.
+    pub async fn lock_is_free(&self, db: &mut PgConnection, worker_id: i64) -> Result<bool> {
+        self.query("lock_is_free").bind(worker_id).fetch_one(db).await?.try_get("free")
+    }
+
+    /// Declares a worker dead if it is still silent for so many seconds.
+    pub async fn worker_bury(&self, db: &mut PgConnection, worker_id: i64, seconds: f64) -> Result<bool> {
+        let query = self.query("worker_bury").bind(worker_id).bind(seconds).bind("a test");
+        Ok(query.fetch_optional(db).await?.is_some())
+    }
+}
+
+/// A failure as it is stored.
+pub const ERROR: &str = r#"{"kind":"error","message":"no"}"#;
+
+fn text(name: &str) -> &'static str {
+    STATEMENTS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map_or_else(|| unreachable!("no statement `{name}`"), |(_, text)| *text)
+}
+
+fn step(query: Query, fence: Fence, key: &str) -> Query {
+    query
+        .bind(vec![fence.run_id])
+        .bind(vec![fence.token])
+        .bind(vec![key.to_owned()])
+        .bind(vec![0_i32])
+        .bind(vec![0_i64])
+        .bind(vec![Some("null")])
+        .bind(Vec::<Option<String>>::new())
+        .bind(vec![0_i32])
+        .bind(Vec::<Option<String>>::new())
+}
+
+fn held(row: &PgRow) -> Result<bool> {
+    Ok(row.try_get::<Option<Vec<i64>>, _>("held")?.is_some())
+}
+
+fn claimed(row: &PgRow) -> Result<Claimed> {
+    let steps: Option<String> = row.try_get("steps")?;
+    let steps: Vec<Vec<serde_json::Value>> = match steps {
+        None => Vec::new(),
+        Some(steps) => serde_json::from_str(&steps).map_err(|error| sqlx::Error::Decode(error.into()))?,
+    };
+    let mut steps: Vec<String> =
+        steps.iter().filter_map(|step| step.first()?.as_str().map(str::to_owned)).collect();
+    steps.sort_unstable();
+    Ok(Claimed {
+        run_id: row.try_get("run_id")?,
+        counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
+        cancel_requested: row.try_get("cancel_requested")?,
+        steps,
+    })
+}
+
+fn lease(row: &PgRow, is_orphan: bool) -> Result<Lease> {
+    Ok(Lease {
+        fence: Fence { run_id: row.try_get("run_id")?, token: row.try_get("token")? },
+        counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
+        cancel_requested: is_orphan && row.try_get("cancel_requested")?,
+    })
+}
+
+/// A verdict as the columns of `settle`.
+struct Columns {
+    state: &'static str,
+    output: Option<String>,
+    error: Option<&'static str>,
+    delay_us: Option<i64>,
+    cause: Option<&'static str>,
+}
+
+impl Columns {
+    fn of(verdict: &Verdict) -> Self {
+        let ended = |state, error| Self { state, output: None, error, delay_us: None, cause: None };
+        match verdict {
+            Verdict::Complete(output) => Self { output: Some(output.clone()), ..ended("completed", None) },
+            Verdict::Fail(_) => ended("failed", Some(ERROR)),
+            Verdict::Cancel(_) => ended("cancelled", Some(ERROR)),
+            Verdict::Block(_) => ended("blocked", Some(ERROR)),
+            // Delays are the business of other tests: here every run in its queue is due.
+            Verdict::Requeue { cause, failure, .. } => Self {
+                delay_us: Some(0),
+                cause: Some(cause.as_str()),
+                ..ended("queued", failure.as_ref().map(|_| ERROR))
+            },
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Random traces of the model, the same in every run of the test.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protocol::ownership::{Action, Attempt, Faults, Ownership, PROCESSES, Phase, Place, State, Stray, Write};
+
+/// How many traces there are of any kind, how many in which each is written late, and how long they are at most.
+const TRACES: usize = 30;
+const RARE: usize = 3;
+const LENGTH: usize = 120;
+
+/// Standbys are left out: a test cannot replace its server by one. Everything else may happen.
+pub const FAULTS: Faults =
+    Faults { pauses: 1, cuts: 1, crashes: 2, locks: 1, replies: 2, restarts: 1, failovers: 0, failures: 1 };
+
+pub const MODEL: Ownership = Ownership::engine(2, FAULTS);
+
+/// A sequence of numbers that is the same in every run of the test.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).unwrap() % limit
+    }
+
+    /// Faults are one action in five where there is a choice, or no trace would come to an end.
+    fn choose(&mut self, actions: &[Action]) -> Option<Action> {
+        let (faults, wanted): (Vec<Action>, Vec<Action>) =
+            actions.iter().partition(|action| action.is_fault());
+        let from =
+            if wanted.is_empty() || (!faults.is_empty() && self.below(5) == 0) { faults } else { wanted };
+        (!from.is_empty()).then(|| from[self.below(from.len())])
+    }
+}
+
+/// What an attempt rarely writes by chance after another has the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Late {
+    /// A step that is not recorded.
+    Checkpoint,
+    /// A step that it has sent before.
+    Repetition,
+    /// Its end.
+    Settlement,
+}
+
+const LATE: [Late; 3] = [Late::Checkpoint, Late::Repetition, Late::Settlement];
+
+/// What an action writes for which attempt.
+pub fn written(state: &State, action: Action) -> Option<(Attempt, Write)> {
+    match action {
+        Action::Write(at, number) => {
+            let attempt = state.processes[at].attempts[number];
+            let Phase::Sent(write) = attempt.phase else { return None };
+            Some((attempt, write))
+        }
+        Action::Stray(number) => match state.strays[number] {
+            Stray::Write(attempt, write, _) => Some((attempt, write)),
+            Stray::Claim(..) => None,
+        },
+        _ => None,
+    }
+}
+
+/// The steps that attempts have sent: the second time the engine expects to meet the first.
+#[derive(Debug, Default)]
+pub struct Sent(BTreeSet<(u8, u8)>);
+
+impl Sent {
+    /// A token is used again when nothing names it any more.
+    pub fn forget(&mut self, token: u8) {
+        self.0.retain(|(known, _)| *known != token);
+    }
+
+    /// Whether the attempt has sent its next step before.
+    pub fn is_repeated(&mut self, attempt: Attempt) -> bool {
+        !self.0.insert((attempt.token, attempt.steps))
+    }
+}
+
+fn late(state: &State, action: Action, sent: &mut Sent) -> Option<Late> {
+    let (attempt, write) = written(state, action)?;
+    let is_late = matches!(state.db.place, Place::Lease { token, .. } if token != attempt.token);
+    let is_recorded = state.db.steps & (1 << attempt.steps.trailing_ones()) != 0;
+    let late = match write {
+        Write::Checkpoint if sent.is_repeated(attempt) => Late::Repetition,
+        Write::Checkpoint if is_recorded => return None,
+        Write::Checkpoint => Late::Checkpoint,
+        Write::Complete | Write::Fail => Late::Settlement,
+    };
+    is_late.then_some(late)
+}
+
+/// A random trace, and what is written late in it.
+fn trace(seed: u64) -> (Vec<Action>, BTreeSet<Late>) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut state = State::first(PROCESSES, FAULTS);
+    let (mut trace, mut lates, mut sent) = (Vec::new(), BTreeSet::new(), Sent::default());
+    while trace.len() < LENGTH {
+        let mut actions = Vec::new();
+        MODEL.may(&state, &mut actions);
+        let Some(action) = random.choose(&actions) else { break };
+        if matches!(action, Action::Claim(_)) {
+            sent.forget(state.fresh_token());
+        }
+        lates.extend(late(&state, action, &mut sent));
+        trace.push(action);
+        state = MODEL.after(&state, action);
+    }
+    (trace, lates)
+}
+
+/// The first traces, and the first in which each is written late.
+pub fn traces() -> Vec<Vec<Action>> {
+    let mut chosen = Vec::new();
+    let mut wanted = BTreeMap::from(LATE.map(|late| (late, RARE)));
+    for seed in 1.. {
+        let (trace, lates) = trace(seed);
+        let is_wanted = lates.iter().any(|late| wanted[late] > 0);
+        if chosen.len() < TRACES || is_wanted {
+            chosen.push(trace);
+            for late in lates {
+                wanted.entry(late).and_modify(|missing| *missing = missing.saturating_sub(1));
+            }
+        }
+        if chosen.len() >= TRACES && wanted.values().all(|missing| *missing == 0) {
+            break;
+        }
+    }
+    chosen
+}

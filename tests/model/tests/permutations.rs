@@ -1,0 +1,253 @@
+//! Each pair of transactions in every order of their statements: with the engine's statements everything holds, with a defect it does not.
+//!
+//! A pair is an entry here: what the database has before, the statements of each transaction, what must hold, and a defect that must show.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests: one that cannot go on panics, and each says how much it has seen"
+)]
+
+use protocol::permutations::{End, Ending, Pair, Start, Step, Wrong};
+use protocol::statements::{Edit, Submission};
+
+use Ending::{Completes, Fails};
+use Step::{
+    Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, Claim, Commit, Enqueue, Existing, Held,
+    LockRun, Orphans, Release, Settle, Suspend, WakeParents,
+};
+
+const SETTLE_WITHOUT_FENCE: Wrong = Wrong::Text(Edit {
+    statement: "settle",
+    old: "where run_id = item.run_id and token = item.token offset 0",
+    new: "where run_id = item.run_id offset 0",
+});
+
+/// Explores a pair, with and without the defect.
+async fn explore(pair: Pair, wrong: Wrong) {
+    let explored = pair.explore(None).await.unwrap();
+    println!(
+        "{:28} {:4} interleavings, {:4} with a wait",
+        pair.name, explored.n_interleavings, explored.n_waited
+    );
+    assert_eq!(explored.n_interleavings, Pair::n_interleavings(pair.transactions));
+    assert_eq!(explored.violations, [""; 0], "{}", pair.name);
+    let defect = pair.explore(Some(wrong)).await.unwrap();
+    println!("{:28} {:4} violations with the defect", "", defect.violations.len());
+    assert_ne!(defect.violations, [""; 0], "{}: the defect does not show", pair.name);
+}
+
+fn expect(holds: bool, otherwise: &str, end: &End) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(format!("{otherwise}: {end:?}")) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_claims_give_two_runs() {
+    let pair = Pair {
+        name: "claim/claim",
+        start: Start::Queued(2),
+        transactions: &[&[Claim(0), Commit], &[Claim(1), Commit]],
+        holds: |end| {
+            let given = |worker: usize| end.said[worker].claimed.len() == 1;
+            let tokens: Vec<_> = end.runs.iter().map(|run| run.token).collect();
+            let both = tokens.contains(&Some(0)) && tokens.contains(&Some(1));
+            expect(given(0) && given(1) && both, "a due run was not given", end)
+        },
+    };
+    let unlocked = Edit { statement: "claim", old: "        for update skip locked\n", new: "" };
+    explore(pair, Wrong::Text(unlocked)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_claims_of_one_run_give_it_once() {
+    let pair = Pair {
+        name: "claim/claim of one run",
+        start: Start::Queued(1),
+        transactions: &[&[Claim(0), Commit], &[Claim(1), Commit]],
+        holds: |end| {
+            let given: Vec<usize> = (0..2).filter(|worker| end.said[*worker].claimed.len() == 1).collect();
+            expect(given.len() == 1 && end.runs[0].token == Some(given[0]), "not given once", end)
+        },
+    };
+    let kept = Edit {
+        statement: "claim",
+        old: "    delete from runledger.ready
+    where ctid = any (array(select spot from candidate))
+    returning run_id, priority, ready_at, attempt, crashes, claims
+",
+        new: "    select run_id, priority, ready_at, attempt, crashes, claims
+    from runledger.ready
+    where ctid = any (array(select spot from candidate))
+",
+    };
+    explore(pair, Wrong::Text(kept)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_release_takes_no_run_from_the_worker_that_has_claimed_it_since() {
+    let pair = Pair {
+        name: "release/reclaim/claim",
+        start: Start::Orphaned,
+        transactions: &[&[Held, Release, Commit], &[Orphans, Adopt, Commit], &[Claim(1), Commit]],
+        holds: |end| {
+            let claimed = end.said[2].claimed.len() == 1;
+            let run = &end.runs[0];
+            expect(claimed == (run.token == Some(1)), "the claim and the lease disagree", end)?;
+            let attempt = if end.place(0) == "lease" { 1 } else { 0 };
+            expect(run.attempt == Some(attempt), "an attempt was consumed", end)
+        },
+    };
+    explore(pair, SETTLE_WITHOUT_FENCE).await;
+}
+
+/// No step is recorded behind the claim of a later attempt, and what was recorded counts.
+fn is_recorded_in_time(end: &End) -> Result<(), String> {
+    let run = &end.runs[0];
+    expect((run.n_steps == 1) == (end.said[0].held == Some(true)), "a lost step", end)?;
+    if let Some(claimed) = end.said[2].claimed.first() {
+        expect(claimed.steps.len() as i64 == run.n_steps, "recorded behind a later claim", end)?;
+    }
+    let crashes = match (run.token, run.n_steps) {
+        (Some(0), _) => 2,
+        (_, 0) => 3,
+        _ => 1,
+    };
+    expect(run.crashes == Some(crashes), "the crashes are not counted from the last step", end)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_is_recorded_before_the_run_is_given_back_or_never() {
+    let pair = Pair {
+        name: "checkpoint/reclaim/claim",
+        start: Start::Orphaned,
+        transactions: &[&[CheckpointFresh(0), Commit], &[Orphans, Adopt, Commit], &[Claim(1), Commit]],
+        holds: is_recorded_in_time,
+    };
+    let unlocked = Edit { statement: "checkpoint_fresh", old: "        for key share\n", new: "" };
+    explore(pair, Wrong::Text(unlocked)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_reply_was_lost_is_recorded_before_the_run_is_given_back_or_never() {
+    let pair = Pair {
+        name: "repetition/reclaim/claim",
+        start: Start::Orphaned,
+        transactions: &[&[Checkpoint(0), Commit], &[Orphans, Adopt, Commit], &[Claim(1), Commit]],
+        holds: is_recorded_in_time,
+    };
+    let unlocked = Edit { statement: "checkpoint", old: "        for key share\n", new: "" };
+    explore(pair, Wrong::Text(unlocked)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_completed_before_it_is_given_back_or_not_by_this_attempt() {
+    let pair = Pair {
+        name: "complete/reclaim/claim",
+        start: Start::Orphaned,
+        transactions: &[&[Settle(0, 0, Completes), Commit], &[Orphans, Adopt, Commit], &[Claim(1), Commit]],
+        holds: |end| {
+            let completed = end.runs[0].outcome.as_deref() == Some("completed");
+            expect(completed == (end.said[0].held == Some(true)), "the answer is wrong", end)?;
+            let claimed = end.said[2].claimed.len() == 1;
+            expect(claimed == (end.runs[0].token == Some(1)), "a later attempt lost its lease", end)
+        },
+    };
+    explore(pair, SETTLE_WITHOUT_FENCE).await;
+}
+
+const CANCEL: &[Step] = &[LockRun(0), CancelAsk, CancelTake, Commit];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_completes_while_it_is_cancelled_is_completed() {
+    let pair = Pair {
+        name: "cancel/complete",
+        start: Start::Held,
+        transactions: &[CANCEL, &[Settle(0, 0, Completes), Commit]],
+        holds: |end| {
+            let completed = end.runs[0].outcome.as_deref() == Some("completed");
+            let told = end.said[0].taken != Some(true) && end.said[1].held == Some(true);
+            expect(completed && told, "a running run was cancelled behind its worker's back", end)
+        },
+    };
+    let taken = Edit {
+        statement: "cancel_take",
+        old: "    select run_id, attempt from unparked\n",
+        new: "    select run_id, attempt from unparked union all select run_id, attempt from runledger.lease where run_id = $1\n",
+    };
+    explore(pair, Wrong::Text(taken)).await;
+}
+
+/// A cancellation takes place at once, or with the next heartbeat: of the worker that holds the run, or of any where nobody does.
+fn is_cancelled_or_told(end: &End) -> Result<(), String> {
+    let run = &end.runs[0];
+    expect(run.outcome.as_deref() == Some("cancelled") || run.is_told, "nobody hears of it", end)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_claimed_while_it_is_cancelled_is_cancelled() {
+    let pair = Pair {
+        name: "cancel/claim",
+        start: Start::Queued(1),
+        transactions: &[CANCEL, &[Claim(0), Commit]],
+        holds: is_cancelled_or_told,
+    };
+    explore(pair, Wrong::Transactions(&[&[LockRun(0), CancelTake, Commit], &[Claim(0), Commit]])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_goes_back_to_its_queue_while_it_is_cancelled_is_cancelled() {
+    let pair = Pair {
+        name: "cancel/retry",
+        start: Start::Held,
+        transactions: &[CANCEL, &[Settle(0, 0, Fails), Commit]],
+        holds: is_cancelled_or_told,
+    };
+    explore(pair, Wrong::Transactions(&[&[LockRun(0), CancelTake, Commit], &[Settle(0, 0, Fails), Commit]]))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_suspends_itself_while_it_is_cancelled_is_cancelled() {
+    let pair = Pair {
+        name: "cancel/suspend",
+        start: Start::Family(1),
+        transactions: &[CANCEL, &[LockRun(0), Suspend, Commit]],
+        holds: is_cancelled_or_told,
+    };
+    explore(pair, Wrong::Transactions(&[&[LockRun(0), CancelTake, Commit], &[LockRun(0), Suspend, Commit]]))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_submissions_with_one_key_make_one_run_and_both_are_told_of_it() {
+    let pair = Pair {
+        name: "enqueue/enqueue with one key",
+        start: Start::Nothing,
+        transactions: &[&[Enqueue, Existing, Commit], &[Enqueue, Existing, Commit]],
+        holds: |end| {
+            let new = |at: usize| end.said[at].submission == Some(Submission::Created);
+            expect(new(0) != new(1), "not new once", end)?;
+            let met = &end.said[usize::from(new(0))];
+            expect(met.existing == Some(true) && end.place(0) == "ready", "met and not found", end)
+        },
+    };
+    let unchecked = Edit { statement: "enqueue", old: "    on conflict (run_id) do nothing\n", new: "" };
+    explore(pair, Wrong::Text(unchecked)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_that_suspends_itself_while_its_child_ends_is_woken() {
+    let pair = Pair {
+        name: "suspend/child ends",
+        start: Start::Family(1),
+        transactions: &[
+            &[LockRun(0), Suspend, Commit],
+            &[LockRun(0), Settle(1, 1, Completes), WakeParents(1), Commit],
+        ],
+        holds: |end| expect(end.place(0) == "ready", "never woken", end),
+    };
+    let unlocked: Wrong = Wrong::Transactions(&[
+        &[Suspend, Commit],
+        &[LockRun(0), Settle(1, 1, Completes), WakeParents(1), Commit],
+    ]);
+    explore(pair, unlocked).await;
+}
