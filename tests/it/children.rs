@@ -123,13 +123,13 @@ async fn the_failure_of_a_child_reaches_its_parent_with_its_reason() {
 }
 
 #[workflow]
-async fn child_that_sleeps(wf: &Wf) -> Result<u64> {
+pub async fn child_that_sleeps(wf: &Wf) -> Result<u64> {
     wf.sleep(LONG * 60).await?;
     Ok(1)
 }
 
 #[workflow]
-async fn parent_of_a_sleeper(wf: &Wf) -> Result<String> {
+pub async fn parent_of_a_sleeper(wf: &Wf) -> Result<String> {
     let child = wf.start(child_that_sleeps()).await?;
     match child.result().await {
         Ok(output) => Ok(output.to_string()),
@@ -138,12 +138,13 @@ async fn parent_of_a_sleeper(wf: &Wf) -> Result<String> {
 }
 
 #[workflow]
-async fn grandparent(wf: &Wf) -> Result<String> {
+pub async fn grandparent(wf: &Wf) -> Result<String> {
     let child = wf.start(parent_of_a_sleeper()).await?;
     child.result().await.map_err(Into::into)
 }
 
-async fn child_of(db: &Db, parent: Uuid) -> Uuid {
+/// The one child of a run, once there is one.
+pub async fn child_of(db: &Db, parent: Uuid) -> Uuid {
     let find = format!("select array(select run_id from runledger.run where parent_id = '{parent}')");
     eventually(async || scalar::<Vec<Uuid>>(db, &find).await, |children| children.len() == 1).await[0]
 }
@@ -190,7 +191,7 @@ async fn cancelling_a_waiting_run_is_immediate_and_goes_down_to_its_grandchildre
 static STUCK: Semaphore = Semaphore::const_new(0);
 
 #[workflow]
-async fn works_beside_its_child(wf: &Wf) -> Result<()> {
+pub async fn works_beside_its_child(wf: &Wf) -> Result<()> {
     wf.start(child_that_sleeps()).await?;
     let step = wf.step("stuck", || async {
         let _never = STUCK.acquire().await?;

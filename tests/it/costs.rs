@@ -40,7 +40,7 @@ impl Counted {
         let counted = Self { fixture, proxy, worker };
         counted.until_asleep().await;
         // The last statement of the nets that a worker casts when it starts, and not again for thirty seconds.
-        eventually(async || counted.proxy.count("-- cancel_forget"), |n_casts| *n_casts == 1).await;
+        eventually(async || counted.proxy.count("-- cancel_left"), |n_casts| *n_casts == 1).await;
         counted.proxy.forget();
         counted
     }

@@ -9,6 +9,7 @@
 mod attempts;
 mod bad_input;
 mod blocking;
+mod cancel;
 mod children;
 mod claim;
 mod combinators;

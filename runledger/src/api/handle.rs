@@ -124,13 +124,26 @@ impl<J: Job> Handle<J> {
         self.wait(Some(limit)).await
     }
 
-    /// Cancels the run, and the runs that it has started. A run that no worker holds is cancelled at once; a running one is stopped at its next
-    /// await. A run that has ended stays as it is.
+    /// Cancels the run, and everything that goes on below it: the runs that it has started, and those that they have started. A run that no worker
+    /// holds is cancelled at once; a running one is stopped at its next await, and starts no others meanwhile.
+    ///
+    /// A run that has ended stays as it is. What it has left going on is cancelled all the same, whether it was cancelled, completed or failed.
+    ///
+    /// Costs a transaction for each run, and a query for everything below, repeated until it finds nothing.
     ///
     /// # Errors
     /// [`ClientError::NoSuchRun`], or a failure of the database.
+    ///
+    /// # Cancel safety
+    /// A dropped future may have cancelled nothing, this run, or this run and some of those below. Repeating it cancels the others. Once the request is
+    /// stored a worker does that within about half a minute, unless the run had ended before.
     pub async fn cancel(&self, reason: &str) -> Result<Cancelled, ClientError> {
-        cancel_tree(self.pool()?, self.run_id, Some(reason)).await
+        let mut connection = connection(self.pool()?).await?;
+        let done = cancel::cancel(&mut connection, self.run_id, Some(reason))
+            .await?
+            .ok_or(ClientError::NoSuchRun { run_id: self.run_id })?;
+        cancel::cancel_below(&mut connection, &[self.run_id], Some(reason)).await?;
+        Ok(done)
     }
 
     /// Lets a blocked run go on: after a fix, it is replayed against the present code.
@@ -209,23 +222,6 @@ impl<J> fmt::Debug for Handle<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle").field("run_id", &self.run_id).finish_non_exhaustive()
     }
-}
-
-/// Cancels a run and everything below it, parents first, so that no cancelled child wakes a parent that is about to be cancelled too.
-pub(crate) async fn cancel_tree(
-    pool: &PgPool,
-    run_id: Uuid,
-    reason: Option<&str>,
-) -> Result<Cancelled, ClientError> {
-    let mut connection = connection(pool).await?;
-    let done =
-        cancel::cancel(&mut connection, run_id, reason).await?.ok_or(ClientError::NoSuchRun { run_id })?;
-    let mut below = cancel::children(&mut connection, run_id).await?;
-    while let Some(child) = below.pop() {
-        cancel::cancel(&mut connection, child, reason).await?;
-        below.extend(cancel::children(&mut connection, child).await?);
-    }
-    Ok(done)
 }
 
 impl Db {

@@ -147,6 +147,7 @@ impl Wf {
     }
 
     /// Starts a call as a run of its own, on its own queue: a child. Cancelling this run cancels it. Its start and its record are one commit.
+    /// Once the cancel of this run has been asked for it starts no more: the attempt ends here.
     ///
     /// # Errors
     /// The call cannot be stored, or names a tenant or an idempotency key: a child has its parent's tenant, and is known by its step's key.

@@ -62,6 +62,8 @@ pub(crate) enum Halt {
     LeaseLost,
     /// The database refuses a step for good.
     Refused(Failure),
+    /// The run is to be cancelled: a step has met the request before this worker was told.
+    Cancelled,
 }
 
 /// What a step waits for without working.

@@ -21,7 +21,6 @@ use crate::api::call::is_workflow;
 use crate::api::context::Context;
 use crate::api::db::Db;
 use crate::api::definition::{Definition, RunFuture};
-use crate::api::handle::cancel_tree;
 use crate::api::invocation::{Finished, Invocation};
 use crate::api::provided::Provided;
 use crate::model::failure::{Failure, FailureKind, Retry};
@@ -167,9 +166,14 @@ impl Executor {
             Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
             Written::Refused(failure) => self.settle_refused(claimed, fence, failure).await,
         }
-        if is_cancel && let Err(error) = cancel_tree(self.db.pool(), fence.run_id, None).await {
+        if is_cancel && let Err(error) = self.cancel_below(fence.run_id).await {
             tracing::warn!(%error, run_id = %fence.run_id, "the children of a cancelled run are not cancelled yet");
         }
+    }
+
+    /// Whoever asked has cancelled the children that were there then; this run may have started others since, and can start no more now.
+    async fn cancel_below(&self, run_id: Uuid) -> Result<(), sqlx::Error> {
+        cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], None).await
     }
 
     /// The database refuses the output: the run fails with that as its reason.
@@ -278,6 +282,7 @@ fn end_of(halt: Halt) -> End {
         Halt::LeaseLost => End::Done,
         Halt::Diverged(divergence) => End::Outcome(Outcome::Diverged(divergence.to_failure())),
         Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
+        Halt::Cancelled => End::Outcome(cancelled()),
     }
 }
 

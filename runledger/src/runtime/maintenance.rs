@@ -15,7 +15,6 @@ use super::serve::Session;
 use super::step::unit_random;
 use super::task;
 use super::timings::Timings;
-use crate::api::handle::cancel_tree;
 use crate::model::backoff::Backoff;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::model::timestamp::Timestamp;
@@ -127,10 +126,8 @@ impl Maintenance {
         for run_id in &pulse.cancels {
             self.held.order(*run_id, Order::Cancel);
         }
-        for run_id in &pulse.unheld {
-            if let Err(error) = cancel_tree(self.session.pool(), *run_id, None).await {
-                tracing::warn!(%error, %run_id, "a run that nobody holds is not cancelled yet");
-            }
+        if !pulse.unheld.is_empty() {
+            self.with(memory, "cancels", Self::carry_out).await;
         }
         let is_new_server = memory.remember(&pulse, &self.timings);
         if is_new_server {
@@ -249,6 +246,11 @@ impl Maintenance {
         Ok(())
     }
 
+    /// Cancels runs that left their workers before these heard of the request.
+    async fn carry_out(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        cancel::carry_out(connection, BATCH).await
+    }
+
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         if wait::wake_due(connection, BATCH).await? > 0 {
             self.wake.notify_one();
@@ -264,7 +266,7 @@ impl Maintenance {
         if !stranded.is_empty() {
             wait::wake_parents(connection, &stranded).await?;
         }
-        cancel::forget(connection).await
+        self.carry_out(connection).await
     }
 
     async fn with<F>(&self, memory: &mut Memory, what: &'static str, work: F)
@@ -296,11 +298,15 @@ impl Maintenance {
 /// Releases and crashes are not the job's failures: no policy of a job decides them.
 const ANY_POLICY: RetryPolicy = RetryPolicy { max_attempts: 1, backoff: Backoff::DEFAULT };
 
-/// Settles runs of dead workers as crashed, until there are none.
+/// Settles runs of dead workers as crashed, or as cancelled with what is below them, until there are none.
 pub(crate) async fn adopt_orphans(connection: &mut PgConnection) -> Result<usize, sqlx::Error> {
     let mut n_adopted = 0;
     while let Some(n_settled) = settlement::settle_orphans(connection, BATCH, crashed).await? {
         n_adopted += n_settled;
+    }
+    if n_adopted > 0 {
+        // Some of them may have been asked to be cancelled.
+        cancel::carry_out(connection, BATCH).await?;
     }
     Ok(n_adopted)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::{ConnectOptions, PgConnection, PgPool, Postgres};
+use sqlx::{ConnectOptions, PgConnection, Postgres};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
@@ -83,11 +83,6 @@ impl Session {
         statement: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, sqlx::Error> {
         answered(self.patience, statement).await
-    }
-
-    /// The pool itself, for what clients do as well.
-    pub(crate) fn pool(&self) -> &PgPool {
-        self.db.pool()
     }
 }
 

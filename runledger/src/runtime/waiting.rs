@@ -15,7 +15,7 @@ use crate::model::timestamp::Timestamp;
 use crate::store::enqueue::NewRun;
 use crate::store::error::{Class, class};
 use crate::store::inspect;
-use crate::store::wait::start_child;
+use crate::store::wait::{Started, start_child};
 
 /// The pause after which a workflow that cannot leave its worker asks again whether a child has ended.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -61,8 +61,9 @@ pub(crate) async fn start(
                 Err(error) => Err(error),
             };
             match started {
-                Ok(true) => break,
-                Ok(false) => return halted(attempt, Halt::LeaseLost).await,
+                Ok(Started::Yes) => break,
+                Ok(Started::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
+                Ok(Started::ParentCancelled) => return halted(attempt, Halt::Cancelled).await,
                 Err(error) if class(&error) == Class::Permanent => {
                     let failure = Failure::from_chain(FailureKind::Error, &error);
                     return halted(attempt, Halt::Refused(failure)).await;

@@ -16,7 +16,7 @@ pub enum Cancelled {
     Now,
     /// A worker holds the run; it stops it at its next await and settles it as cancelled.
     Requested,
-    /// The run had ended before; nothing changed.
+    /// The run had ended before, and stays as it is; what goes on below it is cancelled all the same.
     AlreadyEnded(RunState),
 }
 
@@ -46,16 +46,44 @@ pub(crate) async fn cancel(
     Ok(Some(if taken.is_some() { Cancelled::Now } else { Cancelled::Requested }))
 }
 
-/// The runs that a run has started and that have not ended.
-pub(crate) async fn children(connection: &mut PgConnection, run_id: Uuid) -> Result<Vec<Uuid>, sqlx::Error> {
-    sqlx::query_scalar(sql::CHILDREN).bind(run_id).fetch_all(connection).await
+/// Cancels everything that goes on below some runs: parents first, so that no cancelled child wakes a parent that is about to be cancelled too, and
+/// again until nothing is left, since a run may start others until it has ended or its own cancel is asked for.
+pub(crate) async fn cancel_below(
+    connection: &mut PgConnection,
+    runs: &[Uuid],
+    reason: Option<&str>,
+) -> Result<(), sqlx::Error> {
+    loop {
+        let below: Vec<(Uuid, Option<String>)> =
+            sqlx::query_as(sql::CANCEL_BELOW).bind(runs).bind(reason).fetch_all(&mut *connection).await?;
+        if below.is_empty() {
+            return Ok(());
+        }
+        for (run_id, reason) in below {
+            cancel(connection, run_id, reason.as_deref()).await?;
+        }
+    }
 }
 
-/// Drops requests that came too late, and those that have been carried out.
+/// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have ended. Drops those that are done.
 #[cfg(feature = "worker")]
-pub(crate) async fn forget(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    sqlx::query(sql::CANCEL_FORGET).execute(connection).await?;
-    Ok(())
+pub(crate) async fn carry_out(connection: &mut PgConnection, at_once: i64) -> Result<(), sqlx::Error> {
+    loop {
+        let left: Vec<(Uuid, Option<String>, bool)> =
+            sqlx::query_as(sql::CANCEL_LEFT).bind(at_once).fetch_all(&mut *connection).await?;
+        for (run_id, reason, _) in left.iter().filter(|(.., ended)| !ended) {
+            cancel(connection, *run_id, reason.as_deref()).await?;
+        }
+        let runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
+        if runs.is_empty() {
+            return Ok(());
+        }
+        cancel_below(connection, &runs, None).await?;
+        let forgotten = sqlx::query(sql::CANCEL_FORGET).bind(&runs).execute(&mut *connection).await?;
+        if forgotten.rows_affected() == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// Lets a blocked run go on. False where it is not blocked.

@@ -12,11 +12,12 @@ macro_rules! statements {
 statements! {
     ATTEMPTS = "attempts";
     CANCEL_ASK = "cancel_ask";
+    CANCEL_BELOW = "cancel_below";
     CANCEL_FORGET = "cancel_forget";
+    CANCEL_LEFT = "cancel_left";
     CANCEL_TAKE = "cancel_take";
     CHECKPOINT = "checkpoint";
     CHECKPOINT_FRESH = "checkpoint_fresh";
-    CHILDREN = "children";
     CLAIM = "claim";
     END_OF_RUN = "end_of_run";
     END_SESSIONS = "end_sessions";

@@ -1,8 +1,6 @@
 //! Waiting: runs started by a workflow, and runs parked until one of them ends.
 
-#[cfg(feature = "worker")]
-use sqlx::Row;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::{Checkpoint, Fence, seen_text};
@@ -11,13 +9,24 @@ use super::sql;
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 
-/// Starts a child run and records the step that started it, both or neither. False where the parent's lease is lost.
+/// What became of the start of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Started {
+    /// The child is there, and the step is recorded.
+    Yes,
+    /// The parent's lease is lost; nothing was written.
+    LeaseLost,
+    /// The parent is to be cancelled; nothing was written.
+    ParentCancelled,
+}
+
+/// Starts a child run and records the step that started it, both or neither.
 pub(crate) async fn start_child(
     connection: &mut PgConnection,
     step: &Checkpoint,
     output: &str,
     child: &NewRun,
-) -> Result<bool, sqlx::Error> {
+) -> Result<Started, sqlx::Error> {
     let row = sqlx::query(sql::START_CHILD)
         .bind(step.fence.run_id)
         .bind(step.fence.token)
@@ -37,7 +46,11 @@ pub(crate) async fn start_child(
         .bind(output)
         .fetch_optional(connection)
         .await?;
-    Ok(row.is_some())
+    match row.map(|row| row.try_get("cancelled")).transpose()? {
+        None => Ok(Started::LeaseLost),
+        Some(true) => Ok(Started::ParentCancelled),
+        Some(false) => Ok(Started::Yes),
+    }
 }
 
 /// Parks a run until one of the children ends or the instant comes, whichever is first. Where a child has ended already the run goes back to its

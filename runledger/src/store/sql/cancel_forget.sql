@@ -1,7 +1,7 @@
--- cancel_forget: drops requests that came too late, and those that have been carried out.
--- in:    none
+-- cancel_forget: drops requests that have been carried out, or came too late, once nothing goes on below their runs.
+-- in:    $1 runs
 -- out:   none
 -- locks: the rows of `cancel` (deleted)
--- index: outcome_pkey
+-- index: cancel_pkey, outcome_pkey
 delete from runledger.cancel
-where exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)
+where run_id = any ($1::uuid[]) and exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)

@@ -2,7 +2,7 @@
 -- in:    $1 run, $2 error
 -- out:   run_id, told; one row where the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)
--- index: ready_pkey, waiting_pkey, watch_pkey
+-- index: ready_pkey, waiting_pkey, watch_pkey, run_parent. The request of a run that has started others stays until nothing goes on below it.
 with unqueued as (
     delete from runledger.ready
     where run_id = $1
@@ -26,7 +26,7 @@ ended as (
 uncancelled as (
     delete from runledger.cancel
     using taken
-    where cancel.run_id = taken.run_id
+    where cancel.run_id = taken.run_id and not exists (select from runledger.run where parent_id = taken.run_id offset 0)
 ),
 unwatched as (
     delete from runledger.watch

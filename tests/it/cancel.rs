@@ -1,0 +1,185 @@
+//! Cancelling a run and everything below it, whatever comes in between.
+
+use runledger::prelude::*;
+use runledger::{Cancelled, Job, RunState};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::children::{
+    child_of, child_that_sleeps, grandparent, parent_of_a_sleeper, works_beside_its_child,
+};
+use crate::rows::{LONG, execute, scalar, soon, until, worker};
+
+/// The run, its child and its grandchild, once all three rest: the first two wait, the last one sleeps.
+async fn resting_tree(db: &Db) -> (Handle<impl Job<Output = String>>, Uuid, Uuid) {
+    let handle = grandparent().enqueue(db).await.unwrap();
+    let child = child_of(db, handle.id()).await;
+    let grandchild = child_of(db, child).await;
+    for run_id in [handle.id(), child] {
+        until(db, run_id, |info| info.state == RunState::Waiting).await;
+    }
+    until(db, grandchild, |info| info.cause.as_deref() == Some("slept")).await;
+    (handle, child, grandchild)
+}
+
+/// Cancels a tree and drops the future before it has come to the run `last`.
+async fn cancel_and_drop_before(db: &Db, handle: &Handle<impl Job>, last: Uuid) {
+    let mut tx = db.begin().await.unwrap();
+    let lock = "select from runledger.run where run_id = $1 for update";
+    sqlx::query(lock).bind(last).execute(&mut *tx).await.unwrap();
+    let cancel = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.cancel("half of it").await }
+    });
+    let waiting = "select count(*) from pg_stat_activity
+                   where datname = current_database() and wait_event_type = 'Lock' and query like '-- lock_runs%'";
+    eventually(async || scalar::<i64>(db, waiting).await, |n| *n > 0).await;
+    cancel.abort();
+    assert!(cancel.await.unwrap_err().is_cancelled());
+    tx.rollback().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_was_dropped_halfway_is_finished_by_its_repetition() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
+    let (handle, child, grandchild) = resting_tree(&db).await;
+    worker.stop().await;
+    cancel_and_drop_before(&db, &handle, grandchild).await;
+    for run_id in [handle.id(), child] {
+        assert_eq!(db.run(run_id).await.unwrap().state, RunState::Cancelled);
+    }
+    assert_eq!(db.run(grandchild).await.unwrap().state, RunState::Queued);
+    let again = handle.cancel("all of it").await.unwrap();
+    assert_eq!(again, Cancelled::AlreadyEnded(RunState::Cancelled));
+    let info = db.run(grandchild).await.unwrap();
+    assert_eq!(info.state, RunState::Cancelled);
+    let reason = info.error.unwrap().to_string();
+    assert!(reason.contains("half of it"), "the first reason stands: {reason}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_was_dropped_halfway_is_finished_by_a_worker() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
+    let (handle, _, grandchild) = resting_tree(&db).await;
+    cancel_and_drop_before(&db, &handle, grandchild).await;
+    until(&db, grandchild, |info| info.state == RunState::Cancelled).await;
+    let requests = async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await;
+    eventually(requests, |n| *n == 0).await;
+    worker.stop().await;
+}
+
+#[workflow]
+async fn leaves_a_sleeper(wf: &Wf) -> Result<()> {
+    wf.start(child_that_sleeps()).await?;
+    Ok(())
+}
+
+#[workflow]
+async fn leaves_a_run_that_leaves_a_sleeper(wf: &Wf) -> Result<()> {
+    wf.start(leaves_a_sleeper()).await?.result().await?;
+    wf.sleep(LONG * 60).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_goes_through_a_run_that_has_completed_to_what_it_has_left() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let jobs = jobs![leaves_a_run_that_leaves_a_sleeper, leaves_a_sleeper, child_that_sleeps];
+    let worker = worker(&db, jobs).await;
+    let handle = leaves_a_run_that_leaves_a_sleeper().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let child = child_of(&db, handle.id()).await;
+    let grandchild = child_of(&db, child).await;
+    until(&db, grandchild, |info| info.cause.as_deref() == Some("slept")).await;
+    assert_eq!(handle.cancel("all of it").await.unwrap(), Cancelled::Now);
+    assert_eq!(db.run(child).await.unwrap().state, RunState::Completed);
+    assert_eq!(db.run(grandchild).await.unwrap().state, RunState::Cancelled);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_a_completed_run_leaves_it_and_cancels_what_it_has_left() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker =
+        worker(&db, jobs![leaves_a_run_that_leaves_a_sleeper, leaves_a_sleeper, child_that_sleeps]).await;
+    let handle = leaves_a_sleeper().enqueue(&db).await.unwrap();
+    soon(handle.result()).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    until(&db, child, |info| info.cause.as_deref() == Some("slept")).await;
+    let answer = handle.cancel("the rest").await.unwrap();
+    assert_eq!(answer, Cancelled::AlreadyEnded(RunState::Completed));
+    assert_eq!(handle.state().await.unwrap(), RunState::Completed);
+    assert_eq!(db.run(child).await.unwrap().state, RunState::Cancelled);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_that_a_dead_worker_did_not_carry_out_reaches_the_children() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![works_beside_its_child, child_that_sleeps]).await;
+    let handle = works_beside_its_child().enqueue(&db).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    until(&db, child, |info| info.cause.as_deref() == Some("slept")).await;
+    // The worker learns that it is dead before it learns of the request, and goes on under another number.
+    let die = format!(
+        "begin;
+         update runledger.worker set state = 'dead', died_at = now(), died_why = 'test';
+         insert into runledger.cancel (run_id, reason) values ('{}', 'too late');
+         commit",
+        handle.id()
+    );
+    execute(&db, &die).await;
+    for run_id in [handle.id(), child] {
+        let info = until(&db, run_id, |info| info.state.is_terminal()).await;
+        assert_eq!(info.state, RunState::Cancelled);
+        assert!(info.error.unwrap().to_string().contains("too late"));
+    }
+    worker.stop().await;
+}
+
+static START_GATE: Semaphore = Semaphore::const_new(0);
+
+#[workflow]
+async fn starts_a_child_late(wf: &Wf) -> Result<()> {
+    let gate = wf.step("gate", || async {
+        START_GATE.acquire().await?.forget();
+        Ok::<(), Error>(())
+    });
+    gate.await?;
+    wf.start(child_that_sleeps()).await?;
+    wf.sleep(LONG * 60).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_cancel_was_requested_starts_no_child() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![starts_a_child_late, child_that_sleeps]).await;
+    let handle = starts_a_child_late().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Running).await;
+    // Without a notification: the start of the child comes before the heartbeat that would tell of the request.
+    let request = format!("insert into runledger.cancel (run_id) values ('{}')", handle.id());
+    execute(&db, &request).await;
+    START_GATE.add_permits(1);
+    until(&db, handle.id(), |info| info.state == RunState::Cancelled).await;
+    let n_runs: i64 = scalar(&db, "select count(*) from runledger.run").await;
+    assert_eq!(n_runs, 1);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_no_attempt_has_seen_is_carried_out_while_the_run_sleeps() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![child_that_sleeps]).await;
+    let handle = child_that_sleeps().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let request =
+        format!("insert into runledger.cancel (run_id, reason) values ('{}', 'missed')", handle.id());
+    execute(&db, &request).await;
+    let info = until(&db, handle.id(), |info| info.state == RunState::Cancelled).await;
+    assert!(info.error.unwrap().to_string().contains("missed"));
+    worker.stop().await;
+}
