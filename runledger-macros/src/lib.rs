@@ -38,7 +38,7 @@ use crate::model::Kind;
 /// | option | value | meaning |
 /// |---|---|---|
 /// | `name` | `"billing.charge"` | the stored name; the function's own by default; 1 to 48 of `a-z 0-9 _ . -` |
-/// | `aliases` | `["old"]` | names that queued runs may still carry |
+/// | `aliases` | `["oldest", "old"]` | earlier names, oldest first; never reorder them |
 /// | `queue` | `"payments"` | the queue its runs wait in |
 /// | `priority` | `5` | a 16-bit integer, may be negative |
 /// | `max_attempts` | `5` | tries before the run fails, at least 1 |
@@ -46,6 +46,10 @@ use crate::model::Kind;
 /// | `backoff` | `"1s..5m"` | the first delay between attempts and the longest |
 /// | `version` | `2` | the version of the definition, at least 1 |
 /// | `crate` | `facade::runledger` | where generated code finds `runledger` |
+///
+/// # Renaming
+/// Put the old name into `aliases`, behind those that are there. Queued runs carry the old names, and the first one makes the ids of
+/// runs that have an idempotency key: keep it first, and keep it as long as a key may be repeated. No other job may take an old name.
 #[proc_macro_attribute]
 pub fn job(options: TokenStream, item: TokenStream) -> TokenStream {
     define(Kind::Job, options.into(), &item.into()).into()

@@ -261,3 +261,76 @@ async fn a_keyed_enqueue_on_a_pool_works_whatever_the_default_isolation_of_the_r
     }
     drop(db);
 }
+
+/// One job as three programs have it: before it was renamed, after that, and after it was renamed again.
+mod renamed {
+    use runledger::prelude::*;
+
+    pub mod first {
+        use super::*;
+
+        #[job(name = "renamed.pay")]
+        pub async fn pay(cents: u64) -> Result<u64> {
+            Ok(cents)
+        }
+    }
+
+    pub mod second {
+        use super::*;
+
+        #[job(name = "renamed.payment", aliases = ["renamed.pay"])]
+        pub async fn payment(cents: u64) -> Result<u64> {
+            Ok(cents)
+        }
+    }
+
+    pub mod third {
+        use super::*;
+
+        #[job(name = "renamed.payout", aliases = ["renamed.pay", "renamed.payment"])]
+        pub async fn payout(cents: u64) -> Result<u64> {
+            Ok(cents)
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_renamed_job_keeps_its_keys_whichever_of_the_programs_comes_first() {
+    use renamed::{first::pay, second::payment, third::payout};
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for (key, order) in [("old first", [0, 1, 2]), ("new first", [2, 1, 0]), ("in between first", [1, 0, 2])]
+    {
+        let mut runs = Vec::new();
+        for program in order {
+            let call: runledger::AnyCall = match program {
+                0 => pay(5).idempotency_key(key).into(),
+                1 => payment(5).idempotency_key(key).into(),
+                _ => payout(5).idempotency_key(key).into(),
+            };
+            runs.extend(enqueue_all([call], &db).await.unwrap());
+        }
+        assert_eq!(runs.iter().map(|run| run.created).collect::<Vec<_>>(), [true, false, false], "{key}");
+        assert!(runs.iter().all(|run| run.run_id == runs[0].run_id), "{key}");
+        assert_eq!(difference(payment(6).idempotency_key(key), &db).await, "input `cents`");
+    }
+    let n_runs: i64 =
+        sqlx::query_scalar("select count(*) from runledger.run").fetch_one(db.pool()).await.unwrap();
+    assert_eq!(n_runs, 3);
+}
+
+#[job(name = "keyed.moved", aliases = ["keyed.place", "keyed.spot"])]
+async fn keyed_moved(x: u64) -> Result<u64> {
+    Ok(x)
+}
+
+#[tokio::test]
+async fn a_call_by_any_name_of_a_job_that_the_program_has_meets_the_same_key() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let typed = keyed_moved(1).idempotency_key("k").enqueue(&db).await.unwrap();
+    let input = std::collections::HashMap::from([("x", 1)]);
+    for name in ["keyed.moved", "keyed.place", "keyed.spot"] {
+        let call = runledger::AnyCall::by_name(name, &input).idempotency_key("k");
+        let runs = enqueue_all([call], &db).await.unwrap();
+        assert_eq!((runs[0].run_id, runs[0].created), (typed.id(), false), "{name}");
+    }
+}

@@ -44,8 +44,8 @@ pub(crate) struct Request {
     pub(crate) options: RequestOptions,
     pub(crate) tenant: String,
     pub(crate) idempotency_key: Option<String>,
-    /// Whether the name has to be looked up: it did not come from a definition.
-    pub(crate) unchecked: bool,
+    /// What the name came from. A call by name has none until it is looked up, and none at all where this program does not have the code.
+    pub(crate) definition: Option<&'static Definition>,
 }
 
 /// The options that a typed call and an untyped one have in common: each changes `self.request`.
@@ -53,6 +53,9 @@ macro_rules! options {
     () => {
         /// At most one run of this job, tenant and key exists. The same request again gives the same run; another request under the same key is
         /// refused. 1 to 256 bytes.
+        ///
+        /// A job that was renamed keeps its keys: the oldest of its names counts, which is the first of its `aliases` where it has some. A call by name
+        /// in a program without the code of the job counts under the name that it gives.
         pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
             self.request.idempotency_key = Some(key.into());
             self
@@ -129,7 +132,8 @@ impl AnyCall {
     /// A call of a job by its name alone, for programs that do not have its code. `input` is the object of its arguments by name.
     ///
     /// The name is checked against the jobs of this program and of the living workers when it is enqueued. Queue and priority are the job's own where
-    /// this program has its code, otherwise `default` and 0.
+    /// this program has its code, otherwise `default` and 0. An idempotency key belongs to the job's oldest name; without the code, to the name given
+    /// here, so give the oldest one where the key should meet those of programs that have the code.
     pub fn by_name<T: serde::Serialize + ?Sized>(job: impl Into<String>, input: &T) -> Self {
         let request = Request {
             job: Cow::Owned(job.into()),
@@ -139,7 +143,7 @@ impl AnyCall {
             options: RequestOptions::default(),
             tenant: String::new(),
             idempotency_key: None,
-            unchecked: true,
+            definition: None,
         };
         Self { request }
     }
@@ -163,12 +167,13 @@ impl Request {
             options: RequestOptions::default(),
             tenant: String::new(),
             idempotency_key: None,
-            unchecked: false,
+            definition: Some(definition),
         }
     }
 
-    /// Takes queue and priority from the job's definition, for a call that was made by name.
+    /// Takes name, queue and priority from the job's definition, for a call that was made by name.
     pub(crate) fn adopt(&mut self, definition: &'static Definition) {
+        self.definition = Some(definition);
         (self.queue, self.priority) = (Cow::Borrowed(definition.queue), definition.priority);
         self.job = Cow::Borrowed(definition.name);
     }
@@ -202,7 +207,11 @@ impl Request {
             None => Uuid::now_v7(),
             Some(key) => {
                 check_key("idempotency key", key)?;
-                keyed_run_id(&self.tenant, &self.job, key)
+                let oldest_name = match self.definition {
+                    Some(definition) => definition.oldest_name(),
+                    None => &self.job,
+                };
+                keyed_run_id(&self.tenant, oldest_name, key)
             }
         };
         let job = self.job.into_owned();

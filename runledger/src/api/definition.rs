@@ -184,7 +184,8 @@ impl Definition {
         Self { kind: Kind::Workflow, max_attempts: DEFAULT_WORKFLOW_ATTEMPTS, ..job }
     }
 
-    /// Earlier names, under which runs may still be queued.
+    /// Earlier names, oldest first: under them runs may still be queued, and the first makes the ids of runs that have an idempotency key. So never
+    /// reorder them, and never drop the first while a key may be repeated.
     #[must_use]
     pub const fn aliases(self, aliases: &'static [&'static str]) -> Self {
         Self { aliases, ..self }

@@ -16,7 +16,7 @@ use super::registry;
 use crate::model::json::{canonical, first_difference};
 use crate::model::name::nearest;
 use crate::runtime::inbox::Delivery;
-use crate::store::enqueue::{Enqueued, Existing, NewRun, enqueue, enqueue_fresh, existing};
+use crate::store::enqueue::{Enqueued, NewRun, enqueue, enqueue_fresh, existing};
 use crate::store::error::{Class, class};
 use crate::store::inspect::jobs_known;
 use crate::store::session::BEGIN;
@@ -84,7 +84,7 @@ where
 }
 
 async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<Submitted>, ClientError> {
-    for request in requests.iter_mut().filter(|request| request.unchecked) {
+    for request in requests.iter_mut().filter(|request| request.definition.is_none()) {
         match registry::registered().find(|definition| definition.names().any(|name| name == request.job)) {
             Some(definition) => request.adopt(definition),
             None => check_job_name(&request.job, &mut route).await?,
@@ -181,7 +181,7 @@ async fn submit_on(
     let mut distinct: Vec<NewRun> = Vec::with_capacity(runs.len());
     for run in runs {
         match first.get(&run.run_id) {
-            Some(twin) => same_request(run, &twin.job, &twin.input, &twin.options)?,
+            Some(twin) => same_request(run, &twin.input, &twin.options)?,
             None => {
                 first.insert(run.run_id, run);
                 distinct.push(run.clone());
@@ -204,8 +204,7 @@ async fn submit_on(
         }
         for found in existing(connection, &met).await? {
             if let Some(run) = first.get(&found.run_id) {
-                let Existing { job, input, options, .. } = &found;
-                same_request(run, job, input, options)?;
+                same_request(run, &found.input, &found.options)?;
             }
         }
     }
@@ -219,19 +218,16 @@ async fn submit_on(
         .collect())
 }
 
-/// Refuses a request that differs from the one under the same key.
+/// Refuses a request that differs from the one under the same key. The job is the same, since the id is: only its name may be another, where a program
+/// from before or after a renaming wrote the run.
 fn same_request(
     run: &NewRun,
-    job: &str,
     input: &str,
     options: &crate::model::request::RequestOptions,
 ) -> Result<(), ClientError> {
-    let difference = if run.job != job {
-        Some("job".to_owned())
-    } else if let Some(part) = run.options.first_difference(options) {
-        Some(part.to_owned())
-    } else {
-        input_difference(&run.input, input)
+    let difference = match run.options.first_difference(options) {
+        Some(part) => Some(part.to_owned()),
+        None => input_difference(&run.input, input),
     };
     match difference {
         None => Ok(()),

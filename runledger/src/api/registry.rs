@@ -12,6 +12,11 @@ impl Definition {
     pub(crate) fn names(&'static self) -> impl Iterator<Item = &'static str> {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
+
+    /// The name that it had first, and keeps for its idempotency keys.
+    pub(crate) fn oldest_name(&self) -> &'static str {
+        self.aliases.first().copied().unwrap_or(self.name)
+    }
 }
 
 /// The jobs that registered themselves through `inventory`, in no order.

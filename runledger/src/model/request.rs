@@ -74,7 +74,8 @@ impl RequestOptions {
 }
 
 /// The id of a keyed run: derived from tenant, job and key, so that the primary key alone keeps it unique and a
-/// distributed Postgres needs no global index.
+/// distributed Postgres needs no global index. The job goes by its oldest name, so that programs from before and after
+/// a renaming agree.
 #[must_use]
 pub fn keyed_run_id(tenant: &str, job: &str, key: &str) -> Uuid {
     // Lengths before the parts, so that no two different triples are written alike.

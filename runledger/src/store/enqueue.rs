@@ -33,7 +33,6 @@ pub(crate) struct Enqueued {
 #[derive(Debug)]
 pub(crate) struct Existing {
     pub(crate) run_id: Uuid,
-    pub(crate) job: String,
     pub(crate) input: String,
     pub(crate) options: RequestOptions,
 }
@@ -116,7 +115,6 @@ pub(crate) async fn existing(
         .map(|row| {
             Ok(Existing {
                 run_id: row.try_get("run_id")?,
-                job: row.try_get("job")?,
                 input: row.try_get("input")?,
                 options: loaded(row.try_get("options")?)?,
             })
