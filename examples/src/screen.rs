@@ -10,6 +10,9 @@ use uuid::Uuid;
 /// Between two looks at the recorded steps.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How many looks in a row may fail: half a minute of them, as long as the wait for the result rides out a database that is away.
+const MOST_FAILED: u32 = 600;
+
 /// How many steps of a kind are named.
 const NAMED: usize = 4;
 
@@ -34,13 +37,18 @@ impl Screen {
         Self { db: db.clone(), run_id, bar }
     }
 
-    /// Draws the bar until it is dropped.
+    /// Draws the bar until it is dropped. A look that fails is skipped: the survey itself goes on without it.
     ///
     /// # Errors
-    /// The database failed.
+    /// The database failed again and again.
     pub async fn follow(&self) -> Result<std::convert::Infallible, ClientError> {
+        let mut n_failed = 0;
         loop {
-            self.draw().await?;
+            match self.draw().await {
+                Ok(()) => n_failed = 0,
+                Err(_) if n_failed < MOST_FAILED => n_failed += 1,
+                Err(error) => return Err(error),
+            }
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -5,8 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use runledger_tests::Fixture;
+use runledger_tests::{Fixture, eventually};
 
 use crate::program::{Ended, example, run};
 
@@ -43,12 +44,17 @@ impl Folder {
         std::fs::write(self.0.join(path), content).unwrap();
     }
 
+    /// The quickstart on the files.
+    fn command(&self, fixture: &Fixture) -> Command {
+        let mut command = example("quickstart", fixture);
+        command.arg(self.0.join("files"));
+        command
+    }
+
     /// Runs the quickstart on the files; the keys of the bodies that ran, but the inline one, in the order in which they began.
     fn survey(&self, fixture: &Fixture, log: &str, options: &[&str]) -> (Ended, Vec<String>) {
         let log = self.0.join(log);
-        let mut command = example("quickstart", fixture);
-        command.arg(self.0.join("files")).args(options).env("RUNLEDGER_EXAMPLE_LOG", &log);
-        let ended = run(&mut command);
+        let ended = run(self.command(fixture).args(options).env("RUNLEDGER_EXAMPLE_LOG", &log));
         let bodies = std::fs::read_to_string(log).unwrap_or_default();
         (ended, bodies.lines().map(str::to_owned).collect())
     }
@@ -70,6 +76,18 @@ async fn recorded(fixture: &Fixture) -> BTreeSet<(String, String)> {
 async fn states(fixture: &Fixture) -> Vec<String> {
     let sql = "select state from runledger.run_state order by created_at";
     sqlx::query_scalar(sql).fetch_all(fixture.db.pool()).await.unwrap()
+}
+
+/// Ends the session of a look at the steps that waits for a lock, once there is one, and gives its process; never that of the process `but`.
+async fn cut_a_look(fixture: &Fixture, but: i32) -> i32 {
+    let sql = "
+        select pid, pg_terminate_backend(pid)
+        from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock' and query like '%json_array_length%' and pid <> $1";
+    let cut = async || {
+        sqlx::query_as::<_, (i32, bool)>(sql).bind(but).fetch_optional(fixture.db.pool()).await.unwrap()
+    };
+    eventually(cut, Option::is_some).await.unwrap().0
 }
 
 #[tokio::test]
@@ -124,6 +142,26 @@ async fn a_fresh_survey_cancels_the_one_that_a_crash_has_left() {
     assert!(ended.output().contains("a new run"));
     assert_eq!(bodies.len(), N_FILES + 1);
     assert_eq!(states(&fixture).await, ["cancelled", "completed"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_of_the_progress_bar_that_fails_does_not_end_the_program() {
+    let fixture = Fixture::new().await;
+    let folder = Folder::with_files("looks");
+    // No run can end, so that the program goes on looking at the steps.
+    let mut no_end = fixture.db.begin().await.unwrap();
+    sqlx::query("lock table runledger.outcome in share mode").execute(&mut *no_end).await.unwrap();
+    let mut command = folder.command(&fixture);
+    let program = tokio::task::spawn_blocking(move || run(&mut command));
+    eventually(async || recorded(&fixture).await.len(), |n| *n == N_FILES + 2).await;
+    let mut no_look = fixture.db.begin().await.unwrap();
+    sqlx::query("lock table runledger.step in access exclusive mode").execute(&mut *no_look).await.unwrap();
+    let first = cut_a_look(&fixture, 0).await;
+    // That there is another one shows that the program has survived the first.
+    cut_a_look(&fixture, first).await;
+    no_look.rollback().await.unwrap();
+    no_end.rollback().await.unwrap();
+    assert!(program.await.unwrap().output().contains("42 steps ran now"));
 }
 
 #[tokio::test]
