@@ -29,8 +29,9 @@ const NO_QUEUE: &str = "`App::queues` was given no queue, so this worker would s
 
 /// Builds a worker.
 ///
-/// A worker holds three connections beyond its pool: one for heartbeats, one for the session lock and for listening, one for the upkeep of the fleet.
-/// Of the pool itself it keeps up to three for claims and records, and leaves two to what is short; transactional bodies share the rest, at least one.
+/// A worker holds two connections beyond its pool: one for heartbeats, one for the session lock and for listening; waiting for results in the same
+/// process takes a third. Of a pool of the default size it keeps four, for claims, records and the upkeep of the fleet, and leaves one to what is
+/// short; transactional bodies share the rest. A smaller pool works with fewer of each, and a transactional body at a time.
 #[derive(Debug)]
 #[must_use = "an app does nothing until it serves"]
 pub struct App {

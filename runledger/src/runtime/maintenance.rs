@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::PgConnection;
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, Postgres};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
@@ -62,7 +63,7 @@ pub(crate) struct Maintenance {
 /// What is remembered from one pulse to the next.
 #[derive(Default)]
 struct Memory {
-    connection: Option<PgConnection>,
+    connection: Option<PoolConnection<Postgres>>,
     incarnation: Option<String>,
     /// When a pulse first came from this incarnation.
     known_since: Option<Instant>,
@@ -163,7 +164,7 @@ impl Maintenance {
     async fn examine(&self, suspect: i64, memory: &mut Memory) -> Result<Finding, sqlx::Error> {
         let mut connection = self.take_connection(memory).await?;
         let finding = self.session.answered(self.examine_on(&mut connection, suspect, memory)).await?;
-        memory.connection = Some(connection);
+        self.keep(memory, connection);
         Ok(finding)
     }
 
@@ -276,7 +277,9 @@ impl Maintenance {
         let done = match self.take_connection(memory).await {
             Ok(mut connection) => {
                 let done = self.session.answered(work(self, &mut connection)).await;
-                memory.connection = Some(connection).filter(|_| done.is_ok());
+                if done.is_ok() {
+                    self.keep(memory, connection);
+                }
                 done
             }
             Err(error) => Err(error),
@@ -286,11 +289,17 @@ impl Maintenance {
         }
     }
 
-    /// The connection of its own, beside the pool: bodies that hold the whole pool must not keep the runs of a dead worker from the others.
-    async fn take_connection(&self, memory: &mut Memory) -> Result<PgConnection, sqlx::Error> {
+    async fn take_connection(&self, memory: &mut Memory) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         match memory.connection.take() {
             Some(connection) => Ok(connection),
-            None => self.session.open_beside().await,
+            None => self.session.open().await,
+        }
+    }
+
+    /// Keeps a connection where the pool has room: bodies that hold all the others must not keep the runs of a dead worker from the living.
+    fn keep(&self, memory: &mut Memory, connection: PoolConnection<Postgres>) {
+        if self.session.has_room() {
+            memory.connection = Some(connection);
         }
     }
 }

@@ -67,7 +67,12 @@ impl Session {
         Ok(connection)
     }
 
-    /// A connection beside the pool with the engine's settings, for what must go on when bodies hold the whole pool.
+    /// Whether the pool is large enough for maintenance to keep a connection of it: the claimer, a writer, a body and short work need one each.
+    pub(crate) fn has_room(&self) -> bool {
+        self.db.pool().options().get_max_connections() >= 5
+    }
+
+    /// A connection beside the pool with the engine's settings, for a farewell that bodies which hold the whole pool must not prevent.
     pub(crate) async fn open_beside(&self) -> Result<PgConnection, sqlx::Error> {
         self.answered(async {
             let mut connection = engine_options(&self.db).connect().await?;

@@ -66,6 +66,8 @@ impl Fleet {
     pub async fn process(&self, program: impl AsRef<Path>) -> Result<Process> {
         let mut child = Command::new(program.as_ref())
             .arg(&self.url)
+            // The symbols of a debug build take longer to read than any canary may wait.
+            .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

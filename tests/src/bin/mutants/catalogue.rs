@@ -87,8 +87,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-rollback-hook",
         edits: &[Edit {
             file: "runledger/src/api/db.rs",
-            old: ".after_release(|connection, _| Box::pin(async move { Ok(roll_back(connection).await.is_ok()) }))",
-            new: ".after_release(|_, _| Box::pin(async move { Ok(true) }))",
+            old: "Ok(answered(PATIENCE, roll_back(connection)).await.is_ok())",
+            new: "Ok(!connection.is_in_transaction() || true)",
         }],
         tests: &["enqueue::an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_pool"],
     },
