@@ -173,3 +173,24 @@ async fn a_waiter_whose_listener_went_with_the_runtime_of_another_waiter_starts_
     assert_eq!(soon(waiter).await.unwrap().unwrap(), 1);
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_transaction_straddles_the_worker_falling_asleep_is_found_before_the_poll() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![quick]).await;
+    for _ in 0..5 {
+        soon(quick().enqueue(&db).await.unwrap().result()).await.unwrap();
+        // Awake, so the enqueue announces nothing; asleep when it commits.
+        let mut tx = db.begin().await.unwrap();
+        let run = quick().enqueue(&mut tx).await.unwrap().on(&db);
+        let sleeping = "select sleeping from runledger.worker";
+        eventually(async || scalar::<bool>(&db, sleeping).await, |sleeping| *sleeping).await;
+        tx.commit().await.unwrap();
+        let committed: SystemTime = SystemTime::now();
+        soon(run.result()).await.unwrap();
+        let started = run.info().await.unwrap().started_at.unwrap();
+        let late = started.duration_since(committed).unwrap_or_default();
+        assert!(late < Duration::from_secs(2), "{late:?} late: it waited for a poll");
+    }
+    worker.stop().await;
+}

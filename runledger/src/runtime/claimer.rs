@@ -37,6 +37,10 @@ const LONGEST_DEBT: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const DROWSY: Duration = Duration::from_millis(4);
 
+/// A transaction that began before the worker said that it sleeps does not announce its runs, and may commit after the last look: so a worker that has
+/// fallen asleep looks again after this pause, four times as long each time up to the poll. What is missed so is late by the length of its transaction.
+const FIRST_NAP: Duration = Duration::from_millis(16);
+
 /// How often a worker among busy lanes looks for others.
 const LOOK_EVERY: Duration = Duration::from_millis(60);
 
@@ -88,6 +92,8 @@ struct Memory {
     /// The last claim took as many runs as it might.
     was_full: bool,
     asleep: bool,
+    /// The pause of a sleeping worker until it looks by itself.
+    nap: Duration,
     /// The last pause ended by itself: nothing says that there is work.
     unprompted: bool,
 }
@@ -151,6 +157,7 @@ impl Claimer {
             pause: FIRST_PAUSE,
             was_full: false,
             asleep: false,
+            nap: FIRST_NAP,
             unprompted: false,
         }
     }
@@ -255,21 +262,26 @@ impl Claimer {
 
     /// Nothing to do: look again soon, and after a while sleep until woken, until the next known instant, or for a poll.
     async fn rest(&mut self, memory: &mut Memory, due: &mut mpsc::UnboundedReceiver<Duration>) {
-        let pause = if memory.asleep { self.timings.poll } else { memory.pause };
+        let pause = if memory.asleep { memory.nap } else { memory.pause };
         if memory.pause < DROWSY {
             memory.pause *= 2;
         } else if !memory.asleep {
             memory.asleep = self.sleeping(memory, true).await;
             // An enqueue that committed before the flag did not notify: look once more.
             memory.owes_look = true;
-            memory.pause = FIRST_PAUSE;
+            (memory.pause, memory.nap) = (FIRST_PAUSE, FIRST_NAP);
             return;
         }
         let now = Instant::now();
         let look = memory.owes_look.then(|| memory.look_at(now));
         let until = [memory.next_due, look].into_iter().flatten().fold(now + pause, Instant::min);
         tokio::select! {
-            () = tokio::time::sleep_until(until) => memory.unprompted = true,
+            () = tokio::time::sleep_until(until) => {
+                memory.unprompted = true;
+                if memory.asleep {
+                    memory.nap = (memory.nap * 4).min(self.timings.poll);
+                }
+            }
             () = self.wake.notified() => {
                 (memory.owes_look, memory.unprompted) = (true, false);
                 memory.pause = FIRST_PAUSE;
