@@ -1,7 +1,7 @@
 //! The answer of the database, or the news that there is none.
 //!
 //! A connection that a firewall or a lost machine has forgotten stays open and silent for hours. The server's own limits do not help where its reply is
-//! lost, so every statement of ours has a limit here too.
+//! lost, so what a worker must not wait for in vain has a limit here too.
 
 use std::future::Future;
 use std::io;

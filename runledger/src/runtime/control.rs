@@ -10,8 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::answer::answered;
 use super::held::{Held, Order};
 use super::task;
-use crate::store::session::ask;
-use crate::store::worker::{lock, locked};
+use crate::store::worker::{lock, lock_is_held, locked};
 
 /// The channel on which an enqueue wakes sleeping workers.
 const READY: &str = "runledger_ready";
@@ -19,7 +18,7 @@ const READY: &str = "runledger_ready";
 /// The channel on which cancellations of running runs come.
 const CANCEL: &str = "runledger_cancel";
 
-/// How often the connection is asked whether it lives, and how long it may take to answer.
+/// How often the connection is asked whether it lives and has the lock, and how long it may take to answer.
 const ASK: Duration = Duration::from_secs(15);
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -59,9 +58,11 @@ impl Control {
         loop {
             let heard = tokio::select! {
                 heard = self.listener.try_recv() => heard,
-                _ = asking.tick() => match self.is_answered().await {
-                    true => continue,
-                    false => self.replace(&options).await,
+                _ = asking.tick() => match self.holds_lock().await {
+                    Ok(true) => continue,
+                    // Made anew without telling us, or refused the lock before.
+                    Ok(false) => Ok(None),
+                    Err(error) => self.replace(&options, &error).await,
                 },
                 () = task::raised(&mut stop) => return,
             };
@@ -84,19 +85,25 @@ impl Control {
                 Err(error) => {
                     tracing::warn!(%error, "the control connection is lost; runs are found by polling until it is back");
                     tokio::time::sleep(RECONNECT).await;
+                    // It may come back by itself, without its lock and without a word.
+                    asking.reset_immediately();
                 }
             }
         }
     }
 
-    /// Whether the connection lives. One that a firewall has forgotten would be silent for ever.
-    async fn is_answered(&mut self) -> bool {
-        answered(ANSWER, ask(&mut self.listener)).await.is_ok()
+    /// Whether this session has the worker's lock. A connection that a firewall has forgotten would be silent for ever, so no answer is one too.
+    async fn holds_lock(&mut self) -> Result<bool, sqlx::Error> {
+        answered(ANSWER, lock_is_held(&mut self.listener)).await
     }
 
-    /// Another connection in the place of a silent one: as if it had been lost and made anew.
-    async fn replace(&mut self, options: &PgConnectOptions) -> Result<Option<PgNotification>, sqlx::Error> {
-        tracing::warn!("the control connection does not answer; another takes its place");
+    /// Another connection in the place of one that does not answer: as if it had been lost and made anew.
+    async fn replace(
+        &mut self,
+        options: &PgConnectOptions,
+        error: &sqlx::Error,
+    ) -> Result<Option<PgNotification>, sqlx::Error> {
+        tracing::warn!(%error, "the control connection does not answer; another takes its place");
         self.listener = answered(ANSWER, listener(options)).await?;
         Ok(None)
     }
@@ -107,9 +114,9 @@ impl Control {
     }
 
     async fn relock(&mut self) {
-        match lock(&mut self.listener, self.worker_id).await {
+        match answered(ANSWER, lock(&mut self.listener, self.worker_id)).await {
             Ok(true) => {
-                if let Err(error) = locked(&mut self.listener, self.worker_id).await {
+                if let Err(error) = answered(ANSWER, locked(&mut self.listener, self.worker_id)).await {
                     tracing::warn!(%error, "the session lock was taken again, but not noted");
                 }
             }

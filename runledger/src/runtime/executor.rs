@@ -173,7 +173,7 @@ impl Executor {
 
     /// Whoever asked has cancelled the children that were there then; this run may have started others since, and can start no more now.
     async fn cancel_below(&self, run_id: Uuid) -> Result<(), sqlx::Error> {
-        cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], None).await
+        answered(PATIENCE, cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], None)).await
     }
 
     /// The database refuses the output: the run fails with that as its reason.

@@ -272,21 +272,27 @@ impl Maintenance {
 
     async fn with<F>(&self, memory: &mut Memory, what: &'static str, work: F)
     where
-        F: AsyncFnOnce(&Self, &mut PgConnection) -> Result<(), sqlx::Error>,
+        F: AsyncFn(&Self, &mut PgConnection) -> Result<(), sqlx::Error>,
     {
-        let done = match self.take_connection(memory).await {
-            Ok(mut connection) => {
-                let done = self.session.answered(work(self, &mut connection)).await;
-                if done.is_ok() {
-                    self.keep(memory, connection);
-                }
-                done
-            }
-            Err(error) => Err(error),
-        };
+        let was_kept = memory.connection.is_some();
+        let mut done = self.on_connection(memory, &work).await;
+        if was_kept && done.is_err() {
+            // The connection had died while nobody used it; what was asked for must not wait for the next occasion.
+            done = self.on_connection(memory, &work).await;
+        }
         if let Err(error) = done {
             tracing::warn!(%error, what, "maintenance waits for the database");
         }
+    }
+
+    async fn on_connection<F>(&self, memory: &mut Memory, work: &F) -> Result<(), sqlx::Error>
+    where
+        F: AsyncFn(&Self, &mut PgConnection) -> Result<(), sqlx::Error>,
+    {
+        let mut connection = self.take_connection(memory).await?;
+        self.session.answered(work(self, &mut connection)).await?;
+        self.keep(memory, connection);
+        Ok(())
     }
 
     async fn take_connection(&self, memory: &mut Memory) -> Result<PoolConnection<Postgres>, sqlx::Error> {

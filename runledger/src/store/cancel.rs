@@ -4,6 +4,7 @@ use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::as_json;
+use super::error::{Class, class};
 use super::sql;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::state::RunState;
@@ -20,8 +21,26 @@ pub enum Cancelled {
     AlreadyEnded(RunState),
 }
 
+/// How often a cancel is tried that meets the locks of a settlement crosswise: it locks a child and then its parent, a batch of settlements the parents
+/// of its runs in the order of their ids.
+const TRIES: u32 = 5;
+
 /// Cancels one run. None where there is no such run.
 pub(crate) async fn cancel(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    reason: Option<&str>,
+) -> Result<Option<Cancelled>, sqlx::Error> {
+    for _ in 1..TRIES {
+        match cancel_once(connection, run_id, reason).await {
+            Err(error) if class(&error) == Class::Conflict => {}
+            done => return done,
+        }
+    }
+    cancel_once(connection, run_id, reason).await
+}
+
+async fn cancel_once(
     connection: &mut PgConnection,
     run_id: Uuid,
     reason: Option<&str>,
@@ -106,8 +125,7 @@ pub(crate) fn failure(reason: Option<&str>) -> Failure {
     Failure::new(FailureKind::Cancelled, message)
 }
 
-/// Cancelling a child wakes the parent that waits for it. The parent is locked after the child here, and settlements lock parents only, so the
-/// order of locks stays from child to parent.
+/// Cancelling a child wakes the parent that waits for it. The parent is locked after the child here.
 async fn wake_parent(tx: &mut PgConnection, run_id: Uuid, ended: bool) -> Result<(), sqlx::Error> {
     if !ended {
         return Ok(());

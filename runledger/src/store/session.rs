@@ -38,12 +38,6 @@ pub(crate) fn begin_body(mark: &str) -> String {
     format!("begin; set local runledger.body = '{mark}'")
 }
 
-/// Asks for nothing but an answer.
-#[cfg(feature = "worker")]
-pub(crate) async fn ask(connection: impl sqlx::PgExecutor<'_>) -> Result<(), sqlx::Error> {
-    sqlx::query("select 1").execute(connection).await.map(drop)
-}
-
 async fn set(connection: &mut PgConnection, text: &'static str) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(text).execute(connection).await.map(drop)
 }

@@ -29,6 +29,7 @@ statements! {
     IN_BODY = "in_body";
     JOBS_KNOWN = "jobs_known";
     LANES = "lanes";
+    LOCK_HELD = "lock_held";
     LOCK_IS_FREE = "lock_is_free";
     LOCK_LEASE = "lock_lease";
     LOCK_RUNS = "lock_runs";

@@ -76,6 +76,11 @@ pub(crate) async fn lock(connection: impl PgExecutor<'_>, worker_id: i64) -> Res
     sqlx::query_scalar(sql::WORKER_LOCK).bind(worker_id).fetch_one(connection).await
 }
 
+/// Whether this session has its worker's lock.
+pub(crate) async fn lock_is_held(connection: impl PgExecutor<'_>) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(sql::LOCK_HELD).fetch_one(connection).await
+}
+
 /// Notes the incarnation in which the lock was taken.
 pub(crate) async fn locked(connection: impl PgExecutor<'_>, worker_id: i64) -> Result<(), sqlx::Error> {
     sqlx::query(sql::WORKER_LOCKED).bind(worker_id).execute(connection).await?;
