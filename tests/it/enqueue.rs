@@ -94,6 +94,25 @@ async fn enqueues_that_meet_share_a_commit_and_none_waits_to_be_joined() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_steady_stream_of_enqueues_leaves_the_only_connection_to_others_too() {
+    let Fixture { db: _db, database } = Fixture::new().await;
+    let own = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
+    let stream = tokio::spawn({
+        let own = own.clone();
+        async move {
+            loop {
+                greet().enqueue(&own).await.unwrap();
+            }
+        }
+    });
+    for _ in 0..20 {
+        eventually(async || n_runs(&own).await, |n| *n > 0).await;
+        own.begin().await.unwrap().commit().await.unwrap();
+    }
+    stream.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_enqueue_that_is_dropped_takes_no_other_with_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for round in 0..40 {

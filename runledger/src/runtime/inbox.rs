@@ -9,8 +9,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sqlx::PgPool;
+use sqlx::pool::PoolConnection;
+use sqlx::{PgPool, Postgres};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 use super::answer::{PATIENCE, answered};
 use super::task;
@@ -49,6 +51,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Item {
+    since: Instant,
     run: NewRun,
     delivered: oneshot::Sender<Delivery>,
 }
@@ -59,7 +62,7 @@ impl Inbox {
         let (delivered, delivery) = oneshot::channel();
         let was_served = {
             let mut inner = self.inner();
-            inner.items.push(Item { run, delivered });
+            inner.items.push(Item { since: Instant::now(), run, delivered });
             std::mem::replace(&mut inner.is_served, true)
         };
         if was_served {
@@ -85,13 +88,7 @@ struct Server {
 
 impl Server {
     async fn serve(mut self, pool: PgPool) {
-        let mut connection = match pool.acquire().await {
-            Ok(connection) => connection,
-            Err(error) => {
-                tracing::debug!(%error, "the inbox has no connection");
-                return self.refuse();
-            }
-        };
+        let Some(mut connection) = self.connect(&pool).await else { return };
         while !self.is_closed {
             let batch = self.take();
             if batch.is_empty() {
@@ -112,7 +109,29 @@ impl Server {
                 // An owner that is gone does not want to know.
                 let _ = owner.send(Delivery::Committed);
             }
+            if pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections() {
+                // Others may wait for a connection: a steady stream of enqueues must not keep this one from them.
+                drop(connection);
+                let Some(next) = self.connect(&pool).await else { return };
+                connection = next;
+            }
         }
+    }
+
+    /// A connection for those that wait. None where there is none and nobody waits any more.
+    async fn connect(&mut self, pool: &PgPool) -> Option<PoolConnection<Postgres>> {
+        while !self.is_closed {
+            let began = Instant::now();
+            match pool.acquire().await {
+                Ok(connection) => return Some(connection),
+                Err(error) => {
+                    tracing::debug!(%error, "the inbox has no connection");
+                    self.refuse(began);
+                    self.close_if_empty();
+                }
+            }
+        }
+        None
     }
 
     fn take(&self) -> Vec<Item> {
@@ -121,8 +140,14 @@ impl Server {
         items.drain(..n).collect()
     }
 
-    fn refuse(&self) {
-        for item in self.inbox.inner().items.drain(..) {
+    /// Tells those that have waited as long as the pool lets anybody wait.
+    fn refuse(&self, began: Instant) {
+        let mut inner = self.inbox.inner();
+        let (late, early) =
+            std::mem::take(&mut inner.items).into_iter().partition(|item| item.since <= began);
+        inner.items = early;
+        let late: Vec<Item> = late;
+        for item in late {
             let _ = item.delivered.send(Delivery::NoConnection);
         }
     }

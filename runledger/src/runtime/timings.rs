@@ -42,7 +42,8 @@ impl Timings {
         self.heartbeat.mul_f64(1.5)
     }
 
-    /// How long a statement of the engine may go without an answer before its connection is given up: longer than the server's own limit for it.
+    /// How long a statement of the engine may go without an answer before its connection is given up: with the default
+    /// lease longer than the server's own limit for it. One that was carried out all the same is found by the next reconciliation.
     pub(crate) fn patience(&self) -> Duration {
         self.lease + Duration::from_secs(5)
     }
