@@ -1,11 +1,12 @@
 //! Enqueue: runs and their places in the queue, in one statement.
 
-use sqlx::{PgConnection, Row};
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres, Row};
 use uuid::Uuid;
 
 use super::{sparse, sql};
 use crate::model::request::RequestOptions;
-use crate::model::timestamp::Timestamp;
 
 /// A run to be written.
 #[derive(Clone, Debug)]
@@ -39,70 +40,39 @@ pub(crate) struct Existing {
 
 /// Writes a batch. A run whose id is there already is left alone: a retry after an ambiguous commit is a no-op.
 pub(crate) async fn enqueue(connection: &mut PgConnection, runs: &[NewRun]) -> Result<Enqueued, sqlx::Error> {
-    let columns = Columns::of(runs);
-    let row = sqlx::query(sql::ENQUEUE)
-        .bind(columns.run_ids)
-        .bind(columns.jobs)
-        .bind(columns.tenants)
-        .bind(columns.queues)
-        .bind(columns.priorities)
-        .bind(columns.inputs)
-        .bind(columns.options)
-        .bind(sparse(runs.iter().map(|run| run.idempotency_key.as_deref())))
-        .bind(columns.delays_us)
-        .bind(columns.start_ats)
-        .fetch_one(connection)
-        .await?;
+    let keys = sparse(runs.iter().map(|run| run.idempotency_key.as_deref()));
+    let row = bind(sqlx::query(sql::ENQUEUE), runs, Some(keys)).fetch_one(connection).await?;
     Ok(Enqueued { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
 }
 
 /// Writes a batch of runs that have no idempotency key, for the first time: nobody else can have made their ids.
 pub(crate) async fn enqueue_fresh(connection: &mut PgConnection, runs: &[NewRun]) -> Result<(), sqlx::Error> {
-    let columns = Columns::of(runs);
-    sqlx::query(sql::ENQUEUE_FRESH)
-        .bind(columns.run_ids)
-        .bind(columns.jobs)
-        .bind(columns.tenants)
-        .bind(columns.queues)
-        .bind(columns.priorities)
-        .bind(columns.inputs)
-        .bind(columns.options)
-        .bind(columns.delays_us)
-        .bind(columns.start_ats)
-        .fetch_one(connection)
-        .await?;
-    Ok(())
+    bind(sqlx::query(sql::ENQUEUE_FRESH), runs, None).fetch_one(connection).await.map(drop)
 }
 
-/// A batch by columns, as both statements take it.
-struct Columns<'a> {
-    run_ids: Vec<Uuid>,
-    jobs: Vec<&'a str>,
-    tenants: Vec<Option<&'a str>>,
-    queues: Vec<&'a str>,
-    priorities: Vec<i16>,
-    inputs: Vec<&'a str>,
-    options: Vec<Option<String>>,
-    delays_us: Vec<Option<i64>>,
-    start_ats: Vec<Option<Timestamp>>,
-}
-
-impl<'a> Columns<'a> {
-    fn of(runs: &'a [NewRun]) -> Self {
-        Self {
-            run_ids: runs.iter().map(|run| run.run_id).collect(),
-            jobs: runs.iter().map(|run| run.job.as_str()).collect(),
-            tenants: sparse(
-                runs.iter().map(|run| Some(run.tenant.as_str()).filter(|tenant| !tenant.is_empty())),
-            ),
-            queues: runs.iter().map(|run| run.queue.as_str()).collect(),
-            priorities: runs.iter().map(|run| run.priority).collect(),
-            inputs: runs.iter().map(|run| run.input.as_str()).collect(),
-            options: sparse(runs.iter().map(|run| stored(&run.options))),
-            delays_us: sparse(runs.iter().map(|run| run.options.delay_us)),
-            start_ats: sparse(runs.iter().map(|run| run.options.start_at())),
-        }
-    }
+/// A batch by columns, as both statements take it; only one of them takes keys.
+fn bind<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    runs: &'q [NewRun],
+    keys: Option<Vec<Option<&'q str>>>,
+) -> Query<'q, Postgres, PgArguments> {
+    let texts = |part: fn(&NewRun) -> &str| runs.iter().map(part).collect::<Vec<_>>();
+    let tenant = |run: &'q NewRun| Some(run.tenant.as_str()).filter(|tenant| !tenant.is_empty());
+    let query = query
+        .bind(runs.iter().map(|run| run.run_id).collect::<Vec<_>>())
+        .bind(texts(|run| &run.job))
+        .bind(sparse(runs.iter().map(tenant)))
+        .bind(texts(|run| &run.queue))
+        .bind(runs.iter().map(|run| run.priority).collect::<Vec<_>>())
+        .bind(texts(|run| &run.input))
+        .bind(sparse(runs.iter().map(|run| stored(&run.options))));
+    let query = match keys {
+        Some(keys) => query.bind(keys),
+        None => query,
+    };
+    query
+        .bind(sparse(runs.iter().map(|run| run.options.delay_us)))
+        .bind(sparse(runs.iter().map(|run| run.options.start_at())))
 }
 
 /// Reads the stored requests of runs that were there before.
