@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::answer::answered;
 use super::held::{Held, Order};
 use super::task;
+use crate::store::session::listen;
 use crate::store::worker::{lock, lock_is_held, locked};
 
 /// The channel on which an enqueue wakes sleeping workers.
@@ -17,6 +18,8 @@ const READY: &str = "runledger_ready";
 
 /// The channel on which cancellations of running runs come.
 const CANCEL: &str = "runledger_cancel";
+
+const CHANNELS: [&str; 2] = [READY, CANCEL];
 
 /// How often the connection is asked whether it lives and has the lock, and how long it may take to answer.
 const ASK: Duration = Duration::from_secs(15);
@@ -37,7 +40,7 @@ impl Control {
         options: &PgConnectOptions,
         worker_id: i64,
     ) -> Result<Option<Self>, sqlx::Error> {
-        let mut listener = listener(options).await?;
+        let mut listener = listen(options, &CHANNELS).await?;
         if !lock(&mut listener, worker_id).await? {
             return Ok(None);
         }
@@ -104,7 +107,7 @@ impl Control {
         error: &sqlx::Error,
     ) -> Result<Option<PgNotification>, sqlx::Error> {
         tracing::warn!(%error, "the control connection does not answer; another takes its place");
-        self.listener = answered(ANSWER, listener(options)).await?;
+        self.listener = answered(ANSWER, listen(options, &CHANNELS)).await?;
         Ok(None)
     }
 
@@ -125,11 +128,4 @@ impl Control {
             Err(error) => tracing::warn!(%error, "the session lock was not taken again"),
         }
     }
-}
-
-async fn listener(options: &PgConnectOptions) -> Result<PgListener, sqlx::Error> {
-    let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
-    let mut listener = PgListener::connect_with(&own).await?;
-    listener.listen_all([READY, CANCEL]).await?;
-    Ok(listener)
 }

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use sqlx::PgPool;
-use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::postgres::PgListener;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
 use super::task;
 use crate::store::inspect::watch;
+use crate::store::session::listen;
 
 /// The first pause; it doubles up to [`LAST_SHORT`], after which the waiter listens.
 const FIRST: Duration = Duration::from_millis(1);
@@ -161,7 +162,7 @@ fn living(hubs: &Hubs, database: &str) -> Option<Arc<Hub>> {
 
 async fn open(pool: &PgPool) -> Hub {
     let (ends, _) = broadcast::channel(BACKLOG);
-    match listen(pool).await {
+    match listen(&pool.connect_options(), &[CHANNEL]).await {
         Ok(listener) => {
             let weak = ends.downgrade();
             Hub { ends: weak, listener: Some(task::spawn("ended", forward(listener, ends))) }
@@ -171,14 +172,6 @@ async fn open(pool: &PgPool) -> Hub {
             Hub { ends: ends.downgrade(), listener: None }
         }
     }
-}
-
-async fn listen(pool: &PgPool) -> Result<PgListener, sqlx::Error> {
-    // Not a connection of the caller's pool: a wait must work with a pool of one.
-    let own = PgPoolOptions::new().max_connections(1).connect_lazy_with((*pool.connect_options()).clone());
-    let mut listener = PgListener::connect_with(&own).await?;
-    listener.listen(CHANNEL).await?;
-    Ok(listener)
 }
 
 async fn forward(mut listener: PgListener, ends: broadcast::Sender<Uuid>) {

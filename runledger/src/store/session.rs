@@ -2,6 +2,7 @@
 //! may drop them.
 
 use sqlx::PgConnection;
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 
 /// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say.
 /// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs.
@@ -36,6 +37,16 @@ pub(crate) async fn roll_back(connection: &mut PgConnection) -> Result<(), sqlx:
 /// What begins the transaction of a body: with a mark that leaves the session with it, in one round trip. `mark` is of hexadecimal digits.
 pub(crate) fn begin_body(mark: &str) -> String {
     format!("begin; set local runledger.body = '{mark}'")
+}
+
+/// A listening connection of its own, not one of a caller's pool: a wait must work with a pool of one. After a loss it connects and listens again.
+pub(crate) async fn listen(options: &PgConnectOptions, channels: &[&str]) -> Result<PgListener, sqlx::Error> {
+    let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+    let mut listener = PgListener::connect_with(&own).await?;
+    for channel in channels {
+        listener.listen(channel).await?;
+    }
+    Ok(listener)
 }
 
 async fn set(connection: &mut PgConnection, text: &'static str) -> Result<(), sqlx::Error> {

@@ -76,6 +76,10 @@ pub(crate) async fn settle_orphans(
 ) -> Result<Option<usize>, sqlx::Error> {
     let mut tx = connection.begin().await?;
     let orphans = orphans(&mut tx, limit).await?;
+    if orphans.is_empty() {
+        tx.rollback().await?;
+        return Ok(None);
+    }
     let settled: Vec<Settled> = orphans.iter().map(decide).collect();
     let (ending, going_on): (Vec<&Settled>, Vec<&Settled>) = settled.iter().partition(|item| ends(item));
     let mut n_settled = 0;
@@ -86,7 +90,7 @@ pub(crate) async fn settle_orphans(
     if !ending.is_empty() {
         n_settled += settle(connection, &ending).await?.len();
     }
-    Ok((!settled.is_empty()).then_some(n_settled))
+    Ok(Some(n_settled))
 }
 
 async fn write(
