@@ -5,6 +5,8 @@
 //!
 //! What is promised: a step's body may run more than once; its output is recorded once; a transactional step's writes commit once.
 
+#![warn(clippy::large_futures)]
+
 #[doc(hidden)]
 pub mod model;
 #[cfg_attr(

@@ -1,5 +1,7 @@
 //! The app: what a worker process serves.
 
+#![expect(clippy::large_futures, reason = "one of each in a worker")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

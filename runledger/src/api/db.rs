@@ -13,7 +13,7 @@ use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
 use crate::store::migrate::migrate;
 use crate::store::server::{OLDEST_VERSION, server};
-use crate::store::session::{for_client, roll_back};
+use crate::store::session::{acquire, begin_body, connect, for_client, roll_back};
 
 /// How many connections a [`Db`] opens at most where it is not told.
 pub const DEFAULT_CONNECTIONS: u32 = 10;
@@ -63,7 +63,7 @@ impl Db {
     pub async fn from_env() -> Result<Self, ClientError> {
         #[cfg(all(feature = "dev", unix))]
         {
-            let (url, server) = crate::dev::database_url().await?;
+            let (url, server) = Box::pin(crate::dev::database_url()).await?;
             if let Some(server) = &server {
                 #[expect(
                     clippy::print_stderr,
@@ -73,7 +73,7 @@ impl Db {
                     eprintln!("{}", server.notice());
                 }
             }
-            Ok(Self { server: server.map(Arc::new), ..Self::connect(&url).await? })
+            Ok(Self { server: server.map(Arc::new), ..Box::pin(Self::connect(&url)).await? })
         }
         #[cfg(not(all(feature = "dev", unix)))]
         {
@@ -151,12 +151,13 @@ impl Db {
     /// # Errors
     /// As [`sqlx::Pool::begin`].
     pub async fn begin(&self) -> Result<Tx, sqlx::Error> {
-        Ok(Tx::new(self.pool.begin().await?))
+        Ok(Tx::new(Box::pin(self.pool.begin()).await?))
     }
 
     /// Begins the transaction of a body, and marks it in the same round trip.
     pub(crate) async fn begin_marked(&self, mark: &str) -> Result<Tx, sqlx::Error> {
-        Ok(Tx::new(self.pool.begin_with(sqlx::AssertSqlSafe(crate::store::session::begin_body(mark))).await?))
+        let begin = sqlx::AssertSqlSafe(begin_body(mark));
+        Ok(Tx::new(Box::pin(self.pool.begin_with(begin)).await?))
     }
 
     pub(crate) fn inbox(&self) -> &Arc<Inbox> {
@@ -164,13 +165,13 @@ impl Db {
     }
 
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        self.pool.acquire().await
+        acquire(&self.pool).await
     }
 }
 
 /// A connection of a pool, or why there is none: a pool waits for a server that may be starting, and forgets what it waited for.
 pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>, ClientError> {
-    match pool.acquire().await {
+    match acquire(pool).await {
         Err(sqlx::Error::PoolTimedOut) => Err(why_none(pool).await),
         acquired => acquired.map_err(ClientError::Connect),
     }
@@ -179,7 +180,7 @@ pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>
 /// Why a pool had no connection in time: asked of the server itself.
 pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
     let options = pool.connect_options();
-    match tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await {
+    match tokio::time::timeout(ACQUIRE_TIMEOUT, connect(&options)).await {
         Ok(Ok(_)) => ClientError::PoolExhausted { connections: pool.options().get_max_connections() },
         Ok(Err(error)) => ClientError::Connect(error),
         Err(_) => ClientError::Connect(sqlx::Error::PoolTimedOut),

@@ -12,6 +12,8 @@
 //!
 //! Owns: the folders, the processes and the way to one connection string. Must not know: runs, schema, migrations.
 
+#![expect(clippy::large_futures, reason = "one of each in a process")]
+
 mod cluster;
 mod error;
 mod identity;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::task;
 use crate::store::inspect::watch;
-use crate::store::session::listen;
+use crate::store::session::{acquire, listen};
 
 /// The first pause; it doubles up to [`LAST_SHORT`], after which the waiter listens.
 const FIRST: Duration = Duration::from_millis(1);
@@ -81,7 +81,7 @@ impl<'a> Waiter<'a> {
 
     /// Asks for a notification. False where this client may not ask, or cannot now.
     async fn announce(&self) -> bool {
-        let announced = match self.pool.acquire().await {
+        let announced = match acquire(self.pool).await {
             Ok(mut connection) => watch(&mut connection, self.run_id).await,
             Err(error) => Err(error),
         };
@@ -174,6 +174,7 @@ async fn open(pool: &PgPool) -> Hub {
     }
 }
 
+#[expect(clippy::large_futures, reason = "one a database")]
 async fn forward(mut listener: PgListener, ends: broadcast::Sender<Uuid>) {
     loop {
         match listener.try_recv().await {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Clock, Halt, Progress, Rest, Wait};
-use super::held::{Held, Hold, Order};
+use super::held::{Held, Hold, Order, Orders};
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::step::{bounded, unit_random};
@@ -74,7 +74,7 @@ impl Executor {
         self: Arc<Self>,
         claimed: Claimed,
         definition: &'static Definition,
-        mut hold: Hold,
+        hold: Hold,
     ) {
         let attempt = Arc::new(self.attempt(&claimed, hold.fence, definition));
         let policy = policy_of(&claimed, definition);
@@ -83,7 +83,7 @@ impl Executor {
         } else {
             tokio::select! {
                 biased;
-                end = obey(&mut hold.orders) => end,
+                end = obey(&hold.orders) => end,
                 end = self.body(&attempt, &claimed) => end,
             }
         };
@@ -122,7 +122,8 @@ impl Executor {
         }
         if definition.transactional {
             let commit = transaction::Commit::Run { parent_id: claimed.parent_id };
-            let work = transaction::perform(attempt, commit, |tx| bounded(invoke(Some(tx)), timeout));
+            let work =
+                Box::pin(transaction::perform(attempt, commit, |tx| bounded(invoke(Some(tx)), timeout)));
             return match unless_halted(attempt, work).await {
                 Ok(Ok(_)) => End::Done,
                 Ok(Err((failure, retry))) => End::Outcome(Outcome::Failed(failure, retry)),
@@ -135,7 +136,7 @@ impl Executor {
     async fn finish(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, end: End) {
         match end {
             End::Done => {}
-            End::Suspended(children, wake_at) => self.suspend(attempt, &children, wake_at).await,
+            End::Suspended(children, wake_at) => Box::pin(self.suspend(attempt, &children, wake_at)).await,
             End::Outcome(outcome) => self.settle(attempt, claimed, policy, outcome).await,
         }
     }
@@ -164,9 +165,9 @@ impl Executor {
                 }
             }
             Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
-            Written::Refused(failure) => self.settle_refused(claimed, fence, failure).await,
+            Written::Refused(failure) => Box::pin(self.settle_refused(claimed, fence, failure)).await,
         }
-        if is_cancel && let Err(error) = self.cancel_below(fence.run_id).await {
+        if is_cancel && let Err(error) = Box::pin(self.cancel_below(fence.run_id)).await {
             tracing::warn!(%error, run_id = %fence.run_id, "the children of a cancelled run are not cancelled yet");
         }
     }
@@ -298,17 +299,11 @@ fn cancelled() -> Outcome {
 }
 
 /// Waits for an order to stop.
-async fn obey(orders: &mut watch::Receiver<Order>) -> End {
-    loop {
-        match *orders.borrow_and_update() {
-            Order::GoOn => {}
-            Order::Cancel => return End::Outcome(cancelled()),
-            Order::Release => return End::Outcome(Outcome::Released),
-            Order::Drop => return End::Done,
-        }
-        if orders.changed().await.is_err() {
-            return End::Done;
-        }
+async fn obey(orders: &Orders) -> End {
+    match orders.to_stop().await {
+        Order::Cancel => End::Outcome(cancelled()),
+        Order::Release => End::Outcome(Outcome::Released),
+        Order::GoOn | Order::Drop => End::Done,
     }
 }
 

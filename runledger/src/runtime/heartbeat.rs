@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, Connection, PgConnection};
+use sqlx::{Connection, PgConnection};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::task;
 use super::timings::Timings;
-use crate::store::session::for_heartbeat;
+use crate::store::session::{connect, for_heartbeat};
 use crate::store::worker::{Pulse, heartbeat};
 
 /// The pause before another connection is tried.
@@ -90,7 +90,7 @@ impl Heart {
     }
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
-        let mut connection = self.options.connect().await?;
+        let mut connection = connect(&self.options).await?;
         for_heartbeat(&mut connection).await?;
         Ok(connection)
     }

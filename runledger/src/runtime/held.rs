@@ -3,15 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::store::checkpoint::Fence;
 
 /// What an attempt is told from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Nothing: go on.
+    #[default]
     GoOn,
     /// Stop and settle as cancelled.
     Cancel,
@@ -19,6 +20,41 @@ pub(crate) enum Order {
     Drop,
     /// Stop and hand the run back: the worker shuts down.
     Release,
+}
+
+/// The orders for one run, which one task obeys.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    present: Mutex<Order>,
+    given: Notify,
+}
+
+impl Orders {
+    /// `Drop` overrules everything, since nothing may be written any more; the first of the others stands.
+    fn give(&self, order: Order) {
+        let mut present = self.present();
+        if *present == Order::GoOn || order == Order::Drop {
+            *present = order;
+            drop(present);
+            self.given.notify_one();
+        }
+    }
+
+    /// Waits for an order to stop.
+    pub(crate) async fn to_stop(&self) -> Order {
+        loop {
+            let present = *self.present();
+            if present != Order::GoOn {
+                return present;
+            }
+            self.given.notified().await;
+        }
+    }
+
+    fn present(&self) -> MutexGuard<'_, Order> {
+        // Nothing panics while it holds the lock.
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The runs in hand, by id, and the tokens of claims whose reply is not here yet.
@@ -38,7 +74,7 @@ struct Inner {
 #[derive(Debug)]
 struct Run {
     token: Uuid,
-    order: watch::Sender<Order>,
+    orders: Arc<Orders>,
 }
 
 impl Held {
@@ -54,8 +90,8 @@ impl Held {
 
     /// Adds a run, which is in hand until the hold is dropped.
     pub(crate) fn add(self: &Arc<Self>, fence: Fence) -> Hold {
-        let (order, orders) = watch::channel(Order::GoOn);
-        self.inner().runs.insert(fence.run_id, Run { token: fence.token, order });
+        let orders = Arc::new(Orders::default());
+        self.inner().runs.insert(fence.run_id, Run { token: fence.token, orders: Arc::clone(&orders) });
         Hold { held: Arc::clone(self), fence, orders }
     }
 
@@ -88,19 +124,21 @@ impl Held {
     /// Gives an order to one run. An order to stop is not taken back.
     pub(crate) fn order(&self, run_id: Uuid, order: Order) {
         if let Some(run) = self.inner().runs.get(&run_id) {
-            run.order.send_if_modified(|present| give(present, order));
+            run.orders.give(order);
         }
     }
 
     /// Gives an order to all runs.
     pub(crate) fn order_all(&self, order: Order) {
         for run in self.inner().runs.values() {
-            run.order.send_if_modified(|present| give(present, order));
+            run.orders.give(order);
         }
     }
 
     /// Forgets everything: this worker is dead, and its tasks are gone.
     pub(crate) fn clear(&self) {
+        // A task that should be left after all must not go on.
+        self.order_all(Order::Drop);
         *self.inner() = Inner::default();
     }
 
@@ -117,21 +155,12 @@ pub(crate) struct Hold {
     held: Arc<Held>,
     /// The right to write for its attempt.
     pub(crate) fence: Fence,
-    /// Where the orders for this run come from.
-    pub(crate) orders: watch::Receiver<Order>,
+    /// The orders for this run.
+    pub(crate) orders: Arc<Orders>,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         self.held.remove(self.fence);
     }
-}
-
-/// `Drop` overrules everything, since nothing may be written any more; the first of the others stands.
-fn give(present: &mut Order, order: Order) -> bool {
-    if *present == Order::GoOn || order == Order::Drop {
-        *present = order;
-        return true;
-    }
-    false
 }

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::answer::{PATIENCE, answered};
 use super::task;
 use crate::store::enqueue::{NewRun, enqueue_fresh};
+use crate::store::session::acquire;
 
 /// The largest batch: beyond it a statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 256;
@@ -122,7 +123,7 @@ impl Server {
     async fn connect(&mut self, pool: &PgPool) -> Option<PoolConnection<Postgres>> {
         while !self.is_closed {
             let began = Instant::now();
-            match pool.acquire().await {
+            match acquire(pool).await {
                 Ok(connection) => return Some(connection),
                 Err(error) => {
                     tracing::debug!(%error, "the inbox has no connection");

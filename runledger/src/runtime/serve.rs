@@ -1,5 +1,7 @@
 //! A worker's life: registration, its tasks, its end.
 
+#![expect(clippy::large_futures, reason = "one of each in a worker")]
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +28,7 @@ use crate::api::db::Db;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::store::pooler::shares_sessions;
-use crate::store::session::for_engine;
+use crate::store::session::{connect, for_engine};
 use crate::store::worker;
 
 /// What a worker is made of.
@@ -75,7 +77,7 @@ impl Session {
     /// A connection beside the pool with the engine's settings, for a farewell that bodies which hold the whole pool must not prevent.
     pub(crate) async fn open_beside(&self) -> Result<PgConnection, sqlx::Error> {
         self.answered(async {
-            let mut connection = engine_options(&self.db).connect().await?;
+            let mut connection = connect(&engine_options(&self.db)).await?;
             for_engine(&mut connection).await?;
             Ok(connection)
         })

@@ -1,6 +1,7 @@
 //! One step of a workflow, from its claim to the delivery of its result.
 
 use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -105,7 +106,7 @@ async fn one_try(
         Body::Transaction(code) => {
             let commit = transaction::Commit::Step { claim, fingerprint };
             let run = |tx| bounded(code(tries, tx), policy.timeout);
-            match transaction::perform(attempt, commit, run).await {
+            match Box::pin(transaction::perform(attempt, commit, run)).await {
                 Ok(result) => Tried::Recorded(result),
                 Err((failure, retry)) => Tried::Failed(failure, retry),
             }
@@ -175,8 +176,8 @@ pub(crate) async fn halted<T>(attempt: &Attempt, halt: Halt) -> T {
 
 /// A number in `0.0..1.0` that spreads retries.
 pub(crate) fn unit_random() -> f64 {
-    // The random bits of a v7 id: a client that only enqueues needs no other source.
-    let bits = uuid::Uuid::now_v7().as_u64_pair().1 & ((1 << 53) - 1);
+    // Every state of the standard library's hasher has keys of its own, from random ones of the thread: good enough to spread, and without a system call.
+    let bits = RandomState::new().build_hasher().finish() >> 11;
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
     let fraction = bits as f64 / (1_u64 << 53) as f64;
     fraction

@@ -3,7 +3,9 @@
 //! statements clash: a worker must not start there.
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+
+use super::session::connect;
 
 /// How often the probe is made: another client of a busy pooler may get between its statements and hide what they show.
 const ROUNDS: u32 = 3;
@@ -11,7 +13,7 @@ const ROUNDS: u32 = 3;
 /// Whether a connection string leads to such a pooler. All statements go by the simple protocol: it prepares nothing, so it works, and tells
 /// the truth, behind any pooler.
 pub(crate) async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, sqlx::Error> {
-    let (mut one, mut other) = (options.connect().await?, options.connect().await?);
+    let (mut one, mut other) = (connect(options).await?, connect(options).await?);
     let mut is_shared = false;
     for _ in 0..ROUNDS {
         is_shared = is_shared || share_a_session(&mut one, &mut other).await?;

@@ -1,8 +1,9 @@
 //! How the sessions of the engine and of a client are set up. Settings steer plans and bound waits; no correctness rests on them, because a pooler
 //! may drop them.
 
-use sqlx::PgConnection;
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Postgres};
 
 /// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say.
 /// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs.
@@ -26,6 +27,18 @@ pub(crate) async fn for_client(connection: &mut PgConnection) -> Result<(), sqlx
         .await
 }
 
+/// A connection of a pool.
+///
+/// sqlx's own future has 4 KiB, and so would have every future around it, of each body and each caller: here it is apart, as that of [`connect`].
+pub(crate) async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    Box::pin(pool.acquire()).await
+}
+
+/// A connection beside a pool.
+pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    Box::pin(options.connect()).await
+}
+
 /// Begins a transaction of our own on a connection of an application.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
@@ -42,9 +55,9 @@ pub(crate) fn begin_body(mark: &str) -> String {
 /// A listening connection of its own, not one of a caller's pool: a wait must work with a pool of one. After a loss it connects and listens again.
 pub(crate) async fn listen(options: &PgConnectOptions, channels: &[&str]) -> Result<PgListener, sqlx::Error> {
     let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
-    let mut listener = PgListener::connect_with(&own).await?;
+    let mut listener = Box::pin(PgListener::connect_with(&own)).await?;
     for channel in channels {
-        listener.listen(channel).await?;
+        Box::pin(listener.listen(channel)).await?;
     }
     Ok(listener)
 }
