@@ -29,7 +29,7 @@ async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_end_was_never_acknowledged_ends_once() -> anyhow::Result<()> {
-    let (fleet, run) = unanswered("-- settle:", jobs::check_gated).await?;
+    let (fleet, run) = unanswered("-- settle_completed:", jobs::check_gated).await?;
     assert_eq!(claims(&fleet, run.run_id).await?, 1);
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())

@@ -86,11 +86,11 @@ async fn a_workflow_of_three_steps_alone_costs_five_statements_one_claim_its_ste
     counted.run(6, 3).await;
     let mut verbs = counted.verbs();
     verbs.retain(|verb| !["heartbeat", "lanes"].contains(&verb.as_str()) && !verb.starts_with("set "));
-    let runs: Vec<&[String]> = verbs.split_inclusive(|verb| verb == "settle").collect();
+    let runs: Vec<&[String]> = verbs.split_inclusive(|verb| verb == "settle_completed").collect();
     for run in &runs[2..6] {
         assert_eq!(
             *run,
-            ["claim", "checkpoint_fresh", "checkpoint_fresh", "checkpoint_fresh", "settle"],
+            ["claim", "checkpoint_fresh", "checkpoint_fresh", "checkpoint_fresh", "settle_completed"],
             "{verbs:?}"
         );
     }
@@ -107,7 +107,7 @@ async fn a_run_that_wakes_a_worker_costs_a_bounded_number_of_statements_more() {
     let mut kinds = counted.kinds();
     kinds.retain(|kind, _| kind != "heartbeat" && !kind.starts_with("set "));
     let mut count = |kind: &str| kinds.remove(kind).unwrap_or(0);
-    assert_eq!((count("checkpoint_fresh"), count("settle"), count("worker_sleep")), (3, 1, 2));
+    assert_eq!((count("checkpoint_fresh"), count("settle_completed"), count("worker_sleep")), (3, 1, 2));
     let n_looks = count("claim") + count("lanes");
     assert!(n_looks <= MOST_LOOKS, "{n_looks} claims and looks at the lanes");
     assert!(kinds.is_empty(), "no statement beside: {kinds:?}");

@@ -72,7 +72,7 @@ async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_
 const MOST_PAGES: u64 = 5_000;
 
 /// Calls of ten rows where they take many, on the live rows that are there besides the dead ones; and how many rows each gives.
-const HOT_CALLS: [(&str, &str, u32); 10] = [
+const HOT_CALLS: [(&str, &str, u32); 11] = [
     (
         "claim",
         "1, 'aaaaaaaa-0000-0000-0000-000000000001', 10, '{q}', '{j}', '{0}', array[now() - interval '1 hour'], \
@@ -113,6 +113,11 @@ const HOT_CALLS: [(&str, &str, u32); 10] = [
          array_fill('{}'::text, '{10}'), array_fill(0::int8, '{10}'), array_fill(null::timestamptz, '{10}'), \
          array_fill('retried'::text, '{10}'), array_fill(1, '{10}'), array_fill(0, '{10}'), null",
         10,
+    ),
+    (
+        "settle_completed",
+        "{held}, array_fill('bbbbbbbb-0000-0000-0000-000000000001'::uuid, '{10}'), array_fill('1'::text, '{10}')",
+        1,
     ),
     ("held", "2", 10),
     ("end_of_run", "md5('held1')::uuid", 1),

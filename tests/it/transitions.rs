@@ -75,11 +75,11 @@ async fn subject(connection: &mut PgConnection, state: RunState) -> Subject {
 async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEvent) {
     match event {
         RunEvent::Claim => claim(connection, subject).await,
-        RunEvent::Complete => settle(connection, subject, "completed", Some("null"), None).await,
-        RunEvent::Retry => settle(connection, subject, "queued", None, Some(ERROR)).await,
-        RunEvent::Fail => settle(connection, subject, "failed", None, Some(ERROR)).await,
-        RunEvent::Sleep | RunEvent::Release => settle(connection, subject, "queued", None, None).await,
-        RunEvent::Block => settle(connection, subject, "blocked", None, Some(ERROR)).await,
+        RunEvent::Complete => complete(connection, subject).await,
+        RunEvent::Retry => settle(connection, subject, "queued", Some(ERROR)).await,
+        RunEvent::Fail => settle(connection, subject, "failed", Some(ERROR)).await,
+        RunEvent::Sleep | RunEvent::Release => settle(connection, subject, "queued", None).await,
+        RunEvent::Block => settle(connection, subject, "blocked", Some(ERROR)).await,
         RunEvent::Suspend => {
             let query = sqlx::query(statement("suspend"))
                 .bind(subject.run_id)
@@ -105,7 +105,7 @@ async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEven
                 .execute(&mut *connection)
                 .await
                 .unwrap();
-            settle(connection, subject, "cancelled", None, Some(ERROR)).await;
+            settle(connection, subject, "cancelled", Some(ERROR)).await;
         }
     }
 }
@@ -128,13 +128,12 @@ async fn claim(connection: &mut PgConnection, subject: &Subject) {
         .unwrap();
 }
 
-async fn settle(
-    connection: &mut PgConnection,
-    subject: &Subject,
-    state: &str,
-    output: Option<&str>,
-    error: Option<&str>,
-) {
+async fn complete(connection: &mut PgConnection, subject: &Subject) {
+    let query = sqlx::query(statement("settle_completed")).bind(vec![subject.run_id]);
+    query.bind(vec![subject.token]).bind(vec!["null"]).execute(connection).await.unwrap();
+}
+
+async fn settle(connection: &mut PgConnection, subject: &Subject, state: &str, error: Option<&str>) {
     let query = sqlx::query(AssertSqlSafe(
         statement("settle").replace("$7::timestamptz[]", "$7::text[]::timestamptz[]"),
     ));
@@ -142,7 +141,7 @@ async fn settle(
         .bind(vec![subject.run_id])
         .bind(vec![subject.token])
         .bind(vec![state])
-        .bind(vec![output])
+        .bind(vec![None::<String>])
         .bind(vec![error])
         .bind(vec![0_i64])
         .bind(vec![None::<String>])

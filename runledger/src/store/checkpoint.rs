@@ -100,7 +100,7 @@ pub(crate) async fn step_failed(
 }
 
 /// Of each item of a batch, whether it is among the positions of an answer.
-fn held(row: &PgRow, n_items: usize) -> Result<Vec<bool>, sqlx::Error> {
+pub(crate) fn held(row: &PgRow, n_items: usize) -> Result<Vec<bool>, sqlx::Error> {
     let positions: Option<Vec<i64>> = row.try_get("held")?;
     let mut held = vec![false; n_items];
     for position in positions.unwrap_or_default() {

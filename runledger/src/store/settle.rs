@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::{Fence, as_json};
+use super::checkpoint::{Fence, as_json, held};
 use super::sql;
 use super::worker::{Orphan, orphans};
 use crate::model::failure::Failure;
@@ -98,6 +98,11 @@ async fn write(
     items: &[&Settled],
     body: Option<&str>,
 ) -> Result<HashSet<Fence>, sqlx::Error> {
+    if body.is_none()
+        && let Some(outputs) = outputs(items)
+    {
+        return write_completed(connection, items, &outputs).await;
+    }
     let columns: Vec<Columns<'_>> = items.iter().map(|item| Columns::of(&item.settlement.verdict)).collect();
     let rows = sqlx::query(sql::SETTLE)
         .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
@@ -116,6 +121,31 @@ async fn write(
     rows.iter()
         .map(|row| Ok(Fence { run_id: row.try_get("run_id")?, token: row.try_get("token")? }))
         .collect()
+}
+
+/// Writes settlements of which every one completes its run: what nearly every batch is.
+async fn write_completed(
+    connection: &mut PgConnection,
+    items: &[&Settled],
+    outputs: &[&str],
+) -> Result<HashSet<Fence>, sqlx::Error> {
+    let row = sqlx::query(sql::SETTLE_COMPLETED)
+        .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
+        .bind(items.iter().map(|item| item.fence.token).collect::<Vec<_>>())
+        .bind(outputs)
+        .fetch_one(connection)
+        .await?;
+    let held = held(&row, items.len())?;
+    Ok(items.iter().zip(held).filter(|(_, held)| *held).map(|(item, _)| item.fence).collect())
+}
+
+/// The outputs, where every one completes its run.
+fn outputs<'a>(items: &[&'a Settled]) -> Option<Vec<&'a str>> {
+    let output = |item: &&'a Settled| match &item.settlement.verdict {
+        Verdict::Complete(output) => Some(output.as_str()),
+        _ => None,
+    };
+    items.iter().map(output).collect()
 }
 
 fn ends(item: &Settled) -> bool {

@@ -42,6 +42,7 @@ statements! {
     RUN = "run";
     SERVER = "server";
     SETTLE = "settle";
+    SETTLE_COMPLETED = "settle_completed";
     START_CHILD = "start_child";
     STEPS = "steps";
     STEP_FAILED = "step_failed";

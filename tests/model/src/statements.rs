@@ -153,13 +153,17 @@ impl Statements {
 
     /// Ends an attempt. False where the fence is lost.
     pub async fn settle(&self, db: &mut PgConnection, fence: Fence, settlement: &Settlement) -> Result<bool> {
-        let Columns { state, output, error, delay_us, cause } = Columns::of(&settlement.verdict);
+        if let Verdict::Complete(output) = &settlement.verdict {
+            let query = self.query("settle_completed").bind(vec![fence.run_id]).bind(vec![fence.token]);
+            return held(&query.bind(vec![output.clone()]).fetch_one(db).await?);
+        }
+        let Columns { state, error, delay_us, cause } = Columns::of(&settlement.verdict);
         let query = self
             .query("settle")
             .bind(vec![fence.run_id])
             .bind(vec![fence.token])
             .bind(vec![state])
-            .bind(vec![output])
+            .bind(vec![None::<String>])
             .bind(vec![error])
             .bind(vec![delay_us])
             .bind(vec![None::<String>])
@@ -330,7 +334,6 @@ fn lease(row: &PgRow, is_orphan: bool) -> Result<Lease> {
 /// A verdict as the columns of `settle`.
 struct Columns {
     state: &'static str,
-    output: Option<String>,
     error: Option<&'static str>,
     delay_us: Option<i64>,
     cause: Option<&'static str>,
@@ -338,9 +341,9 @@ struct Columns {
 
 impl Columns {
     fn of(verdict: &Verdict) -> Self {
-        let ended = |state, error| Self { state, output: None, error, delay_us: None, cause: None };
+        let ended = |state, error| Self { state, error, delay_us: None, cause: None };
         match verdict {
-            Verdict::Complete(output) => Self { output: Some(output.clone()), ..ended("completed", None) },
+            Verdict::Complete(_) => ended("completed", None),
             Verdict::Fail(_) => ended("failed", Some(ERROR)),
             Verdict::Cancel(_) => ended("cancelled", Some(ERROR)),
             Verdict::Block(_) => ended("blocked", Some(ERROR)),

@@ -16,11 +16,14 @@ use Step::{
     LockRun, Orphans, Release, Settle, Suspend, WakeParents,
 };
 
-const SETTLE_WITHOUT_FENCE: Wrong = Wrong::Text(Edit {
-    statement: "settle",
-    old: "where run_id = item.run_id and token = item.token offset 0",
-    new: "where run_id = item.run_id offset 0",
-});
+/// A settlement by this statement that asks for no token.
+const fn without_fence(statement: &'static str) -> Wrong {
+    Wrong::Text(Edit {
+        statement,
+        old: "where run_id = item.run_id and token = item.token offset 0",
+        new: "where run_id = item.run_id offset 0",
+    })
+}
 
 /// Explores a pair, with and without the defect.
 async fn explore(pair: Pair, wrong: Wrong) {
@@ -96,7 +99,7 @@ async fn a_late_release_takes_no_run_from_the_worker_that_has_claimed_it_since()
             expect(run.attempt == Some(attempt), "an attempt was consumed", end)
         },
     };
-    explore(pair, SETTLE_WITHOUT_FENCE).await;
+    explore(pair, without_fence("settle")).await;
 }
 
 /// No step is recorded behind the claim of a later attempt, and what was recorded counts.
@@ -151,7 +154,7 @@ async fn a_run_is_completed_before_it_is_given_back_or_not_by_this_attempt() {
             expect(claimed == (end.runs[0].token == Some(1)), "a later attempt lost its lease", end)
         },
     };
-    explore(pair, SETTLE_WITHOUT_FENCE).await;
+    explore(pair, without_fence("settle_completed")).await;
 }
 
 const CANCEL: &[Step] = &[LockRun(0), CancelAsk, CancelTake, Commit];

@@ -89,6 +89,11 @@ async fn a_store_with_a_defect_does_not() {
             old: "where run_id = item.run_id and token = item.token offset 0",
             new: "where run_id = item.run_id offset 0",
         },
+        Edit {
+            statement: "settle_completed",
+            old: "where run_id = item.run_id and token = item.token offset 0",
+            new: "where run_id = item.run_id offset 0",
+        },
         Edit { statement: "worker_bury", old: "and heartbeat_at <=", new: "and heartbeat_at >" },
         Edit { statement: "worker_locked", old: ", heartbeat_at = clock_timestamp()", new: "" },
     ] {

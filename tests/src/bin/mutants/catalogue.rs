@@ -67,11 +67,18 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "unfenced-settle",
-        edits: &[Edit {
-            file: "runledger/src/store/sql/settle.sql",
-            old: "where run_id = item.run_id and token = item.token offset 0",
-            new: "where run_id = item.run_id offset 0",
-        }],
+        edits: &[
+            Edit {
+                file: "runledger/src/store/sql/settle.sql",
+                old: "where run_id = item.run_id and token = item.token offset 0",
+                new: "where run_id = item.run_id offset 0",
+            },
+            Edit {
+                file: "runledger/src/store/sql/settle_completed.sql",
+                old: "where run_id = item.run_id and token = item.token offset 0",
+                new: "where run_id = item.run_id offset 0",
+            },
+        ],
         tests: &["zombies::a_run_of_a_worker_that_slept_through_its_lease_is_not_ended_by_it"],
     },
     Mutant {

@@ -1,0 +1,31 @@
+-- settle_completed: ends attempts of which every one completed, as nearly all do. A batch with another end goes by settle.
+-- in:    $1 run ids, $2 tokens, $3 outputs
+-- out:   held, told; one row: the positions from 1 of the items whose fence held, and how many waiters are told
+-- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any
+-- index: lease_pkey, watch_pkey
+with held as (
+    delete from runledger.lease
+    using (
+        select item.run_id, item.output, item.position, spot
+        from unnest($1::uuid[], $2::uuid[], $3::text[]) with ordinality as item (run_id, token, output, position)
+        cross join lateral (select ctid as spot from runledger.lease where run_id = item.run_id and token = item.token offset 0) as found
+    ) as item
+    where lease.ctid = item.spot
+    returning item.run_id, item.output, item.position, lease.attempt, lease.worker_id, lease.claimed_at
+),
+ended as (
+    insert into runledger.outcome (run_id, state, output, attempt, worker_id, started_at)
+    select run_id, 'completed', output::json, attempt, worker_id, claimed_at
+    from held
+),
+unwatched as (
+    delete from runledger.watch
+    where run_id = any (array(select run_id from held))
+    returning run_id
+),
+told as (
+    select pg_notify('runledger_ended', run_id::text)
+    from unwatched
+)
+select array_agg(position) as held, (select count(*) from told) as told
+from held
