@@ -9,6 +9,7 @@
 //! ```
 
 mod attributes;
+mod define;
 mod expand;
 mod fallback;
 mod model;
@@ -20,6 +21,7 @@ mod tests;
 
 use proc_macro::TokenStream;
 
+use crate::define::define;
 use crate::model::Kind;
 
 /// Makes an `async fn` a job: a durable unit of work that is retried until it is settled.
@@ -63,20 +65,4 @@ pub fn job(options: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn workflow(options: TokenStream, item: TokenStream) -> TokenStream {
     define(Kind::Workflow, options.into(), &item.into()).into()
-}
-
-fn define(
-    kind: Kind,
-    options: proc_macro2::TokenStream,
-    item: &proc_macro2::TokenStream,
-) -> proc_macro2::TokenStream {
-    let entries = parse::options(options);
-    let function = match parse::function(item.clone()) {
-        Ok(function) => function,
-        Err(refused) => return fallback::item(kind, &refused, item),
-    };
-    match model::check(kind, &entries, &function) {
-        Ok(definition) => expand::definition(&definition),
-        Err(error) => fallback::function(kind, &entries, &function, &error),
-    }
 }

@@ -2,7 +2,7 @@
 
 use quote::quote;
 
-use crate::define;
+use crate::define::define;
 use crate::model::Kind;
 
 fn expanded(kind: Kind, options: &str, item: &proc_macro2::TokenStream) -> String {

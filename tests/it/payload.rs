@@ -307,3 +307,70 @@ async fn an_output_that_cannot_be_stored_fails_the_run_once_and_says_that_the_bo
     assert_eq!(run.attempts().await.unwrap().len(), 1);
     worker.stop().await;
 }
+
+/// What of the corpus is text, and what stands at a limit.
+fn jsonb_candidates() -> Vec<String> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/payload");
+    let entries =
+        std::fs::read_dir(corpus).unwrap().map(|entry| std::fs::read(entry.unwrap().path()).unwrap());
+    let mut texts: Vec<String> = entries.filter_map(|entry| String::from_utf8(entry).ok()).collect();
+    let zeros = |n: usize| "0".repeat(n);
+    texts.extend([
+        format!("0.{}1", zeros(16_382)),
+        format!("0.{}1", zeros(16_383)),
+        format!("1{}", zeros(131_071)),
+        format!("1{}", zeros(131_072)),
+    ]);
+    let plain = [
+        "0e-16383",
+        "0e-16384",
+        "1e131071",
+        "1e131072",
+        "0.1e131072",
+        "0.1e131073",
+        "0e99999999999",
+        "1.5e-16382",
+        "1.5e-16383",
+        "01",
+        "-",
+        "-0",
+        "1.",
+        ".5",
+        "1e",
+        "1e+",
+        "+1",
+        "[1,]",
+        "{\"a\":1,}",
+        "{\"a\" 1}",
+        "[]",
+        "{}",
+        " [ ] ",
+        "\u{b}1",
+        "nul",
+        "true",
+        "\"\u{7f}\"",
+        "\"\t\"",
+        r#""\x""#,
+        r#""\u00""#,
+        r#""\ud83d\ude00""#,
+        r#""\ud83d""#,
+        r#""\ude00\ud83d""#,
+        r#""\u0000""#,
+        r#"{"\u0000":1}"#,
+        "",
+        "1 2",
+    ];
+    texts.extend(plain.map(str::to_owned));
+    texts
+}
+
+#[tokio::test]
+async fn the_oracle_of_the_fuzz_targets_reads_what_the_servers_jsonb_reads() {
+    let fixture = Fixture::new().await;
+    for text in jsonb_candidates().iter().filter(|text| !text.contains('\0')) {
+        let cast = sqlx::query("select $1::text::jsonb is not null").bind(text);
+        let reads = cast.execute(fixture.db.pool()).await.is_ok();
+        let shown: String = text.chars().take(60).collect();
+        assert_eq!(fuzzed::jsonb::reads(text), reads, "`{shown}`, {} bytes", text.len());
+    }
+}

@@ -81,9 +81,7 @@ pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> O
 /// The path of `crate = …`, whatever else is wrong.
 pub(super) fn library(entries: &[Entry]) -> Option<Path> {
     entries.iter().find_map(|entry| match entry {
-        Entry::Option { name, value: Value::Given(Expr::Path(path)) } if name == "crate" => {
-            Some(path.path.clone())
-        }
+        Entry::Option { name, value: Value::Given(value) } if name == "crate" => modules(value).cloned(),
         _ => None,
     })
 }
@@ -108,8 +106,8 @@ impl Options {
             "backoff" => self.backoff = parsed(option, value, duration::range, problems),
             "version" => self.version = integer(option, value, (1, u32::MAX.into()), problems),
             // `crate` is read by `library`; here only its shape is checked.
-            _ if !matches!(value, Expr::Path(_)) => {
-                problems.at(value, format!("option `{option}` is a path; {}", example(option)));
+            _ if modules(value).is_none() => {
+                problems.at(value, format!("option `{option}` is a path of modules; {}", example(option)));
             }
             _ => {}
         }
@@ -145,6 +143,17 @@ fn example(option: &Ident) -> String {
         _ => "5",
     };
     format!("write `{option} = {value}`")
+}
+
+/// A path without types in it, which generated code can write more names behind.
+fn modules(value: &Expr) -> Option<&Path> {
+    match ungrouped(value) {
+        Expr::Path(path) => {
+            let is_plain = path.path.segments.iter().all(|segment| segment.arguments.is_none());
+            (path.attrs.is_empty() && path.qself.is_none() && is_plain).then_some(&path.path)
+        }
+        _ => None,
+    }
 }
 
 fn string(option: &Ident, value: &Expr, problems: &mut Problems) -> Option<LitStr> {

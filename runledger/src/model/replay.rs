@@ -96,6 +96,8 @@ pub enum Divergence {
         /// The step whose result was awaited next.
         recorded: String,
     },
+    /// The record disagrees with itself.
+    Contradiction,
 }
 
 impl Divergence {
@@ -113,7 +115,7 @@ impl fmt::Display for Divergence {
                 f,
                 "step `{present}` stands where `{recorded}` was recorded (step {}): the workflow changed while this \
                  run was in flight; nothing was overwritten",
-                ordinal + 1
+                ordinal.saturating_add(1)
             )?,
             Self::Input { key } => write!(
                 f,
@@ -129,6 +131,10 @@ impl fmt::Display for Divergence {
                 f,
                 "the result of step `{recorded}` was awaited next when this run was recorded, and the workflow now \
                  waits for others before it: it changed while this run was in flight; nothing was overwritten"
+            )?,
+            Self::Contradiction => f.write_str(
+                "the recorded steps contradict one another: two have one place, or one was claimed after a result that \
+                 is not recorded, so no workflow can have left them; nothing was overwritten",
             )?,
         }
         f.write_str("; restore the old order of steps and resume the run, or enqueue it anew")
@@ -171,12 +177,15 @@ impl Replay {
     /// A replay over the steps recorded so far.
     #[must_use]
     pub fn new(rows: Vec<Recorded>) -> Self {
-        let len = rows.iter().map(|row| row.seen_len).max().unwrap_or(0);
+        // What is delivered is recorded. Rows that say they have seen more were not left by a workflow, and must not take the worker's memory.
+        let most = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        let len = rows.iter().map(|row| row.seen_len).max().unwrap_or(0).min(most);
         let mut replay = Self { order: (0..len).map(Delivery::in_sequence).collect(), ..Self::default() };
         for row in &rows {
             let seen = row.seen.as_deref().unwrap_or_default();
             let from = (row.seen_len as usize).saturating_sub(seen.len() / 2);
-            for (place, pair) in replay.order[from..].iter_mut().zip(seen.chunks_exact(2)) {
+            let places = replay.order.get_mut(from..).unwrap_or_default();
+            for (place, pair) in places.iter_mut().zip(seen.chunks_exact(2)) {
                 *place = Delivery { ordinal: pair[0], claims: pair[1] };
             }
             *replay.unclaimed.entry(row.seen_len).or_default() += 1;
@@ -270,10 +279,13 @@ impl Replay {
     /// The divergence of a workflow that waits for recorded results which cannot come before others that it does not
     /// wait for.
     #[must_use]
-    pub fn stalled(&self) -> Option<Divergence> {
-        self.unmet().or_else(|| {
-            let next = self.order.get(self.delivered.len())?;
-            Some(Divergence::Order { recorded: self.recorded.get(&next.ordinal)?.key.clone() })
+    pub fn stalled(&self) -> Divergence {
+        self.unmet().unwrap_or_else(|| {
+            let next = self.order.get(self.delivered.len());
+            match next.and_then(|next| self.recorded.get(&next.ordinal)) {
+                Some(row) => Divergence::Order { recorded: row.key.clone() },
+                None => Divergence::Contradiction,
+            }
         })
     }
 

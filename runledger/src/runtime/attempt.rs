@@ -233,7 +233,7 @@ impl Attempt {
     }
 
     /// The divergence of a workflow whose recorded results wait for a turn that does not come.
-    pub(crate) fn stalled(&self) -> Option<Divergence> {
+    pub(crate) fn stalled(&self) -> Divergence {
         self.progress().replay.stalled()
     }
 }

@@ -250,8 +250,10 @@ async fn drive(attempt: &Arc<Attempt>, body: RunFuture, timeout: Option<Duration
                     stalled = Some((moves, Box::pin(tokio::time::sleep_until(Instant::now() + STALLED))));
                 }
                 let over = stalled.as_mut().is_some_and(|(_, sleep)| sleep.as_mut().poll(cx).is_ready());
-                let divergence = if over { attempt.stalled() } else { None };
-                divergence.map_or(Poll::Pending, |divergence| Poll::Ready(end_of(Halt::Diverged(divergence))))
+                if !over {
+                    return Poll::Pending;
+                }
+                Poll::Ready(end_of(Halt::Diverged(attempt.stalled())))
             }
         }
     })

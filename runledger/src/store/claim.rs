@@ -1,13 +1,12 @@
 //! Claim: due runs, from remembered positions; and the slower look that finds what positions miss.
 
-use serde_json::value::RawValue;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::enqueue::loaded;
 use super::sql;
-use crate::model::failure::Failure;
+use crate::model::recorded;
 use crate::model::replay::Recorded;
 use crate::model::request::RequestOptions;
 use crate::model::settle::Counters;
@@ -124,23 +123,9 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
     })
 }
 
-/// A step as `json_build_array` gives it.
-type StepRow = (String, u32, i64, Option<Box<RawValue>>, Option<Failure>, u32, Option<Vec<u32>>);
-
 fn steps(text: Option<String>) -> Result<Vec<Recorded>, sqlx::Error> {
     let Some(text) = text else { return Ok(Vec::new()) };
-    let rows: Vec<StepRow> =
-        serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    Ok(rows.into_iter().map(recorded).collect())
-}
-
-fn recorded((key, ordinal, fingerprint, output, error, seen_len, seen): StepRow) -> Recorded {
-    let result = match error {
-        Some(failure) => Err(failure),
-        // An output of `null` arrives as none: the check of the table says that one of the two is there.
-        None => Ok(output.map_or_else(|| "null".to_owned(), |output| output.get().to_owned())),
-    };
-    Recorded { key, ordinal, fingerprint, result, seen_len, seen }
+    recorded::read(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 fn failures(text: Option<String>) -> Result<Vec<(String, u32)>, sqlx::Error> {

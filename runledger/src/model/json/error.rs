@@ -69,8 +69,8 @@ pub enum EncodeError {
     },
     /// Ready-made JSON (`RawValue`) that does not read back.
     #[error(
-        "the ready-made JSON at `{path}` would not read back: it has half of a surrogate pair, or a number out of \
-         range; correct its source, or store it as a string"
+        "the ready-made JSON at `{path}` would not read back: it has half of a surrogate pair, or a number out of the \
+         range of floats or of PostgreSQL's `numeric`; correct its source, or store it as a string"
     )]
     Fragment {
         /// Where it is.

@@ -1,7 +1,7 @@
 //! The rules that the written text itself shows: its size, its depth, NUL characters, wide integers, ready-made JSON.
 
 use std::cell::Cell;
-use std::io;
+use std::{io, iter};
 
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter};
 
@@ -71,8 +71,8 @@ impl Rules {
 
     fn check_fragment(&self, fragment: &str) -> io::Result<()> {
         let room = MAX_DEPTH.saturating_sub(self.depth.get());
-        let refusal = match Tree::parse(fragment, room) {
-            Ok(tree) => match tree_refusal(&tree) {
+        let refusal = match Tree::parse_with_hidden(fragment, room) {
+            Ok((tree, hidden)) => match iter::once(&tree).chain(&hidden).find_map(tree_refusal) {
                 None => return Ok(()),
                 Some(refusal) => refusal,
             },
@@ -220,9 +220,22 @@ fn tree_refusal(tree: &Tree<'_>) -> Option<Refusal> {
     }
 }
 
-/// Whether a float cannot tell this number from infinity or from zero. `numeric` reaches further, but not without end.
+/// The most digits behind the point that a `numeric` may have, so a number in a `jsonb`: PostgreSQL's `NUMERIC_DSCALE_MAX`.
+const MAX_DECIMALS: i64 = 16_383;
+
+/// What no exponent of a `numeric` may reach, in either direction.
+const EXPONENT_LIMIT: i64 = i32::MAX as i64 / 2;
+
+/// Whether a float cannot tell this number from infinity or from zero, or a `numeric` cannot hold its digits.
 fn is_out_of_range(literal: &str) -> bool {
-    let digits = literal.split(['e', 'E']).next().unwrap_or_default();
+    if !literal.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return false;
+    }
+    let (digits, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
     let is_zero = !digits.contains(|digit: char| matches!(digit, '1'..='9'));
-    literal.parse::<f64>().is_ok_and(|number| number.is_infinite() || (number == 0.0 && !is_zero))
+    let is_lost =
+        literal.parse::<f64>().is_ok_and(|number| number.is_infinite() || (number == 0.0 && !is_zero));
+    let decimals = digits.split_once('.').map_or(0, |(_, behind)| behind.len());
+    let held = exponent.parse().ok().filter(|exponent: &i64| exponent.abs() < EXPONENT_LIMIT);
+    is_lost || held.is_none_or(|exponent| i64::try_from(decimals).is_ok_and(|n| n - exponent > MAX_DECIMALS))
 }

@@ -26,15 +26,23 @@ pub(super) enum Fault {
 impl<'a> Tree<'a> {
     /// Reads `text`, of at most `max_depth` nested arrays and objects.
     pub(super) fn parse(text: &'a str, max_depth: usize) -> Result<Self, Fault> {
+        Ok(Self::parse_with_hidden(text, max_depth)?.0)
+    }
+
+    /// The same, and the values that a later one of the same key has replaced: readers may ignore them, but not skip them unread.
+    pub(super) fn parse_with_hidden(text: &'a str, max_depth: usize) -> Result<(Self, Vec<Self>), Fault> {
         // The grammar is checked here, without recursion; what follows only finds the borders.
         serde_json::from_str::<IgnoredAny>(text).map_err(|error| Fault::Malformed(error.to_string()))?;
-        Cursor { text, at: 0 }.value(max_depth)
+        let mut cursor = Cursor { text, at: 0, hidden: Vec::new() };
+        let tree = cursor.value(max_depth)?;
+        Ok((tree, cursor.hidden))
     }
 }
 
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
+    hidden: Vec<Tree<'a>>,
 }
 
 impl<'a> Cursor<'a> {
@@ -53,7 +61,8 @@ impl<'a> Cursor<'a> {
         while self.peek() == b'"' {
             let key = self.string()?;
             self.skip(b':');
-            fields.insert(key, self.value(room)?);
+            let value = self.value(room)?;
+            self.hidden.extend(fields.insert(key, value));
             self.skip(b',');
         }
         self.skip(b'}');

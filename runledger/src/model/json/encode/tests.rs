@@ -126,10 +126,17 @@ fn ready_made_json_obeys_the_same_rules() {
         let error = encode(&[raw(unreadable)]).unwrap_err();
         assert_eq!(error, EncodeError::Fragment { path: "$[0]".into() }, "{unreadable}");
     }
+    let many_digits = format!("1.{}", "0".repeat(20_000));
+    for unreadable in ["0e-20000", &many_digits, "0e99999999999999999999", r#"{"a":1e400,"a":1}"#] {
+        let error = encode(&raw(unreadable)).unwrap_err();
+        assert_eq!(error, EncodeError::Fragment { path: "$".into() }, "{unreadable}");
+    }
+    let replaced = encode(&raw(r#"{"a":{"b":"\u0000"},"a":1}"#)).unwrap_err();
+    assert_eq!(replaced, EncodeError::Nul { path: "$".into() });
     let deep = "[".repeat(MAX_DEPTH) + &"]".repeat(MAX_DEPTH);
     assert!(encode(&raw(&deep)).is_ok());
     assert_eq!(encode(&[raw(&deep)]).unwrap_err(), EncodeError::TooDeep { path: "$[0]".into() });
-    assert_eq!(encode(&raw("[0e-9,-0.0,5e-324]")).unwrap(), "[0e-9,-0.0,5e-324]");
+    assert_eq!(encode(&raw("[0e-9,-0.0,5e-324,0e+9]")).unwrap(), "[0e-9,-0.0,5e-324,0e+9]");
     assert_eq!(encode(&raw(r#"{ "a": [1.50, "\u00e9"] }"#)).unwrap(), r#"{ "a": [1.50, "\u00e9"] }"#);
 }
 

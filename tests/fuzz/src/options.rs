@@ -1,0 +1,53 @@
+//! The options of the attributes and the functions under them: any tokens have an expansion, and what is refused says where.
+
+use proc_macro2::TokenStream;
+
+use crate::macros::{ITEM, Kind, define, errors, forget_places};
+
+/// Takes the first line as options, and what follows as the item, where something follows.
+pub fn options(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (options, item) = text.split_once('\n').unwrap_or((text, ""));
+    if let (Ok(options), true) = (options.parse::<TokenStream>(), is_flat(text)) {
+        for kind in [Kind::Job, Kind::Workflow] {
+            under_a_sound_item(kind, &options);
+            if let Ok(item) = item.parse::<TokenStream>() {
+                under_any_item(kind, &options, &item);
+            }
+        }
+    }
+    forget_places();
+}
+
+/// Deep nests take the parser's stack, as they take the compiler's own.
+fn is_flat(text: &str) -> bool {
+    text.bytes().filter(|byte| b"([{<&*-!|".contains(byte)).count() < 100
+}
+
+fn under_a_sound_item(kind: Kind, options: &TokenStream) {
+    let item: TokenStream = ITEM.parse().unwrap_or_default();
+    let item = match kind {
+        Kind::Job => item,
+        Kind::Workflow => {
+            item.to_string().replacen("(order", "(wf: &Wf, order", 1).parse().unwrap_or_default()
+        }
+    };
+    let expansion = define(kind, options.clone(), &item);
+    if let Err(error) = syn::parse2::<syn::File>(expansion.clone()) {
+        unreachable!("the expansion under `{options}` is no Rust: {error}: {expansion}");
+    }
+    for place in errors(&expansion) {
+        let source = place.source_text().unwrap_or_default();
+        assert!(!source.is_empty(), "an error under `{options}` points nowhere: {expansion}");
+    }
+}
+
+fn under_any_item(kind: Kind, options: &TokenStream, item: &TokenStream) {
+    let expansion = define(kind, options.clone(), item);
+    if syn::parse2::<syn::ItemFn>(item.clone()).is_err() {
+        return assert!(!expansion.is_empty() || item.is_empty());
+    }
+    if let Err(error) = syn::parse2::<syn::File>(expansion.clone()) {
+        unreachable!("the expansion of `{item}` is no Rust: {error}: {expansion}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Recorded steps: whatever the rows say, a replay over them neither panics nor takes memory that they do not, and one that cannot go on says why. Over the
+//! rows that a run leaves when it is cut off anywhere, the replay gives the code what it saw before.
+
+use std::collections::BTreeMap;
+
+use runledger::model::failure::{Failure, FailureKind};
+use runledger::model::recorded::read;
+use runledger::model::replay::{Claim, Divergence, Recorded, Replay};
+use serde_json::{Value, json};
+
+use crate::bytes::Bytes;
+
+/// Takes the bytes as the text of the rows, as rows that need not fit together, and as the course of a run.
+pub fn records(data: &[u8]) {
+    if let Some(rows) = std::str::from_utf8(data).ok().and_then(|text| read(text).ok()) {
+        assert_eq!(read(&written(&rows)).ok(), Some(rows.clone()));
+        replay_of_any_rows_ends(rows, &mut Bytes::new(data));
+    }
+    let mut bytes = Bytes::new(data);
+    let rows: Vec<Recorded> = (0..bytes.below(8)).map(|_| row(&mut bytes)).collect();
+    let text = written(&rows);
+    let read = read(&text).unwrap_or_else(|error| unreachable!("`{text}`: {error}"));
+    assert_eq!(read, rows);
+    replay_of_any_rows_ends(rows, &mut bytes);
+    a_run_that_is_cut_off_is_replayed(&mut Bytes::new(data));
+}
+
+/// The rows as the database writes them.
+fn written(rows: &[Recorded]) -> String {
+    let row = |row: &Recorded| {
+        let output = row.result.as_ref().ok().and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let error = row.result.as_ref().err();
+        json!([row.key, row.ordinal, row.fingerprint, output, error, row.seen_len, row.seen])
+    };
+    Value::from(rows.iter().map(row).collect::<Vec<_>>()).to_string()
+}
+
+fn row(bytes: &mut Bytes<'_>) -> Recorded {
+    let result = match bytes.below(3) {
+        0 => Ok("null".to_owned()),
+        1 => Ok(Value::from(bytes.text()).to_string()),
+        _ => Err(Failure::new(FailureKind::Error, bytes.text())),
+    };
+    let seen = bytes.is_true().then(|| (0..bytes.below(7)).map(|_| number(bytes)).collect());
+    Recorded {
+        key: step(bytes).to_owned(),
+        ordinal: number(bytes),
+        fingerprint: i64::from(bytes.below(8) == 7),
+        result,
+        seen_len: number(bytes),
+        seen,
+    }
+}
+
+/// Mostly one that may fit.
+fn number(bytes: &mut Bytes<'_>) -> u32 {
+    match bytes.byte() {
+        255 => u32::MAX,
+        254 => i32::MAX.cast_unsigned(),
+        other => u32::from(other % 6),
+    }
+}
+
+fn step(bytes: &mut Bytes<'_>) -> &'static str {
+    ["a", "b", "a#2", "a[k]"][usize::from(bytes.below(4))]
+}
+
+fn replay_of_any_rows_ends(rows: Vec<Recorded>, bytes: &mut Bytes<'_>) {
+    let n_rows = rows.len();
+    let mut replay = Replay::new(rows);
+    let mut undelivered: Vec<u32> = Vec::new();
+    // More than the rows have: what follows is new.
+    for _ in 0..n_rows + 4 {
+        let key = bytes.is_true().then_some("k");
+        match replay.claim(if bytes.is_true() { "a" } else { "b" }, key, 0) {
+            Ok(claim) => undelivered.push(claim.ordinal),
+            Err(divergence) => return assert!(divergence.to_failure().message.contains("resume the run")),
+        }
+        while let Some(at) = undelivered.iter().position(|ordinal| replay.may_deliver(*ordinal)) {
+            let ordinal = undelivered.remove(at);
+            let _ = replay.result(ordinal);
+            replay.deliver(ordinal);
+            let seen_len = number(bytes);
+            let _ = replay.seen(seen_len);
+            if bytes.is_true() {
+                replay.acknowledge(seen_len);
+            }
+        }
+    }
+    // Every step that is recorded has been claimed, so nothing that is still to come lets these be delivered.
+    assert!(!replay.stalled().to_failure().message.is_empty());
+}
+
+/// A workflow whose next steps depend on nothing but what it has seen.
+#[derive(Default)]
+struct Code {
+    /// The ordinals that were delivered to it.
+    seen: Vec<u32>,
+    /// Steps that it has claimed and that were not delivered.
+    open: BTreeMap<u32, Claim>,
+}
+
+/// How many steps such a workflow has at most, and how many start at once.
+const MOST_STEPS: usize = 24;
+const MOST_AT_ONCE: u64 = 4;
+
+impl Code {
+    fn claim_next(&mut self, replay: &mut Replay, seed: u64) {
+        let mut state = self.seen.iter().fold(seed, |hash, ordinal| mixed(hash ^ u64::from(*ordinal)));
+        // As long as nothing is open, it goes on.
+        let n_new = (state % MOST_AT_ONCE).max(u64::from(self.open.is_empty()));
+        for _ in 0..n_new {
+            if self.seen.len() + self.open.len() == MOST_STEPS {
+                return;
+            }
+            state = mixed(state);
+            let name = if state & 1 == 0 { "a" } else { "b" };
+            let key = (state & 2 == 0).then_some("k");
+            let claim = replay.claim(name, key, 0).unwrap_or_else(|divergence| unreachable!("{divergence}"));
+            self.open.insert(claim.ordinal, claim);
+        }
+    }
+}
+
+fn mixed(state: u64) -> u64 {
+    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+/// What is on its way to the database, or there.
+#[derive(Default)]
+struct Journal {
+    recorded: BTreeMap<u32, Recorded>,
+    sent: BTreeMap<u32, Recorded>,
+}
+
+fn a_run_that_is_cut_off_is_replayed(bytes: &mut Bytes<'_>) {
+    let seed = bytes.wide();
+    let mut journal = Journal::default();
+    let mut before: Vec<u32> = Vec::new();
+    for _ in 0..4 {
+        let rows: Vec<Recorded> = journal.recorded.values().cloned().collect();
+        let n_known = rows.iter().map(|row| row.seen_len as usize).max().unwrap_or(0);
+        let seen = attempt(Replay::new(rows), seed, &mut journal, bytes);
+        assert_eq!(before[..n_known], seen[..n_known.min(seen.len())], "it saw another order than before");
+        if seen.len() == MOST_STEPS {
+            return;
+        }
+        before = seen;
+        // What was sent when the process died may have arrived.
+        for (ordinal, row) in std::mem::take(&mut journal.sent) {
+            if bytes.is_true() {
+                journal.recorded.insert(ordinal, row);
+            }
+        }
+    }
+}
+
+/// One attempt until its process dies or the workflow ends: what the code saw.
+fn attempt(mut replay: Replay, seed: u64, journal: &mut Journal, bytes: &mut Bytes<'_>) -> Vec<u32> {
+    let n_known = journal.recorded.values().map(|row| row.seen_len as usize).max().unwrap_or(0);
+    let mut code = Code::default();
+    code.claim_next(&mut replay, seed);
+    loop {
+        let deliverable: Vec<u32> = (code.open.keys().copied())
+            .filter(|ordinal| journal.recorded.contains_key(ordinal) && replay.may_deliver(*ordinal))
+            .collect();
+        let unsent: Vec<u32> = (code.open.keys().copied())
+            .filter(|ordinal| !journal.recorded.contains_key(ordinal) && !journal.sent.contains_key(ordinal))
+            .collect();
+        let n_acts = deliverable.len() + unsent.len() + journal.sent.len();
+        if n_acts == 0 {
+            assert!(code.open.is_empty(), "stuck: {:?}, {:?}", code.open, replay.stalled());
+            assert_eq!(replay.unmet(), None::<Divergence>);
+            return code.seen;
+        }
+        // Death comes once the known past is behind, so that each attempt gets further.
+        if bytes.below(16) == 15 && code.seen.len() >= n_known {
+            return code.seen;
+        }
+        let act = usize::from(bytes.byte()) % n_acts;
+        if let Some(ordinal) = deliverable.get(act) {
+            replay.deliver(*ordinal);
+            code.seen.push(*ordinal);
+            code.open.remove(ordinal);
+            code.claim_next(&mut replay, seed);
+        } else if let Some(ordinal) = unsent.get(act - deliverable.len()) {
+            journal.sent.insert(*ordinal, sent(&replay, &code.open[ordinal]));
+        } else if let Some((ordinal, row)) = journal.sent.pop_first() {
+            replay.acknowledge(row.seen_len);
+            journal.recorded.insert(ordinal, row);
+        }
+    }
+}
+
+fn sent(replay: &Replay, claim: &Claim) -> Recorded {
+    Recorded {
+        key: claim.key.as_str().to_owned(),
+        ordinal: claim.ordinal,
+        fingerprint: 0,
+        result: Ok("null".to_owned()),
+        seen_len: claim.seen_len,
+        seen: replay.seen(claim.seen_len),
+    }
+}

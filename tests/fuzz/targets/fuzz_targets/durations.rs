@@ -1,0 +1,4 @@
+//! See `fuzzed::durations`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::durations(data));
