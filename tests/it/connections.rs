@@ -1,10 +1,11 @@
 //! Connections that are silent, and bodies that hold many.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use runledger::Timings;
 use runledger::prelude::*;
-use runledger_tests::proxy::Proxy;
+use runledger::{ClientError, Timings};
+use runledger_tests::proxy::{Mode, Proxy};
 use runledger_tests::{Fixture, PATIENCE, eventually};
 use tokio::sync::Semaphore;
 
@@ -80,4 +81,18 @@ async fn transactional_bodies_leave_connections_of_the_pool_to_others() {
         Handle::of(connections_held, &db, run.run_id).result_within(PATIENCE).await.unwrap();
     }
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limited_wait_ends_though_the_database_does_not_answer() {
+    let Fixture { db: _db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let db = Db::connect(proxy.url()).await.unwrap();
+    let handle = connections_plain(1).enqueue(&db).await.unwrap();
+    // It has looked, and listens.
+    let listens = handle.result_within(Duration::from_millis(500)).await;
+    assert!(matches!(listens, Err(ClientError::StillGoing { .. })), "{listens:?}");
+    proxy.set(Mode::BlackHole);
+    let silent = tokio::time::timeout(PATIENCE, handle.result_within(Duration::from_millis(100))).await;
+    assert!(matches!(silent, Ok(Err(ClientError::StillGoing { .. }))), "{silent:?}");
 }

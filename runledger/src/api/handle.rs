@@ -20,6 +20,9 @@ use crate::store::cancel::{self, Cancelled};
 use crate::store::error::{Class, class};
 use crate::store::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
 
+/// How long the look at the end of a limited wait may take: enough for a busy database, and little for a silent one.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
 /// How long a wait for a result goes on without an answer of the database.
 const RIDE_OUT: Duration = Duration::from_secs(30);
 
@@ -116,12 +119,16 @@ impl<J: Job> Handle<J> {
         self.wait(None).await
     }
 
-    /// As [`result`](Self::result), for at most `limit`.
+    /// As [`result`](Self::result), for at most `limit`, whether the database answers or not: a last look at the end of `limit` has a second.
     ///
     /// # Errors
-    /// As [`result`](Self::result), and [`ClientError::StillGoing`].
+    /// As [`result`](Self::result), and [`ClientError::StillGoing`] where no end is known when `limit` is over.
     pub async fn result_within(&self, limit: Duration) -> Result<J::Output, ClientError> {
-        self.wait(Some(limit)).await
+        let began = Instant::now();
+        match tokio::time::timeout(limit.saturating_add(LAST_LOOK), self.wait(Some(limit))).await {
+            Ok(result) => result,
+            Err(_) => Err(ClientError::StillGoing { run_id: self.run_id, waited: began.elapsed() }),
+        }
     }
 
     /// Cancels the run, and everything that goes on below it: the runs that it has started, and those that they have started. A run that no worker

@@ -12,6 +12,7 @@ use sqlx::postgres::PgListener;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
+use super::answer::answered;
 use super::task;
 use crate::store::inspect::watch;
 use crate::store::session::{acquire, listen};
@@ -25,6 +26,9 @@ const NET: Duration = Duration::from_secs(5);
 
 /// How often a waiter asks where nobody can listen: behind a pooler, or without a free connection.
 const WITHOUT_LISTENING: Duration = Duration::from_millis(250);
+
+/// How long a server may take to let somebody listen: all waiters of its database wait for it, and can do without.
+const OPENING: Duration = Duration::from_secs(10);
 
 /// The channel of settlements that somebody waits for.
 const CHANNEL: &str = "runledger_ended";
@@ -118,6 +122,13 @@ struct Hub {
     listener: Option<tokio::task::JoinHandle<()>>,
 }
 
+impl Hub {
+    /// Whether its listener goes on, or nobody can listen.
+    fn lives(&self) -> bool {
+        self.listener.as_ref().is_none_or(|listener| !listener.is_finished())
+    }
+}
+
 impl Drop for Hub {
     fn drop(&mut self) {
         if let Some(listener) = &self.listener {
@@ -126,12 +137,12 @@ impl Drop for Hub {
     }
 }
 
-/// The hubs in use, by what identifies a database for a client.
-type Hubs = Mutex<HashMap<String, Weak<Hub>>>;
+/// The hubs in use, by what identifies a database for a client. Waiters of one database that come together open one connection together; whoever waits
+/// for another database does not wait for them.
+type Hubs = Mutex<HashMap<String, Arc<tokio::sync::Mutex<Weak<Hub>>>>>;
 
 async fn hub_of(pool: &PgPool) -> Arc<Hub> {
     static HUBS: OnceLock<Hubs> = OnceLock::new();
-    static OPENING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let options = pool.connect_options();
     let database = format!(
         "{}:{}:{:?}:{:?}:{}",
@@ -142,27 +153,19 @@ async fn hub_of(pool: &PgPool) -> Arc<Hub> {
         options.get_username()
     );
     let hubs = HUBS.get_or_init(Hubs::default);
-    if let Some(hub) = living(hubs, &database) {
-        return hub;
-    }
-    // Waiters that come together open one connection together.
-    let _opening = OPENING.lock().await;
-    if let Some(hub) = living(hubs, &database) {
+    let place = Arc::clone(hubs.lock().unwrap_or_else(PoisonError::into_inner).entry(database).or_default());
+    let mut place = place.lock().await;
+    if let Some(hub) = place.upgrade().filter(|hub| hub.lives()) {
         return hub;
     }
     let hub = Arc::new(open(pool).await);
-    hubs.lock().unwrap_or_else(PoisonError::into_inner).insert(database, Arc::downgrade(&hub));
+    *place = Arc::downgrade(&hub);
     hub
-}
-
-fn living(hubs: &Hubs, database: &str) -> Option<Arc<Hub>> {
-    let hub = hubs.lock().unwrap_or_else(PoisonError::into_inner).get(database).and_then(Weak::upgrade)?;
-    hub.listener.as_ref().is_none_or(|listener| !listener.is_finished()).then_some(hub)
 }
 
 async fn open(pool: &PgPool) -> Hub {
     let (ends, _) = broadcast::channel(BACKLOG);
-    match listen(&pool.connect_options(), &[CHANNEL]).await {
+    match answered(OPENING, listen(&pool.connect_options(), &[CHANNEL])).await {
         Ok(listener) => {
             let weak = ends.downgrade();
             Hub { ends: weak, listener: Some(task::spawn("ended", forward(listener, ends))) }
@@ -191,5 +194,45 @@ async fn forward(mut listener: PgListener, ends: broadcast::Sender<Uuid>) {
                 tokio::time::sleep(WITHOUT_LISTENING).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::TcpListener;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+    use super::*;
+
+    fn pool_before(server: &TcpListener) -> PgPool {
+        let options = PgConnectOptions::new_without_pgpass()
+            .host("127.0.0.1")
+            .port(server.local_addr().unwrap().port())
+            .username("nobody");
+        PgPoolOptions::new().connect_lazy_with(options)
+    }
+
+    #[tokio::test]
+    async fn a_database_that_is_silent_does_not_keep_the_waiters_of_another() {
+        let [silent, closing] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let (silent_pool, closing_pool) = (pool_before(&silent), pool_before(&closing));
+        // Nobody accepts, so the connection stands and nothing comes back on it.
+        let mut opening = pin!(hub_of(&silent_pool));
+        poll_fn(|cx| {
+            assert!(opening.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        std::thread::spawn(move || while closing.accept().is_ok() {});
+        let other = tokio::select! {
+            biased;
+            hub = hub_of(&closing_pool) => hub,
+            _ = opening => unreachable!("a server that says nothing lets nobody listen"),
+        };
+        assert!(other.listener.is_none(), "the other one closes every connection");
     }
 }
