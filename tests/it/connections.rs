@@ -9,7 +9,7 @@ use runledger_tests::proxy::{Mode, Proxy};
 use runledger_tests::{Fixture, PATIENCE, eventually};
 use tokio::sync::Semaphore;
 
-use crate::rows::scalar;
+use crate::rows::{execute, scalar};
 
 #[job]
 async fn connections_plain(n: u32) -> Result<u32> {
@@ -95,4 +95,31 @@ async fn a_limited_wait_ends_though_the_database_does_not_answer() {
     proxy.set(Mode::BlackHole);
     let silent = tokio::time::timeout(PATIENCE, handle.result_within(Duration::from_millis(100))).await;
     assert!(matches!(silent, Ok(Err(ClientError::StillGoing { .. }))), "{silent:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sessions_of_a_pool_end_with_the_last_worker_that_uses_it() {
+    let Fixture { db, database } = Fixture::new().await;
+    let shared = Db::connect(database.url()).await.unwrap();
+    let mut body = shared.begin().await.unwrap();
+    let of_pool = "select application_name from pg_stat_activity where pid = pg_backend_pid()";
+    let session: String = sqlx::query_scalar(of_pool).fetch_one(&mut *body).await.unwrap();
+    let two = format!(
+        "insert into runledger.worker (name, version, session_name, jobs, queues)
+         select name, '0', '{session}', '{{}}', '{{}}' from unnest(array['one', 'other']) as name"
+    );
+    execute(&db, &two).await;
+    let (_, end_sessions) =
+        runledger::__private::STATEMENTS.iter().find(|(name, _)| *name == "end_sessions").unwrap();
+    let mut ended = Vec::new();
+    for name in ["one", "other"] {
+        let dies =
+            "update runledger.worker set state = 'dead', died_at = clock_timestamp(), died_why = 'test'
+                    where name = $1 returning worker_id";
+        let worker_id: i64 = sqlx::query_scalar(dies).bind(name).fetch_one(db.pool()).await.unwrap();
+        let n: i64 = sqlx::query_scalar(*end_sessions).bind(worker_id).fetch_one(db.pool()).await.unwrap();
+        ended.push(n > 0);
+    }
+    assert_eq!(ended, [false, true], "the first of two dead workers takes the sessions of the living one");
+    assert!(sqlx::query("select 1").execute(&mut *body).await.is_err());
 }

@@ -1,8 +1,9 @@
--- end_sessions: ends the sessions of a dead worker, so that a transaction of a paused process lets go of its rows.
+-- end_sessions: ends the sessions of a dead worker, so that a transaction of a paused process lets go of its rows. Workers of one process may share a
+--        pool: its sessions end with the last of them.
 -- in:    $1 worker
 -- out:   ended (how many)
 -- locks: none
--- index: worker_pkey; pg_stat_activity has none
+-- index: worker_pkey, worker_living; pg_stat_activity has none
 select count(pg_terminate_backend(pid)) as ended
 from pg_stat_activity
 join runledger.worker on worker.session_name = application_name
@@ -11,3 +12,8 @@ where worker.worker_id = $1
     and datname = current_database()
     and pid <> pg_backend_pid()
     and backend_start < worker.died_at
+    and not exists (
+        select from runledger.worker as living
+        where living.session_name = worker.session_name
+            and living.state <> 'dead'
+    )
