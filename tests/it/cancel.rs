@@ -183,3 +183,29 @@ async fn a_request_that_no_attempt_has_seen_is_carried_out_while_the_run_sleeps(
     assert!(info.error.unwrap().to_string().contains("missed"));
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_worker_is_buried_while_many_runs_are_being_cancelled() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![child_that_sleeps]).await;
+    // A run that ended before what it has started was cancelled, and a worker whose lock is free, both at one pulse.
+    let scene = "begin;
+         insert into runledger.run (run_id, job, tenant, queue, priority, input, parent_id, start_at)
+         select md5(n::text)::uuid, 'child_that_sleeps', '', 'default', 0, '{}', case when n > 0 then md5('0')::uuid end, now()
+         from generate_series(0, 5000) n;
+         insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+         select md5(n::text)::uuid, 'default', 'child_that_sleeps', 0, now() + interval '1 hour', 'slept', 0, 0, 1
+         from generate_series(0, 5000) n;
+         insert into runledger.cancel (run_id) values (md5('0')::uuid);
+         insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
+         values ('dead', '0', 'dead', '{}', '{}', now() - interval '3 seconds', runledger.server_incarnation());
+         commit";
+    execute(&db, scene).await;
+    let is_dead = "select count(*) from runledger.worker where name = 'dead' and state = 'dead'";
+    eventually(async || scalar::<i64>(&db, is_dead).await, |n| *n == 1).await;
+    let left = "select count(*) from runledger.ready";
+    let n_left: i64 = scalar(&db, left).await;
+    assert!(n_left > 0, "the burial has waited for all cancels");
+    eventually(async || scalar::<i64>(&db, left).await, |n| *n < n_left).await;
+    worker.stop().await;
+}

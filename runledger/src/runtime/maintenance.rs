@@ -32,6 +32,9 @@ const CLOCK_JUMP: Duration = Duration::from_secs(5);
 /// How many rows one statement of a net takes at most.
 const BATCH: i64 = 200;
 
+/// How long maintenance cancels for others at once: a cancel with many runs below it must not keep it from a dead worker.
+const CANCELS: Duration = Duration::from_millis(500);
+
 /// A net may cost this part of the time: one that takes long is cast less often.
 const SHARE: u32 = 20;
 
@@ -74,6 +77,8 @@ struct Memory {
     trust_leases_from: Option<Instant>,
     /// When silent workers become suspect, and who they are.
     suspicion: Option<(Instant, Vec<i64>)>,
+    /// Whether cancels of others are left to be carried out.
+    has_cancels: bool,
 }
 
 /// What an examination of a silent worker finds.
@@ -95,21 +100,30 @@ impl Maintenance {
         loop {
             let suspicion = memory.suspicion.as_ref().map(|(at, _)| *at);
             tokio::select! {
+                // Cancels come last: what they wait for is that nothing else is to be done.
+                biased;
+                () = task::raised(&mut stop) => return,
                 pulse = pulses.recv() => {
                     let Some(pulse) = pulse else { return };
                     self.answer(pulse, &mut memory).await;
                 }
-                () = self.doubt.notified() => self.with(&mut memory, "reconcile", Self::reconcile).await,
+                () = self.doubt.notified() => {
+                    self.with(&mut memory, "reconcile", Self::reconcile).await;
+                }
                 () = tokio::time::sleep_until(next_net) => {
                     let began = Instant::now();
                     self.with(&mut memory, "nets", Self::cast_nets).await;
+                    memory.has_cancels = true;
                     next_net = Instant::now() + self.timings.lease.max(began.elapsed() * SHARE);
                 }
                 () = tokio::time::sleep_until(suspicion.unwrap_or(next_net)), if suspicion.is_some() => {
                     let silent = memory.suspicion.take().map_or_else(Vec::new, |(_, silent)| silent);
                     self.bury(&silent, &mut memory).await;
                 }
-                () = task::raised(&mut stop) => return,
+                () = std::future::ready(()), if memory.has_cancels => {
+                    let is_done = self.with(&mut memory, "cancels", Self::carry_out).await;
+                    memory.has_cancels = is_done == Some(false);
+                }
             }
         }
     }
@@ -129,9 +143,7 @@ impl Maintenance {
         for run_id in &pulse.cancels {
             self.held.order(*run_id, Order::Cancel);
         }
-        if !pulse.unheld.is_empty() {
-            self.with(memory, "cancels", Self::carry_out).await;
-        }
+        memory.has_cancels |= !pulse.unheld.is_empty();
         let is_new_server = memory.remember(&pulse, &self.timings);
         if is_new_server {
             self.with(memory, "reconcile", Self::reconcile).await;
@@ -249,9 +261,9 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Cancels runs that left their workers before these heard of the request.
-    async fn carry_out(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        cancel::carry_out(connection, BATCH).await
+    /// Cancels runs that left their workers before these heard of the request. False where others are left.
+    async fn carry_out(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        carry_out(connection).await
     }
 
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -269,12 +281,13 @@ impl Maintenance {
         if !stranded.is_empty() {
             wait::wake_parents(connection, &stranded).await?;
         }
-        self.carry_out(connection).await
+        Ok(())
     }
 
-    async fn with<F>(&self, memory: &mut Memory, what: &'static str, work: F)
+    /// What the work gives. None where it failed, which is logged.
+    async fn with<T, F>(&self, memory: &mut Memory, what: &'static str, work: F) -> Option<T>
     where
-        F: AsyncFn(&Self, &mut PgConnection) -> Result<(), sqlx::Error>,
+        F: AsyncFn(&Self, &mut PgConnection) -> Result<T, sqlx::Error>,
     {
         let was_kept = memory.connection.is_some();
         let mut done = self.on_connection(memory, &work).await;
@@ -282,19 +295,17 @@ impl Maintenance {
             // The connection had died while nobody used it; what was asked for must not wait for the next occasion.
             done = self.on_connection(memory, &work).await;
         }
-        if let Err(error) = done {
-            tracing::warn!(%error, what, "maintenance waits for the database");
-        }
+        done.inspect_err(|error| tracing::warn!(%error, what, "maintenance waits for the database")).ok()
     }
 
-    async fn on_connection<F>(&self, memory: &mut Memory, work: &F) -> Result<(), sqlx::Error>
+    async fn on_connection<T, F>(&self, memory: &mut Memory, work: &F) -> Result<T, sqlx::Error>
     where
-        F: AsyncFn(&Self, &mut PgConnection) -> Result<(), sqlx::Error>,
+        F: AsyncFn(&Self, &mut PgConnection) -> Result<T, sqlx::Error>,
     {
         let mut connection = self.take_connection(memory).await?;
-        self.session.answered(work(self, &mut connection)).await?;
+        let done = self.session.answered(work(self, &mut connection)).await?;
         self.keep(memory, connection);
-        Ok(())
+        Ok(done)
     }
 
     async fn take_connection(&self, memory: &mut Memory) -> Result<PoolConnection<Postgres>, sqlx::Error> {
@@ -323,9 +334,13 @@ pub(crate) async fn adopt_orphans(connection: &mut PgConnection) -> Result<usize
     }
     if n_adopted > 0 {
         // Some of them may have been asked to be cancelled.
-        cancel::carry_out(connection, BATCH).await?;
+        carry_out(connection).await?;
     }
     Ok(n_adopted)
+}
+
+async fn carry_out(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    cancel::carry_out(connection, BATCH, CANCELS).await
 }
 
 fn crashed(orphan: &Orphan) -> Settled {

@@ -1,5 +1,7 @@
 //! Cancel and resume: what a person or another run does to a run from outside.
 
+use std::time::{Duration, Instant};
+
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
@@ -72,35 +74,62 @@ pub(crate) async fn cancel_below(
     runs: &[Uuid],
     reason: Option<&str>,
 ) -> Result<(), sqlx::Error> {
+    // Rare, and part of the task of every run.
+    Box::pin(below(connection, runs, reason, None)).await.map(drop)
+}
+
+/// As [`cancel_below`], until it has cancelled for so long. False where that came first. Finding what is below does not count, or it could be all there
+/// is time for.
+async fn below(
+    connection: &mut PgConnection,
+    runs: &[Uuid],
+    reason: Option<&str>,
+    budget: Option<Duration>,
+) -> Result<bool, sqlx::Error> {
     loop {
         let below: Vec<(Uuid, Option<String>)> =
             sqlx::query_as(sql::CANCEL_BELOW).bind(runs).bind(reason).fetch_all(&mut *connection).await?;
         if below.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
+        let began = Instant::now();
         for (run_id, reason) in below {
+            if budget.is_some_and(|budget| began.elapsed() >= budget) {
+                return Ok(false);
+            }
             cancel(connection, run_id, reason.as_deref()).await?;
         }
     }
 }
 
 /// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have ended. Drops those that are done.
+/// False where it has cancelled for as long as the budget says: what is left is found again.
 #[cfg(feature = "worker")]
-pub(crate) async fn carry_out(connection: &mut PgConnection, at_once: i64) -> Result<(), sqlx::Error> {
+pub(crate) async fn carry_out(
+    connection: &mut PgConnection,
+    at_once: i64,
+    budget: Duration,
+) -> Result<bool, sqlx::Error> {
+    let began = Instant::now();
     loop {
         let left: Vec<(Uuid, Option<String>, bool)> =
             sqlx::query_as(sql::CANCEL_LEFT).bind(at_once).fetch_all(&mut *connection).await?;
         for (run_id, reason, _) in left.iter().filter(|(.., ended)| !ended) {
+            if began.elapsed() >= budget {
+                return Ok(false);
+            }
             cancel(connection, *run_id, reason.as_deref()).await?;
         }
         let runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
         if runs.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
-        cancel_below(connection, &runs, None).await?;
+        if !below(connection, &runs, None, Some(budget)).await? {
+            return Ok(false);
+        }
         let forgotten = sqlx::query(sql::CANCEL_FORGET).bind(&runs).execute(&mut *connection).await?;
         if forgotten.rows_affected() == 0 {
-            return Ok(());
+            return Ok(true);
         }
     }
 }
