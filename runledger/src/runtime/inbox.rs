@@ -4,7 +4,8 @@
 //! statement wait for another transaction, and nobody else should wait with it.
 //!
 //! A task serves the inbox while there is something in it. Whoever has put a run in owns the outcome: where the task cannot tell it (the statement
-//! failed, or the task went with its runtime), the run is enqueued again by its owner alone, which is a no-op if it was written.
+//! failed, or the task went with its runtime), the run is enqueued again by its owner alone, which is a no-op if it was written. The same where the task
+//! is silent, because nobody drives its runtime: its place is then free for another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgPool, Postgres};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::task;
@@ -24,6 +26,12 @@ const MAX_BATCH: usize = 256;
 
 /// How long the connection of an empty inbox is kept for whoever comes next: giving it back and taking another costs a round trip.
 const LINGER: Duration = Duration::from_millis(2);
+
+/// How long a run may lie in the inbox before its owner takes it out: longer than the pool lets the task wait for a connection.
+const UNTAKEN: Duration = Duration::from_secs(10);
+
+/// How long an owner waits beyond that for a run that was taken: longer than the task waits for the answer to its statement.
+const TAKEN: Duration = PATIENCE;
 
 /// What became of a run in the inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +55,10 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct Inner {
     items: Vec<Item>,
-    is_served: bool,
+    /// The number of the task that serves it.
+    server: Option<u64>,
+    /// How many tasks there have been.
+    n_servers: u64,
 }
 
 #[derive(Debug)]
@@ -60,19 +71,30 @@ struct Item {
 impl Inbox {
     /// Enqueues a run, in a commit that it may share.
     pub(crate) async fn put(self: &Arc<Self>, pool: &PgPool, run: NewRun) -> Delivery {
-        let (delivered, delivery) = oneshot::channel();
-        let was_served = {
+        let run_id = run.run_id;
+        let (delivered, mut delivery) = oneshot::channel();
+        let (number, is_new) = {
             let mut inner = self.inner();
             inner.items.push(Item { since: Instant::now(), run, delivered });
-            std::mem::replace(&mut inner.is_served, true)
+            inner.served()
         };
-        if was_served {
-            self.more.notify_one();
-        } else {
-            let server = Server { inbox: Arc::clone(self), is_closed: false };
+        if is_new {
+            let server = Server { inbox: Arc::clone(self), number, is_closed: false };
             task::spawn("inbox", server.serve(pool.clone()));
+        } else {
+            self.more.notify_one();
         }
-        delivery.await.unwrap_or(Delivery::Unknown)
+        if let Ok(told) = tokio::time::timeout(UNTAKEN, &mut delivery).await {
+            return told.unwrap_or(Delivery::Unknown);
+        }
+        if !self.inner().take_back(run_id, number) {
+            if let Ok(told) = tokio::time::timeout(TAKEN, delivery).await {
+                return told.unwrap_or(Delivery::Unknown);
+            }
+            self.inner().dismiss(number);
+        }
+        tracing::debug!(%run_id, "nobody serves the inbox; the run is enqueued alone");
+        Delivery::Unknown
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -81,9 +103,37 @@ impl Inbox {
     }
 }
 
+impl Inner {
+    /// The number of the task that serves the inbox, and whether it has yet to be started.
+    fn served(&mut self) -> (u64, bool) {
+        if let Some(number) = self.server {
+            return (number, false);
+        }
+        self.n_servers += 1;
+        self.server = Some(self.n_servers);
+        (self.n_servers, true)
+    }
+
+    /// Takes a run out that the task has let lie. False where the task has taken it.
+    fn take_back(&mut self, run_id: Uuid, number: u64) -> bool {
+        let Some(at) = self.items.iter().position(|item| item.run.run_id == run_id) else { return false };
+        self.items.swap_remove(at);
+        self.dismiss(number);
+        true
+    }
+
+    /// Lets another task serve the inbox in the place of one that is silent. Should that one go on, it tells the owners of what it has, and stops.
+    fn dismiss(&mut self, number: u64) {
+        if self.server == Some(number) {
+            self.server = None;
+        }
+    }
+}
+
 /// Serves an inbox until it is empty. However it ends, the next item finds the inbox unserved, and the owners of those that are left are told.
 struct Server {
     inbox: Arc<Inbox>,
+    number: u64,
     is_closed: bool,
 }
 
@@ -91,7 +141,7 @@ impl Server {
     async fn serve(mut self, pool: PgPool) {
         let Some(mut connection) = self.connect(&pool).await else { return };
         while !self.is_closed {
-            let batch = self.take();
+            let Some(batch) = self.take() else { return };
             if batch.is_empty() {
                 if tokio::time::timeout(LINGER, self.inbox.more.notified()).await.is_err() {
                     self.close_if_empty();
@@ -135,10 +185,11 @@ impl Server {
         None
     }
 
-    fn take(&self) -> Vec<Item> {
-        let items = &mut self.inbox.inner().items;
-        let n = items.len().min(MAX_BATCH);
-        items.drain(..n).collect()
+    /// The next runs to be written. None where another serves the inbox by now.
+    fn take(&self) -> Option<Vec<Item>> {
+        let mut inner = self.inbox.inner();
+        let n = inner.items.len().min(MAX_BATCH);
+        (inner.server == Some(self.number)).then(|| inner.items.drain(..n).collect())
     }
 
     /// Tells those that have waited as long as the pool lets anybody wait.
@@ -155,17 +206,66 @@ impl Server {
 
     fn close_if_empty(&mut self) {
         let mut inner = self.inbox.inner();
-        self.is_closed = inner.items.is_empty();
-        inner.is_served = !self.is_closed;
+        self.is_closed = inner.items.is_empty() || inner.server != Some(self.number);
+        if self.is_closed {
+            inner.dismiss(self.number);
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if !self.is_closed {
-            let mut inner = self.inbox.inner();
-            inner.is_served = false;
+        let mut inner = self.inbox.inner();
+        if !self.is_closed && inner.server == Some(self.number) {
+            inner.dismiss(self.number);
             inner.items.clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+    use crate::model::request::RequestOptions;
+
+    fn run() -> NewRun {
+        NewRun {
+            run_id: Uuid::now_v7(),
+            job: "charge".to_owned(),
+            tenant: String::new(),
+            queue: "default".to_owned(),
+            priority: 0,
+            input: "{}".to_owned(),
+            options: RequestOptions::default(),
+            idempotency_key: None,
+        }
+    }
+
+    /// One whose clock goes on when nothing is left to do.
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+    }
+
+    #[test]
+    fn an_enqueue_does_not_wait_for_a_task_whose_runtime_nobody_drives() {
+        let (theirs, ours) = (runtime(), runtime());
+        let inbox = Arc::<Inbox>::default();
+        let pool = theirs.block_on(async { PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new()) });
+        let mut first = pin!(inbox.put(&pool, run()));
+        theirs.block_on(poll_fn(|cx| {
+            assert!(first.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        }));
+        assert_eq!(inbox.inner().server, Some(1), "it is served by a task of that runtime");
+        assert_eq!(ours.block_on(inbox.put(&pool, run())), Delivery::Unknown);
+        assert_eq!(inbox.inner().server, None, "the next one finds a server of its own");
+        assert_eq!(inbox.inner().items.len(), 1, "the other's own is left to it");
     }
 }
