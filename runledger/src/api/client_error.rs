@@ -58,6 +58,15 @@ pub enum ClientError {
         /// `a standby` or `read-only`.
         why: &'static str,
     },
+    /// What this role makes without naming a schema would get into the engine's own.
+    #[error(
+        "the `search_path` of role `{role}` leads into the schema `runledger` first, so tables of the application would get among those of the engine, \
+         and its migrations begin anew there; nothing was written; `alter role {role} set search_path = public`, or connect as another role"
+    )]
+    SearchPath {
+        /// The role.
+        role: String,
+    },
     /// The schema cannot be used.
     #[error(transparent)]
     Migrate(#[from] MigrateError),

@@ -48,8 +48,8 @@ impl Db {
     /// Connects, checks the server, and brings the schema `runledger` up to date.
     ///
     /// # Errors
-    /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; a schema that a newer program has changed
-    /// incompatibly.
+    /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; a role whose `search_path` leads into the schema
+    /// `runledger` (as the default does for a role of that name); a schema that a newer program has changed incompatibly.
     pub async fn connect(url: &str) -> Result<Self, ClientError> {
         let options: PgConnectOptions = url.parse().map_err(ClientError::Connect)?;
         Self::connect_with(options, DEFAULT_CONNECTIONS).await
@@ -196,6 +196,9 @@ async fn check_server(connection: &mut PgConnection) -> Result<(), ClientError> 
     let why = match (server.in_recovery, server.read_only) {
         (true, _) => "a standby",
         (false, true) => "read-only",
+        (false, false) if server.creates_in_ours => {
+            return Err(ClientError::SearchPath { role: server.role });
+        }
         (false, false) => return Ok(()),
     };
     Err(ClientError::NotWritable { database: server.database, why })

@@ -15,6 +15,8 @@ pub(crate) struct Server {
     pub(crate) in_recovery: bool,
     pub(crate) read_only: bool,
     pub(crate) database: String,
+    pub(crate) role: String,
+    pub(crate) creates_in_ours: bool,
 }
 
 pub(crate) async fn server(connection: &mut PgConnection) -> Result<Server, sqlx::Error> {
@@ -25,5 +27,7 @@ pub(crate) async fn server(connection: &mut PgConnection) -> Result<Server, sqlx
         in_recovery: row.try_get("in_recovery")?,
         read_only: row.try_get("read_only")?,
         database: row.try_get("database")?,
+        role: row.try_get("role")?,
+        creates_in_ours: row.try_get("creates_in_ours")?,
     })
 }

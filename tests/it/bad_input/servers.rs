@@ -5,6 +5,7 @@ use runledger::prelude::*;
 use runledger::{ClientError, Timings};
 use runledger_tests::Fixture;
 use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgConnectOptions;
 
 use super::told;
 
@@ -59,6 +60,38 @@ async fn a_server_older_than_postgresql_13_is_refused_by_its_version() {
     let said =
         "the server is PostgreSQL 12.22; Runledger needs PostgreSQL 13 or newer; connect to a newer server";
     assert_eq!(told(&error), said);
+}
+
+/// The first statement of a session, as the settings of a role would make it.
+fn with_path(url: &str, path: &str) -> PgConnectOptions {
+    let options: PgConnectOptions = url.parse().unwrap();
+    options.options([("search_path", path)])
+}
+
+#[tokio::test]
+async fn a_role_whose_tables_would_get_among_ours_is_refused_before_anything_is_written() {
+    let fixture = Fixture::new().await;
+    let url = fixture.database.url();
+    sqlx::raw_sql("drop schema runledger cascade").execute(fixture.db.pool()).await.unwrap();
+    // The role of the embedded server has our name, so the default of PostgreSQL is such a path.
+    let role: String =
+        sqlx::query_scalar("select current_user::text").fetch_one(fixture.db.pool()).await.unwrap();
+    let mut paths = vec!["runledger,public", "nowhere,runledger,public"];
+    if role == "runledger" {
+        paths.push("\"$user\",public");
+    }
+    for path in paths {
+        let error = Db::connect_with(with_path(url, path), 2).await.unwrap_err();
+        assert!(matches!(&error, ClientError::SearchPath { .. }), "{path}: {error:?}");
+        assert!(told(&error).contains(&format!("alter role {role} set search_path = public")), "{error}");
+    }
+    let n_schemas: i64 = sqlx::query_scalar("select count(*) from pg_namespace where nspname = 'runledger'")
+        .fetch_one(fixture.db.pool())
+        .await
+        .unwrap();
+    assert_eq!(n_schemas, 0);
+    // What is found there last gets nothing.
+    Db::connect_with(with_path(url, "public,runledger"), 2).await.unwrap();
 }
 
 #[tokio::test]
