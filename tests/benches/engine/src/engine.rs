@@ -1,8 +1,18 @@
 //! The engine's own figures, by its public interface alone.
 
+mod backlog;
+mod copies;
 mod drain;
+mod ended;
 mod enqueue;
+mod idle;
 mod latency;
+mod memory;
+mod process;
+mod processes;
+mod recovery;
+mod sleepers;
+mod snapshot;
 mod workflows;
 
 use runledger::Db;
@@ -12,8 +22,26 @@ use crate::Res;
 use crate::arguments::Arguments;
 use crate::line::Line;
 
+pub use process::serve;
+
 /// What can be measured.
-pub const FIGURES: &[&str] = &["enqueue", "enqueue-tx", "bulk", "drain", "workflows", "step", "latency"];
+pub const FIGURES: &[&str] = &[
+    "enqueue",
+    "enqueue-tx",
+    "bulk",
+    "drain",
+    "workflows",
+    "step",
+    "latency",
+    "backlog",
+    "one-transaction",
+    "snapshot",
+    "sleepers",
+    "processes",
+    "recovery",
+    "idle",
+    "memory",
+];
 
 const WHO: &str = "runledger";
 
@@ -27,6 +55,14 @@ pub async fn measure(figure: &str, url: &str, arguments: &Arguments) -> Res<Line
         "workflows" => workflows::many(url, arguments).await,
         "step" => workflows::one(url, arguments).await,
         "latency" => latency::measure(url, arguments).await,
+        "backlog" => backlog::measure(url, arguments).await,
+        "one-transaction" => backlog::one_transaction(url, arguments).await,
+        "snapshot" => snapshot::measure(url, arguments).await,
+        "sleepers" => sleepers::measure(url, arguments).await,
+        "processes" => processes::measure(url, arguments).await,
+        "recovery" => recovery::measure(url, arguments).await,
+        "idle" => idle::measure(url, arguments).await,
+        "memory" => memory::measure(url, arguments).await,
         other => Err(format!("there is no figure `{other}`; there are {FIGURES:?}").into()),
     }
 }

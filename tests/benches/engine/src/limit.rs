@@ -1,20 +1,23 @@
 //! The limits: the bare SQL of the same work, through the same driver, without an engine around it.
 
+mod drain;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use sqlx::postgres::PgPoolCopyExt;
-use sqlx::{PgPool, Row};
+use sqlx::{Connection, PgPool};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::Res;
 use crate::arguments::Arguments;
 use crate::line::Line;
-use crate::work::{connect, execute, number, payload, share};
+use crate::work::{Costs, connect, execute, number, payload, share};
 
 /// What can be measured.
-pub const FIGURES: &[&str] = &["enqueue", "bulk", "drain", "workflows", "step"];
+pub const FIGURES: &[&str] =
+    &["enqueue", "enqueue-tx", "bulk", "drain", "backlog", "processes", "workflows", "step"];
 
 const WHO: &str = "limit";
 
@@ -28,6 +31,8 @@ const SCHEMA: &str = "
     create table bare.lease (id uuid primary key, token uuid not null, worker bigint not null, claimed_at timestamptz not null default now());
     create table bare.step (run_id uuid, key text, output json, created_at timestamptz not null default now(), primary key (run_id, key))";
 
+const INSERT: &str = "insert into bare.run (id, job, queue, input) values ($1, 'j', 'q', $2::text::json)";
+
 const SESSION: &str = "set enable_hashjoin = off; set enable_mergejoin = off; set enable_seqscan = off; set plan_cache_mode = force_generic_plan";
 
 /// Measures one figure.
@@ -35,8 +40,11 @@ pub async fn measure(figure: &str, url: &str, arguments: &Arguments) -> Res<Line
     execute(&mut connect(url).await?, SCHEMA).await?;
     match figure {
         "enqueue" => enqueue(url, arguments).await,
+        "enqueue-tx" => enqueue_tx(url, arguments).await,
         "bulk" => bulk(url, arguments).await,
-        "drain" => drain(url, arguments).await,
+        "drain" => drain::alone(url, arguments).await,
+        "backlog" => drain::of_backlog(url, arguments).await,
+        "processes" => drain::by_many(url, arguments).await,
         "workflows" => workflows(url, arguments).await,
         "step" => step(url, arguments).await,
         other => Err(format!("there is no limit of `{other}`; there are {FIGURES:?}").into()),
@@ -55,16 +63,43 @@ async fn enqueue(url: &str, arguments: &Arguments) -> Res<Line> {
         move |n| {
             let connection = Arc::clone(&connection);
             async move {
-                let insert = sqlx::query(
-                    "insert into bare.run (id, job, queue, input) values ($1, 'j', 'q', $2::text::json)",
-                );
+                let insert = sqlx::query(INSERT);
                 insert.bind(Uuid::now_v7()).bind(payload(n)).execute(&mut *connection.lock().await).await?;
                 Ok(())
             }
         }
     })
     .await?;
+    check(url, "bare.run", jobs).await?;
     Ok(Line::rate(WHO, "enqueue", arguments, jobs, took).noting("one insert into one table a commit"))
+}
+
+/// A row of the application and a row of a queue, one commit.
+async fn enqueue_tx(url: &str, arguments: &Arguments) -> Res<Line> {
+    let (jobs, clients) = (arguments.count("jobs", 20_000), arguments.count("clients", 32));
+    execute(&mut connect(url).await?, "create table business (id bigint primary key)").await?;
+    let mut connections = Vec::new();
+    for _ in 0..clients {
+        connections.push(Arc::new(Mutex::new(connect(url).await?)));
+    }
+    let took = share(clients, jobs, |task| {
+        let connection = Arc::clone(&connections[task]);
+        move |n| {
+            let connection = Arc::clone(&connection);
+            async move {
+                let mut connection = connection.lock().await;
+                let mut tx = connection.begin().await?;
+                let row = sqlx::query("insert into business values ($1)").bind(i64::try_from(n)?);
+                row.execute(&mut *tx).await?;
+                sqlx::query(INSERT).bind(Uuid::now_v7()).bind(payload(n)).execute(&mut *tx).await?;
+                Ok(tx.commit().await?)
+            }
+        }
+    })
+    .await?;
+    check(url, "bare.run", jobs).await?;
+    Ok(Line::rate(WHO, "enqueue-tx", arguments, jobs, took)
+        .noting("two inserts into one table each, one commit"))
 }
 
 /// `COPY` into one table from one connection.
@@ -82,42 +117,9 @@ async fn bulk(url: &str, arguments: &Arguments) -> Res<Line> {
         copy.send(rows.as_bytes()).await?;
         copy.finish().await?;
     }
-    Ok(Line::rate(WHO, "bulk", arguments, jobs, began.elapsed())
-        .noting("copy into one table, one commit a batch"))
-}
-
-/// One process claims a hundred from a remembered position and settles a hundred, with fences and history.
-async fn drain(url: &str, arguments: &Arguments) -> Res<Line> {
-    let jobs = arguments.count("jobs", 100_000);
-    let mut connection = connect(url).await?;
-    execute(&mut connection, SESSION).await?;
-    let fill = "with run as (insert into bare.run (id, job, queue, input) select id, 'j', 'q', $2::text::json from unnest($1::uuid[]) as u (id) returning id)
-                insert into bare.ready (queue, priority, id) select 'q', 0, id from run";
-    for first in (0..jobs).step_by(1000) {
-        let ids: Vec<Uuid> = (first..(first + 1000).min(jobs)).map(|_| Uuid::now_v7()).collect();
-        sqlx::query(fill).bind(ids).bind(payload(first)).execute(&mut connection).await?;
-    }
-    execute(&mut connection, "analyze").await?;
-    let claim = "with due as (select ctid from bare.ready where queue = 'q' and priority = 0 and (ready_at, id) > ($1::text::timestamptz, $2) and ready_at <= now()
-                     order by queue, priority, ready_at, id limit 100 for update skip locked),
-                 gone as (delete from bare.ready using due where ready.ctid = due.ctid returning ready.id, ready.ready_at),
-                 held as (insert into bare.lease (id, token, worker) select id, $3, 1 from gone)
-                 select gone.id, run.input::text as input, gone.ready_at::text as ready_at from gone join bare.run on run.id = gone.id order by gone.ready_at, gone.id";
-    let settle = "with gone as (delete from bare.lease using unnest($1::uuid[]) as u (id) where lease.id = u.id and lease.token = $2 returning lease.id)
-                  insert into bare.outcome (id, state, output) select id, 'completed', '{}' from gone returning id";
-    let (mut at, mut last, mut done) = ("-infinity".to_owned(), Uuid::nil(), 0);
-    let began = Instant::now();
-    while done < jobs {
-        let token = Uuid::now_v7();
-        let rows = sqlx::query(claim).bind(&at).bind(last).bind(token).fetch_all(&mut connection).await?;
-        let ids: Vec<Uuid> = rows.iter().map(|row| row.try_get("id")).collect::<Result<_, _>>()?;
-        if let Some(row) = rows.last() {
-            (at, last) = (row.try_get("ready_at")?, row.try_get("id")?);
-        }
-        done += sqlx::query(settle).bind(ids).bind(token).fetch_all(&mut connection).await?.len();
-    }
-    Ok(Line::rate(WHO, "drain", arguments, jobs, began.elapsed())
-        .noting("claims and settlements of 100, one connection, no bodies"))
+    let took = began.elapsed();
+    check(url, "bare.run", jobs).await?;
+    Ok(Line::rate(WHO, "bulk", arguments, jobs, took).noting("copy into one table, one commit a batch"))
 }
 
 /// A checkpoint under way.
@@ -138,6 +140,7 @@ async fn workflows(url: &str, arguments: &Arguments) -> Res<Line> {
     let lease =
         "insert into bare.lease (id, token, worker) select id, $2, 1 from unnest($1::uuid[]) as u (id)";
     sqlx::query(lease).bind(runs.to_vec()).bind(token).execute(&mut connection).await?;
+    let before = Costs::of(url).await?;
     let (sender, receiver) = mpsc::channel::<Checkpoint>(4096);
     let receiver = Arc::new(Mutex::new(receiver));
     for _ in 0..writers {
@@ -163,11 +166,10 @@ async fn workflows(url: &str, arguments: &Arguments) -> Res<Line> {
         }
     })
     .await?;
-    let written = number(&mut connection, "select count(*) from bare.step").await?;
-    if usize::try_from(written)? != workflows * steps {
-        return Err(format!("{written} steps are recorded").into());
-    }
+    check(url, "bare.step", workflows * steps).await?;
+    let after = Costs::of(url).await?;
     Ok(Line::rate(WHO, "workflows", arguments, workflows * steps, took)
+        .with("wal_bytes", after.wal_each(before, workflows * steps))
         .noting("fenced checkpoints only: no enqueue, claim or settlement"))
 }
 
@@ -207,5 +209,17 @@ async fn step(url: &str, arguments: &Arguments) -> Res<Line> {
             sqlx::query("insert into bare.step (run_id, key, output) values ($1, $2, $3::text::json)");
         insert.bind(run_id).bind(format!("step#{n}")).bind(payload(n)).execute(&mut connection).await?;
     }
-    Ok(Line::rate(WHO, "step", arguments, steps, began.elapsed()).noting("one insert a commit, no fence"))
+    let took = began.elapsed();
+    check(url, "bare.step", steps).await?;
+    Ok(Line::rate(WHO, "step", arguments, steps, took).noting("one insert a commit, no fence"))
+}
+
+/// Fails unless the table has so many rows.
+async fn check(url: &str, table: &str, n: usize) -> Res<()> {
+    let found = number(&mut connect(url).await?, &format!("select count(*) from {table}")).await?;
+    if usize::try_from(found)? == n {
+        Ok(())
+    } else {
+        Err(format!("{found} of {n} rows are in {table}").into())
+    }
 }

@@ -50,17 +50,16 @@ impl Line {
         who: &str,
         figure: &str,
         arguments: &Arguments,
-        mut durations: Vec<Duration>,
+        durations: Vec<Duration>,
         took: Duration,
     ) -> Self {
-        durations.sort_unstable();
-        let at = |share: usize| {
-            let index = (durations.len() * share / 100).min(durations.len().saturating_sub(1));
-            durations.get(index).map(|duration| duration.as_secs_f64() * 1e3)
-        };
-        let (p50_ms, p99_ms) = (at(50), at(99));
         let n = durations.len() as u64;
-        Self { p50_ms, p99_ms, ..Self::new(who, figure, arguments, n, took.as_secs_f64()) }
+        Self::new(who, figure, arguments, n, took.as_secs_f64()).with_latency(durations)
+    }
+
+    /// Numbers by their names, which [`with`](Self::with) adds.
+    pub fn named(who: &str, figure: &str, arguments: &Arguments, n: usize, took: Duration) -> Self {
+        Self::new(who, figure, arguments, n as u64, took.as_secs_f64())
     }
 
     fn new(who: &str, figure: &str, arguments: &Arguments, n: u64, seconds: f64) -> Self {
@@ -86,6 +85,14 @@ impl Line {
         self
     }
 
+    /// The same with the percentiles of single durations beside its rate.
+    #[must_use]
+    pub fn with_latency(self, mut durations: Vec<Duration>) -> Self {
+        durations.sort_unstable();
+        let [p50_ms, p99_ms] = [50, 99].map(|share| percentile(&durations, share));
+        Self { p50_ms, p99_ms, ..self }
+    }
+
     /// The same with what must be known to read it.
     #[must_use]
     pub fn noting(self, notes: &str) -> Self {
@@ -99,5 +106,32 @@ impl Line {
             Ok(text) => println!("{text}"),
             Err(error) => println!("{{\"error\":\"{error}\"}}"),
         }
+    }
+}
+
+/// The nearest rank of durations in their order, in milliseconds.
+pub fn percentile(sorted: &[Duration], share: usize) -> Option<f64> {
+    let rank = (sorted.len() * share).div_ceil(100).max(1);
+    sorted.get(rank - 1).map(|duration| duration.as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_duration_that_was_measured() {
+        let durations: Vec<_> = (1..=200).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&durations, 50), Some(100.0));
+        assert_eq!(percentile(&durations, 99), Some(198.0));
+        assert_eq!(percentile(&durations[..1], 99), Some(1.0));
+        assert_eq!(percentile(&[], 50), None);
+    }
+
+    #[test]
+    fn a_line_of_a_peer_is_read_without_the_numbers_it_does_not_have() {
+        let text = r#"{"figure":"drain","parameters":{"jobs":5,"queued":false},"who":"p","version":"1","seconds":1.0,"n":5,"rate":5.0,"p50_ms":null,"p99_ms":null,"notes":""}"#;
+        let line: Line = serde_json::from_str(text).unwrap();
+        assert_eq!((line.rate, line.more.len()), (Some(5.0), 0));
     }
 }

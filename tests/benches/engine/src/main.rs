@@ -25,18 +25,21 @@ async fn main() -> Res<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["list"] => list(),
+        ["worker", ..] => engine::serve(&url()?, &Arguments::parse(&arguments[1..])?).await?,
         ["report", ..] => report::run(&arguments[1..]).await?,
         [who, figure, ..] => {
             let rest = Arguments::parse(&arguments[2..])?;
-            let url =
-                std::env::var("DATABASE_URL").map_err(|_| "DATABASE_URL must name an empty database")?;
-            let line = measure(who, figure, &url, &rest).await?;
+            let line = measure(who, figure, &url()?, &rest).await?;
             rest.check_all_used()?;
             line.print();
         }
         _ => return Err("usage: bench WHO FIGURE [--name value]…, bench list, or bench report".into()),
     }
     Ok(())
+}
+
+fn url() -> Res<String> {
+    Ok(std::env::var("DATABASE_URL").map_err(|_| "DATABASE_URL must name an empty database")?)
 }
 
 async fn measure(who: &str, figure: &str, url: &str, arguments: &Arguments) -> Res<Line> {

@@ -37,6 +37,11 @@ pub async fn number(connection: &mut PgConnection, query: &str) -> Res<i64> {
     Ok(sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned())).fetch_one(connection).await?)
 }
 
+/// The database's clock, as text that goes back into queries.
+pub async fn now(connection: &mut PgConnection) -> Res<String> {
+    Ok(sqlx::query_scalar("select clock_timestamp()::text").fetch_one(connection).await?)
+}
+
 /// Waits until a query gives `n`: the database itself says that the work is done.
 pub async fn until(connection: &mut PgConnection, query: &str, n: usize) -> Res<()> {
     loop {
@@ -48,6 +53,40 @@ pub async fn until(connection: &mut PgConnection, query: &str, n: usize) -> Res<
         // Counting is work for the server: a sixth of the time at most.
         tokio::time::sleep((began.elapsed() * 5).max(Duration::from_millis(2))).await;
     }
+}
+
+/// How many bytes of WAL the server has written, and how many transactions it has ended in one database.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    wal: i64,
+    transactions: i64,
+}
+
+impl Costs {
+    /// The costs until now, asked beside the database that is measured. Sessions tell their transactions when they end, or within ten seconds.
+    pub async fn of(url: &str) -> Res<Self> {
+        let options = PgConnectOptions::from_str(url)?;
+        let database = options.get_database().ok_or("DATABASE_URL names no database")?.to_owned();
+        let mut beside = options.database("postgres").disable_statement_logging().connect().await?;
+        let query = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, xact_commit + xact_rollback from pg_stat_database where datname = $1";
+        let (wal, transactions) = sqlx::query_as(query).bind(database).fetch_one(&mut beside).await?;
+        Ok(Self { wal, transactions })
+    }
+
+    /// Bytes of WAL since then, for each of `n`.
+    pub fn wal_each(self, before: Self, n: usize) -> f64 {
+        each(self.wal - before.wal, n)
+    }
+
+    /// Transactions since then, for each of `n`.
+    pub fn transactions_each(self, before: Self, n: usize) -> f64 {
+        each(self.transactions - before.transactions, n)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
+fn each(count: i64, n: usize) -> f64 {
+    count as f64 / n as f64
 }
 
 /// Runs `tasks` tasks that do `n` units between them, each unit after the other, and gives how long all took.

@@ -12,7 +12,7 @@ use super::{WHO, client};
 use crate::Res;
 use crate::arguments::Arguments;
 use crate::line::Line;
-use crate::work::{NOTE, connect, execute, number, until};
+use crate::work::{Costs, NOTE, connect, execute, until};
 
 /// Counts bodies, and tells when the last has run.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Tally {
 }
 
 #[job]
-async fn no_op(user_id: u64, note: &str, #[inject] tally: &Arc<Tally>) -> Result<()> {
+pub async fn no_op(user_id: u64, note: &str, #[inject] tally: &Arc<Tally>) -> Result<()> {
     let _ = (user_id, note);
     tally.count();
     Ok(())
@@ -51,12 +51,14 @@ async fn no_op(user_id: u64, note: &str, #[inject] tally: &Arc<Tally>) -> Result
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, concurrency) = (arguments.count("jobs", 100_000), arguments.count("concurrency", 512));
     let db = client(url, 10).await?;
+    let made = Costs::of(url).await?;
     for first in (0..jobs).step_by(1000) {
         enqueue_all((first..(first + 1000).min(jobs)).map(|n| no_op(n as u64, NOTE)), &db).await?;
     }
+    let enqueued = Costs::of(url).await?.wal_each(made, jobs);
     let mut connection = connect(url).await?;
-    execute(&mut connection, "analyze").await?;
-    let wal = number(&mut connection, WAL).await?;
+    execute(&mut connection, "vacuum analyze").await?;
+    let before = Costs::of(url).await?;
     let tally = Tally::of(jobs);
     let began = Instant::now();
     let worker = App::new(db.clone())
@@ -68,12 +70,12 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     tally.all().await;
     until(&mut connection, "select count(*) from runledger.outcome where state = 'completed'", jobs).await?;
     let took = began.elapsed();
-    let wal = number(&mut connection, WAL).await? - wal;
     worker.stop().await;
-    #[expect(clippy::cast_precision_loss, reason = "bytes of a benchmark are far below 2^52")]
-    let wal_bytes = wal as f64 / jobs as f64;
-    Ok(Line::rate(WHO, "drain", arguments, jobs, took).with("wal_bytes", wal_bytes))
+    db.pool().close().await;
+    let after = Costs::of(url).await?;
+    Ok(Line::rate(WHO, "drain", arguments, jobs, took)
+        .with("wal_enqueue", enqueued)
+        .with("wal_run", after.wal_each(before, jobs))
+        .with("wal_bytes", enqueued + after.wal_each(before, jobs))
+        .with("commits", after.transactions_each(before, jobs)))
 }
-
-/// How many bytes of WAL there are.
-pub const WAL: &str = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint";

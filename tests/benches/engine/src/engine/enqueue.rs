@@ -12,7 +12,7 @@ use crate::line::Line;
 use crate::work::{NOTE, connect, execute, number, share};
 
 #[job]
-async fn nobody_serves(user_id: u64, note: &str) -> Result<()> {
+pub async fn nobody_serves(user_id: u64, note: &str) -> Result<()> {
     let _ = (user_id, note);
     Ok(())
 }

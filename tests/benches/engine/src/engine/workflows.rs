@@ -6,12 +6,12 @@ use std::time::Instant;
 use runledger::enqueue_all;
 use runledger::prelude::*;
 
-use super::drain::{Tally, WAL};
+use super::drain::Tally;
 use super::{WHO, client};
 use crate::Res;
 use crate::arguments::Arguments;
 use crate::line::Line;
-use crate::work::{NOTE, connect, number, until};
+use crate::work::{Costs, NOTE, connect, number, until};
 
 #[workflow]
 async fn steps_in_a_row(wf: &Wf, steps: usize, #[inject] tally: &Arc<Tally>) -> Result<usize> {
@@ -33,8 +33,7 @@ pub async fn many(url: &str, arguments: &Arguments) -> Res<Line> {
     let tally = Tally::of(workflows);
     let app = App::new(db.clone()).with(jobs![steps_in_a_row]).provide(Arc::clone(&tally));
     let worker = app.concurrency(concurrency).start().await?;
-    let commits = "select xact_commit from pg_stat_database where datname = current_database()";
-    let (wal, n_commits) = (number(&mut connection, WAL).await?, number(&mut connection, commits).await?);
+    let before = Costs::of(url).await?;
     let began = Instant::now();
     for first in (0..workflows).step_by(1000) {
         enqueue_all((first..(first + 1000).min(workflows)).map(|_| steps_in_a_row(steps)), &db).await?;
@@ -42,17 +41,17 @@ pub async fn many(url: &str, arguments: &Arguments) -> Res<Line> {
     tally.all().await;
     until(&mut connection, DONE, workflows).await?;
     let took = began.elapsed();
-    let wal = number(&mut connection, WAL).await? - wal;
-    let n_commits = number(&mut connection, commits).await? - n_commits;
     let recorded = number(&mut connection, "select count(*) from runledger.step").await?;
     worker.stop().await;
+    db.pool().close().await;
+    let after = Costs::of(url).await?;
     let n = workflows * steps;
     if usize::try_from(recorded)? != n {
         return Err(format!("{recorded} of {n} steps are recorded").into());
     }
-    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
-    let (wal_bytes, commits) = (wal as f64 / n as f64, n_commits as f64 / n as f64);
-    Ok(Line::rate(WHO, "workflows", arguments, n, took).with("wal_bytes", wal_bytes).with("commits", commits))
+    Ok(Line::rate(WHO, "workflows", arguments, n, took)
+        .with("wal_bytes", after.wal_each(before, n))
+        .with("commits", after.transactions_each(before, n)))
 }
 
 /// The steps of one workflow, one after the other, with nothing beside it.
