@@ -3,159 +3,168 @@
 mod machine;
 mod plan;
 mod plot;
+mod results;
+mod settings;
+mod summary;
 mod table;
+mod target;
 
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
-use runledger::dev::{Options, Server};
+use runledger::dev::{self, Options, Server};
 use tokio::process::Command;
 
 use crate::Res;
 use crate::line::Line;
 use crate::work::{connect, execute};
-use plan::{Figure, PLAN, Run};
+use plan::{Figure, Mode, PLAN, Run};
+use results::{Entry, Head, Results};
+use settings::Settings;
 
-/// How a report is made.
-struct Settings {
-    /// How often everything is measured.
-    rounds: usize,
-    /// Only figures whose name begins so.
-    only: String,
-    /// Where it is written.
-    folder: PathBuf,
-    /// The program that measures the peers, if it is built.
-    peers: Option<PathBuf>,
-}
-
-/// `bench report [--rounds N] [--only FIGURE] [--folder PATH] [--peers PATH]`
+/// `bench report [--quick | --smoke] [--rounds N] [--only FIGURE…] [--folder PATH] [--readme PATH] [--peers PATH]`
 pub async fn run(arguments: &[String]) -> Res<()> {
     let settings = Settings::parse(arguments)?;
     fs::create_dir_all(&settings.folder)?;
-    let server = start(&settings).await?;
-    let results = settings.folder.join("results.jsonl");
-    let mut file = fs::File::create(&results)?;
-    let mut lines = Vec::new();
-    for round in 1..=settings.rounds {
-        for figure in PLAN.iter().filter(|figure| figure.name.starts_with(&settings.only)) {
-            for run in figure.runs {
-                // A figure that fails is shown as missing; the others go on.
-                match measure(&settings, &server, figure, run).await {
-                    Ok(None) => {}
-                    Ok(Some(line)) => {
-                        writeln!(
-                            file,
-                            "{}",
-                            serde_json::json!({ "round": round, "figure": figure.name, "line": line })
-                        )?;
-                        tell(round, &line);
-                        lines.push((figure.name, line));
-                    }
-                    Err(error) => complain(figure.name, run.who, &error.to_string()),
-                }
-            }
-        }
+    if settings.peers.is_none() {
+        complain(
+            "the peers are not built: cargo build --release --manifest-path tests/benches/peers/Cargo.toml",
+        );
     }
-    for figure in PLAN.iter().filter(|figure| lines.iter().any(|(name, _)| *name == figure.name)) {
-        let of_figure: Vec<&Line> =
-            lines.iter().filter(|(name, _)| *name == figure.name).map(|(_, line)| line).collect();
-        fs::write(settings.folder.join(format!("{}.svg", figure.name)), plot::bars(figure, &of_figure))?;
-    }
-    let page = table::page(&machine::describe(&server).await?, settings.rounds, &lines);
-    fs::write(settings.folder.join("README.md"), page)?;
-    Ok(())
-}
-
-impl Settings {
-    fn parse(arguments: &[String]) -> Res<Self> {
-        let mut settings = Self {
-            rounds: 3,
-            only: String::new(),
-            folder: PathBuf::from("docs/benchmarks"),
-            peers: Some(PathBuf::from("tests/benches/peers/target/release/runledger-peers")),
-        };
-        for pair in arguments.chunks(2) {
-            match pair {
-                [name, value] if name == "--rounds" => settings.rounds = value.parse()?,
-                [name, value] if name == "--only" => settings.only.clone_from(value),
-                [name, value] if name == "--folder" => settings.folder = value.into(),
-                [name, value] if name == "--peers" => settings.peers = Some(value.into()),
-                other => {
-                    return Err(format!(
-                        "`{other:?}`: use --rounds, --only, --folder or --peers with a value"
-                    )
-                    .into());
-                }
-            }
-        }
-        settings.peers = settings.peers.filter(|program| program.exists());
-        Ok(settings)
-    }
-}
-
-/// A server of the report's own, with commits that reach the disk.
-async fn start(settings: &Settings) -> Res<Server> {
+    // A server of the report's own, with commits that reach the disk.
     let mut options = Options::dev();
     options.max_connections = 300;
     options.base_dir = Some(std::env::temp_dir().join(format!("runledger-report-{}", std::process::id())));
-    if settings.peers.is_none() {
-        complain(
-            "peers",
-            "all",
-            "not built: cargo build --release --manifest-path tests/benches/peers/Cargo.toml",
-        );
-    }
-    Ok(Server::start(options).await?)
+    let server = Server::start(options.clone()).await?;
+    let made = make(&settings, &server).await;
+    drop(server);
+    tokio::task::spawn_blocking(move || dev::reset(&options)).await??;
+    made
 }
 
-/// Runs one program once on a database of its own. None where the program is not there.
-async fn measure(settings: &Settings, server: &Server, figure: &Figure, run: &Run) -> Res<Option<Line>> {
+async fn make(settings: &Settings, server: &Server) -> Res<()> {
+    let mut admin = connect(&server.url("postgres")).await?;
+    let date = machine::date(&mut admin).await?;
+    let machine = machine::describe(&mut admin).await?;
+    let head = Head { mode: settings.mode(), rounds: settings.rounds(), date: date.clone(), machine };
+    let (mut results, wanted) = settings.results(head)?;
+    let is_again = !settings.only.is_empty() && !results.entries.is_empty();
+    let mut last = None;
+    for wanted in wanted {
+        // The page is whole after every figure, should the report be interrupted.
+        if last
+            .replace((wanted.round, wanted.figure))
+            .is_some_and(|last| last != (wanted.round, wanted.figure))
+        {
+            render(settings, &results)?;
+        }
+        let Some(figure) = plan::figure(wanted.figure) else { continue };
+        let Some(run) = figure.runs.iter().find(|run| run.who == wanted.who) else { continue };
+        let (line, failed) = match measure(settings, results.head.mode, server, figure, run).await {
+            Ok(line) => (Some(line), None),
+            Err(error) => (None, Some(reason(&error.to_string()))),
+        };
+        let entry = Entry {
+            round: wanted.round,
+            figure: wanted.figure.to_owned(),
+            who: wanted.who.to_owned(),
+            line,
+            failed,
+            again: is_again.then(|| date.clone()),
+        };
+        tell(&entry, figure);
+        results.add(entry)?;
+    }
+    render(settings, &results)
+}
+
+/// Writes the page, the plots, and the table of the README.
+fn render(settings: &Settings, results: &Results) -> Res<()> {
+    let entries = &results.entries;
+    for figure in PLAN {
+        if entries.iter().any(|entry| entry.figure == figure.name && entry.line.is_some()) {
+            fs::write(settings.folder.join(format!("{}.svg", figure.name)), plot::bars(figure, entries))?;
+        }
+    }
+    fs::write(settings.folder.join("README.md"), table::page(&results.head, entries))?;
+    let readme = fs::read_to_string(&settings.readme)?;
+    Ok(fs::write(&settings.readme, summary::insert(&readme, &results.head, entries)?)?)
+}
+
+/// Runs one program once on a database of its own.
+async fn measure(settings: &Settings, mode: Mode, server: &Server, figure: &Figure, run: &Run) -> Res<Line> {
     let own = std::env::current_exe()?;
     let program: &Path = match (run.who, &settings.peers) {
         ("runledger" | "limit", _) => &own,
         (_, Some(peers)) => peers,
-        (_, None) => return Ok(None),
+        (_, None) => return Err("not built".into()),
     };
-    let database = "measured";
+    // Never the same name twice: a worker process of a measurement that was given up may live on for a while, and must not find it again.
+    let database = format!("measured_{}", uuid::Uuid::now_v7().simple());
     let mut admin = connect(&server.url("postgres")).await?;
-    execute(&mut admin, &format!("drop database if exists {database} with (force)")).await?;
     execute(&mut admin, &format!("create database {database}")).await?;
+    let line = measure_on(&server.url(&database), mode, program, figure, run).await;
+    execute(&mut admin, &format!("drop database if exists {database} with (force)")).await?;
+    // What this one has left to be written must not be paid by the next.
+    execute(&mut admin, "checkpoint").await?;
+    line
+}
+
+async fn measure_on(url: &str, mode: Mode, program: &Path, figure: &Figure, run: &Run) -> Res<Line> {
     let child = Command::new(program)
         .arg(run.who)
         .arg(figure.program)
-        .args(figure.arguments)
-        .args(run.arguments)
-        .env("DATABASE_URL", server.url(database))
+        .args(figure.arguments(run, mode))
+        .env("DATABASE_URL", url)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
-    let output = tokio::time::timeout(plan::LIMIT, child.wait_with_output()).await??;
+    let Ok(output) = tokio::time::timeout(figure.limit, child.wait_with_output()).await else {
+        return Err(format!("not done after {} s", figure.limit.as_secs()).into());
+    };
+    let output = output?;
     let text = String::from_utf8_lossy(&output.stdout);
     match text.lines().rev().find(|line| line.starts_with('{')) {
-        Some(line) if output.status.success() => Ok(Some(serde_json::from_str(line)?)),
+        Some(line) if output.status.success() => Ok(serde_json::from_str(line)?),
         _ => Err(String::from_utf8_lossy(&output.stderr).into()),
     }
 }
 
+/// The last line of what a program said, short enough for a table, and without paths of this machine.
+fn reason(said: &str) -> String {
+    const MOST: usize = 160;
+    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    let words = last.split_whitespace().map(|word| if word.contains('/') { "…" } else { word });
+    let text = words.collect::<Vec<_>>().join(" ").replace('|', "¦");
+    if text.chars().count() > MOST { text.chars().take(MOST).chain(['…']).collect() } else { text }
+}
+
 #[expect(clippy::print_stderr, reason = "a report takes minutes; whoever waits wants to see it go on")]
-fn tell(round: usize, line: &Line) {
-    let value = line.rate.map_or_else(
-        || {
-            format!(
-                "p50 {:.2} ms, p99 {:.2} ms",
-                line.p50_ms.unwrap_or(f64::NAN),
-                line.p99_ms.unwrap_or(f64::NAN)
-            )
-        },
-        |rate| format!("{rate:.0}/s"),
-    );
-    eprintln!("round {round}: {} {}: {value}", line.figure, line.who);
+fn tell(entry: &Entry, figure: &Figure) {
+    let one = std::slice::from_ref(entry);
+    let value = match (&entry.failed, table::median(one, &entry.figure, &entry.who, figure.value)) {
+        (Some(why), _) => format!("failed: {why}"),
+        (None, Some(value)) => format!("{} {}", table::shown(value), figure.unit),
+        (None, None) => "no such number".to_owned(),
+    };
+    eprintln!("round {}: {} {}: {value}", entry.round, entry.figure, entry.who);
 }
 
 #[expect(clippy::print_stderr, reason = "what is missing in the report must be seen where it was made")]
-fn complain(figure: &str, who: &str, error: &str) {
-    eprintln!("{figure} {who}: {error}");
+fn complain(what: &str) {
+    eprintln!("{what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason;
+
+    #[test]
+    fn a_reason_is_one_short_line_without_paths() {
+        assert_eq!(reason("first\nno socket at /tmp/x/y | gone\n\n"), "no socket at … ¦ gone");
+        assert_eq!(reason(""), "it said nothing");
+        assert_eq!(reason(&"ä".repeat(500)).chars().count(), 161);
+    }
 }

@@ -23,7 +23,7 @@ const OTHER_QUEUE: &str = "other";
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, queued) = (arguments.count("jobs", 50_000), arguments.count("queued", 20_000));
     let (finished, unknown) = (arguments.count("finished", 0), arguments.count("unknown", 0));
-    let (concurrency, seconds) = (arguments.count("concurrency", 512), arguments.get("seconds", 5));
+    let (concurrency, seconds) = (arguments.count("concurrency", 512), arguments.get("seconds", 3));
     let db = client(url, 10).await?;
     let mut connection = connect(url).await?;
     if finished > 0 {

@@ -1,9 +1,34 @@
-//! What is measured, with which sizes, by whom.
+//! What is measured, with which sizes, by whom, and what is to be reached.
+
+mod figures;
 
 use std::time::Duration;
 
-/// How long one measurement may take at most.
-pub const LIMIT: Duration = Duration::from_secs(300);
+use super::target::Target;
+pub use figures::PLAN;
+
+/// What a report of hundredths has less of.
+const SIZES: [&str; 8] =
+    ["--jobs", "--workflows", "--steps", "--runs", "--queued", "--finished", "--unknown", "--seconds"];
+
+/// Which of a line's numbers is the figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    Rate,
+    P50,
+    P99,
+    Named(&'static str),
+}
+
+/// How large a report is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    Full,
+    Quick,
+    /// A hundredth of everything: whether all of it runs, and nothing else.
+    Smoke,
+}
 
 /// One figure of the report.
 #[derive(Debug)]
@@ -14,12 +39,28 @@ pub struct Figure {
     pub program: &'static str,
     /// What it is, in a few words.
     pub title: &'static str,
-    /// The unit of its rate; milliseconds where it has none.
+    /// The unit of its value.
     pub unit: &'static str,
+    /// Which number it is.
+    pub value: Value,
+    /// Whether less is better.
+    pub less: bool,
+    /// Other numbers that stand beside it, with their headings.
+    pub beside: &'static [(&'static str, Value)],
     /// What is asked of everybody.
     pub arguments: &'static [&'static str],
+    /// What is asked instead in a quick report.
+    pub quick: &'static [&'static str],
     /// Who is measured.
     pub runs: &'static [Run],
+    /// In how many rounds at most.
+    pub rounds: usize,
+    /// How long one measurement may take.
+    pub limit: Duration,
+    /// What is to be reached.
+    pub targets: &'static [Target],
+    /// Whether the table of the project's README has it.
+    pub headline: bool,
 }
 
 /// One contender.
@@ -27,170 +68,116 @@ pub struct Figure {
 pub struct Run {
     /// Its name on the command line.
     pub who: &'static str,
-    /// What is asked of it alone.
+    /// What is asked of it alone: where both are given, it overrules the figure's.
     pub arguments: &'static [&'static str],
 }
 
-const fn run(who: &'static str) -> Run {
-    Run { who, arguments: &[] }
-}
+impl Figure {
+    /// The arguments of one run. The last of a name counts, so what is asked of one contender alone holds in every mode.
+    pub fn arguments(&self, run: &Run, mode: Mode) -> Vec<String> {
+        let quick = if mode == Mode::Full { &[] } else { self.quick };
+        let mut arguments: Vec<String> =
+            [self.arguments, quick, run.arguments].concat().into_iter().map(str::to_owned).collect();
+        if mode == Mode::Smoke {
+            for pair in arguments.chunks_mut(2) {
+                if let [name, value] = pair
+                    && SIZES.contains(&name.as_str())
+                    && let Ok(size) = value.parse::<u64>()
+                {
+                    *value = (size / 100).max(1).to_string();
+                }
+            }
+        }
+        arguments
+    }
 
-const fn sized(who: &'static str, arguments: &'static [&'static str]) -> Run {
-    Run { who, arguments }
-}
+    /// What tells it from its family where the title does not.
+    pub fn number(&self) -> String {
+        match self.arguments {
+            ["--processes", number, ..] => format!(": {number}"),
+            _ => String::new(),
+        }
+    }
 
-/// All figures, in the order in which they are measured in every round.
-pub const PLAN: &[Figure] = &[
-    Figure {
-        name: "enqueue-1",
-        program: "enqueue",
-        title: "single enqueue, 1 client",
-        unit: "jobs/s",
-        arguments: &["--clients", "1", "--jobs", "5000"],
-        runs: &[
-            run("limit"),
-            run("runledger"),
-            run("dbos"),
-            run("graphile_worker"),
-            run("apalis-postgres"),
-            run("riverqueue"),
-            run("underway"),
-        ],
-    },
-    Figure {
-        name: "enqueue-8",
-        program: "enqueue",
-        title: "single enqueue, 8 clients",
-        unit: "jobs/s",
-        arguments: &["--clients", "8", "--jobs", "10000"],
-        runs: &[run("limit"), run("runledger"), run("dbos")],
-    },
-    Figure {
-        name: "enqueue-32",
-        program: "enqueue",
-        title: "single enqueue, 32 clients",
-        unit: "jobs/s",
-        arguments: &["--clients", "32", "--jobs", "20000"],
-        runs: &[
-            run("limit"),
-            run("runledger"),
-            run("dbos"),
-            run("graphile_worker"),
-            run("apalis-postgres"),
-            run("riverqueue"),
-            run("underway"),
-        ],
-    },
-    Figure {
-        name: "enqueue-tx",
-        program: "enqueue-tx",
-        title: "enqueue in the transaction of a business row, 32 clients",
-        unit: "jobs/s",
-        arguments: &["--clients", "32", "--jobs", "10000"],
-        runs: &[run("runledger")],
-    },
-    Figure {
-        name: "bulk",
-        program: "bulk",
-        title: "bulk enqueue, one client, batches of 1,000",
-        unit: "jobs/s",
-        arguments: &["--jobs", "100000"],
-        runs: &[
-            run("limit"),
-            run("runledger"),
-            run("graphile_worker"),
-            run("apalis-postgres"),
-            run("underway"),
-            run("riverqueue"),
-        ],
-    },
-    Figure {
-        name: "drain",
-        program: "drain",
-        title: "no-op jobs, enqueued ahead, one worker process",
-        unit: "jobs/s",
-        arguments: &[],
-        runs: &[
-            run("limit"),
-            run("runledger"),
-            sized("graphile_worker", &["--jobs", "100000"]),
-            sized("apalis-postgres", &["--jobs", "20000"]),
-            sized("riverqueue", &["--jobs", "20000"]),
-            sized("dbos", &["--jobs", "2000"]),
-            sized("underway", &["--jobs", "2000"]),
-        ],
-    },
-    Figure {
-        name: "workflows-8",
-        program: "workflows",
-        title: "whole workflows of ten steps, 8 at a time",
-        unit: "steps/s",
-        arguments: &["--concurrency", "8"],
-        runs: &[sized("limit", &["--workflows", "2000"]), sized("runledger", &["--workflows", "2000"])],
-    },
-    Figure {
-        name: "workflows-64",
-        program: "workflows",
-        title: "whole workflows of ten steps, 64 at a time",
-        unit: "steps/s",
-        arguments: &["--concurrency", "64"],
-        runs: &[sized("limit", &["--workflows", "10000"]), sized("runledger", &["--workflows", "10000"])],
-    },
-    Figure {
-        name: "workflows-256",
-        program: "workflows",
-        title: "whole workflows of ten steps, 256 at a time",
-        unit: "steps/s",
-        arguments: &["--concurrency", "256"],
-        runs: &[
-            sized("limit", &["--workflows", "20000"]),
-            sized("runledger", &["--workflows", "20000"]),
-            sized("dbos", &["--workflows", "1000"]),
-            sized("underway", &["--workflows", "200"]),
-        ],
-    },
-    Figure {
-        name: "workflows-512",
-        program: "workflows",
-        title: "whole workflows of ten steps, 512 at a time",
-        unit: "steps/s",
-        arguments: &["--concurrency", "512"],
-        runs: &[sized("limit", &["--workflows", "20000"]), sized("runledger", &["--workflows", "20000"])],
-    },
-    Figure {
-        name: "step",
-        program: "step",
-        title: "the steps of one workflow, alone",
-        unit: "steps/s",
-        arguments: &[],
-        runs: &[run("limit"), run("runledger"), run("dbos"), sized("underway", &["--steps", "200"])],
-    },
-    Figure {
-        name: "latency-idle",
-        program: "latency",
-        title: "from enqueue to the first line of the body, one at a time",
-        unit: "",
-        arguments: &["--rate", "0", "--seconds", "10"],
-        runs: &[
-            run("runledger"),
-            run("graphile_worker"),
-            run("dbos"),
-            run("apalis-postgres"),
-            run("riverqueue"),
-            run("underway"),
-        ],
-    },
-    Figure {
-        name: "latency-1000",
-        program: "latency",
-        title: "from enqueue to the first line of the body, 1,000 a second",
-        unit: "",
-        arguments: &["--rate", "1000", "--seconds", "10"],
-        runs: &[run("runledger"), run("graphile_worker"), run("dbos")],
-    },
-];
+    /// Its contenders in a round: each begins one further, so that nobody is always the first on a fresh server, or behind the same other.
+    pub fn turns(&self, round: usize) -> impl Iterator<Item = &Run> {
+        let first = (round - 1) % self.runs.len().max(1);
+        self.runs[first..].iter().chain(&self.runs[..first])
+    }
+}
 
 /// The contenders of a figure in their order.
 pub fn whos(figure: &Figure) -> impl Iterator<Item = &'static str> + '_ {
     figure.runs.iter().map(|run| run.who)
+}
+
+/// The figure of this name.
+pub fn figure(name: &str) -> Option<&'static Figure> {
+    PLAN.iter().find(|figure| figure.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_figure_has_a_name_of_its_own_and_is_one_of_the_programs() {
+        let names: BTreeSet<&str> = PLAN.iter().map(|figure| figure.name).collect();
+        assert_eq!(names.len(), PLAN.len());
+        for figure in PLAN {
+            for run in figure.runs {
+                let known = match run.who {
+                    "runledger" => crate::engine::FIGURES,
+                    "limit" => crate::limit::FIGURES,
+                    _ => continue,
+                };
+                assert!(known.contains(&figure.program), "{} has no {}", run.who, figure.program);
+            }
+        }
+    }
+
+    #[test]
+    fn every_target_speaks_of_a_figure_that_was_measured_before_or_of_a_contender() {
+        for (position, figure) in PLAN.iter().enumerate() {
+            for target in figure.targets {
+                let known = match target {
+                    Target::OfFigure(other, _) => PLAN[..position].iter().any(|one| one.name == *other),
+                    Target::OfWho(who, _) => figure.runs.iter().any(|run| run.who == *who),
+                    _ => true,
+                };
+                assert!(known, "{}: {target:?}", figure.name);
+            }
+        }
+    }
+
+    #[test]
+    fn all_arguments_are_pairs_of_a_name_and_a_whole_number() {
+        for figure in PLAN {
+            for run in figure.runs {
+                let given = figure.arguments(run, Mode::Quick);
+                crate::arguments::Arguments::parse(&given).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_asked_of_one_contender_overrules_the_figure_in_every_mode() {
+        let drain = figure("drain").unwrap();
+        let dbos = drain.runs.iter().find(|run| run.who == "dbos").unwrap();
+        for mode in [Mode::Full, Mode::Quick] {
+            assert_eq!(drain.arguments(dbos, mode).last().map(String::as_str), Some("2000"));
+        }
+        assert_eq!(drain.arguments(dbos, Mode::Smoke).last().map(String::as_str), Some("20"));
+    }
+
+    #[test]
+    fn every_contender_has_a_turn_in_every_round_and_another_is_the_first() {
+        let drain = figure("drain").unwrap();
+        let whos = |round| drain.turns(round).map(|run| run.who).collect::<Vec<_>>();
+        assert_eq!(whos(1).len(), drain.runs.len());
+        assert_eq!(whos(1)[1..], whos(2)[..drain.runs.len() - 1]);
+        assert_eq!(whos(1), whos(1 + drain.runs.len()));
+    }
 }

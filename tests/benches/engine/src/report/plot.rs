@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::plan::{Figure, whos};
-use super::table::{main_value, median, thousands};
-use crate::line::Line;
+use super::results::Entry;
+use super::table::{median, shown};
 
 const WIDTH: f64 = 720.0;
 const LABEL: f64 = 150.0;
@@ -13,36 +13,54 @@ const ROW: f64 = 30.0;
 const HEAD: f64 = 34.0;
 
 /// One bar a contender; the engine's own is dark.
-pub fn bars(figure: &Figure, lines: &[&Line]) -> String {
-    let values: Vec<(&str, f64)> =
-        whos(figure).filter_map(|who| Some((who, median(lines, who, main_value)?))).collect();
+pub fn bars(figure: &Figure, entries: &[Entry]) -> String {
+    let values: Vec<(&str, f64)> = whos(figure)
+        .filter_map(|who| Some((who, median(entries, figure.name, who, figure.value)?)))
+        .collect();
     let most = values.iter().fold(f64::MIN_POSITIVE, |most, (_, value)| most.max(*value));
     #[expect(clippy::cast_precision_loss, reason = "a handful of rows")]
     let height = HEAD + ROW * values.len() as f64 + 8.0;
-    let unit = if figure.unit.is_empty() { "ms, less is better" } else { figure.unit };
+    let less = if figure.less { ", less is better" } else { "" };
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
-         <text x=\"8\" y=\"20\" font-weight=\"bold\">{} ({unit})</text>\n",
-        figure.title
+         <text x=\"8\" y=\"20\" font-weight=\"bold\">{}{} ({}{less})</text>\n",
+        figure.title,
+        figure.number(),
+        figure.unit
     );
     for (row, (who, value)) in values.iter().enumerate() {
         #[expect(clippy::cast_precision_loss, reason = "a handful of rows")]
         let y = HEAD + ROW * row as f64;
-        let length = (WIDTH - LABEL - VALUE) * value / most;
+        let length = (WIDTH - LABEL - VALUE) * value.max(0.0) / most;
         let fill = if *who == "runledger" { "#1b4965" } else { "#b8c7d1" };
-        let shown = if figure.unit.is_empty() { format!("{value:.2}") } else { thousands(*value) };
         // Writing to a string does not fail.
         let _ = writeln!(
             svg,
             "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{who}</text>\
              <rect x=\"{LABEL}\" y=\"{y}\" width=\"{length:.1}\" height=\"20\" fill=\"{fill}\"/>\
-             <text x=\"{:.1}\" y=\"{}\">{shown}</text>",
+             <text x=\"{:.1}\" y=\"{}\">{}</text>",
             LABEL - 8.0,
             y + 15.0,
             LABEL + length + 6.0,
-            y + 15.0
+            y + 15.0,
+            shown(*value)
         );
     }
     svg + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::plan::figure;
+    use crate::report::results::tests::measured;
+
+    #[test]
+    fn bars_have_the_lengths_of_their_values() {
+        let lines = [measured(1, "drain", "limit", 100.0), measured(1, "drain", "runledger", 50.0)];
+        let svg = bars(figure("drain").unwrap(), &lines);
+        assert!(svg.contains("width=\"460.0\"") && svg.contains("width=\"230.0\""), "{svg}");
+        assert_eq!(svg.matches("<text").count(), 1 + 2 * 2);
+    }
 }

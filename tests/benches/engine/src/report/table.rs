@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::plan::{Figure, PLAN, whos};
+use super::plan::{Figure, Mode, PLAN, Value, whos};
+use super::results::{Entry, Head};
+use super::target::sentence;
 use crate::line::Line;
 
 const HEAD: &str = "# Benchmarks
@@ -19,99 +21,237 @@ const COMMANDS: &str = "
 ```sh
 cargo build --release -p runledger-bench
 cargo build --release --manifest-path tests/benches/peers/Cargo.toml
-target/release/bench report                      # everything, three rounds; this page, the plots, and results.jsonl
-target/release/bench report --only drain         # one figure
+target/release/bench report                  # everything; goes on where it was interrupted
+target/release/bench report --quick          # smaller sizes, one round
+target/release/bench report --only drain     # one figure, or a family such as `workflows`; the others stay
 ```
 
+It writes this page, the plots, `results.jsonl` with a line for each measurement, and the table in the project's README.
+
 `tests/benches/peers/README.md` says what each peer's figure includes: `graphile_worker` deletes its jobs where the engine keeps their history, and its locks
-are not fenced. A lone enqueue or step of a peer may do less than ours; the limit of `workflows` has no enqueue, claim or settlement.
+are not fenced. The limit of `workflows` has no enqueue, claim or settlement; that of `enqueue` writes one row where the engine writes two. Recovery has no
+peers here: by default those that recover at all need minutes.
 ";
 
 /// The whole page.
-pub fn page(machine: &str, rounds: usize, lines: &[(&str, Line)]) -> String {
-    let mut page = format!("{HEAD}{machine} Rounds: {rounds}.\n");
+pub fn page(head: &Head, entries: &[Entry]) -> String {
+    let mut page = format!("{HEAD}{}\n", made(head));
     for figure in PLAN {
-        let of_figure: Vec<&Line> =
-            lines.iter().filter(|(name, _)| *name == figure.name).map(|(_, line)| line).collect();
-        if !of_figure.is_empty() {
-            // Writing to a string does not fail.
-            let _ = write!(
-                page,
-                "\n## {}\n\n{}\n![{1}]({}.svg)\n",
-                figure.name,
-                table(figure, &of_figure),
-                figure.name
-            );
+        let of_figure: Vec<&Entry> = entries.iter().filter(|entry| entry.figure == figure.name).collect();
+        if of_figure.is_empty() {
+            continue;
+        }
+        // Writing to a string does not fail.
+        let _ = write!(page, "\n## {}\n\n{}{}.\n\n", figure.name, capital(figure.title), figure.number());
+        if let Some(targets) = sentence(figure, entries) {
+            let _ = writeln!(page, "To reach: {targets}.\n");
+        }
+        page += &table(figure, entries);
+        page += &remarks(&of_figure);
+        if of_figure.iter().any(|entry| entry.line.is_some()) {
+            let _ = writeln!(page, "\n![{0}]({0}.svg)", figure.name);
         }
     }
     page + COMMANDS
 }
 
-fn table(figure: &Figure, lines: &[&Line]) -> String {
-    let mut text = format!("{}.\n\n", figure.title);
-    text += if figure.unit.is_empty() {
-        "| | p50 ms | p99 ms | Runledger's p50 to its |\n|---|---|---|---|\n"
-    } else {
-        "| | median | from – to | Runledger to it |\n|---|---|---|---|\n"
+/// When and on what the figures were made.
+pub fn made(head: &Head) -> String {
+    let size = match head.mode {
+        Mode::Full => "",
+        Mode::Smoke => {
+            " A hundredth of each size: this shows that everything runs, and the figures say nothing."
+        }
+        Mode::Quick => " A quick report: smaller sizes, which favour nobody but are noisier.",
     };
-    let own = median(lines, "runledger", main_value);
+    let rounds = if head.rounds == 1 { "one round".to_owned() } else { format!("{} rounds", head.rounds) };
+    format!("Made on {}, in {rounds}, on {}.{size}", head.date, head.machine)
+}
+
+fn table(figure: &Figure, entries: &[Entry]) -> String {
+    let mut text = String::from("| | median | from – to | Runledger to it |");
+    for (heading, _) in figure.beside {
+        text += &format!(" {heading} |");
+    }
+    text += &format!("\n|---|{}\n", "---|".repeat(3 + figure.beside.len()));
+    let own = median(entries, figure.name, "runledger", figure.value);
     for who in whos(figure) {
-        let Some(value) = median(lines, who, main_value) else { continue };
-        let ratio = own.map_or_else(String::new, |own| {
-            if who == "runledger" { "1".to_owned() } else { format!("{:.2}", own / value) }
-        });
-        let name = version(lines, who);
-        let _ = if figure.unit.is_empty() {
-            let p99 = median(lines, who, |line| line.p99_ms).unwrap_or(f64::NAN);
-            writeln!(text, "| {name} | {value:.2} | {p99:.2} | {ratio} |")
-        } else {
-            let (least, most) = range(lines, who);
-            writeln!(
-                text,
-                "| {name} | {} {} | {} – {} | {ratio} |",
-                thousands(value),
-                figure.unit,
-                thousands(least),
-                thousands(most)
-            )
+        let Some(value) = median(entries, figure.name, who, figure.value) else {
+            if let Some(why) = failure(entries, figure.name, who) {
+                let _ = writeln!(text, "| `{who}` | failed: {why} |{}", " |".repeat(2 + figure.beside.len()));
+            }
+            continue;
         };
+        let ratio = match own {
+            Some(own) if who != "runledger" => shown(own / value),
+            _ => String::new(),
+        };
+        let (least, most) = range(entries, figure, who);
+        let _ = write!(
+            text,
+            "| {} | {} {} | {} – {} | {ratio} |",
+            name(entries, figure.name, who),
+            shown(value),
+            figure.unit,
+            shown(least),
+            shown(most)
+        );
+        for (_, value) in figure.beside {
+            let beside = median(entries, figure.name, who, *value).map_or_else(String::new, shown);
+            let _ = write!(text, " {beside} |");
+        }
+        text.push('\n');
     }
     text
 }
 
-/// The value that is compared: the rate, or the median duration.
-pub fn main_value(line: &Line) -> Option<f64> {
-    line.rate.or(line.p50_ms)
+/// With which sizes and settings, and when, where that differs.
+fn remarks(of_figure: &[&Entry]) -> String {
+    let mut text = String::new();
+    let mut seen = Vec::new();
+    for entry in of_figure {
+        let Some(line) = &entry.line else { continue };
+        if seen.contains(&&entry.who) {
+            continue;
+        }
+        seen.push(&entry.who);
+        let sizes: Vec<String> =
+            line.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let notes = if line.notes.is_empty() { String::new() } else { format!("; {}", line.notes) };
+        let _ = writeln!(text, "- {}: {}{notes}", entry.who, sizes.join(", "));
+    }
+    if let Some(date) = of_figure.iter().find_map(|entry| entry.again.as_ref()) {
+        let _ = writeln!(text, "- measured again, by itself, on {date}");
+    }
+    format!("\n{text}")
 }
 
-/// The median over the rounds.
-pub fn median(lines: &[&Line], who: &str, value: impl Fn(&Line) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> =
-        lines.iter().filter(|line| line.who == who).filter_map(|line| value(line)).collect();
+/// The median of a number over the rounds.
+pub fn median(entries: &[Entry], figure: &str, who: &str, value: Value) -> Option<f64> {
+    let mut values: Vec<f64> = values(entries, figure, who, value).collect();
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    let (low, high) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
+    Some(f64::midpoint(*low, *high))
 }
 
-fn range(lines: &[&Line], who: &str) -> (f64, f64) {
-    let values = lines.iter().filter(|line| line.who == who).filter_map(|line| main_value(line));
-    values.fold((f64::INFINITY, 0.0), |(least, most), value| (value.min(least), value.max(most)))
+fn range(entries: &[Entry], figure: &Figure, who: &str) -> (f64, f64) {
+    values(entries, figure.name, who, figure.value)
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (value.min(least), value.max(most)))
 }
 
-fn version(lines: &[&Line], who: &str) -> String {
-    match (who, lines.iter().find(|line| line.who == who)) {
-        ("limit" | "runledger", _) | (_, None) => who.to_owned(),
-        (_, Some(line)) => format!("`{who}` {}", line.version),
+fn values<'e>(
+    entries: &'e [Entry],
+    figure: &'e str,
+    who: &'e str,
+    value: Value,
+) -> impl Iterator<Item = f64> + 'e {
+    let of_who = entries.iter().filter(move |entry| entry.figure == figure && entry.who == who);
+    of_who.filter_map(|entry| entry.line.as_ref()).filter_map(move |line| number(line, value))
+}
+
+fn number(line: &Line, value: Value) -> Option<f64> {
+    match value {
+        Value::Rate => line.rate,
+        Value::P50 => line.p50_ms,
+        Value::P99 => line.p99_ms,
+        Value::Named(name) => line.more.get(name).copied(),
     }
 }
 
-/// A number with its thousands apart.
-pub fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
+/// Why a contender has no value.
+pub fn failure<'e>(entries: &'e [Entry], figure: &str, who: &str) -> Option<&'e str> {
+    let mut of_who = entries.iter().filter(|entry| entry.figure == figure && entry.who == who);
+    of_who.find_map(|entry| entry.failed.as_deref())
+}
+
+/// A contender, with the version of a peer.
+pub fn name(entries: &[Entry], figure: &str, who: &str) -> String {
+    let mut lines = entries.iter().filter_map(|entry| entry.line.as_ref().filter(|_| entry.figure == figure));
+    match (who, lines.find(|line| line.who == who)) {
+        ("limit", _) => "the limit".to_owned(),
+        ("runledger", _) => "**Runledger**".to_owned(),
+        (_, Some(line)) => format!("`{who}` {}", line.version),
+        (_, None) => format!("`{who}`"),
+    }
+}
+
+/// A number as a person reads it: whole ones with their thousands apart, small ones with three digits that say something.
+pub fn shown(value: f64) -> String {
+    let digits = match value.abs() {
+        0.0 => 0,
+        ..0.1 => 3,
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.digits$}");
+    match text.split_once('.') {
+        Some((whole, part)) if part.trim_end_matches('0').is_empty() => whole.to_owned(),
+        Some((whole, part)) => format!("{whole}.{}", part.trim_end_matches('0')),
+        None => thousands(&text),
+    }
+}
+
+fn thousands(digits: &str) -> String {
+    let (sign, digits) = digits.split_at(digits.len() - digits.trim_start_matches('-').len());
     let groups: Vec<&str> = digits
         .as_bytes()
         .rchunks(3)
         .rev()
         .map(|group| std::str::from_utf8(group).unwrap_or_default())
         .collect();
-    groups.join(",")
+    format!("{sign}{}", groups.join(","))
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::plan::figure;
+    use crate::report::results::tests::measured;
+
+    #[test]
+    fn numbers_are_written_with_the_digits_that_say_something() {
+        let written: Vec<String> =
+            [0.0, 0.0412, 0.6, 1.5, 6.0, 42.26, 100.4, 1536.0, 1_234_567.8].map(shown).into();
+        assert_eq!(written, ["0", "0.041", "0.6", "1.5", "6", "42.3", "100", "1,536", "1,234,568"]);
+        assert_eq!(thousands("-123456"), "-123,456");
+    }
+
+    #[test]
+    fn the_median_is_between_the_middle_two_of_an_even_number() {
+        let of = |values: &[f64]| {
+            let entries: Vec<_> = values.iter().map(|value| measured(1, "drain", "limit", *value)).collect();
+            median(&entries, "drain", "limit", Value::Rate)
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[3.0]), Some(3.0));
+        assert_eq!(of(&[9.0, 1.0]), Some(5.0));
+        assert_eq!(of(&[9.0, 1.0, 2.0]), Some(2.0));
+    }
+
+    #[test]
+    fn a_contender_that_failed_has_a_row_that_says_why() {
+        let mut failed = measured(1, "drain", "dbos", 1.0);
+        (failed.line, failed.failed) = (None, Some("timed out".to_owned()));
+        let entries = [measured(1, "drain", "limit", 100.0), measured(1, "drain", "runledger", 50.0), failed];
+        let text = table(figure("drain").unwrap(), &entries);
+        assert!(text.contains("| the limit | 100 jobs/s | 100 – 100 | 0.5 |\n"), "{text}");
+        assert!(text.contains("| `dbos` | failed: timed out | | |\n"), "{text}");
+        assert!(!text.contains("underway"), "{text}");
+    }
+
+    #[test]
+    fn every_row_of_a_table_has_as_many_columns_as_its_head() {
+        for figure in PLAN {
+            let entries: Vec<_> = whos(figure).map(|who| measured(1, figure.name, who, 2.0)).collect();
+            let text = table(figure, &entries);
+            let columns: Vec<usize> = text.lines().map(|line| line.matches('|').count()).collect();
+            assert!(columns.iter().all(|n| *n == columns[0]), "{text}");
+        }
+    }
 }

@@ -1,0 +1,485 @@
+//! All figures.
+
+use std::time::Duration;
+
+use super::{Figure, Run, Value};
+use crate::report::target::Target;
+
+/// How long one measurement may take at most, but for those that hold something for long.
+const SHORT: Duration = Duration::from_secs(180);
+const LONG: Duration = Duration::from_secs(1200);
+
+const fn run(who: &'static str) -> Run {
+    Run { who, arguments: &[] }
+}
+
+const fn sized(who: &'static str, arguments: &'static [&'static str]) -> Run {
+    Run { who, arguments }
+}
+
+const BASE: Figure = Figure {
+    name: "",
+    program: "",
+    title: "",
+    unit: "jobs/s",
+    value: Value::Rate,
+    less: false,
+    beside: &[],
+    arguments: &[],
+    quick: &[],
+    runs: &[],
+    rounds: usize::MAX,
+    limit: SHORT,
+    targets: &[],
+    headline: true,
+};
+
+/// All figures, in the order in which they are measured in every round.
+pub const PLAN: &[Figure] = &[
+    Figure {
+        name: "enqueue-1",
+        program: "enqueue",
+        title: "single enqueue, 1 client",
+        arguments: &["--clients", "1", "--jobs", "5000"],
+        quick: &["--jobs", "2000"],
+        runs: SINGLY,
+        targets: &[Target::OfWho("limit", 0.5)],
+        ..BASE
+    },
+    Figure {
+        name: "enqueue-8",
+        program: "enqueue",
+        title: "single enqueue, 8 clients",
+        arguments: &["--clients", "8", "--jobs", "10000"],
+        quick: &["--jobs", "3000"],
+        runs: SINGLY,
+        targets: &[Target::OfWho("limit", 0.5)],
+        ..BASE
+    },
+    Figure {
+        name: "enqueue-32",
+        program: "enqueue",
+        title: "single enqueue, 32 clients",
+        arguments: &["--clients", "32", "--jobs", "10000"],
+        quick: &["--jobs", "5000"],
+        runs: SINGLY,
+        targets: &[Target::OfWho("limit", 0.5)],
+        ..BASE
+    },
+    Figure {
+        name: "enqueue-tx",
+        program: "enqueue-tx",
+        title: "enqueue in the transaction of a business row, 32 clients",
+        arguments: &["--clients", "32", "--jobs", "10000"],
+        quick: &["--jobs", "3000"],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            run("graphile_worker"),
+            run("riverqueue"),
+            sized("underway", &["--jobs", "3000"]),
+        ],
+        targets: &[Target::OfWho("limit", 0.5)],
+        ..BASE
+    },
+    Figure {
+        name: "bulk",
+        program: "bulk",
+        title: "bulk enqueue, one client, batches of 1,000",
+        arguments: &["--jobs", "100000"],
+        quick: &["--jobs", "30000"],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            run("graphile_worker"),
+            run("apalis-postgres"),
+            run("underway"),
+            sized("riverqueue", &["--jobs", "30000"]),
+        ],
+        targets: &[Target::OfWho("limit", 0.6)],
+        ..BASE
+    },
+    Figure {
+        name: "drain",
+        program: "drain",
+        title: "no-op jobs, enqueued ahead, one worker process",
+        arguments: &["--jobs", "100000"],
+        quick: &["--jobs", "50000"],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            run("graphile_worker"),
+            sized("apalis-postgres", &["--jobs", "20000"]),
+            sized("riverqueue", &["--jobs", "10000"]),
+            sized("dbos", &["--jobs", "2000"]),
+            sized("underway", &["--jobs", "2000"]),
+        ],
+        targets: &[Target::OfWho("limit", 0.6), Target::OfWho("graphile_worker", 1.0)],
+        ..BASE
+    },
+    Figure {
+        name: "workflows-1",
+        program: "workflows",
+        title: "whole workflows of ten steps, one at a time",
+        unit: "steps/s",
+        arguments: &["--concurrency", "1", "--workflows", "500"],
+        quick: &["--workflows", "200"],
+        runs: &[run("limit"), run("runledger"), run("dbos"), sized("underway", &["--workflows", "20"])],
+        headline: false,
+        ..BASE
+    },
+    Figure {
+        name: "workflows-8",
+        program: "workflows",
+        title: "whole workflows of ten steps, 8 at a time",
+        unit: "steps/s",
+        arguments: &["--concurrency", "8", "--workflows", "2000"],
+        quick: &["--workflows", "1000"],
+        runs: &[run("limit"), run("runledger"), sized("dbos", &["--workflows", "1000"])],
+        ..BASE
+    },
+    Figure {
+        name: "workflows-64",
+        program: "workflows",
+        title: "whole workflows of ten steps, 64 at a time",
+        unit: "steps/s",
+        arguments: &["--concurrency", "64", "--workflows", "10000"],
+        quick: &["--workflows", "4000"],
+        runs: &[run("limit"), run("runledger"), sized("dbos", &["--workflows", "1000"])],
+        targets: &[Target::OfFigure("workflows-8", 1.0)],
+        ..BASE
+    },
+    Figure {
+        name: "workflows-256",
+        program: "workflows",
+        title: "whole workflows of ten steps, 256 at a time",
+        unit: "steps/s",
+        arguments: &["--concurrency", "256", "--workflows", "20000"],
+        quick: &["--workflows", "8000"],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            sized("dbos", &["--workflows", "1000"]),
+            // It holds two connections a slot for the length of a task: with more slots its pool times out.
+            sized("underway", &["--workflows", "200", "--concurrency", "16"]),
+        ],
+        targets: &[
+            Target::OfWho("limit", 0.5),
+            Target::OfWho("dbos", 15.0),
+            Target::OfFigure("workflows-64", 1.0),
+        ],
+        ..BASE
+    },
+    Figure {
+        name: "workflows-512",
+        program: "workflows",
+        title: "whole workflows of ten steps, 512 at a time",
+        unit: "steps/s",
+        arguments: &["--concurrency", "512", "--workflows", "20000"],
+        quick: &["--workflows", "8000"],
+        runs: &[run("limit"), run("runledger"), sized("dbos", &["--workflows", "1000"])],
+        targets: &[Target::OfFigure("workflows-256", 1.0)],
+        ..BASE
+    },
+    Figure {
+        name: "step",
+        program: "step",
+        title: "the steps of one workflow, alone",
+        unit: "steps/s",
+        arguments: &["--steps", "2000"],
+        quick: &["--steps", "1000"],
+        runs: &[run("limit"), run("runledger"), run("dbos"), sized("underway", &["--steps", "200"])],
+        targets: &[Target::OfWho("limit", 1.0 / 1.3)],
+        ..BASE
+    },
+    Figure {
+        name: "latency-idle",
+        program: "latency",
+        title: "from enqueue to the first line of the body, one at a time",
+        unit: "ms",
+        value: Value::P50,
+        less: true,
+        beside: P99,
+        arguments: &["--rate", "0", "--seconds", "6"],
+        quick: &["--seconds", "3"],
+        runs: &[
+            run("runledger"),
+            run("graphile_worker"),
+            run("dbos"),
+            run("apalis-postgres"),
+            run("riverqueue"),
+            run("underway"),
+        ],
+        targets: &[Target::AtMost(1.5), Target::BesideAtMost("p99", Value::P99, 10.0)],
+        ..BASE
+    },
+    Figure {
+        name: "latency-1000",
+        program: "latency",
+        title: "from enqueue to the first line of the body, 1,000 a second",
+        unit: "ms",
+        value: Value::P50,
+        less: true,
+        beside: P99,
+        arguments: &["--rate", "1000", "--seconds", "10"],
+        quick: &["--seconds", "3"],
+        runs: &[run("runledger"), run("graphile_worker"), run("dbos")],
+        targets: &[Target::AtMost(5.0), Target::BesideAtMost("p99", Value::P99, 25.0)],
+        ..BASE
+    },
+    Figure {
+        name: "recovery",
+        program: "recovery",
+        title: "kill -9 of a worker process until its 256 workflows go on in another, default timings",
+        arguments: &["--fast", "0", "--workflows", "256"],
+        targets: &[Target::AtMost(6.0)],
+        ..RECOVERY
+    },
+    Figure {
+        name: "recovery-fast",
+        program: "recovery",
+        title: "the same with the fast timings",
+        arguments: &["--fast", "1", "--workflows", "256"],
+        targets: &[Target::AtMost(1.5)],
+        ..RECOVERY
+    },
+    Figure {
+        name: "recovery-restart",
+        program: "recovery",
+        title: "kill -9, and a start under the same name, default timings",
+        arguments: &["--restart", "1", "--workflows", "256"],
+        targets: &[Target::AtMost(1.0)],
+        ..RECOVERY
+    },
+    Figure {
+        name: "backlog-20k",
+        title: "draining 50,000 jobs while 20 thousand more stay queued",
+        arguments: &["--jobs", "50000", "--queued", "20000"],
+        quick: &["--jobs", "30000"],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            run("graphile_worker"),
+            sized("apalis-postgres", &["--jobs", "2000"]),
+        ],
+        ..BACKLOG
+    },
+    Figure {
+        name: "backlog-1m",
+        title: "draining 50,000 jobs while a million more stay queued",
+        arguments: &["--jobs", "50000", "--queued", "1000000"],
+        quick: &["--jobs", "30000", "--queued", "200000"],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            run("graphile_worker"),
+            sized("apalis-postgres", &["--jobs", "2000"]),
+        ],
+        targets: FLAT,
+        ..BACKLOG
+    },
+    Figure {
+        name: "backlog-finished",
+        title: "the same with 20 thousand queued and a million finished",
+        arguments: &["--jobs", "50000", "--finished", "1000000"],
+        quick: &["--jobs", "30000", "--finished", "200000"],
+        runs: &[run("runledger")],
+        targets: FLAT,
+        ..BACKLOG
+    },
+    Figure {
+        name: "backlog-unknown",
+        title: "the same with 20 thousand queued and 200 thousand of a job that nobody serves",
+        arguments: &["--jobs", "50000", "--unknown", "200000"],
+        quick: &["--jobs", "30000"],
+        runs: &[run("runledger")],
+        targets: FLAT,
+        ..BACKLOG
+    },
+    Figure {
+        name: "one-transaction",
+        program: "one-transaction",
+        title: "ten thousand jobs enqueued in one transaction, from its commit on",
+        beside: &[("until the first begins, ms", Value::Named("began_ms"))],
+        arguments: &["--jobs", "10000"],
+        runs: &[run("runledger")],
+        targets: FLAT,
+        ..BASE
+    },
+    Figure {
+        name: "snapshot",
+        program: "snapshot",
+        title: "draining with a snapshot held for long under load, to before",
+        unit: "of the rate before",
+        value: Value::Named("kept"),
+        beside: &[("before, jobs/s", Value::Named("before")), ("after, jobs/s", Value::Named("after"))],
+        arguments: &["--seconds", "600", "--rate", "2000"],
+        quick: &["--seconds", "20"],
+        runs: &[run("runledger")],
+        rounds: 1,
+        limit: LONG,
+        targets: &[Target::AtLeast(0.9)],
+        ..BASE
+    },
+    Figure {
+        name: "sleepers",
+        program: "sleepers",
+        title: "a million sleeping workflows that fall due together, until all have ended",
+        unit: "runs/s",
+        beside: &[
+            ("memory of the worker before, MiB", Value::Named("idle_mib")),
+            ("grown while they sleep, MiB", Value::Named("growth_mib")),
+        ],
+        arguments: &["--runs", "1000000"],
+        quick: &["--runs", "100000"],
+        runs: &[run("runledger")],
+        rounds: 1,
+        limit: LONG,
+        targets: &[
+            Target::AtLeast(5000.0),
+            Target::BesideAtMost("MiB grown", Value::Named("growth_mib"), 2.0),
+        ],
+        ..BASE
+    },
+    Figure { name: "processes-1", arguments: &["--processes", "1", "--jobs", "100000"], ..PROCESSES },
+    Figure {
+        name: "processes-2",
+        arguments: &["--processes", "2", "--jobs", "100000"],
+        targets: &[Target::OfFigure("processes-1", 1.0)],
+        ..PROCESSES
+    },
+    Figure {
+        name: "processes-4",
+        arguments: &["--processes", "4", "--jobs", "100000"],
+        targets: &[Target::OfFigure("processes-2", 1.0)],
+        ..PROCESSES
+    },
+    Figure {
+        name: "processes-8",
+        arguments: &["--processes", "8", "--jobs", "100000"],
+        targets: &[Target::OfFigure("processes-4", 1.0)],
+        ..PROCESSES
+    },
+    Figure {
+        name: "processes-16",
+        arguments: &["--processes", "16", "--jobs", "100000"],
+        targets: &[Target::OfFigure("processes-8", 1.0)],
+        ..PROCESSES
+    },
+    Figure {
+        name: "idle",
+        program: "idle",
+        title: "statements a second of an idle worker process",
+        unit: "a second",
+        value: Value::Named("queries"),
+        less: true,
+        beside: &[("connections beyond the pool", Value::Named("beyond_pool"))],
+        arguments: &["--seconds", "30"],
+        quick: &["--seconds", "15"],
+        runs: &[run("runledger"), run("graphile_worker"), run("dbos"), run("underway")],
+        rounds: 1,
+        targets: &[
+            Target::AtMost(1.0),
+            Target::BesideAtMost("connections beyond the pool", Value::Named("beyond_pool"), 3.0),
+        ],
+        ..BASE
+    },
+    Figure {
+        name: "wal-job",
+        program: "drain",
+        title: "bytes of WAL of a no-op job: its enqueue, claim and settlement",
+        unit: "bytes",
+        value: Value::Named("wal_bytes"),
+        less: true,
+        beside: &[
+            ("of its enqueue", Value::Named("wal_enqueue")),
+            ("of its run", Value::Named("wal_run")),
+            ("commits of its run", Value::Named("commits")),
+        ],
+        arguments: &["--jobs", "20000"],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            run("graphile_worker"),
+            sized("apalis-postgres", &["--jobs", "10000"]),
+            sized("dbos", &["--jobs", "1000"]),
+            sized("underway", &["--jobs", "1000"]),
+        ],
+        rounds: 1,
+        targets: &[Target::AtMost(1536.0), Target::BesideAtMost("commits", Value::Named("commits"), 1.0)],
+        ..BASE
+    },
+    Figure {
+        name: "wal-step",
+        program: "workflows",
+        title: "bytes of WAL of a step, with a tenth of its workflow",
+        unit: "bytes",
+        value: Value::Named("wal_bytes"),
+        less: true,
+        beside: &[("commits", Value::Named("commits"))],
+        arguments: &["--workflows", "3000", "--concurrency", "64"],
+        runs: &[run("limit"), run("runledger")],
+        rounds: 1,
+        targets: &[Target::BesideAtMost("commits", Value::Named("commits"), 1.0)],
+        ..BASE
+    },
+    Figure {
+        name: "memory",
+        program: "memory",
+        title: "resident memory of a worker process with 512 workflows under way",
+        unit: "MiB",
+        value: Value::Named("busy_mib"),
+        less: true,
+        beside: &[("idle", Value::Named("idle_mib"))],
+        arguments: &["--workflows", "512"],
+        runs: &[run("runledger")],
+        rounds: 1,
+        ..BASE
+    },
+];
+
+const SINGLY: &[Run] = &[
+    run("limit"),
+    run("runledger"),
+    run("dbos"),
+    run("graphile_worker"),
+    run("apalis-postgres"),
+    sized("riverqueue", &["--jobs", "2000"]),
+    sized("underway", &["--jobs", "2000"]),
+];
+
+const P99: &[(&str, Value)] = &[("p99 ms", Value::P99)];
+
+/// Within 15 % of the same with little in the tables.
+const FLAT: &[Target] = &[Target::OfFigure("backlog-20k", 0.85)];
+
+const RECOVERY: Figure = Figure {
+    unit: "s",
+    value: Value::Named("claimed_s"),
+    less: true,
+    beside: &[("until all have ended, s", Value::Named("ended_s"))],
+    runs: &[run("runledger")],
+    ..BASE
+};
+
+const BACKLOG: Figure = Figure {
+    program: "backlog",
+    beside: &[
+        ("p50 of a higher priority meanwhile, ms", Value::P50),
+        ("p99", Value::P99),
+        ("p50 of another queue, ms", Value::Named("other_p50_ms")),
+        ("p99", Value::Named("other_p99_ms")),
+    ],
+    rounds: 2,
+    ..BASE
+};
+
+const PROCESSES: Figure = Figure {
+    program: "processes",
+    title: "no-op jobs that fall due together, so many worker processes",
+    arguments: &[],
+    quick: &["--jobs", "50000"],
+    runs: &[run("limit"), run("runledger")],
+    rounds: 2,
+    ..BASE
+};

@@ -1,0 +1,103 @@
+//! The table of the project's README: a row a figure, with its ratios and what became of its targets.
+
+use std::fmt::Write;
+
+use super::plan::{Figure, PLAN, whos};
+use super::results::{Entry, Head};
+use super::table::{made, median, name, shown};
+use super::target::sentence;
+use crate::Res;
+
+const BEGIN: &str = "<!-- benchmarks -->";
+const END: &str = "<!-- /benchmarks -->";
+
+/// The text with the table between its markers made anew.
+pub fn insert(readme: &str, head: &Head, entries: &[Entry]) -> Res<String> {
+    let missing =
+        || format!("the README needs the lines `{BEGIN}` and `{END}`, between which the table stands");
+    let (before, rest) = readme.split_once(BEGIN).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(END).ok_or_else(missing)?;
+    Ok(format!("{before}{BEGIN}\n{}{END}{after}", table(head, entries)))
+}
+
+fn table(head: &Head, entries: &[Entry]) -> String {
+    let mut text = format!(
+        "{} A ratio is Runledger's value to the other's. The limit is the bare SQL of the same work.\n\n\
+         | figure | Runledger | the limit | the best peer | to reach |\n|---|---|---|---|---|\n",
+        made(head)
+    );
+    for figure in PLAN.iter().filter(|figure| figure.headline) {
+        let Some(own) = median(entries, figure.name, "runledger", figure.value) else { continue };
+        let beside = |who: &str, value: f64| format!("{} ({who}{} ×)", shown(value), shown(own / value));
+        let limit = median(entries, figure.name, "limit", figure.value);
+        let best = best_peer(figure, entries);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {}{} | {} {} | {} | {} | {} |",
+            figure.title,
+            figure.number(),
+            shown(own),
+            figure.unit,
+            limit.map_or_else(String::new, |limit| beside("", limit)),
+            best.map_or_else(String::new, |(who, value)| beside(
+                &format!("{}, ", name(entries, figure.name, who)),
+                value
+            )),
+            sentence(figure, entries).unwrap_or_default()
+        );
+    }
+    text + "\nEverything, with plots, and how to make it again: [docs/benchmarks](docs/benchmarks/README.md).\n"
+}
+
+fn best_peer(figure: &Figure, entries: &[Entry]) -> Option<(&'static str, f64)> {
+    let peers = whos(figure).filter(|who| !matches!(*who, "limit" | "runledger"));
+    let measured = peers.filter_map(|who| Some((who, median(entries, figure.name, who, figure.value)?)));
+    if figure.less {
+        measured.min_by(|one, other| one.1.total_cmp(&other.1))
+    } else {
+        measured.max_by(|one, other| one.1.total_cmp(&other.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::plan::{Mode, figure};
+    use crate::report::results::tests::measured;
+
+    fn head() -> Head {
+        Head { mode: Mode::Full, rounds: 3, date: "2026-01-01".to_owned(), machine: "2 cores".to_owned() }
+    }
+
+    #[test]
+    fn the_table_stands_between_its_markers_and_nothing_else_changes() {
+        let entries = [
+            measured(1, "drain", "limit", 100.0),
+            measured(1, "drain", "runledger", 70.0),
+            measured(1, "drain", "graphile_worker", 35.0),
+        ];
+        let readme = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        let new = insert(&readme, &head(), &entries).unwrap();
+        assert!(new.starts_with(&format!("before\n{BEGIN}\nMade on 2026-01-01, in 3 rounds, on 2 cores.")));
+        assert!(new.ends_with(&format!("{END}\nafter\n")) && !new.contains("old"), "{new}");
+        assert!(new.contains("| 70 jobs/s | 100 (0.7 ×) | 35 (`graphile_worker` "), "{new}");
+        assert!(new.contains("≥ 0.6 of limit: met; ≥ 1 × of graphile_worker: met |"), "{new}");
+        assert_eq!(insert(&new, &head(), &entries).unwrap(), new);
+        assert!(insert("no markers", &head(), &entries).is_err());
+    }
+
+    #[test]
+    fn the_best_peer_is_the_one_with_the_least_where_less_is_better() {
+        let of = |name: &str| {
+            let lines = [
+                measured(1, name, "runledger", 1.0),
+                measured(1, name, "graphile_worker", 3.0),
+                measured(1, name, "dbos", 2.0),
+            ];
+            best_peer(figure(name).unwrap(), &lines).map(|(who, _)| who)
+        };
+        assert_eq!(of("latency-idle"), Some("dbos"));
+        assert_eq!(of("drain"), Some("graphile_worker"));
+    }
+}

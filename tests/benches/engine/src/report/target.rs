@@ -1,0 +1,99 @@
+//! What is to be reached, and whether it was.
+
+use super::plan::{Figure, Value, figure};
+use super::results::Entry;
+use super::table::{median, shown};
+
+/// What a figure is to reach.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// The value itself.
+    AtLeast(f64),
+    AtMost(f64),
+    /// Another number of the same lines, by what it is called.
+    BesideAtMost(&'static str, Value, f64),
+    /// So many times another contender's value, where more is better.
+    OfWho(&'static str, f64),
+    /// So many times the engine's own value of another figure.
+    OfFigure(&'static str, f64),
+}
+
+impl Target {
+    /// In words.
+    pub fn text(&self, of: &Figure) -> String {
+        match *self {
+            Self::AtLeast(least) => format!("≥ {} {}", shown(least), of.unit),
+            Self::AtMost(most) => format!("≤ {} {}", shown(most), of.unit),
+            Self::BesideAtMost(what, _, most) => format!("{what} ≤ {}", shown(most)),
+            Self::OfWho(who, least) => format!("≥ {} of {who}", share(least)),
+            Self::OfFigure(other, least) => format!("≥ {} of {other}", share(least)),
+        }
+    }
+
+    /// Whether it was reached; none where it cannot be said.
+    pub fn met(&self, of: &Figure, entries: &[Entry]) -> Option<bool> {
+        let own = |figure: &Figure, value| median(entries, figure.name, "runledger", value);
+        match *self {
+            Self::AtLeast(least) => Some(own(of, of.value)? >= least),
+            Self::AtMost(most) => Some(own(of, of.value)? <= most),
+            Self::BesideAtMost(_, value, most) => Some(own(of, value)? <= most),
+            Self::OfWho(who, least) => {
+                Some(own(of, of.value)? >= least * median(entries, of.name, who, of.value)?)
+            }
+            Self::OfFigure(other, least) => {
+                let other = figure(other)?;
+                Some(own(of, of.value)? >= least * own(other, other.value)?)
+            }
+        }
+    }
+}
+
+/// A ratio: a whole one as a multiple, another as a part.
+fn share(ratio: f64) -> String {
+    if ratio.fract() == 0.0 { format!("{ratio:.0} ×") } else { shown(ratio) }
+}
+
+/// The targets of a figure in words, each with what became of it.
+pub fn sentence(of: &Figure, entries: &[Entry]) -> Option<String> {
+    let each = of.targets.iter().map(|target| {
+        let verdict = match target.met(of, entries) {
+            Some(true) => "met",
+            Some(false) => "**not met**",
+            None => "not measured",
+        };
+        format!("{}: {verdict}", target.text(of))
+    });
+    let all: Vec<String> = each.collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::results::tests::measured;
+
+    #[test]
+    fn a_target_is_met_at_its_very_bound_and_unknown_without_both_sides() {
+        let drain = figure("drain").unwrap();
+        let target = Target::OfWho("limit", 0.5);
+        let own = measured(1, "drain", "runledger", 50.0);
+        assert_eq!(target.met(drain, std::slice::from_ref(&own)), None);
+        assert_eq!(target.met(drain, &[own.clone(), measured(1, "drain", "limit", 100.0)]), Some(true));
+        assert_eq!(target.met(drain, &[own, measured(1, "drain", "limit", 101.0)]), Some(false));
+    }
+
+    #[test]
+    fn a_target_may_speak_of_another_figure_of_the_engine() {
+        let flat = figure("backlog-1m").unwrap();
+        let lines =
+            [measured(1, "backlog-20k", "runledger", 100.0), measured(1, "backlog-1m", "runledger", 84.0)];
+        assert_eq!(sentence(flat, &lines).unwrap(), "≥ 0.85 of backlog-20k: **not met**");
+    }
+
+    #[test]
+    fn less_is_better_where_a_target_says_at_most() {
+        let idle = figure("latency-idle").unwrap();
+        let lines = [measured(1, "latency-idle", "runledger", 1.2)];
+        assert_eq!(sentence(idle, &lines).unwrap(), "≤ 1.5 ms: met; p99 ≤ 10: **not met**");
+    }
+}
