@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
+use sqlx::{
+    Connection, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep},
@@ -98,6 +101,61 @@ impl Database {
     /// Fails unless the peer holds exactly so many jobs.
     pub async fn expect_stored(&mut self, jobs: u64) -> Result<()> {
         equal("stored jobs", self.stored().await?, jobs)
+    }
+
+    /// Waits until so many of all the jobs are complete, and gives how many were complete when.
+    pub async fn part_of(
+        &mut self,
+        jobs: u64,
+        all: u64,
+        worker: &JoinHandle<Result<()>>,
+    ) -> Result<(u64, Instant)> {
+        let (mut seen, mut since) = (body::ran(), Instant::now());
+        loop {
+            let (ran, asked) = (body::ran(), Instant::now());
+            if ran >= jobs {
+                let completed = match self.tables.completed {
+                    Completed::Marked(count) => self.count(count).await?,
+                    Completed::Deleted => all.saturating_sub(self.stored().await?),
+                };
+                if completed >= jobs {
+                    return Ok((completed, asked));
+                }
+                // Counting a long queue is work for the server: a sixth of the time at most.
+                sleep(asked.elapsed() * 5).await;
+            }
+            if worker.is_finished() {
+                return Err("the worker stopped before so much was done".into());
+            }
+            if ran != seen {
+                (seen, since) = (ran, Instant::now());
+            } else if since.elapsed() > PATIENCE {
+                return Err(format!("{ran} of {jobs} bodies ran, and no other in {PATIENCE:?}").into());
+            }
+            sleep(HINT).await;
+        }
+    }
+
+    /// A table of the application's own.
+    pub async fn make_business(&mut self) -> Result<()> {
+        sqlx::query("create table business (id bigint primary key)").execute(&mut self.connection).await?;
+        Ok(())
+    }
+
+    /// Bytes of WAL until now.
+    pub async fn wal(&mut self) -> Result<u64> {
+        self.count("select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").await
+    }
+
+    /// Transactions of this database until now, but for those of this connection: a session tells its own when it ends, or within ten
+    /// seconds, and asks elsewhere meanwhile.
+    pub async fn transactions(&self, url: &str) -> Result<u64> {
+        let options: PgConnectOptions = url.parse()?;
+        let database = options.get_database().ok_or("DATABASE_URL names no database")?.to_owned();
+        let mut beside = PgConnection::connect_with(&options.database("postgres")).await?;
+        let query = "select xact_commit + xact_rollback from pg_stat_database where datname = $1";
+        let count: i64 = sqlx::query_scalar(query).bind(database).fetch_one(&mut beside).await?;
+        Ok(u64::try_from(count)?)
     }
 
     async fn unfinished(&mut self) -> Result<bool> {

@@ -1,6 +1,6 @@
 //! What can be measured, with its settings, and what comes out.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,10 +13,17 @@ use crate::Result;
 pub enum Figure {
     /// Single jobs, each in a transaction of its own.
     Enqueue { jobs: u64, clients: u64 },
+    /// Single jobs, each with a row of the application in its transaction.
+    #[serde(rename = "enqueue-tx")]
+    EnqueueTx { jobs: u64, clients: u64 },
     /// Batches from one client.
     Bulk { jobs: u64, batch: u64 },
     /// Jobs enqueued ahead, run by one worker.
     Drain { jobs: u64, concurrency: u64 },
+    /// The same, with so many more in the queue.
+    Backlog { jobs: u64, queued: u64, concurrency: u64 },
+    /// What a worker with nothing to do asks of the server.
+    Idle { seconds: u64 },
     /// Whole workflows, so many at a time.
     Workflows { workflows: u64, steps: u64, concurrency: u64 },
     /// One workflow alone.
@@ -52,20 +59,21 @@ pub fn parse(known: &[Figure], name: &str, settings: &[&str]) -> Result<Figure> 
 }
 
 /// What one run measured.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub struct Outcome {
     seconds: f64,
     n: u64,
     rate: Option<f64>,
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
+    more: BTreeMap<&'static str, f64>,
 }
 
 impl Outcome {
     /// So much work in so much time.
     pub fn rate(n: u64, took: Duration) -> Self {
         let seconds = took.as_secs_f64();
-        Self { seconds, n, rate: Some(rounded(n as f64 / seconds)), p50_ms: None, p99_ms: None }
+        Self { seconds, n, rate: Some(rounded(n as f64 / seconds)), ..Self::default() }
     }
 
     /// These waits, in a run of this length.
@@ -74,10 +82,21 @@ impl Outcome {
         Self {
             seconds: took.as_secs_f64(),
             n: waits.len() as u64,
-            rate: None,
             p50_ms: percentile(&waits, 50),
             p99_ms: percentile(&waits, 99),
+            ..Self::default()
         }
+    }
+
+    /// Numbers by their names, which [`with`](Self::with) adds.
+    pub fn named(n: u64, took: Duration) -> Self {
+        Self { seconds: took.as_secs_f64(), n, ..Self::default() }
+    }
+
+    /// The same with another number.
+    pub fn with(mut self, name: &'static str, value: f64) -> Self {
+        self.more.insert(name, rounded(value));
+        self
     }
 }
 

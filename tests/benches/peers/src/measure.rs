@@ -27,6 +27,10 @@ use crate::{
 /// What fills a queue ahead of a drain, where nothing is timed.
 const FILL_BATCH: u64 = 1_000;
 const FILL_CLIENTS: u64 = 16;
+/// The slots of a worker with nothing to do.
+pub const IDLE_SLOTS: u64 = 16;
+/// After this time every session has told the server's statistics what it did before.
+const TOLD: Duration = Duration::from_secs(12);
 /// Between two jobs on an idle system.
 const IDLE: Duration = Duration::from_millis(20);
 /// A job that has not started by then never will.
@@ -41,8 +45,13 @@ pub async fn measure<P: Peer>(url: String, figure: Figure) -> Result<(Outcome, S
     }
     let outcome = match figure {
         Figure::Enqueue { jobs, clients } => enqueue(&peer, &mut database, jobs, clients).await?,
+        Figure::EnqueueTx { jobs, clients } => enqueue_tx(&peer, &mut database, jobs, clients).await?,
         Figure::Bulk { jobs, batch } => bulk(&peer, &mut database, jobs, batch).await?,
         Figure::Drain { jobs, concurrency } => drain(&peer, &mut database, jobs, concurrency).await?,
+        Figure::Backlog { jobs, queued, concurrency } => {
+            backlog(&peer, &mut database, jobs, queued, concurrency).await?
+        }
+        Figure::Idle { seconds } => idle(&peer, &mut database, &url, Duration::from_secs(seconds)).await?,
         Figure::Workflows { workflows: n, steps, concurrency } => {
             workflows(&peer, &mut database, n, steps, concurrency).await?
         }
@@ -98,19 +107,69 @@ async fn bulk<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64, batch:
     Ok(Outcome::rate(jobs, took))
 }
 
-async fn drain<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64, slots: u64) -> Result<Outcome> {
-    if !fill_by_batches(peer, jobs, FILL_BATCH).await? {
-        fill_singly(peer, jobs, FILL_CLIENTS).await?;
-    }
+async fn enqueue_tx<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64, n: u64) -> Result<Outcome> {
+    database.make_business().await?;
+    let began = Instant::now();
+    let entrance = Arc::clone(peer);
+    clients(jobs, n, move |number| {
+        let peer = Arc::clone(&entrance);
+        async move { peer.enqueue_with_row(i64::try_from(number)?, Payload::new(number)).await }
+    })
+    .await?;
+    let took = began.elapsed();
     database.expect_stored(jobs).await?;
+    Ok(Outcome::rate(jobs, took))
+}
+
+async fn drain<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64, slots: u64) -> Result<Outcome> {
+    let made = database.wal().await?;
+    fill(peer, database, jobs).await?;
+    let enqueued = database.wal().await? - made;
     database.settle().await?;
 
+    let before = database.wal().await?;
     let began = Instant::now();
     let worker = peer.work(slots).await?;
     database.finished(jobs, &worker).await?;
     let took = began.elapsed();
     database.expect_completed(jobs).await?;
-    Ok(Outcome::rate(jobs, took))
+    let ran = database.wal().await? - before;
+    let each = |bytes: u64| bytes as f64 / jobs as f64;
+    Ok(Outcome::rate(jobs, took)
+        .with("wal_enqueue", each(enqueued))
+        .with("wal_run", each(ran))
+        .with("wal_bytes", each(enqueued + ran)))
+}
+
+async fn backlog<P: Peer>(
+    peer: &Arc<P>,
+    database: &mut Database,
+    jobs: u64,
+    queued: u64,
+    slots: u64,
+) -> Result<Outcome> {
+    fill(peer, database, jobs + queued).await?;
+    database.settle().await?;
+    let began = tokio::time::Instant::now();
+    let worker = peer.work(slots).await?;
+    let (completed, when) = database.part_of(jobs, jobs + queued, &worker).await?;
+    Ok(Outcome::rate(completed, when - began))
+}
+
+async fn idle<P: Peer>(
+    peer: &Arc<P>,
+    database: &mut Database,
+    url: &str,
+    length: Duration,
+) -> Result<Outcome> {
+    let worker = peer.work(IDLE_SLOTS).await?;
+    peer.enqueue(Payload::new(0)).await?;
+    database.finished(1, &worker).await?;
+    sleep(TOLD).await;
+    let (before, began) = (database.transactions(url).await?, Instant::now());
+    sleep(length).await;
+    let n = database.transactions(url).await? - before;
+    Ok(Outcome::named(n, began.elapsed()).with("queries", n as f64 / began.elapsed().as_secs_f64()))
 }
 
 async fn workflows<P: Peer>(
@@ -227,6 +286,14 @@ async fn fill_singly<P: Peer>(peer: &Arc<P>, jobs: u64, n: u64) -> Result<()> {
         async move { peer.enqueue(Payload::new(number)).await }
     })
     .await
+}
+
+/// The fastest way into the queue.
+async fn fill<P: Peer>(peer: &Arc<P>, database: &mut Database, jobs: u64) -> Result<()> {
+    if !fill_by_batches(peer, jobs, FILL_BATCH).await? {
+        fill_singly(peer, jobs, FILL_CLIENTS).await?;
+    }
+    database.expect_stored(jobs).await
 }
 
 /// False where the peer has no way to enqueue many at once.

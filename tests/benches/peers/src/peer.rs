@@ -41,6 +41,11 @@ pub trait Peer: Sized + Send + Sync + 'static {
     /// One job, in a transaction of its own.
     fn enqueue(&self, job: Payload) -> impl Future<Output = Result<()>> + Send;
 
+    /// One job and the row `number` of the table `business`, in one transaction of the caller's.
+    fn enqueue_with_row(&self, _number: i64, _job: Payload) -> impl Future<Output = Result<()>> + Send {
+        async { Err(format!("{} has no enqueue in the caller's transaction", Self::NAME).into()) }
+    }
+
     /// The peer's own way to enqueue many at once; `None` where it has none.
     fn enqueue_batch(&self, jobs: Vec<Payload>) -> Option<impl Future<Output = Result<()>>>;
 

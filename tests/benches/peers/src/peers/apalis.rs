@@ -30,6 +30,7 @@ impl Peer for Apalis {
         Figure::Enqueue { jobs: 20_000, clients: 32 },
         Figure::Bulk { jobs: 100_000, batch: 1_000 },
         Figure::Drain { jobs: 50_000, concurrency: 1_000 },
+        Figure::Backlog { jobs: 2_000, queued: 1_000_000, concurrency: 1_000 },
         Figure::Latency { rate: 0, seconds: 10, concurrency: 16, queued: true },
     ];
     const TABLES: Tables = Tables {

@@ -71,6 +71,7 @@ impl Peer for Dbos {
     const FIGURES: &'static [Figure] = &[
         Figure::Enqueue { jobs: 20_000, clients: 32 },
         Figure::Drain { jobs: 5_000, concurrency: 0 },
+        Figure::Idle { seconds: 30 },
         Figure::Workflows { workflows: 2_000, steps: 10, concurrency: 32 },
         Figure::Step { steps: 2_000 },
         Figure::Latency { rate: 0, seconds: 10, concurrency: 0, queued: false },
@@ -84,13 +85,14 @@ impl Peer for Dbos {
     };
 
     async fn open(url: &str, figure: Figure) -> Result<Self> {
-        let connections = if let Figure::Enqueue { clients, .. } = figure { clients } else { CONNECTIONS };
+        // Never fewer: with one connection its own upkeep and a single client wait for each other.
+        let clients = if let Figure::Enqueue { clients, .. } = figure { clients } else { 0 };
+        let connections = clients.max(CONNECTIONS);
         let outside = Application::launch(url, connections, Some(Vec::new())).await?;
-        let options = QueueOptions {
-            polling_interval: POLLING,
-            worker_concurrency: limit(figure)?,
-            ..QueueOptions::default()
-        };
+        let defaults = QueueOptions::default();
+        let polling_interval =
+            if let Figure::Idle { .. } = figure { defaults.polling_interval } else { POLLING };
+        let options = QueueOptions { polling_interval, worker_concurrency: limit(figure)?, ..defaults };
         outside.instance.register_queue(QUEUE, options, QueueConflict::AlwaysUpdate).await?;
         Ok(Self { outside, url: url.to_owned(), figure })
     }
@@ -100,8 +102,10 @@ impl Peer for Dbos {
             Figure::Latency { queued: false, .. } => {
                 "started in the process that runs it, without a queue".to_owned()
             }
-            Figure::Latency { .. } => format!("a queue polled each {POLLING:?}, since {POLLING_SETTLES:?}"),
-            Figure::Drain { .. } => {
+            Figure::Latency { .. } | Figure::Idle { .. } => {
+                format!("a queue polled each {POLLING:?}, since {POLLING_SETTLES:?}")
+            }
+            Figure::Drain { .. } | Figure::Backlog { .. } => {
                 "a queue; without a limit all of it is claimed at the first poll".to_owned()
             }
             Figure::Enqueue { .. } => "onto a queue that no process serves".to_owned(),

@@ -6,6 +6,7 @@ use graphile_worker::{
     IntoTaskHandlerResult, JobSpec, LocalQueueConfig, TaskHandler, Worker, WorkerContext, WorkerOptions,
     WorkerUtils,
 };
+use sqlx::PgPool;
 use tokio::{sync::Mutex, task::JoinHandle};
 
 use crate::{
@@ -37,6 +38,7 @@ impl TaskHandler for Payload {
 
 pub struct GraphileWorker {
     utils: WorkerUtils,
+    clients: PgPool,
     figure: Figure,
     /// Made ahead, because making it runs the migrations.
     worker: Mutex<Option<Worker>>,
@@ -48,6 +50,9 @@ impl Peer for GraphileWorker {
         Figure::Enqueue { jobs: 10_000, clients: 32 },
         Figure::Bulk { jobs: 100_000, batch: 1_000 },
         Figure::Drain { jobs: 50_000, concurrency: 64 },
+        Figure::Backlog { jobs: 50_000, queued: 1_000_000, concurrency: 64 },
+        Figure::EnqueueTx { jobs: 10_000, clients: 32 },
+        Figure::Idle { seconds: 30 },
         Figure::Latency { rate: 0, seconds: 10, concurrency: 16, queued: true },
     ];
     const TABLES: Tables = Tables {
@@ -58,19 +63,27 @@ impl Peer for GraphileWorker {
     };
 
     async fn open(url: &str, figure: Figure) -> Result<Self> {
-        let clients = if let Figure::Enqueue { clients, .. } = figure { clients } else { 16 };
+        let clients = if let Figure::Enqueue { clients, .. } | Figure::EnqueueTx { clients, .. } = figure {
+            clients
+        } else {
+            16
+        };
         let worker = options(figure).pg_pool(pool(url, WORKER_CONNECTIONS).await?).init().await?;
-        let utils = WorkerUtils::new(pool(url, clients).await?, "graphile_worker");
-        Ok(Self { utils, figure, worker: Mutex::new(Some(worker)) })
+        let clients = pool(url, clients).await?;
+        let utils = WorkerUtils::new(clients.clone(), "graphile_worker");
+        Ok(Self { utils, clients, figure, worker: Mutex::new(Some(worker)) })
     }
 
     fn notes(&self) -> String {
         match self.figure {
-            Figure::Drain { .. } => format!(
+            Figure::Drain { .. } | Figure::Backlog { .. } => format!(
                 "{LOCAL_QUEUES} local queues of {LOCAL_QUEUE}, completions batched for {COMPLETE_BATCH_DELAY:?}, no recovery of dead workers; a complete job is deleted"
             ),
-            Figure::Latency { .. } => "default settings: notifications, no local queue".to_owned(),
+            Figure::Latency { .. } | Figure::Idle { .. } => {
+                "default settings: notifications, no local queue".to_owned()
+            }
             Figure::Enqueue { .. } => "WorkerUtils::add_job".to_owned(),
+            Figure::EnqueueTx { .. } => "WorkerUtils::with_executor, add_job".to_owned(),
             _ => "WorkerUtils::add_jobs".to_owned(),
         }
     }
@@ -78,6 +91,13 @@ impl Peer for GraphileWorker {
     async fn enqueue(&self, job: Payload) -> Result<()> {
         self.utils.add_job(job, JobSpec::default()).await?;
         Ok(())
+    }
+
+    async fn enqueue_with_row(&self, number: i64, job: Payload) -> Result<()> {
+        let mut tx = self.clients.begin().await?;
+        sqlx::query("insert into business values ($1)").bind(number).execute(&mut *tx).await?;
+        self.utils.clone().with_executor(&mut *tx).add_job(job, JobSpec::default()).await?;
+        Ok(tx.commit().await?)
     }
 
     fn enqueue_batch(&self, jobs: Vec<Payload>) -> Option<impl Future<Output = Result<()>>> {
@@ -100,7 +120,7 @@ fn options(figure: Figure) -> WorkerOptions {
     let options = WorkerOptions::default().define_job::<Payload>().listen_os_shutdown_signals(false);
     match figure {
         // `docs/src/configuration/worker-options.md`, "Throughput-oriented worker".
-        Figure::Drain { concurrency, .. } => options
+        Figure::Drain { concurrency, .. } | Figure::Backlog { concurrency, .. } => options
             .concurrency(concurrency as usize)
             .complete_job_batch_delay(COMPLETE_BATCH_DELAY)
             .fail_job_batch_delay(COMPLETE_BATCH_DELAY)

@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use riverqueue::{
     BoxError, Client, FETCH_COOLDOWN_MIN, Job, JobArgs, QueueConfig, WorkContext, WorkOutcome, Workers,
-    migrate::PostgresMigrator,
+    database::begin_postgres, migrate::PostgresMigrator,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -35,6 +35,7 @@ impl JobArgs for NoOp {
 pub struct River {
     /// Inserts and has no workers.
     entrance: Client,
+    clients: PgPool,
     worker_pool: PgPool,
     figure: Figure,
 }
@@ -45,6 +46,7 @@ impl Peer for River {
         Figure::Enqueue { jobs: 10_000, clients: 32 },
         Figure::Bulk { jobs: 50_000, batch: 1_000 },
         Figure::Drain { jobs: 10_000, concurrency: 1_000 },
+        Figure::EnqueueTx { jobs: 10_000, clients: 32 },
         Figure::Latency { rate: 0, seconds: 10, concurrency: 100, queued: true },
     ];
     const TABLES: Tables = Tables {
@@ -55,21 +57,27 @@ impl Peer for River {
     };
 
     async fn open(url: &str, figure: Figure) -> Result<Self> {
-        let clients = if let Figure::Enqueue { clients, .. } = figure { clients } else { 16 };
+        let clients = if let Figure::Enqueue { clients, .. } | Figure::EnqueueTx { clients, .. } = figure {
+            clients
+        } else {
+            16
+        };
         let worker_pool = pool(url, WORKER_CONNECTIONS).await?;
         PostgresMigrator::new(worker_pool.clone()).migrate_up().await?;
-        let entrance = Client::builder(pool(url, clients).await?);
+        let clients = pool(url, clients).await?;
+        let entrance = Client::builder(clients.clone());
         let entrance = match figure {
             // Notifications of inserts "are skipped until the cooldown has passed" (`ClientBuilder::fetch_cooldown`).
             Figure::Latency { .. } => entrance.fetch_cooldown(FETCH_COOLDOWN_MIN),
             _ => entrance,
         };
-        Ok(Self { entrance: entrance.build()?, worker_pool, figure })
+        Ok(Self { entrance: entrance.build()?, clients, worker_pool, figure })
     }
 
     fn notes(&self) -> String {
         match self.figure {
             Figure::Enqueue { .. } => "Client::insert, without workers".to_owned(),
+            Figure::EnqueueTx { .. } => "Client::insert with tx, without workers".to_owned(),
             Figure::Bulk { .. } => "Client::insert_many, without workers".to_owned(),
             _ => format!(
                 "fetch cooldown {FETCH_COOLDOWN_MIN:?}, polled each {POLLING:?} beside the notifications"
@@ -80,6 +88,13 @@ impl Peer for River {
     async fn enqueue(&self, job: Payload) -> Result<()> {
         self.entrance.insert(NoOp(job)).await?;
         Ok(())
+    }
+
+    async fn enqueue_with_row(&self, number: i64, job: Payload) -> Result<()> {
+        let mut tx = begin_postgres(&self.clients).await?;
+        sqlx::query("insert into business values ($1)").bind(number).execute(&mut *tx).await?;
+        self.entrance.insert(NoOp(job)).tx(&mut tx).await?;
+        Ok(tx.commit().await?)
     }
 
     fn enqueue_batch(&self, jobs: Vec<Payload>) -> Option<impl Future<Output = Result<()>>> {

@@ -13,7 +13,7 @@ use crate::{
     body::{self, Payload},
     database::{Completed, Tables},
     figure::Figure,
-    measure::clients,
+    measure::{IDLE_SLOTS, clients},
     peer::Peer,
 };
 
@@ -46,10 +46,12 @@ impl Peer for Underway {
     const NAME: &'static str = "underway";
     const FIGURES: &'static [Figure] = &[
         Figure::Enqueue { jobs: 5_000, clients: 32 },
+        Figure::EnqueueTx { jobs: 5_000, clients: 32 },
         Figure::Bulk { jobs: 50_000, batch: 1_000 },
         Figure::Drain { jobs: 2_000, concurrency: 16 },
         Figure::Workflows { workflows: 200, steps: 10, concurrency: 16 },
         Figure::Step { steps: 500 },
+        Figure::Idle { seconds: 30 },
         Figure::Latency { rate: 0, seconds: 10, concurrency: 16, queued: true },
     ];
     const TABLES: Tables = Tables {
@@ -61,11 +63,13 @@ impl Peer for Underway {
 
     async fn open(url: &str, figure: Figure) -> Result<Self> {
         let connections = match figure {
-            Figure::Enqueue { clients, .. } => clients,
+            Figure::Enqueue { clients, .. } | Figure::EnqueueTx { clients, .. } => clients,
             Figure::Drain { concurrency, .. }
+            | Figure::Backlog { concurrency, .. }
             | Figure::Workflows { concurrency, .. }
             | Figure::Latency { concurrency, .. } => CONNECTIONS_A_SLOT * concurrency + 16,
             Figure::Bulk { .. } | Figure::Step { .. } => 16,
+            Figure::Idle { .. } => CONNECTIONS_A_SLOT * IDLE_SLOTS + 16,
         };
         let connections = u32::try_from(connections)?;
         let pool = PgPoolOptions::new().max_connections(connections).min_connections(connections);
@@ -82,8 +86,9 @@ impl Peer for Underway {
 
     fn notes(&self) -> String {
         match self.figure {
-            Figure::Enqueue { .. } => "Queue::enqueue".to_owned(),
+            Figure::Enqueue { .. } | Figure::EnqueueTx { .. } => "Queue::enqueue".to_owned(),
             Figure::Bulk { .. } => "Queue::enqueue_multi".to_owned(),
+            Figure::Idle { .. } => "default settings: notifications, polled each minute".to_owned(),
             _ => format!(
                 "polled each {POLLING_MS} ms beside the notifications, {CONNECTIONS_A_SLOT} connections a slot"
             ),
@@ -95,6 +100,13 @@ impl Peer for Underway {
         Ok(())
     }
 
+    async fn enqueue_with_row(&self, number: i64, job: Payload) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        sqlx_0_8::query("insert into business values ($1)").bind(number).execute(&mut *tx).await?;
+        self.queue.enqueue(&mut *tx, &NoOp, &job).await?;
+        Ok(tx.commit().await?)
+    }
+
     fn enqueue_batch(&self, jobs: Vec<Payload>) -> Option<impl Future<Output = Result<()>>> {
         Some(async move {
             self.queue.enqueue_multi(&self.pool, &NoOp, &jobs).await?;
@@ -103,7 +115,11 @@ impl Peer for Underway {
     }
 
     async fn work(&self, concurrency: u64) -> Result<JoinHandle<Result<()>>> {
-        Ok(work(Worker::new(Arc::clone(&self.queue), NoOp), concurrency))
+        let worker = Worker::new(Arc::clone(&self.queue), NoOp);
+        if let Figure::Idle { .. } = self.figure {
+            return Ok(tokio::spawn(async move { Ok(worker.run().await?) }));
+        }
+        Ok(work(worker, concurrency))
     }
 
     /// Another `Job` enqueues than the one that works, because a `Job` enqueues at the step that it last executed.
