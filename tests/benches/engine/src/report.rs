@@ -15,6 +15,7 @@ use std::process::Stdio;
 
 use runledger::dev::{self, Options, Server};
 use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Res;
 use crate::line::Line;
@@ -37,10 +38,24 @@ pub async fn run(arguments: &[String]) -> Res<()> {
     options.max_connections = 300;
     options.base_dir = Some(std::env::temp_dir().join(format!("runledger-report-{}", std::process::id())));
     let server = Server::start(options.clone()).await?;
-    let made = make(&settings, &server).await;
+    let made = tokio::select! {
+        made = make(&settings, &server) => made,
+        stopped = asked_to_stop() => stopped.and(Err("interrupted; the same command goes on from here".into())),
+    };
+    // Gigabytes, of no more use to anybody.
     drop(server);
     tokio::task::spawn_blocking(move || dev::reset(&options)).await??;
     made
+}
+
+/// Ctrl-c, or SIGTERM.
+async fn asked_to_stop() -> Res<()> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => pressed?,
+        _ = terminated.recv() => {}
+    }
+    Ok(())
 }
 
 async fn make(settings: &Settings, server: &Server) -> Res<()> {
@@ -84,7 +99,10 @@ fn render(settings: &Settings, results: &Results) -> Res<()> {
     let entries = &results.entries;
     for figure in PLAN {
         if entries.iter().any(|entry| entry.figure == figure.name && entry.line.is_some()) {
-            fs::write(settings.folder.join(format!("{}.svg", figure.name)), plot::bars(figure, entries))?;
+            fs::write(
+                settings.folder.join(format!("{}.svg", figure.name)),
+                plot::bars(figure, results.head.mode, entries),
+            )?;
         }
     }
     fs::write(settings.folder.join("README.md"), table::page(&results.head, entries))?;

@@ -4,6 +4,7 @@ mod figures;
 
 use std::time::Duration;
 
+use super::table::shown;
 use super::target::Target;
 pub use figures::PLAN;
 
@@ -37,7 +38,7 @@ pub struct Figure {
     pub name: &'static str,
     /// What it is called on the command line.
     pub program: &'static str,
-    /// What it is, in a few words.
+    /// What it is, in a few words, with the names of sizes in braces.
     pub title: &'static str,
     /// The unit of its value.
     pub unit: &'static str,
@@ -91,12 +92,17 @@ impl Figure {
         arguments
     }
 
-    /// What tells it from its family where the title does not.
-    pub fn number(&self) -> String {
-        match self.arguments {
-            ["--processes", number, ..] => format!(": {number}"),
-            _ => String::new(),
+    /// What it is, with the sizes of this mode in the place of their names.
+    pub fn heading(&self, mode: Mode) -> String {
+        let own = Run { who: "runledger", arguments: &[] };
+        let mut text = self.title.to_owned();
+        for pair in self.arguments(&own, mode).chunks(2).rev() {
+            if let [name, value] = pair {
+                let size = value.parse().map_or_else(|_| value.clone(), shown);
+                text = text.replace(&format!("{{{}}}", name.trim_start_matches('-')), &size);
+            }
         }
+        text
     }
 
     /// Its contenders in a round: each begins one further, so that nobody is always the first on a fresh server, or behind the same other.
@@ -159,6 +165,16 @@ mod tests {
                 let given = figure.arguments(run, Mode::Quick);
                 crate::arguments::Arguments::parse(&given).unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn a_heading_tells_the_sizes_that_were_measured() {
+        let million = figure("backlog-1m").unwrap();
+        assert_eq!(million.heading(Mode::Full), "draining 50,000 jobs while 1,000,000 more stay queued");
+        assert_eq!(million.heading(Mode::Quick), "draining 30,000 jobs while 200,000 more stay queued");
+        for figure in PLAN {
+            assert!(!figure.heading(Mode::Full).contains('{'), "{}", figure.title);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::plan::{Figure, whos};
+use super::plan::{Figure, Mode, whos};
 use super::results::Entry;
 use super::table::{median, shown};
 
@@ -13,7 +13,7 @@ const ROW: f64 = 30.0;
 const HEAD: f64 = 34.0;
 
 /// One bar a contender; the engine's own is dark.
-pub fn bars(figure: &Figure, entries: &[Entry]) -> String {
+pub fn bars(figure: &Figure, mode: Mode, entries: &[Entry]) -> String {
     let values: Vec<(&str, f64)> = whos(figure)
         .filter_map(|who| Some((who, median(entries, figure.name, who, figure.value)?)))
         .collect();
@@ -24,9 +24,8 @@ pub fn bars(figure: &Figure, entries: &[Entry]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
-         <text x=\"8\" y=\"20\" font-weight=\"bold\">{}{} ({}{less})</text>\n",
-        figure.title,
-        figure.number(),
+         <text x=\"8\" y=\"20\" font-weight=\"bold\">{} ({}{less})</text>\n",
+        figure.heading(mode),
         figure.unit
     );
     for (row, (who, value)) in values.iter().enumerate() {
@@ -59,7 +58,7 @@ mod tests {
     #[test]
     fn bars_have_the_lengths_of_their_values() {
         let lines = [measured(1, "drain", "limit", 100.0), measured(1, "drain", "runledger", 50.0)];
-        let svg = bars(figure("drain").unwrap(), &lines);
+        let svg = bars(figure("drain").unwrap(), Mode::Full, &lines);
         assert!(svg.contains("width=\"460.0\"") && svg.contains("width=\"230.0\""), "{svg}");
         assert_eq!(svg.matches("<text").count(), 1 + 2 * 2);
     }

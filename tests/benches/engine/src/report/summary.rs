@@ -34,9 +34,8 @@ fn table(head: &Head, entries: &[Entry]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "| {}{} | {} {} | {} | {} | {} |",
-            figure.title,
-            figure.number(),
+            "| {} | {} {} | {} | {} | {} |",
+            figure.heading(head.mode),
             shown(own),
             figure.unit,
             limit.map_or_else(String::new, |limit| beside("", limit)),

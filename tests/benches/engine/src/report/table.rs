@@ -42,7 +42,7 @@ pub fn page(head: &Head, entries: &[Entry]) -> String {
             continue;
         }
         // Writing to a string does not fail.
-        let _ = write!(page, "\n## {}\n\n{}{}.\n\n", figure.name, capital(figure.title), figure.number());
+        let _ = write!(page, "\n## {}\n\n{}.\n\n", figure.name, capital(&figure.heading(head.mode)));
         if let Some(targets) = sentence(figure, entries) {
             let _ = writeln!(page, "To reach: {targets}.\n");
         }

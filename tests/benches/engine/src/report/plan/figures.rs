@@ -230,7 +230,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "recovery",
         program: "recovery",
-        title: "kill -9 of a worker process until its 256 workflows go on in another, default timings",
+        title: "kill -9 of a worker process until its {workflows} workflows go on in another, default timings",
         arguments: &["--fast", "0", "--workflows", "256"],
         targets: &[Target::AtMost(6.0)],
         ..RECOVERY
@@ -238,7 +238,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "recovery-fast",
         program: "recovery",
-        title: "the same with the fast timings",
+        title: "kill -9 of a worker process until its {workflows} workflows go on in another, fast timings",
         arguments: &["--fast", "1", "--workflows", "256"],
         targets: &[Target::AtMost(1.5)],
         ..RECOVERY
@@ -253,7 +253,7 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "backlog-20k",
-        title: "draining 50,000 jobs while 20 thousand more stay queued",
+        title: "draining {jobs} jobs while {queued} more stay queued",
         arguments: &["--jobs", "50000", "--queued", "20000"],
         quick: &["--jobs", "30000"],
         runs: &[
@@ -266,7 +266,7 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "backlog-1m",
-        title: "draining 50,000 jobs while a million more stay queued",
+        title: "draining {jobs} jobs while {queued} more stay queued",
         arguments: &["--jobs", "50000", "--queued", "1000000"],
         quick: &["--jobs", "30000", "--queued", "200000"],
         runs: &[
@@ -280,8 +280,8 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "backlog-finished",
-        title: "the same with 20 thousand queued and a million finished",
-        arguments: &["--jobs", "50000", "--finished", "1000000"],
+        title: "draining {jobs} jobs beside {queued} queued and {finished} finished",
+        arguments: &["--jobs", "50000", "--queued", "20000", "--finished", "1000000"],
         quick: &["--jobs", "30000", "--finished", "200000"],
         runs: &[run("runledger")],
         targets: FLAT,
@@ -289,8 +289,8 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "backlog-unknown",
-        title: "the same with 20 thousand queued and 200 thousand of a job that nobody serves",
-        arguments: &["--jobs", "50000", "--unknown", "200000"],
+        title: "draining {jobs} jobs beside {queued} queued and {unknown} of a job that nobody serves",
+        arguments: &["--jobs", "50000", "--queued", "20000", "--unknown", "200000"],
         quick: &["--jobs", "30000"],
         runs: &[run("runledger")],
         targets: FLAT,
@@ -299,7 +299,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "one-transaction",
         program: "one-transaction",
-        title: "ten thousand jobs enqueued in one transaction, from its commit on",
+        title: "{jobs} jobs enqueued in one transaction, from its commit on",
         beside: &[("until the first begins, ms", Value::Named("began_ms"))],
         arguments: &["--jobs", "10000"],
         runs: &[run("runledger")],
@@ -309,7 +309,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "snapshot",
         program: "snapshot",
-        title: "draining with a snapshot held for long under load, to before",
+        title: "draining after a snapshot was held for {seconds} s under {rate} jobs a second, to before",
         unit: "of the rate before",
         value: Value::Named("kept"),
         beside: &[("before, jobs/s", Value::Named("before")), ("after, jobs/s", Value::Named("after"))],
@@ -324,7 +324,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "sleepers",
         program: "sleepers",
-        title: "a million sleeping workflows that fall due together, until all have ended",
+        title: "{runs} sleeping workflows that fall due together, until all have ended",
         unit: "runs/s",
         beside: &[
             ("memory of the worker before, MiB", Value::Named("idle_mib")),
@@ -426,7 +426,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "memory",
         program: "memory",
-        title: "resident memory of a worker process with 512 workflows under way",
+        title: "resident memory of a worker process with {workflows} workflows under way",
         unit: "MiB",
         value: Value::Named("busy_mib"),
         less: true,
@@ -476,8 +476,7 @@ const BACKLOG: Figure = Figure {
 
 const PROCESSES: Figure = Figure {
     program: "processes",
-    title: "no-op jobs that fall due together, so many worker processes",
-    arguments: &[],
+    title: "{jobs} no-op jobs that fall due together, worker processes: {processes}",
     quick: &["--jobs", "50000"],
     runs: &[run("limit"), run("runledger")],
     rounds: 2,
