@@ -5,8 +5,12 @@ mod crashes;
 mod enqueue;
 mod isolation;
 mod lost_messages;
+mod points;
 mod versions;
 mod zombies;
 
 /// The program that is a worker.
 const WORKER: &str = env!("CARGO_BIN_EXE_check_worker");
+
+/// The program that plays a scene.
+const SCENE: &str = env!("CARGO_BIN_EXE_scene");

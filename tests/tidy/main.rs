@@ -7,3 +7,4 @@ mod links;
 mod source;
 mod sql;
 mod style;
+mod writes;

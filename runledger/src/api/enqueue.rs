@@ -20,6 +20,7 @@ use crate::store::enqueue::{Enqueued, NewRun, enqueue, enqueue_fresh, existing};
 use crate::store::error::{Class, class};
 use crate::store::inspect::jobs_known;
 use crate::store::session::BEGIN;
+use crate::store::write::commit;
 
 /// How often an enqueue on a pool is repeated when the server or the network is in the way. Repeating it is safe: the ids are made here.
 const TRIES: u32 = 4;
@@ -125,7 +126,7 @@ async fn submit_on_connection(
     }
     let mut tx = connection.begin().await?;
     let submitted = submit_on(&mut tx, runs, is_first).await?;
-    tx.commit().await?;
+    commit("batch", tx.commit()).await?;
     Ok(submitted)
 }
 
@@ -163,7 +164,7 @@ async fn submit_once(
     // will commit. A transaction of our own ends it, with our rows in it.
     let mut tx = connection.begin_with(BEGIN).await?;
     let submitted = submit_on(&mut tx, runs, is_first).await?;
-    tx.commit().await?;
+    commit("enqueue_on_pool", tx.commit()).await?;
     Ok(submitted)
 }
 

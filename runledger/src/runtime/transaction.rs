@@ -16,6 +16,7 @@ use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::replay::Claim;
 use crate::store::checkpoint::{Found, checkpoint, is_in_body, recorded};
 use crate::store::error::{Class, class};
+use crate::store::write;
 
 /// How often a body is run whose transaction met a serialization failure or a deadlock, or lost its connection, before that is a failure of its own.
 const TRIES: u32 = 5;
@@ -93,7 +94,7 @@ async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, mark: &str, o
         }
         Err(error) => return End::Undone(undone(&error)),
     }
-    match answered(PATIENCE, tx.commit()).await {
+    match answered(PATIENCE, write::commit("body", tx.commit())).await {
         Ok(()) => {
             acknowledge(attempt, commit);
             End::Done

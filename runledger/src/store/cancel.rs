@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::checkpoint::as_json;
 use super::error::{Class, class};
 use super::sql;
+use super::write::{commit, write};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::state::RunState;
 
@@ -49,7 +50,9 @@ async fn cancel_once(
 ) -> Result<Option<Cancelled>, sqlx::Error> {
     let mut tx = connection.begin().await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![run_id]).execute(&mut *tx).await?;
-    let asked = sqlx::query(sql::CANCEL_ASK).bind(run_id).bind(reason).fetch_optional(&mut *tx).await?;
+    let asked =
+        write(sql::CANCEL_ASK, |ask| sqlx::query(ask).bind(run_id).bind(reason).fetch_optional(&mut *tx))
+            .await?;
     let Some(asked) = asked else {
         tx.rollback().await?;
         return Ok(None);
@@ -61,9 +64,11 @@ async fn cancel_once(
     }
     let reason: Option<String> = asked.try_get("reason")?;
     let error = as_json(&failure(reason.as_deref()));
-    let taken = sqlx::query(sql::CANCEL_TAKE).bind(run_id).bind(error).fetch_optional(&mut *tx).await?;
+    let taken =
+        write(sql::CANCEL_TAKE, |take| sqlx::query(take).bind(run_id).bind(error).fetch_optional(&mut *tx))
+            .await?;
     wake_parent(&mut tx, run_id, taken.is_some()).await?;
-    tx.commit().await?;
+    commit("cancel", tx.commit()).await?;
     Ok(Some(if taken.is_some() { Cancelled::Now } else { Cancelled::Requested }))
 }
 
@@ -127,7 +132,9 @@ pub(crate) async fn carry_out(
         if !below(connection, &runs, None, Some(budget)).await? {
             return Ok(false);
         }
-        let forgotten = sqlx::query(sql::CANCEL_FORGET).bind(&runs).execute(&mut *connection).await?;
+        let forgotten =
+            write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(&mut *connection))
+                .await?;
         if forgotten.rows_affected() == 0 {
             return Ok(true);
         }
@@ -136,12 +143,15 @@ pub(crate) async fn carry_out(
 
 /// Lets a blocked run go on. False where it is not blocked.
 pub(crate) async fn resume(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
-    Ok(sqlx::query(sql::RESUME).bind(run_id).fetch_optional(connection).await?.is_some())
+    let resumed =
+        write(sql::RESUME, |resume| sqlx::query(resume).bind(run_id).fetch_optional(connection)).await?;
+    Ok(resumed.is_some())
 }
 
 /// Asks another worker process to drain.
 pub(crate) async fn ask_drain(connection: &mut PgConnection, worker_id: i64) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query(sql::WORKER_ASK_DRAIN).bind(worker_id).execute(connection).await?;
+    let done =
+        write(sql::WORKER_ASK_DRAIN, |ask| sqlx::query(ask).bind(worker_id).execute(connection)).await?;
     Ok(done.rows_affected() > 0)
 }
 
@@ -163,7 +173,7 @@ async fn wake_parent(tx: &mut PgConnection, run_id: Uuid, ended: bool) -> Result
         sqlx::query_scalar(sql::PARENT).bind(run_id).fetch_optional(&mut *tx).await?.flatten();
     if let Some(parent) = parent {
         sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
-        sqlx::query(sql::WAKE_PARENTS).bind(vec![run_id]).execute(tx).await?;
+        super::wait::wake_parents(tx, &[run_id]).await?;
     }
     Ok(())
 }

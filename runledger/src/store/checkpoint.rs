@@ -5,6 +5,7 @@ use sqlx::query::Query;
 use sqlx::{Connection, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
+use super::write::write;
 use super::{sparse, sql};
 use crate::model::failure::Failure;
 
@@ -46,8 +47,8 @@ pub(crate) async fn checkpoint_fresh(
     connection: &mut PgConnection,
     steps: &[&Checkpoint],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let query = bind(sqlx::query(sql::CHECKPOINT_FRESH), steps);
-    held(&query.fetch_one(connection).await?, steps.len())
+    let row = write(sql::CHECKPOINT_FRESH, |record| bind(sqlx::query(record), steps).fetch_one(connection));
+    held(&row.await?, steps.len())
 }
 
 /// Records steps, some of which may be recorded already, and says of each whether its fence held. Nothing is recorded and none held where the
@@ -57,8 +58,10 @@ pub(crate) async fn checkpoint(
     steps: &[&Checkpoint],
     body: Option<&str>,
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let query = bind(sqlx::query(sql::CHECKPOINT), steps).bind(body.map(str::to_owned));
-    held(&query.fetch_one(connection).await?, steps.len())
+    let row = write(sql::CHECKPOINT, |record| {
+        bind(sqlx::query(record), steps).bind(body.map(str::to_owned)).fetch_one(connection)
+    });
+    held(&row.await?, steps.len())
 }
 
 fn bind<'q>(
@@ -87,16 +90,17 @@ pub(crate) async fn step_failed(
     connection: &mut PgConnection,
     tries: &[&FailedTry],
 ) -> Result<Vec<bool>, sqlx::Error> {
-    let row = sqlx::query(sql::STEP_FAILED)
-        .bind(tries.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
-        .bind(tries.iter().map(|item| item.fence.token).collect::<Vec<_>>())
-        .bind(tries.iter().map(|item| item.key.as_str()).collect::<Vec<_>>())
-        .bind(tries.iter().map(|item| item.attempt.cast_signed()).collect::<Vec<_>>())
-        .bind(tries.iter().map(|item| as_json(&item.failure)).collect::<Vec<_>>())
-        .bind(tries.iter().map(|item| item.took_us).collect::<Vec<_>>())
-        .fetch_one(connection)
-        .await?;
-    held(&row, tries.len())
+    let row = write(sql::STEP_FAILED, |keep| {
+        sqlx::query(keep)
+            .bind(tries.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
+            .bind(tries.iter().map(|item| item.fence.token).collect::<Vec<_>>())
+            .bind(tries.iter().map(|item| item.key.as_str()).collect::<Vec<_>>())
+            .bind(tries.iter().map(|item| item.attempt.cast_signed()).collect::<Vec<_>>())
+            .bind(tries.iter().map(|item| as_json(&item.failure)).collect::<Vec<_>>())
+            .bind(tries.iter().map(|item| item.took_us).collect::<Vec<_>>())
+            .fetch_one(connection)
+    });
+    held(&row.await?, tries.len())
 }
 
 /// Of each item of a batch, whether it is among the positions of an answer.

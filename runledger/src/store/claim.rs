@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::enqueue::loaded;
 use super::sql;
+use super::write::write;
 use crate::model::recorded;
 use crate::model::replay::Recorded;
 use crate::model::request::RequestOptions;
@@ -69,17 +70,19 @@ pub(crate) async fn claim(
     limit: usize,
     lanes: &[(Lane, Position)],
 ) -> Result<Vec<Claimed>, sqlx::Error> {
-    let rows = sqlx::query(sql::CLAIM)
-        .bind(worker_id)
-        .bind(token)
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .bind(lanes.iter().map(|(lane, _)| lane.queue.as_str()).collect::<Vec<_>>())
-        .bind(lanes.iter().map(|(lane, _)| lane.job.as_str()).collect::<Vec<_>>())
-        .bind(lanes.iter().map(|(lane, _)| lane.priority).collect::<Vec<_>>())
-        .bind(lanes.iter().map(|(_, after)| after.ready_at).collect::<Vec<_>>())
-        .bind(lanes.iter().map(|(_, after)| after.run_id).collect::<Vec<_>>())
-        .fetch_all(connection)
-        .await?;
+    let rows = write(sql::CLAIM, |take| {
+        sqlx::query(take)
+            .bind(worker_id)
+            .bind(token)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(lanes.iter().map(|(lane, _)| lane.queue.as_str()).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|(lane, _)| lane.job.as_str()).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|(lane, _)| lane.priority).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|(_, after)| after.ready_at).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|(_, after)| after.run_id).collect::<Vec<_>>())
+            .fetch_all(connection)
+    })
+    .await?;
     rows.iter().map(claimed).collect()
 }
 

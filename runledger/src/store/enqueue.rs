@@ -5,6 +5,7 @@ use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row};
 use uuid::Uuid;
 
+use super::write::write;
 use super::{sparse, sql};
 use crate::model::request::RequestOptions;
 
@@ -41,13 +42,14 @@ pub(crate) struct Existing {
 /// Writes a batch. A run whose id is there already is left alone: a retry after an ambiguous commit is a no-op.
 pub(crate) async fn enqueue(connection: &mut PgConnection, runs: &[NewRun]) -> Result<Enqueued, sqlx::Error> {
     let keys = sparse(runs.iter().map(|run| run.idempotency_key.as_deref()));
-    let row = bind(sqlx::query(sql::ENQUEUE), runs, Some(keys)).fetch_one(connection).await?;
+    let row =
+        write(sql::ENQUEUE, |put| bind(sqlx::query(put), runs, Some(keys)).fetch_one(connection)).await?;
     Ok(Enqueued { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
 }
 
 /// Writes a batch of runs that have no idempotency key, for the first time: nobody else can have made their ids.
 pub(crate) async fn enqueue_fresh(connection: &mut PgConnection, runs: &[NewRun]) -> Result<(), sqlx::Error> {
-    bind(sqlx::query(sql::ENQUEUE_FRESH), runs, None).fetch_one(connection).await.map(drop)
+    write(sql::ENQUEUE_FRESH, |put| bind(sqlx::query(put), runs, None).fetch_one(connection)).await.map(drop)
 }
 
 /// A batch by columns, as both statements take it; only one of them takes keys.

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::checkpoint::from_json;
 use super::sql;
+use super::write::write;
 use crate::model::failure::Failure;
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
@@ -205,8 +206,7 @@ pub(crate) async fn end_of_run(
 
 /// Asks for a notification when a run ends or is blocked.
 pub(crate) async fn watch(connection: &mut PgConnection, run_id: Uuid) -> Result<(), sqlx::Error> {
-    sqlx::query(sql::WATCH).bind(run_id).execute(connection).await?;
-    Ok(())
+    write(sql::WATCH, |watch| sqlx::query(watch).bind(run_id).execute(connection)).await.map(drop)
 }
 
 fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {

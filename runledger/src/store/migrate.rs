@@ -5,6 +5,8 @@
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
+use super::write::commit;
+
 /// One migration: its number, its name, its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
@@ -113,7 +115,7 @@ async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<(
     .bind(migration.breaking)
     .execute(&mut *tx)
     .await?;
-    Ok(tx.commit().await?)
+    Ok(commit("migrate", tx.commit()).await?)
 }
 
 /// How many of our migrations the database has, in order; none where the bookkeeping itself is missing.

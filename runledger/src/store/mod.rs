@@ -6,6 +6,8 @@ pub mod checkpoint;
 pub mod claim;
 pub mod enqueue;
 pub mod error;
+#[cfg(feature = "failpoints")]
+pub mod failpoints;
 pub mod inspect;
 pub mod migrate;
 #[cfg(feature = "worker")]
@@ -19,6 +21,7 @@ mod timestamp;
 pub mod wait;
 #[cfg(feature = "worker")]
 pub mod worker;
+pub mod write;
 
 /// A column that is empty where it has no value at all, as is usual for some: `unnest` fills it with nulls, and nothing is sent.
 pub(crate) fn sparse<T>(values: impl Iterator<Item = Option<T>>) -> Vec<Option<T>> {

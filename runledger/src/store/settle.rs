@@ -7,7 +7,9 @@ use uuid::Uuid;
 
 use super::checkpoint::{Fence, as_json, held};
 use super::sql;
+use super::wait::wake_parents;
 use super::worker::{Orphan, orphans};
+use super::write;
 use crate::model::failure::Failure;
 use crate::model::settle::{Due, Settlement, Verdict};
 use crate::model::state::RunState;
@@ -43,8 +45,8 @@ pub(crate) async fn settle(
         .filter(|item| ends(item) && held.contains(&item.fence))
         .map(|item| item.fence.run_id)
         .collect();
-    sqlx::query(sql::WAKE_PARENTS).bind(&ended).execute(&mut *tx).await?;
-    tx.commit().await?;
+    wake_parents(&mut tx, &ended).await?;
+    write::commit("settle_and_wake", tx.commit()).await?;
     Ok(held)
 }
 
@@ -60,7 +62,7 @@ pub(crate) async fn settle_in(
     }
     let held = write(tx, &[item], Some(body)).await?;
     if item.parent_id.is_some() && ends(item) && !held.is_empty() {
-        sqlx::query(sql::WAKE_PARENTS).bind(vec![item.fence.run_id]).execute(tx).await?;
+        wake_parents(tx, &[item.fence.run_id]).await?;
     }
     Ok(!held.is_empty())
 }
@@ -86,7 +88,7 @@ pub(crate) async fn settle_orphans(
     if !going_on.is_empty() {
         n_settled += write(&mut tx, &going_on, None).await?.len();
     }
-    tx.commit().await?;
+    write::commit("settle_orphans", tx.commit()).await?;
     if !ending.is_empty() {
         n_settled += settle(connection, &ending).await?.len();
     }
@@ -104,20 +106,22 @@ async fn write(
         return write_completed(connection, items, &outputs).await;
     }
     let columns: Vec<Columns<'_>> = items.iter().map(|item| Columns::of(&item.settlement.verdict)).collect();
-    let rows = sqlx::query(sql::SETTLE)
-        .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
-        .bind(items.iter().map(|item| item.fence.token).collect::<Vec<_>>())
-        .bind(columns.iter().map(|column| column.state.as_str()).collect::<Vec<_>>())
-        .bind(columns.iter().map(|column| column.output).collect::<Vec<_>>())
-        .bind(columns.iter().map(|column| column.failure.map(as_json)).collect::<Vec<_>>())
-        .bind(columns.iter().map(|column| column.delay_us).collect::<Vec<_>>())
-        .bind(columns.iter().map(|column| column.due_at).collect::<Vec<_>>())
-        .bind(columns.iter().map(|column| column.cause).collect::<Vec<_>>())
-        .bind(items.iter().map(|item| item.settlement.counters.attempt).collect::<Vec<_>>())
-        .bind(items.iter().map(|item| item.settlement.counters.crashes).collect::<Vec<_>>())
-        .bind(body)
-        .fetch_all(connection)
-        .await?;
+    let rows = write::write(sql::SETTLE, |settle| {
+        sqlx::query(settle)
+            .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.fence.token).collect::<Vec<_>>())
+            .bind(columns.iter().map(|column| column.state.as_str()).collect::<Vec<_>>())
+            .bind(columns.iter().map(|column| column.output).collect::<Vec<_>>())
+            .bind(columns.iter().map(|column| column.failure.map(as_json)).collect::<Vec<_>>())
+            .bind(columns.iter().map(|column| column.delay_us).collect::<Vec<_>>())
+            .bind(columns.iter().map(|column| column.due_at).collect::<Vec<_>>())
+            .bind(columns.iter().map(|column| column.cause).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.settlement.counters.attempt).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.settlement.counters.crashes).collect::<Vec<_>>())
+            .bind(body)
+            .fetch_all(connection)
+    })
+    .await?;
     rows.iter()
         .map(|row| Ok(Fence { run_id: row.try_get("run_id")?, token: row.try_get("token")? }))
         .collect()
@@ -129,13 +133,14 @@ async fn write_completed(
     items: &[&Settled],
     outputs: &[&str],
 ) -> Result<HashSet<Fence>, sqlx::Error> {
-    let row = sqlx::query(sql::SETTLE_COMPLETED)
-        .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
-        .bind(items.iter().map(|item| item.fence.token).collect::<Vec<_>>())
-        .bind(outputs)
-        .fetch_one(connection)
-        .await?;
-    let held = held(&row, items.len())?;
+    let row = write::write(sql::SETTLE_COMPLETED, |complete| {
+        sqlx::query(complete)
+            .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.fence.token).collect::<Vec<_>>())
+            .bind(outputs)
+            .fetch_one(connection)
+    });
+    let held = held(&row.await?, items.len())?;
     Ok(items.iter().zip(held).filter(|(_, held)| *held).map(|(item, _)| item.fence).collect())
 }
 

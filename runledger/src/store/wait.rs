@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::checkpoint::{Checkpoint, Fence, seen_text};
 use super::enqueue::{NewRun, stored};
 use super::sql;
+use super::write::{commit, write};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 
@@ -27,25 +28,27 @@ pub(crate) async fn start_child(
     output: &str,
     child: &NewRun,
 ) -> Result<Started, sqlx::Error> {
-    let row = sqlx::query(sql::START_CHILD)
-        .bind(step.fence.run_id)
-        .bind(step.fence.token)
-        .bind(&step.key)
-        .bind(step.ordinal.cast_signed())
-        .bind(step.fingerprint)
-        .bind(step.seen_len.cast_signed())
-        .bind(seen_text(step.seen.as_deref()))
-        .bind(child.run_id)
-        .bind(&child.job)
-        .bind(&child.queue)
-        .bind(child.priority)
-        .bind(&child.input)
-        .bind(stored(&child.options))
-        .bind(child.options.delay_us.unwrap_or(0))
-        .bind(child.options.start_at())
-        .bind(output)
-        .fetch_optional(connection)
-        .await?;
+    let row = write(sql::START_CHILD, |start| {
+        sqlx::query(start)
+            .bind(step.fence.run_id)
+            .bind(step.fence.token)
+            .bind(&step.key)
+            .bind(step.ordinal.cast_signed())
+            .bind(step.fingerprint)
+            .bind(step.seen_len.cast_signed())
+            .bind(seen_text(step.seen.as_deref()))
+            .bind(child.run_id)
+            .bind(&child.job)
+            .bind(&child.queue)
+            .bind(child.priority)
+            .bind(&child.input)
+            .bind(stored(&child.options))
+            .bind(child.options.delay_us.unwrap_or(0))
+            .bind(child.options.start_at())
+            .bind(output)
+            .fetch_optional(connection)
+    })
+    .await?;
     match row.map(|row| row.try_get("cancelled")).transpose()? {
         None => Ok(Started::LeaseLost),
         Some(true) => Ok(Started::ParentCancelled),
@@ -64,24 +67,24 @@ pub(crate) async fn suspend(
 ) -> Result<bool, sqlx::Error> {
     let mut tx = connection.begin().await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![fence.run_id]).execute(&mut *tx).await?;
-    let row = sqlx::query(sql::SUSPEND)
-        .bind(fence.run_id)
-        .bind(fence.token)
-        .bind(children)
-        .bind(wake_at)
-        .bind(counters.attempt)
-        .bind(counters.crashes)
-        .fetch_optional(&mut *tx)
-        .await?;
-    tx.commit().await?;
+    let row = write(sql::SUSPEND, |park| {
+        sqlx::query(park)
+            .bind(fence.run_id)
+            .bind(fence.token)
+            .bind(children)
+            .bind(wake_at)
+            .bind(counters.attempt)
+            .bind(counters.crashes)
+            .fetch_optional(&mut *tx)
+    })
+    .await?;
+    commit("suspension", tx.commit()).await?;
     Ok(row.is_some())
 }
 
-/// Wakes the parents that wait for these ended runs: the net under the wake-ups of settlements.
-#[cfg(feature = "worker")]
+/// Wakes the parents that wait for these ended runs.
 pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) -> Result<(), sqlx::Error> {
-    sqlx::query(sql::WAKE_PARENTS).bind(ended).execute(connection).await?;
-    Ok(())
+    write(sql::WAKE_PARENTS, |wake| sqlx::query(wake).bind(ended).execute(connection)).await.map(drop)
 }
 
 /// Ended children for which somebody still waits. Empty unless a wake-up was lost.
@@ -93,5 +96,5 @@ pub(crate) async fn stranded(connection: &mut PgConnection, limit: i64) -> Resul
 /// Puts runs whose wait is over back into their queues.
 #[cfg(feature = "worker")]
 pub(crate) async fn wake_due(connection: &mut PgConnection, limit: i64) -> Result<i64, sqlx::Error> {
-    sqlx::query(sql::WAKE_DUE).bind(limit).fetch_one(connection).await?.try_get("woken")
+    write(sql::WAKE_DUE, |wake| sqlx::query(wake).bind(limit).fetch_one(connection)).await?.try_get("woken")
 }

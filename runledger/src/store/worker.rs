@@ -7,6 +7,7 @@ use sqlx::{Connection, PgConnection, PgExecutor, Row};
 use uuid::Uuid;
 
 use super::sql;
+use super::write::{commit, write};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 
@@ -64,16 +65,21 @@ pub(crate) async fn register(
     jobs: &[String],
     queues: &[String],
 ) -> Result<i64, sqlx::Error> {
-    let query = sqlx::query_scalar(sql::WORKER_REGISTER)
-        .bind(name)
-        .bind(env!("CARGO_PKG_VERSION"))
-        .bind(session_name);
-    query.bind(jobs).bind(queues).fetch_one(connection).await
+    write(sql::WORKER_REGISTER, |register| {
+        sqlx::query_scalar(register)
+            .bind(name)
+            .bind(env!("CARGO_PKG_VERSION"))
+            .bind(session_name)
+            .bind(jobs)
+            .bind(queues)
+            .fetch_one(connection)
+    })
+    .await
 }
 
 /// Takes the worker's session lock on this connection. False where another session has the key.
 pub(crate) async fn lock(connection: impl PgExecutor<'_>, worker_id: i64) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar(sql::WORKER_LOCK).bind(worker_id).fetch_one(connection).await
+    write(sql::WORKER_LOCK, |lock| sqlx::query_scalar(lock).bind(worker_id).fetch_one(connection)).await
 }
 
 /// Whether this session has its worker's lock.
@@ -83,8 +89,7 @@ pub(crate) async fn lock_is_held(connection: impl PgExecutor<'_>) -> Result<bool
 
 /// Notes the incarnation in which the lock was taken.
 pub(crate) async fn locked(connection: impl PgExecutor<'_>, worker_id: i64) -> Result<(), sqlx::Error> {
-    sqlx::query(sql::WORKER_LOCKED).bind(worker_id).execute(connection).await?;
-    Ok(())
+    write(sql::WORKER_LOCKED, |note| sqlx::query(note).bind(worker_id).execute(connection)).await.map(drop)
 }
 
 pub(crate) async fn heartbeat(
@@ -92,7 +97,10 @@ pub(crate) async fn heartbeat(
     worker_id: i64,
     overdue_after: f64,
 ) -> Result<Pulse, sqlx::Error> {
-    let row = sqlx::query(sql::HEARTBEAT).bind(worker_id).bind(overdue_after).fetch_one(connection).await?;
+    let row = write(sql::HEARTBEAT, |beat| {
+        sqlx::query(beat).bind(worker_id).bind(overdue_after).fetch_one(connection)
+    })
+    .await?;
     Ok(Pulse {
         alive: row.try_get("alive")?,
         draining: row.try_get("draining")?,
@@ -115,13 +123,13 @@ pub(crate) async fn sleeping(
     worker_id: i64,
     sleeping: bool,
 ) -> Result<(), sqlx::Error> {
-    sqlx::query(sql::WORKER_SLEEP).bind(worker_id).bind(sleeping).execute(connection).await?;
-    Ok(())
+    write(sql::WORKER_SLEEP, |say| sqlx::query(say).bind(worker_id).bind(sleeping).execute(connection))
+        .await
+        .map(drop)
 }
 
 pub(crate) async fn drain(connection: &mut PgConnection, worker_id: i64) -> Result<(), sqlx::Error> {
-    sqlx::query(sql::WORKER_DRAIN).bind(worker_id).execute(connection).await?;
-    Ok(())
+    write(sql::WORKER_DRAIN, |drain| sqlx::query(drain).bind(worker_id).execute(connection)).await.map(drop)
 }
 
 /// How silent a living worker is; none where it is dead already.
@@ -129,7 +137,8 @@ pub(crate) async fn silence(
     connection: &mut PgConnection,
     worker_id: i64,
 ) -> Result<Option<Silence>, sqlx::Error> {
-    let row = sqlx::query(sql::SUSPECT).bind(worker_id).fetch_optional(connection).await?;
+    let row =
+        write(sql::SUSPECT, |look| sqlx::query(look).bind(worker_id).fetch_optional(connection)).await?;
     row.map(|row| {
         Ok(Silence {
             seconds: row.try_get("silence")?,
@@ -146,7 +155,9 @@ pub(crate) async fn predecessors(
     name: &str,
     worker_id: i64,
 ) -> Result<Vec<(i64, bool)>, sqlx::Error> {
-    let rows = sqlx::query(sql::PREDECESSORS).bind(name).bind(worker_id).fetch_all(connection).await?;
+    let rows =
+        write(sql::PREDECESSORS, |look| sqlx::query(look).bind(name).bind(worker_id).fetch_all(connection))
+            .await?;
     rows.iter().map(|row| Ok((row.try_get("worker_id")?, row.try_get("lock_is_evidence")?))).collect()
 }
 
@@ -161,7 +172,7 @@ pub(crate) async fn bury_if_unlocked(
     let mut tx = connection.begin().await?;
     let free: bool = sqlx::query_scalar(sql::LOCK_IS_FREE).bind(worker_id).fetch_one(&mut *tx).await?;
     let buried = free && bury(&mut tx, worker_id, seconds, why).await?;
-    tx.commit().await?;
+    commit("burial", tx.commit()).await?;
     Ok(buried)
 }
 
@@ -172,13 +183,15 @@ pub(crate) async fn bury(
     seconds: f64,
     why: &str,
 ) -> Result<bool, sqlx::Error> {
-    let query = sqlx::query(sql::WORKER_BURY).bind(worker_id).bind(seconds).bind(why);
-    Ok(query.fetch_optional(connection).await?.is_some())
+    let buried = write(sql::WORKER_BURY, |bury| {
+        sqlx::query(bury).bind(worker_id).bind(seconds).bind(why).fetch_optional(connection)
+    });
+    Ok(buried.await?.is_some())
 }
 
 /// Ends the sessions of a dead worker.
 pub(crate) async fn end_sessions(connection: &mut PgConnection, worker_id: i64) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar(sql::END_SESSIONS).bind(worker_id).fetch_one(connection).await
+    write(sql::END_SESSIONS, |end| sqlx::query_scalar(end).bind(worker_id).fetch_one(connection)).await
 }
 
 /// Leases of dead workers, which are locked until the end of the transaction.

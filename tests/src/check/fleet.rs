@@ -64,8 +64,19 @@ impl Fleet {
     /// # Errors
     /// When it does not start.
     pub async fn process(&self, program: impl AsRef<Path>) -> Result<Process> {
-        let mut child = Command::new(program.as_ref())
-            .arg(&self.url)
+        self.start(Command::new(program.as_ref()).arg(&self.url)).await
+    }
+
+    /// As [`process`](Self::process), under a name: whoever starts under it later takes its runs over at once.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn process_named(&self, program: impl AsRef<Path>, name: &str) -> Result<Process> {
+        self.start(Command::new(program.as_ref()).arg(&self.url).arg(name)).await
+    }
+
+    async fn start(&self, program: &mut Command) -> Result<Process> {
+        let mut child = program
             // The symbols of a debug build take longer to read than any canary may wait.
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::piped())
@@ -85,7 +96,7 @@ impl Fleet {
     /// When it does not start.
     pub async fn worker(&self, url: &str) -> Result<Worker> {
         let db = Db::connect(url).await?;
-        Ok(App::new(db).with(jobs::all()).timings(Timings::FAST).start().await?)
+        Ok(jobs::app(&db).start().await?)
     }
 
     /// Starts a worker in this process that serves nothing but canaries.

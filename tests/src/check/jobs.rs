@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use runledger::__private::Definition;
+use runledger::Timings;
 use runledger::prelude::*;
 use uuid::Uuid;
 
@@ -21,12 +22,21 @@ pub fn all() -> Vec<&'static Definition> {
         check_parent,
         check_post,
         check_flaky,
+        check_writes,
+        check_stumbling,
+        check_late,
+        check_timer,
         check_killer,
         check_canary,
         check_panicking,
         check_blocking
     ];
     jobs.to_vec()
+}
+
+/// A worker that serves it.
+pub fn app(db: &Db) -> App {
+    App::new(db.clone()).with(all()).provide(db.clone()).timings(Timings::FAST)
 }
 
 /// Waits at the gate, and gives its token.
@@ -115,6 +125,54 @@ pub async fn check_flaky(place: Place, #[inject] context: &Context) -> Result<u3
         return Err("the first attempt fails".into());
     }
     Ok(context.attempt())
+}
+
+/// Passes every write of an attempt: a step, one in a transaction, one that fails once, a child, a sleep.
+#[workflow(name = "check.writes", queue = "checks", max_attempts = 1)]
+pub async fn check_writes(wf: &Wf, place: Place) -> Result<Uuid> {
+    wf.run(check_quick(place.clone()).key("first")).await?;
+    wf.run(check_post(place.clone())).await?;
+    wf.run(check_stumbling(place.clone())).await?;
+    let child = wf.start(check_late(place.clone())).await?;
+    child.result().await?;
+    wf.sleep(Duration::from_millis(350)).await?;
+    Ok(wf.run(check_quick(place).key("last")).await?)
+}
+
+/// Fails at its first try.
+#[job(name = "check.stumbling", queue = "checks", max_attempts = 2, backoff = "10ms..10ms")]
+pub async fn check_stumbling(place: Place, #[inject] context: &Context) -> Result<Uuid> {
+    place.note(What::Start, context)?;
+    place.note(What::End, context)?;
+    if context.attempt() == 1 {
+        return Err("the first try fails".into());
+    }
+    Ok(context.fence_token())
+}
+
+/// Ends when its parent waits for it, and not before.
+#[job(name = "check.late", queue = "checks", max_attempts = 1)]
+pub async fn check_late(place: Place, #[inject] context: &Context, #[inject] db: &Db) -> Result<()> {
+    place.note(What::Start, context)?;
+    let waits = "select exists (select from runledger.run join runledger.waiting on waiting.run_id = parent_id where run.run_id = $1)";
+    while !sqlx::query_scalar(waits).bind(context.run_id()).fetch_one(db.pool()).await? {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    place.note(What::End, context)?;
+    Ok(())
+}
+
+/// Waits for a child at its gate, but no longer than a while; says whether the child came first.
+#[workflow(name = "check.timer", queue = "checks", max_attempts = 1)]
+pub async fn check_timer(wf: &Wf, place: Place) -> Result<bool> {
+    let child = wf.start(check_gated(place)).await?;
+    let (result, late) = (child.result(), wf.sleep(Duration::from_secs(2)));
+    tokio::pin!(result, late);
+    Ok(tokio::select! {
+        biased;
+        _ = &mut result => true,
+        _ = &mut late => false,
+    })
 }
 
 /// Ends its process.

@@ -17,7 +17,9 @@ pub mod fleet;
 pub mod jobs;
 pub mod ownership;
 pub mod place;
+pub mod points;
 pub mod progress;
+pub mod scenes;
 pub mod steps;
 pub mod terminal;
 

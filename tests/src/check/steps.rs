@@ -79,7 +79,7 @@ pub async fn not_once(connection: &mut PgConnection) -> Result<Violations, sqlx:
             select run.run_id, outcome.state, (select count(*) from audit.ledger where ledger.run_id = run.run_id) as n
             from runledger.run
             left join runledger.outcome using (run_id)
-            where run.job = 'check.post'
+            where run.job in ('check.post', 'check.writes')
         ) as posted
         where n <> case when state = 'completed' then 1 else 0 end",
     )

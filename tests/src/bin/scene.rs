@@ -1,0 +1,25 @@
+//! A process that plays a scene, for tests that let a failpoint go off in it: `scene <url> <scene> <place> [<point> <moment> <action>]`.
+//!
+//! It says `hits <n>` when it has come to its end.
+
+use std::io::Write;
+
+use anyhow::Context;
+use runledger::__private::failpoints;
+use runledger_tests::check::points::fault;
+use runledger_tests::check::scenes::SCENES;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [url, scene, place, point @ ..] = args.as_slice() else { anyhow::bail!("too few arguments") };
+    let scene = SCENES.into_iter().find(|known| format!("{known:?}") == *scene).context("no such scene")?;
+    let place = serde_json::from_str(place)?;
+    if let [point, moment, action] = point {
+        let (moment, action) = fault(moment, action).context("no such fault")?;
+        failpoints::arm(point, moment, action);
+    }
+    scene.play(url, &place).await?;
+    Ok(writeln!(std::io::stdout(), "hits {}", failpoints::n_hits())?)
+}

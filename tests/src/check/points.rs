@@ -1,0 +1,101 @@
+//! The failpoints of the engine, each with the scene in which a process meets it. `tests/tidy` holds this list against the sources.
+
+use runledger::__private::failpoints::{Action, Moment};
+
+use super::scenes::Scene;
+
+/// Every point, with a scene in which its first pass does something.
+pub const POINTS: &[(&str, Scene)] = &[
+    // Statements, by their names.
+    ("cancel_ask", Scene::Cancel),
+    ("cancel_forget", Scene::Cancel),
+    ("cancel_take", Scene::Cancel),
+    ("checkpoint", Scene::Work),
+    ("checkpoint_fresh", Scene::Work),
+    ("claim", Scene::Work),
+    ("end_sessions", Scene::Paused),
+    ("enqueue", Scene::Work),
+    ("enqueue_fresh", Scene::Work),
+    ("heartbeat", Scene::Work),
+    ("predecessors", Scene::Killed),
+    ("resume", Scene::Resume),
+    ("settle", Scene::Work),
+    ("settle_completed", Scene::Work),
+    ("start_child", Scene::Work),
+    ("step_failed", Scene::Work),
+    ("suspect", Scene::Paused),
+    ("suspend", Scene::Work),
+    ("wake_due", Scene::Timer),
+    ("wake_parents", Scene::Work),
+    ("watch", Scene::Work),
+    ("worker_ask_drain", Scene::Drain),
+    ("worker_bury", Scene::Killed),
+    ("worker_drain", Scene::Work),
+    ("worker_lock", Scene::Work),
+    ("worker_locked", Scene::Work),
+    ("worker_register", Scene::Work),
+    ("worker_sleep", Scene::Work),
+    // Commits of transactions.
+    ("batch", Scene::Work),
+    ("body", Scene::Work),
+    ("burial", Scene::Killed),
+    ("cancel", Scene::Cancel),
+    ("enqueue_on_pool", Scene::Work),
+    ("migrate", Scene::Migrate),
+    ("settle_and_wake", Scene::Work),
+    ("settle_orphans", Scene::Killed),
+    ("suspension", Scene::Work),
+];
+
+/// What can happen at a point.
+pub const FAULTS: [(Moment, Action); 6] = [
+    (Moment::Before, Action::Error),
+    (Moment::Before, Action::Abort),
+    (Moment::After, Action::Error),
+    (Moment::After, Action::Abort),
+    (Moment::Lost, Action::Error),
+    (Moment::Lost, Action::Abort),
+];
+
+/// One fault at one point.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// The point.
+    pub point: &'static str,
+    /// Where a process meets it.
+    pub scene: Scene,
+    /// The moment.
+    pub moment: Moment,
+    /// What happens.
+    pub action: Action,
+}
+
+/// Every fault at every point.
+pub fn all() -> impl Iterator<Item = Case> {
+    POINTS.iter().flat_map(|&(point, scene)| {
+        FAULTS.into_iter().map(move |(moment, action)| Case { point, scene, moment, action })
+    })
+}
+
+/// Every point once, and every fault about as often.
+pub fn once() -> impl Iterator<Item = Case> {
+    let faults = FAULTS.into_iter().cycle();
+    POINTS.iter().zip(faults).map(|(&(point, scene), (moment, action))| Case { point, scene, moment, action })
+}
+
+impl Case {
+    /// The arguments by which a process is told of it.
+    #[must_use]
+    pub fn arguments(&self) -> [String; 3] {
+        [self.point.to_owned(), format!("{:?}", self.moment), format!("{:?}", self.action)]
+    }
+}
+
+/// The moment and the action of [`Case::arguments`].
+#[must_use]
+pub fn fault(moment: &str, action: &str) -> Option<(Moment, Action)> {
+    let moments = [Moment::Before, Moment::After, Moment::Lost];
+    let actions = [Action::Error, Action::Abort, Action::Wait];
+    let moment = moments.into_iter().find(|known| format!("{known:?}") == moment)?;
+    Some((moment, actions.into_iter().find(|known| format!("{known:?}") == action)?))
+}

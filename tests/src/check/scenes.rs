@@ -1,0 +1,180 @@
+//! What a process does when it meets a failpoint: what a program does, with the habits of one. It repeats a call that fails, starts again when its worker
+//! does not start, and after its death another begins from the start: every call has a key.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use runledger::{AnyCall, Call, Cancelled, ClientError, Db, Handle, Job, RunState, Worker, enqueue_all};
+
+use super::{Place, jobs};
+use crate::eventually;
+
+/// The name of the worker in such a process: its successor takes its runs over at once.
+pub const NAME: &str = "scene";
+
+/// How often a call is repeated: one fault goes off once.
+const TRIES: u32 = 20;
+
+/// The pause between two.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Longer than any test.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Something that a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scene {
+    /// Enqueues in every way, works, and stops.
+    Work,
+    /// Cancels a run that waits for its instant, and one with a child.
+    Cancel,
+    /// Lets a blocked run go on.
+    Resume,
+    /// Asks a worker to drain.
+    Drain,
+    /// Follows a process that was killed.
+    Killed,
+    /// Finds a process that was paused.
+    Paused,
+    /// Finds a run whose wait comes to its limit.
+    Timer,
+    /// Makes the schema.
+    Migrate,
+}
+
+/// Every scene.
+pub const SCENES: [Scene; 8] = [
+    Scene::Work,
+    Scene::Cancel,
+    Scene::Resume,
+    Scene::Drain,
+    Scene::Killed,
+    Scene::Paused,
+    Scene::Timer,
+    Scene::Migrate,
+];
+
+impl Scene {
+    /// Plays it, from the start or from where its predecessor has died.
+    ///
+    /// # Errors
+    /// Where something fails again and again, or a run does not end as it should.
+    pub async fn play(self, url: &str, place: &Place) -> Result<()> {
+        let db = again(async || Db::connect(url).await).await?;
+        match self {
+            Self::Work => work(&db, place).await?,
+            Self::Cancel => cancel(&db, place).await?,
+            Self::Resume => resume(&db, place).await?,
+            Self::Drain => drain(&db).await?,
+            Self::Killed | Self::Paused => finish(&db, || jobs::check_steps(place.clone())).await?,
+            Self::Timer => timer(&db, place).await?,
+            Self::Migrate => finish(&db, jobs::check_canary).await?,
+        }
+        // What was to meet the next write meets this one, where there was no other.
+        keyed(&db, "last", jobs::check_canary).await.map(drop)
+    }
+}
+
+async fn work(db: &Db, place: &Place) -> Result<()> {
+    let writes = keyed(db, "writes", || jobs::check_writes(place.clone())).await?;
+    let batch = again(async || {
+        let quick: AnyCall = jobs::check_quick(place.clone()).idempotency_key("quick").into();
+        let post: AnyCall = jobs::check_post(place.clone()).idempotency_key("post").into();
+        enqueue_all([quick, post], db).await
+    });
+    let batch = batch.await?;
+    let flaky =
+        again(async || jobs::check_flaky(place.clone()).idempotency_key("flaky").enqueue(db.pool()).await);
+    let flaky = flaky.await?;
+    let canary = again(async || jobs::check_canary().enqueue(db).await).await?;
+    let worker = start(db).await?;
+    again(async || canary.result().await).await?;
+    again(async || flaky.result().await).await?;
+    for run in &batch {
+        let ended = async || db.run(run.run_id).await.ok().map(|info| info.state);
+        eventually(ended, |state| *state == Some(RunState::Completed)).await;
+    }
+    again(async || writes.result().await).await?;
+    worker.stop().await;
+    Ok(())
+}
+
+async fn cancel(db: &Db, place: &Place) -> Result<()> {
+    let later = keyed(db, "later", || jobs::check_gated(place.clone()).delay(HOUR)).await?;
+    again(async || later.cancel("on purpose").await).await?;
+    let worker = start(db).await?;
+    let parent = keyed(db, "parent", || jobs::check_parent(place.clone())).await?;
+    let state = async || parent.state().await.ok();
+    let waits = |state: &Option<RunState>| matches!(state, Some(RunState::Waiting | RunState::Cancelled));
+    eventually(state, waits).await;
+    let cancelled = again(async || parent.cancel("on purpose").await).await?;
+    anyhow::ensure!(cancelled != Cancelled::Requested, "nobody held it");
+    worker.stop().await;
+    // The first thing that a worker does is to carry out what was left.
+    start(db).await?.stop().await;
+    Ok(())
+}
+
+async fn resume(db: &Db, place: &Place) -> Result<()> {
+    let run = keyed(db, "blocked", || jobs::check_quick(place.clone())).await?;
+    again(async || match run.resume().await {
+        // A try before this one has done it.
+        Err(ClientError::WrongState { .. }) => Ok(()),
+        done => done,
+    })
+    .await?;
+    let worker = start(db).await?;
+    again(async || run.result().await).await?;
+    worker.stop().await;
+    Ok(())
+}
+
+async fn drain(db: &Db) -> Result<()> {
+    let mut worker = start(db).await?;
+    let worker_id = worker.id();
+    again(async || db.drain_worker(worker_id).await).await?;
+    worker.ended().await;
+    finish(db, jobs::check_canary).await
+}
+
+async fn timer(db: &Db, place: &Place) -> Result<()> {
+    let run = keyed(db, "run", || jobs::check_timer(place.clone())).await?;
+    let worker = start(db).await?;
+    let was_first = again(async || run.result().await).await?;
+    anyhow::ensure!(!was_first, "the child ended at a closed gate");
+    place.open("all")?;
+    worker.stop().await;
+    Ok(())
+}
+
+/// Works until a run has ended.
+async fn finish<J: Job>(db: &Db, call: impl Fn() -> Call<J>) -> Result<()> {
+    let run = keyed(db, "run", call).await?;
+    let worker = start(db).await?;
+    again(async || run.result().await.map(drop)).await?;
+    worker.stop().await;
+    Ok(())
+}
+
+/// The run with this key: a fresh one, or the one that a predecessor has enqueued.
+async fn keyed<J: Job>(db: &Db, key: &str, call: impl Fn() -> Call<J>) -> Result<Handle<J>> {
+    again(async || call().idempotency_key(key).enqueue(db).await).await
+}
+
+async fn start(db: &Db) -> Result<Worker> {
+    again(async || jobs::app(db).name(NAME).start().await).await
+}
+
+/// Repeats a call until it succeeds.
+async fn again<T, E: Display>(call: impl AsyncFn() -> Result<T, E>) -> Result<T> {
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        match call().await {
+            Ok(done) => return Ok(done),
+            Err(error) => last = error.to_string(),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Err(anyhow::Error::msg(last)).context("a call fails again and again")
+}

@@ -1,0 +1,124 @@
+//! Every write of the engine passes `store/write.rs`, where a test can make it fail: enumerated from the sources, so that none can be forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use runledger::__private::STATEMENTS;
+use runledger_tests::check::points::POINTS;
+
+use super::source::{File, files, names, parts};
+
+/// What a statement writes with, beside its verbs: notifications, session locks, the ends of sessions, and the one function of ours that writes.
+const EFFECTS: [&str; 6] = [
+    "pg_notify",
+    "pg_terminate_backend",
+    "pg_cancel_backend",
+    "pg_try_advisory_lock",
+    "pg_advisory_lock",
+    "server_incarnation",
+];
+
+/// Not the engine's: the embedded server's own, and the end of a caller's transaction.
+const EXCEPTED: [&str; 2] = ["runledger/src/dev/", "runledger/src/api/tx.rs"];
+
+#[test]
+fn every_statement_that_writes_passes_its_point_and_no_other_does() {
+    let mut passed = BTreeMap::new();
+    let mut used = BTreeMap::new();
+    for file in program() {
+        for name in after(&squeezed(&file), "write(sql::") {
+            *passed.entry(name).or_insert(0) += 1;
+        }
+        for name in after(&squeezed(&file), "sql::") {
+            *used.entry(name).or_insert(0) += 1;
+        }
+    }
+    for (name, text) in STATEMENTS {
+        let name = name.to_uppercase();
+        let expected = if writes(text) { used.get(&name).copied().unwrap_or(0) } else { 0 };
+        assert!(!writes(text) || expected > 0, "nobody sends `{name}`");
+        assert_eq!(
+            passed.remove(&name).unwrap_or(0),
+            expected,
+            "`{name}`: what writes is sent by `write(sql::{name}, …)` and by nothing else, what does not write never"
+        );
+    }
+    assert!(passed.is_empty(), "points without a statement: {passed:?}");
+}
+
+#[test]
+fn every_commit_passes_a_point_of_its_own() {
+    let mut named = BTreeSet::new();
+    for file in program() {
+        let code = squeezed(&file);
+        let n_commits = code.matches(".commit()").count();
+        let n_named = code.matches("commit(\"\",tx.commit())").count();
+        file.check(n_commits == n_named, "a commit is `commit(\"name\", tx.commit())`");
+        for name in commits(&file) {
+            file.check(named.insert(name.clone()), &format!("two commits have the name `{name}`"));
+        }
+    }
+    assert!(named.len() > 5, "commits are written in another way now: mend this test");
+}
+
+#[test]
+fn every_point_has_a_scene() {
+    let statements = STATEMENTS.iter().filter(|(_, text)| writes(text)).map(|(name, _)| (*name).to_owned());
+    let commits: Vec<String> = program().iter().flat_map(commits).collect();
+    let in_sources: BTreeSet<String> = statements.chain(commits).collect();
+    let with_scene: BTreeSet<String> = POINTS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(in_sources, with_scene, "`tests/src/check/points.rs` lists the points");
+    assert_eq!(with_scene.len(), POINTS.len(), "a point is listed twice");
+}
+
+fn program() -> Vec<File> {
+    let mut program = files("runledger/src", ".rs");
+    for excepted in EXCEPTED {
+        assert!(program.iter().any(|file| file.path.starts_with(excepted)), "`{excepted}` does not exist");
+    }
+    program.retain(|file| !EXCEPTED.iter().any(|excepted| file.path.starts_with(excepted)));
+    program
+}
+
+/// The code without white space, wherever its lines are broken.
+fn squeezed(file: &File) -> String {
+    parts(file.program()).code.split_whitespace().collect()
+}
+
+/// The names that follow a mark.
+fn after(code: &str, mark: &str) -> Vec<String> {
+    let name = |rest: &str| rest.chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
+    let found = code.split(mark).skip(1).map(name);
+    found.filter(|name: &String| !name.is_empty()).collect()
+}
+
+/// The names of the commits in a file.
+fn commits(file: &File) -> Vec<String> {
+    let code: String = file.program().split_whitespace().collect();
+    let found = code.split("commit(\"").skip(1).filter_map(|rest| rest.split_once("\",tx.commit())"));
+    found.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Whether a statement writes, by its text without its comments.
+fn writes(text: &str) -> bool {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+    // A lock is no update.
+    let body = lines.join("\n").replace("for update", "").replace("for no key update", "");
+    ["insert", "update", "delete", "merge"].iter().chain(&EFFECTS).any(|word| names(&body, word))
+}
+
+#[test]
+fn a_statement_that_writes_is_told_from_one_that_locks() {
+    for text in
+        ["with a as (insert into t select 1) select", "select pg_notify('c', '')", "-- x\nupdate t set a = 1"]
+    {
+        assert!(writes(text), "{text}");
+    }
+    for text in [
+        "-- no update\nselect 1",
+        "select 1 for update of t",
+        "select 1 for no key update",
+        "select updated from t",
+    ] {
+        assert!(!writes(text), "{text}");
+    }
+}
