@@ -31,6 +31,10 @@ use super::{SCENE, WORKER};
 /// How many cases run at a time: each mostly waits.
 const AT_ONCE: usize = 6;
 
+/// The sessions that have settled a run and not committed it.
+const UNCOMMITTED: &str = "select count(*) from pg_stat_activity
+    where datname = current_database() and state = 'idle in transaction' and query like '-- settle:%'";
+
 /// Chooses cases of the whole matrix: those whose line (`claim Lost Error`) contains this text.
 const CHOICE: &str = "RUNLEDGER_TEST_POINTS";
 
@@ -108,22 +112,24 @@ async fn prepare(fleet: &Fleet, scene: Scene) -> Result<Option<Process>> {
         Scene::Timer => {
             let run =
                 jobs::check_timer(fleet.place.clone()).idempotency_key("run").enqueue(&fleet.db).await?;
-            let worker = fleet.process_named(WORKER, NAME).await?;
+            let worker = fleet.process_with(WORKER, &[NAME]).await?;
             eventually(|| async { run.state().await.ok() }, |state| *state == Some(RunState::Waiting)).await;
             worker.kill().await?;
         }
-        Scene::Killed | Scene::Paused => {
-            let run =
-                jobs::check_steps(fleet.place.clone()).idempotency_key("run").enqueue(&fleet.db).await?;
-            let victim = fleet.process_named(WORKER, NAME).await?;
+        Scene::Killed => {
+            let run = jobs::check_steps(fleet.place.clone()).idempotency_key("run");
+            let run = run.enqueue(&fleet.db).await?;
+            let victim = fleet.process_with(WORKER, &[NAME]).await?;
             fleet.started(run.id(), 2).await?;
-            if scene == Scene::Killed {
-                victim.kill().await?;
-                fleet.place.open("all")?;
-                return Ok(None);
-            }
-            victim.pause()?;
+            victim.kill().await?;
             fleet.place.open("all")?;
+        }
+        Scene::Paused => {
+            fleet.place.open("all")?;
+            jobs::check_post(fleet.place.clone()).idempotency_key("run").enqueue(&fleet.db).await?;
+            let victim = fleet.process_with(WORKER, &[NAME, "body", "Before", "Wait"]).await?;
+            eventually(|| async { count(fleet, UNCOMMITTED).await }, |n| *n == Some(1)).await;
+            victim.pause()?;
             silence(fleet, victim.worker_id).await?;
             return Ok(Some(victim));
         }

@@ -193,15 +193,13 @@ impl Maintenance {
         };
         let lease = self.timings.lease.as_secs_f64();
         if silence.seconds > lease && memory.trusts(&silence, self.timings.lease) {
-            let buried = worker::bury(connection, suspect, lease, "its lease was over").await?;
+            let buried = worker::bury_if_silent(connection, suspect, lease, "its lease was over").await?;
             if buried {
                 tracing::warn!(
                     worker_id = suspect,
                     silence = silence.seconds,
                     "a worker is dead: its lease is over"
                 );
-                // A paused process may hold rows in an open transaction.
-                worker::end_sessions(connection, suspect).await?;
             }
             return Ok(if buried { Finding::Buried } else { Finding::Nothing });
         }

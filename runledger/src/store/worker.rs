@@ -161,8 +161,8 @@ pub(crate) async fn predecessors(
     rows.iter().map(|row| Ok((row.try_get("worker_id")?, row.try_get("lock_is_evidence")?))).collect()
 }
 
-/// Declares a worker dead if its lock is free and it is still silent for `seconds`. The lock is held until the burial has committed, so that
-/// the worker cannot take it again in between.
+/// Declares a worker dead if its lock is free and it is still silent for `seconds`, and ends its sessions. The lock is held until the burial has
+/// committed, so that the worker cannot take it again in between.
 pub(crate) async fn bury_if_unlocked(
     connection: &mut PgConnection,
     worker_id: i64,
@@ -171,8 +171,35 @@ pub(crate) async fn bury_if_unlocked(
 ) -> Result<bool, sqlx::Error> {
     let mut tx = connection.begin().await?;
     let free: bool = sqlx::query_scalar(sql::LOCK_IS_FREE).bind(worker_id).fetch_one(&mut *tx).await?;
-    let buried = free && bury(&mut tx, worker_id, seconds, why).await?;
-    commit("burial", tx.commit()).await?;
+    let buried = free && bury_with_sessions(&mut tx, worker_id, seconds, why).await?;
+    commit("burial_by_lock", tx.commit()).await?;
+    Ok(buried)
+}
+
+/// Declares a worker dead whatever its lock says, if it is still silent for `seconds`, and ends its sessions.
+pub(crate) async fn bury_if_silent(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    seconds: f64,
+    why: &str,
+) -> Result<bool, sqlx::Error> {
+    let mut tx = connection.begin().await?;
+    let buried = bury_with_sessions(&mut tx, worker_id, seconds, why).await?;
+    commit("burial_by_silence", tx.commit()).await?;
+    Ok(buried)
+}
+
+/// A paused process may hold rows in an open transaction. Both in one: nobody looks at a dead worker again.
+async fn bury_with_sessions(
+    tx: &mut PgConnection,
+    worker_id: i64,
+    seconds: f64,
+    why: &str,
+) -> Result<bool, sqlx::Error> {
+    let buried = bury(tx, worker_id, seconds, why).await?;
+    if buried {
+        end_sessions(tx, worker_id).await?;
+    }
     Ok(buried)
 }
 
@@ -190,7 +217,7 @@ pub(crate) async fn bury(
 }
 
 /// Ends the sessions of a dead worker.
-pub(crate) async fn end_sessions(connection: &mut PgConnection, worker_id: i64) -> Result<i64, sqlx::Error> {
+async fn end_sessions(connection: &mut PgConnection, worker_id: i64) -> Result<i64, sqlx::Error> {
     write(sql::END_SESSIONS, |end| sqlx::query_scalar(end).bind(worker_id).fetch_one(connection)).await
 }
 

@@ -1,22 +1,24 @@
-//! A worker in a process of its own, for tests that pause and kill it: `check_worker <url> [<name>]`.
+//! A worker in a process of its own, for tests that pause and kill it: `check_worker <url> [<name> [<point> <moment> <action>]]`.
 //!
-//! It says `ready <worker id>` when it takes runs, and stops when its input ends.
+//! Whoever starts under its name later takes its runs over at once. It says `ready <worker id>` when it takes runs, and stops when its input ends.
 
 use std::io::{Read, Write};
 
 use runledger::Db;
 use runledger_tests::check::jobs;
+use runledger_tests::check::points::arm;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let mut args = std::env::args().skip(1);
-    let db = Db::connect(&args.next().unwrap_or_default()).await?;
-    let app = jobs::app(&db);
-    let app = match args.next() {
-        Some(name) => app.name(name),
-        None => app,
-    };
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [url, rest @ ..] = args.as_slice() else { anyhow::bail!("too few arguments") };
+    let db = Db::connect(url).await?;
+    let mut app = jobs::app(&db);
+    if let [name, point @ ..] = rest {
+        app = app.name(name);
+        arm(point)?;
+    }
     let worker = app.start().await?;
     {
         let mut out = std::io::stdout().lock();

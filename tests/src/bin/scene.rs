@@ -6,7 +6,7 @@ use std::io::Write;
 
 use anyhow::Context;
 use runledger::__private::failpoints;
-use runledger_tests::check::points::fault;
+use runledger_tests::check::points::arm;
 use runledger_tests::check::scenes::SCENES;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -16,10 +16,7 @@ async fn main() -> anyhow::Result<()> {
     let [url, scene, place, point @ ..] = args.as_slice() else { anyhow::bail!("too few arguments") };
     let scene = SCENES.into_iter().find(|known| format!("{known:?}") == *scene).context("no such scene")?;
     let place = serde_json::from_str(place)?;
-    if let [point, moment, action] = point {
-        let (moment, action) = fault(moment, action).context("no such fault")?;
-        failpoints::arm(point, moment, action);
-    }
+    arm(point)?;
     scene.play(url, &place).await?;
     Ok(writeln!(std::io::stdout(), "hits {}", failpoints::n_hits())?)
 }

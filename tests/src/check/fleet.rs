@@ -67,12 +67,12 @@ impl Fleet {
         self.start(Command::new(program.as_ref()).arg(&self.url)).await
     }
 
-    /// As [`process`](Self::process), under a name: whoever starts under it later takes its runs over at once.
+    /// As [`process`](Self::process), with further arguments.
     ///
     /// # Errors
     /// When it does not start.
-    pub async fn process_named(&self, program: impl AsRef<Path>, name: &str) -> Result<Process> {
-        self.start(Command::new(program.as_ref()).arg(&self.url).arg(name)).await
+    pub async fn process_with(&self, program: impl AsRef<Path>, arguments: &[&str]) -> Result<Process> {
+        self.start(Command::new(program.as_ref()).arg(&self.url).args(arguments)).await
     }
 
     async fn start(&self, program: &mut Command) -> Result<Process> {

@@ -1,6 +1,7 @@
 //! The failpoints of the engine, each with the scene in which a process meets it. `tests/tidy` holds this list against the sources.
 
-use runledger::__private::failpoints::{Action, Moment};
+use anyhow::{Context, Result};
+use runledger::__private::failpoints::{self, Action, Moment};
 
 use super::scenes::Scene;
 
@@ -38,7 +39,8 @@ pub const POINTS: &[(&str, Scene)] = &[
     // Commits of transactions.
     ("batch", Scene::Work),
     ("body", Scene::Work),
-    ("burial", Scene::Killed),
+    ("burial_by_lock", Scene::Killed),
+    ("burial_by_silence", Scene::Paused),
     ("cancel", Scene::Cancel),
     ("enqueue_on_pool", Scene::Work),
     ("migrate", Scene::Migrate),
@@ -91,11 +93,18 @@ impl Case {
     }
 }
 
-/// The moment and the action of [`Case::arguments`].
-#[must_use]
-pub fn fault(moment: &str, action: &str) -> Option<(Moment, Action)> {
+/// Arms what [`Case::arguments`] say; nothing where there are none.
+///
+/// # Errors
+/// Where they name no moment or no action.
+pub fn arm(arguments: &[String]) -> Result<()> {
+    let [point, moment, action] = arguments else { return Ok(()) };
     let moments = [Moment::Before, Moment::After, Moment::Lost];
     let actions = [Action::Error, Action::Abort, Action::Wait];
-    let moment = moments.into_iter().find(|known| format!("{known:?}") == moment)?;
-    Some((moment, actions.into_iter().find(|known| format!("{known:?}") == action)?))
+    let moment =
+        moments.into_iter().find(|known| format!("{known:?}") == *moment).context("no such moment")?;
+    let action =
+        actions.into_iter().find(|known| format!("{known:?}") == *action).context("no such action")?;
+    failpoints::arm(point, moment, action);
+    Ok(())
 }

@@ -35,7 +35,7 @@ pub enum Scene {
     Drain,
     /// Follows a process that was killed.
     Killed,
-    /// Finds a process that was paused.
+    /// Finds a process that was paused before the commit of a transactional body.
     Paused,
     /// Finds a run whose wait comes to its limit.
     Timer,
@@ -67,7 +67,8 @@ impl Scene {
             Self::Cancel => cancel(&db, place).await?,
             Self::Resume => resume(&db, place).await?,
             Self::Drain => drain(&db).await?,
-            Self::Killed | Self::Paused => finish(&db, || jobs::check_steps(place.clone())).await?,
+            Self::Killed => finish(&db, || jobs::check_steps(place.clone())).await?,
+            Self::Paused => finish(&db, || jobs::check_post(place.clone())).await?,
             Self::Timer => timer(&db, place).await?,
             Self::Migrate => finish(&db, jobs::check_canary).await?,
         }
