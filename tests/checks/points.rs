@@ -14,7 +14,7 @@ use runledger::__private::MIGRATIONS;
 use runledger::__private::failpoints::Action;
 use runledger::RunState;
 use runledger_tests::check::fleet::Process;
-use runledger_tests::check::points::{Case, all, once};
+use runledger_tests::check::points::{Case, all, some};
 use runledger_tests::check::scenes::{NAME, Scene};
 use runledger_tests::check::{Fleet, Place, Violations, calls, jobs};
 use runledger_tests::testing_db::TestDb;
@@ -39,8 +39,8 @@ const UNCOMMITTED: &str = "select count(*) from pg_stat_activity
 const CHOICE: &str = "RUNLEDGER_TEST_POINTS";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_point_is_survived_in_one_way() -> Result<()> {
-    survive(once().collect()).await
+async fn every_point_is_survived_without_its_acknowledgement_and_after_a_death() -> Result<()> {
+    survive(some().collect()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

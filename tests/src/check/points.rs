@@ -79,10 +79,17 @@ pub fn all() -> impl Iterator<Item = Case> {
     })
 }
 
-/// Every point once, and every fault about as often.
-pub fn once() -> impl Iterator<Item = Case> {
-    let faults = FAULTS.into_iter().cycle();
-    POINTS.iter().zip(faults).map(|(&(point, scene), (moment, action))| Case { point, scene, moment, action })
+/// Every point twice: with a lost acknowledgement, and with a death at each of the moments in turn.
+pub fn some() -> impl Iterator<Item = Case> {
+    let deaths = [Moment::Before, Moment::After, Moment::Lost].into_iter().cycle();
+    POINTS.iter().zip(deaths).flat_map(|(&(point, scene), moment)| {
+        [(Moment::Lost, Action::Error), (moment, Action::Abort)].map(|(moment, action)| Case {
+            point,
+            scene,
+            moment,
+            action,
+        })
+    })
 }
 
 impl Case {

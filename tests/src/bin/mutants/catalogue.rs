@@ -152,6 +152,33 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["lost_messages::a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim"],
     },
     Mutant {
+        name: "record-again-as-fresh",
+        edits: &[Edit {
+            file: "runledger/src/runtime/writer.rs",
+            old: "if is_repeated {",
+            new: "if false && is_repeated {",
+        }],
+        tests: &["points::every_point_is_survived_without_its_acknowledgement_and_after_a_death"],
+    },
+    Mutant {
+        name: "enqueue-again-as-fresh",
+        edits: &[Edit {
+            file: "runledger/src/api/enqueue.rs",
+            old: "Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, false).await",
+            new: "Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, true).await",
+        }],
+        tests: &["points::every_point_is_survived_without_its_acknowledgement_and_after_a_death"],
+    },
+    Mutant {
+        name: "child-started-once-only",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/start_child.sql",
+            old: "    on conflict (run_id) do nothing\n",
+            new: "",
+        }],
+        tests: &["points::every_point_is_survived_without_its_acknowledgement_and_after_a_death"],
+    },
+    Mutant {
         name: "no-guard",
         edits: &[Edit {
             file: "runledger/src/runtime/liveness.rs",
