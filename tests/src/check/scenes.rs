@@ -113,7 +113,11 @@ async fn cancel(db: &Db, place: &Place) -> Result<()> {
     anyhow::ensure!(cancelled != Cancelled::Requested, "nobody held it");
     worker.stop().await;
     // The first thing that a worker does is to carry out what was left.
-    start(db).await?.stop().await;
+    let worker = start(db).await?;
+    let left = "select count(*) from runledger.cancel";
+    let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
+    eventually(n_left, |n| *n == Some(0)).await;
+    worker.stop().await;
     Ok(())
 }
 
