@@ -1,5 +1,7 @@
 //! What the database says at the end, and what triggers of the test database noted on the way.
 
+use std::collections::HashMap;
+
 use anyhow::Result;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -9,7 +11,8 @@ const AUDIT: &str = "
 create schema audit;
 create table audit.claim (run_id uuid, token uuid, worker_id bigint, claims integer, at timestamptz default clock_timestamp());
 create table audit.tampering (run_id uuid, what text, at timestamptz default clock_timestamp());
-create table audit.ledger (id bigint generated always as identity, run_id uuid, token uuid);
+create table audit.recovery (run_id uuid, cause text, at timestamptz default clock_timestamp());
+create table audit.ledger (id bigint generated always as identity, run_id uuid, key text, token uuid);
 create table audit.business (business_id uuid primary key);
 
 create function audit.claimed() returns trigger language plpgsql as $$ begin
@@ -17,6 +20,12 @@ create function audit.claimed() returns trigger language plpgsql as $$ begin
     return null;
 end $$;
 create trigger claimed after insert on runledger.lease for each row execute function audit.claimed();
+
+create function audit.recovered() returns trigger language plpgsql as $$ begin
+    insert into audit.recovery (run_id, cause) values (new.run_id, new.cause);
+    return null;
+end $$;
+create trigger recovered after insert on runledger.ready for each row when (new.cause in ('crashed', 'released')) execute function audit.recovered();
 
 create function audit.changed() returns trigger language plpgsql as $$ begin
     insert into audit.tampering (run_id, what) values (old.run_id, tg_op || ' of ' || tg_table_name);
@@ -79,6 +88,8 @@ pub struct Facts {
     pub ends: Vec<Written>,
     /// Failed attempts of runs that were followed by another; crashes and divergences are kept beside them, and cost nothing.
     pub failed: Vec<Uuid>,
+    /// Where the claims of a run are.
+    by_run: HashMap<Uuid, Vec<usize>>,
 }
 
 impl Facts {
@@ -116,8 +127,14 @@ impl Facts {
         let failed = sqlx::query_scalar(
             "select run_id from runledger.attempt where step_key = '' and error ->> 'kind' not in ('crash', 'diverged')",
         );
+        let claims: Vec<Claim> = claims.iter().map(claim).collect::<Result<_>>()?;
+        let mut by_run: HashMap<Uuid, Vec<usize>> = HashMap::new();
+        for (at, claim) in claims.iter().enumerate() {
+            by_run.entry(claim.run_id).or_default().push(at);
+        }
         Ok(Self {
-            claims: claims.iter().map(claim).collect::<Result<_>>()?,
+            claims,
+            by_run,
             steps: steps.iter().map(written).collect::<Result<_>>()?,
             ends: ends.iter().map(written).collect::<Result<_>>()?,
             failed: failed.fetch_all(connection).await?,
@@ -126,7 +143,7 @@ impl Facts {
 
     /// The claims of a run, oldest first.
     pub fn claims_of(&self, run_id: Uuid) -> impl Iterator<Item = &Claim> {
-        self.claims.iter().filter(move |claim| claim.run_id == run_id)
+        self.by_run.get(&run_id).into_iter().flatten().filter_map(|at| self.claims.get(*at))
     }
 
     /// The claim with this token.

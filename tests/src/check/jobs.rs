@@ -105,8 +105,9 @@ pub async fn check_parent(wf: &Wf, place: Place) -> Result<Uuid> {
 #[job(name = "check.post", queue = "checks", max_attempts = 1)]
 pub async fn check_post(place: Place, #[inject] context: &Context, #[inject] tx: &mut Tx) -> Result<Uuid> {
     place.note(What::Start, context)?;
-    sqlx::query("insert into audit.ledger (run_id, token) values ($1, $2)")
+    sqlx::query("insert into audit.ledger (run_id, key, token) values ($1, $2, $3)")
         .bind(context.run_id())
+        .bind(context.step_key().unwrap_or_default())
         .bind(context.fence_token())
         .execute(&mut **tx)
         .await?;

@@ -1,5 +1,7 @@
 //! I3: what an attempt writes is kept only while its token is the run's newest. I15: a worker claims only what it knows.
 
+use std::collections::HashSet;
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -9,19 +11,16 @@ use super::{Facts, Violations};
 /// Steps and ends that were written by an attempt which had lost its run. The bodies give their token as their output.
 #[must_use]
 pub fn stale_writes(facts: &Facts) -> Violations {
-    facts.steps.iter().chain(&facts.ends).filter_map(|written| stale(facts, written)).collect()
+    let of_steps: HashSet<(Uuid, Option<&str>)> =
+        facts.steps.iter().map(|step| (step.run_id, step.output.as_deref())).collect();
+    // The end of a workflow repeats the token of one of its steps, which an earlier attempt may have recorded.
+    let repeats = |end: &&Written| of_steps.contains(&(end.run_id, end.output.as_deref()));
+    let own_ends = facts.ends.iter().filter(|end| !repeats(end));
+    facts.steps.iter().chain(own_ends).filter_map(|written| stale(facts, written)).collect()
 }
 
 fn stale(facts: &Facts, written: &Written) -> Option<String> {
     let Ok(token) = serde_json::from_str::<Uuid>(written.output.as_deref()?) else { return None };
-    // The end of a workflow repeats the token of one of its steps, which an earlier attempt may have recorded.
-    if facts
-        .steps
-        .iter()
-        .any(|step| step.run_id == written.run_id && written.key.is_empty() && step.output == written.output)
-    {
-        return None;
-    }
     let next = facts.claim_after(written.run_id, token)?;
     (written.at_us > next.at_us).then(|| {
         format!(

@@ -53,6 +53,14 @@ impl Place {
         let dir = std::env::temp_dir().join(name);
         // One that is left over belongs to a dead process of the same number.
         let _ = fs::remove_dir_all(&dir);
+        Self::within(dir)
+    }
+
+    /// A folder of the caller's choice, made where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn within(dir: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&dir)?;
         Ok(Self { dir })
     }

@@ -60,7 +60,15 @@ where wake_at < clock_timestamp() - $1::text::interval";
 /// # Errors
 /// When the database does not answer.
 pub async fn lost(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
-    sqlx::query_scalar(LOST).bind(BOUND).fetch_all(connection).await
+    lost_for(connection, BOUND).await
+}
+
+/// Runs that are lost now, where what another will move may stand for so long (an interval of PostgreSQL).
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn lost_for(connection: &mut PgConnection, bound: &str) -> Result<Violations, sqlx::Error> {
+    sqlx::query_scalar(LOST).bind(bound).fetch_all(connection).await
 }
 
 /// Asks for lost runs all the time until it is stopped.

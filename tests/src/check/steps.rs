@@ -1,19 +1,24 @@
 //! I2: a recorded step is not run again, and what is recorded is immutable. I4: the writes of a transactional body commit
 //! once.
 
-use sqlx::PgConnection;
+use std::collections::HashMap;
 
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::facts::{Claim, Written};
 use super::{Event, Facts, Violations, What};
 
 /// Bodies that began under a claim that came after their step was recorded (I2a).
 #[must_use]
 pub fn repeated(events: &[Event], facts: &Facts) -> Violations {
+    let recorded: HashMap<(Uuid, &str), &Written> =
+        facts.steps.iter().map(|step| ((step.run_id, step.key.as_str()), step)).collect();
     events
         .iter()
         .filter(|event| event.what == What::Start)
         .filter_map(|event| {
-            let step =
-                facts.steps.iter().find(|step| step.run_id == event.run_id && step.key == event.key)?;
+            let step = recorded.get(&(event.run_id, event.key.as_str()))?;
             let claim = facts.claim_with(event.run_id, event.token)?;
             (claim.at_us > step.at_us).then(|| {
                 format!(
@@ -26,62 +31,82 @@ pub fn repeated(events: &[Event], facts: &Facts) -> Violations {
 }
 
 /// Bodies that began after another claim had taken their run away (I2c). A schedule whose pauses are all before the guard
-/// allows none.
+/// allows none; `paused` are the processes for which that is not so.
 #[must_use]
-pub fn stale_starts(events: &[Event], facts: &Facts) -> Violations {
-    events
-        .iter()
-        .filter(|event| event.what == What::Start)
-        .filter_map(|event| {
-            let next = facts.claim_after(event.run_id, event.token)?;
-            (event.at_us > next.at_us).then(|| {
-                format!(
-                    "body `{}` of run {} began in process {} after claim {}",
-                    event.key, event.run_id, event.pid, next.claims
-                )
-            })
+pub fn stale_starts(events: &[Event], facts: &Facts, paused: &[u32]) -> Violations {
+    late(events, facts, What::Start)
+        .filter(|(event, _)| !paused.contains(&event.pid))
+        .map(|(event, next)| {
+            format!(
+                "body `{}` of run {} began in process {} after claim {}",
+                event.key, event.run_id, event.pid, next.claims
+            )
         })
         .collect()
+}
+
+/// What bodies did after another claim had taken their run away, and that claim.
+pub fn late<'a>(
+    events: &'a [Event],
+    facts: &'a Facts,
+    what: What,
+) -> impl Iterator<Item = (&'a Event, &'a Claim)> {
+    events.iter().filter(move |event| event.what == what).filter_map(|event| {
+        let next = facts.claim_after(event.run_id, event.token)?;
+        (event.at_us > next.at_us).then_some((event, next))
+    })
 }
 
 /// Two bodies of one step at the same time, unless one of them is of a process that was paused (I2c, I3).
 #[must_use]
 pub fn unexplained_overlaps(events: &[Event], paused: &[u32]) -> Violations {
-    let end_of = |start: &Event| {
-        let same = |end: &&Event| end.what == What::End && end.token == start.token && end.key == start.key;
-        events.iter().find(|end| same(end) && end.run_id == start.run_id).map_or(start.at_us, |end| end.at_us)
-    };
-    let starts: Vec<&Event> = events.iter().filter(|event| event.what == What::Start).collect();
+    let mut ends: HashMap<(Uuid, &str, Uuid), i64> = HashMap::new();
+    let mut starts: HashMap<(Uuid, &str), Vec<&Event>> = HashMap::new();
+    for event in events {
+        let (run_id, key) = (event.run_id, event.key.as_str());
+        match event.what {
+            What::Start => starts.entry((run_id, key)).or_default().push(event),
+            What::End => drop(ends.entry((run_id, key, event.token)).or_insert(event.at_us)),
+        }
+    }
+    let end_of =
+        |start: &Event| ends.get(&(start.run_id, &start.key, start.token)).copied().unwrap_or(start.at_us);
     let mut violations = Vec::new();
-    for (at, one) in starts.iter().enumerate() {
-        for other in starts.iter().skip(at + 1) {
-            let same = one.run_id == other.run_id && one.key == other.key && one.token != other.token;
-            let overlap = one.at_us <= end_of(other) && other.at_us <= end_of(one);
-            if same && overlap && !paused.contains(&one.pid) && !paused.contains(&other.pid) {
-                violations.push(format!(
-                    "body `{}` of run {} ran in processes {} and {} at once",
-                    one.key, one.run_id, one.pid, other.pid
-                ));
+    for starts in starts.values() {
+        for (at, one) in starts.iter().enumerate() {
+            for other in starts.iter().skip(at + 1).filter(|other| other.token != one.token) {
+                let overlap = one.at_us <= end_of(other) && other.at_us <= end_of(one);
+                if overlap && !paused.contains(&one.pid) && !paused.contains(&other.pid) {
+                    violations.push(format!(
+                        "body `{}` of run {} ran in processes {} and {} at once",
+                        one.key, one.run_id, one.pid, other.pid
+                    ));
+                }
             }
         }
     }
     violations
 }
 
-/// Rows of the ledger that are not exactly one for a completed run and none for any other (I4).
+/// Rows of the ledger that are not exactly one for a run that completed or a step that was recorded, and none for any other (I4).
 ///
 /// # Errors
 /// When the database does not answer.
 pub async fn not_once(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(
-        "select format('run %s is %s and has %s rows of the ledger', run_id, coalesce(state, 'not ended'), n)
+        "select format('`%s` of run %s %s, and has %s rows of the ledger', key, run_id, case when done then 'is done' else 'is not done' end, coalesce(n, 0))
         from (
-            select run.run_id, outcome.state, (select count(*) from audit.ledger where ledger.run_id = run.run_id) as n
+            select run_id, '' as key, outcome.state is not distinct from 'completed' as done
             from runledger.run
             left join runledger.outcome using (run_id)
             where run.job in ('check.post', 'check.writes')
+            union all
+            select run_id, key, output is not null
+            from runledger.step
+            where key like 'check.post%'
         ) as posted
-        where n <> case when state = 'completed' then 1 else 0 end",
+        full join (select run_id, key, count(*) as n from audit.ledger group by run_id, key) as ledger using (run_id, key)
+        where coalesce(n, 0) <> case when done then 1 else 0 end",
     )
     .fetch_all(connection)
     .await
