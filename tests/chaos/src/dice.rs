@@ -1,0 +1,45 @@
+//! Random numbers that a seed repeats.
+
+use std::time::Duration;
+
+/// `SplitMix64`: <https://prng.di.unimi.it/splitmix64.c>.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// The numbers of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit.max(1)
+    }
+
+    /// An index of something of this length.
+    pub fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(u64::try_from(length).unwrap_or(u64::MAX))).unwrap_or_default()
+    }
+
+    /// A time between two, to the millisecond.
+    pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
+        let span = u64::try_from(most.saturating_sub(least).as_millis()).unwrap_or(u64::MAX);
+        least + Duration::from_millis(self.below(span.saturating_add(1)))
+    }
+}
+
+#[test]
+fn a_seed_repeats_its_numbers_and_another_does_not() {
+    let numbers = |seed| {
+        let mut dice = Dice::new(seed);
+        [(); 8].map(|()| dice.below(1_000_000))
+    };
+    assert_eq!(numbers(7), numbers(7));
+    assert_ne!(numbers(7), numbers(8));
+}

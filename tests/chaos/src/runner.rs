@@ -1,0 +1,115 @@
+//! Runs scenarios: those that wait most of the time side by side, the others by themselves.
+
+use std::io::Write;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures::FutureExt;
+use tokio::task::JoinSet;
+
+use crate::arguments::Arguments;
+use crate::scenario::{Scenario, Setting, Side};
+use crate::site;
+use crate::summary::Summary;
+
+/// How many scenarios run side by side: each has some worker processes.
+const BY_SIDE: usize = 3;
+
+/// How much longer than its load a scenario may take: the tail, and servers that start.
+const SLACK: Duration = Duration::from_secs(240);
+
+/// Calls a second where nothing else is said.
+const RATE: u64 = 25;
+
+/// Runs the scenarios, prints a line each and the table of all. False where one was violated, or could not be run and must.
+///
+/// # Errors
+/// When nothing can be printed, or there is no room.
+pub async fn run(scenarios: Vec<Scenario>, arguments: &Arguments) -> Result<bool> {
+    let seed = arguments.seed();
+    say(&format!("{} scenarios, seed {seed}\n{}", scenarios.len(), Summary::header()))?;
+    let began = Instant::now();
+    let (alone, mut by_side): (Vec<Scenario>, Vec<Scenario>) =
+        scenarios.into_iter().partition(|scenario| scenario.side == Side::Alone);
+    let mut results = Vec::new();
+    let mut under_way = JoinSet::new();
+    by_side.sort_by_key(|scenario| scenario.load);
+    while !by_side.is_empty() || !under_way.is_empty() {
+        while under_way.len() < BY_SIDE
+            && let Some(scenario) = by_side.pop()
+        {
+            under_way.spawn(one(scenario, setting(&scenario, arguments, seed)?));
+        }
+        if let Some(result) = under_way.join_next().await {
+            report(&mut results, result?)?;
+        }
+    }
+    for scenario in alone {
+        let result = one(scenario, setting(&scenario, arguments, seed)?).await;
+        report(&mut results, result)?;
+    }
+    finish(results, arguments, began.elapsed())
+}
+
+fn setting(scenario: &Scenario, arguments: &Arguments, seed: u64) -> Result<Setting> {
+    Ok(Setting {
+        folder: site::folder(scenario.name)?,
+        seed,
+        load: arguments.seconds().unwrap_or(scenario.load),
+        rate: arguments.number("rate").unwrap_or(RATE),
+    })
+}
+
+async fn one(scenario: Scenario, setting: Setting) -> (Scenario, Summary) {
+    let began = Instant::now();
+    let limit = setting.load + SLACK;
+    let running = AssertUnwindSafe((scenario.run)(setting)).catch_unwind();
+    let mut summary = match tokio::time::timeout(limit, running).await {
+        Ok(Ok(Ok(summary))) => summary,
+        Ok(Ok(Err(error))) => Summary::failed(format!("the scenario could not go on: {error:#}")),
+        Ok(Err(_)) => Summary::failed("the scenario panicked"),
+        Err(_) => Summary::failed(format!("the scenario had not ended after {limit:?}")),
+    };
+    summary.took = began.elapsed();
+    (scenario, summary)
+}
+
+fn report(results: &mut Vec<(Scenario, Summary)>, (scenario, summary): (Scenario, Summary)) -> Result<()> {
+    say(format!("{}\n{}", summary.line(scenario.name), summary.details()).trim_end())?;
+    results.push((scenario, summary));
+    Ok(())
+}
+
+fn finish(mut results: Vec<(Scenario, Summary)>, arguments: &Arguments, took: Duration) -> Result<bool> {
+    results.sort_by_key(|(scenario, _)| scenario.faults.first().copied());
+    say(&format!("\n{}", Summary::header()))?;
+    for (scenario, summary) in &results {
+        say(&summary.line(scenario.name))?;
+    }
+    let count = |is: fn(&Summary) -> bool| results.iter().filter(|(_, summary)| is(summary)).count();
+    let n_violated = count(|summary| !summary.violations.is_empty());
+    let n_missing = count(|summary| summary.not_run.is_some());
+    say(&format!(
+        "{} scenarios in {:.0} s: {n_violated} violated, {n_missing} not run",
+        results.len(),
+        took.as_secs_f64()
+    ))?;
+    let held = n_violated == 0 && (n_missing == 0 || arguments.has("allow-missing"));
+    if n_violated == 0 && !arguments.has("keep") {
+        std::fs::remove_dir_all(site::base())?;
+    } else {
+        say(&format!("histories and logs are in {}", site::base().display()))?;
+    }
+    Ok(held)
+}
+
+/// Prints a line at once.
+///
+/// # Errors
+/// When nobody reads it.
+pub fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,26 @@
+//! Every scenario there is.
+
+mod processes;
+
+use crate::scenario::Scenario;
+
+/// All of them, in the order of the catalogue.
+#[must_use]
+pub fn all() -> Vec<Scenario> {
+    [processes::ALL].concat()
+}
+
+/// The one of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<Scenario> {
+    all().into_iter().find(|scenario| scenario.name == name)
+}
+
+#[test]
+fn every_scenario_has_a_name_of_its_own() {
+    let mut names: Vec<&str> = all().iter().map(|scenario| scenario.name).collect();
+    let n_scenarios = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), n_scenarios);
+}

@@ -1,0 +1,299 @@
+//! What a scenario works with: a database with its triggers, worker processes, a client that asks for runs, and in the end the checkers.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use runledger::Db;
+use runledger_tests::Fixture;
+use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
+use runledger_tests::check::fleet::{Process, contradictions};
+use runledger_tests::check::{Facts, Place, What, jobs, steps};
+use sqlx::{Connection, PgConnection};
+use tokio::process::Command;
+
+use crate::WORKER;
+use crate::load::Client;
+use crate::monitor::Monitor;
+use crate::scenario::Setting;
+use crate::summary::Summary;
+
+/// How long the tail may take: every run has to end, and a canary.
+const TAIL: Duration = Duration::from_secs(90);
+
+/// How long a worker may take to start while there are faults.
+const START: Duration = Duration::from_secs(60);
+
+/// A database, and what is known of it outside.
+#[derive(Debug)]
+pub struct Site {
+    /// Where the bodies say what they do.
+    pub place: Place,
+    /// How many faults there were: scenarios count them.
+    pub n_faults: usize,
+    /// What a person should know.
+    pub notes: Vec<String>,
+    /// What scenarios themselves found.
+    pub violations: Vec<String>,
+    url: String,
+    folder: PathBuf,
+    excused: BTreeSet<u32>,
+    n_workers: usize,
+    monitor: Monitor,
+    began: Instant,
+    _fixture: Option<Fixture>,
+}
+
+impl Site {
+    /// A database of its own on the shared server.
+    ///
+    /// # Errors
+    /// When the database refuses, or there is no room.
+    pub async fn new(setting: &Setting) -> Result<Self> {
+        let fixture = Fixture::new().await;
+        let url = fixture.database.url().to_owned();
+        Ok(Self { _fixture: Some(fixture), ..Self::on(setting, &url).await? })
+    }
+
+    /// An empty database on a server of the scenario's own. The address is one that no fault of the network cuts off.
+    ///
+    /// # Errors
+    /// When the database refuses, or there is no room.
+    pub async fn on(setting: &Setting, url: &str) -> Result<Self> {
+        drop(Db::connect(url).await?);
+        Facts::record(&mut PgConnection::connect(url).await?).await?;
+        let place = Place::within(setting.folder.join("place"))?;
+        // The bodies of the checks wait at gates, which only their own tests close.
+        place.open("all")?;
+        Ok(Self {
+            place,
+            n_faults: 0,
+            notes: Vec::new(),
+            violations: Vec::new(),
+            url: url.to_owned(),
+            folder: setting.folder.clone(),
+            excused: BTreeSet::new(),
+            n_workers: 0,
+            monitor: Monitor::start(url),
+            began: Instant::now(),
+            _fixture: None,
+        })
+    }
+
+    /// The address of the database.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A connection that has nothing to do with the engine.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn connect(&self) -> Result<PgConnection> {
+        Ok(PgConnection::connect(&self.url).await?)
+    }
+
+    /// Starts a worker process; what it logs is in the folder.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn worker(&mut self) -> Result<Process> {
+        let url = self.url.clone();
+        self.worker_at(&url, &[]).await
+    }
+
+    /// Starts a worker process at another address, with options of [`worker::main`](crate::load::worker::main). Tries until it starts.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn worker_at(&mut self, url: &str, options: &[&str]) -> Result<Process> {
+        let began = Instant::now();
+        loop {
+            match Process::start(&mut self.command(url, options)?).await {
+                Err(error) if began.elapsed() > START => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+                started => return started,
+            }
+        }
+    }
+
+    /// What starts a worker process, to be changed by the caller.
+    ///
+    /// # Errors
+    /// When there is no room for its log.
+    pub fn command(&mut self, url: &str, options: &[&str]) -> Result<Command> {
+        self.n_workers += 1;
+        let mut command = Command::new(std::env::current_exe()?);
+        let log = File::create(self.folder.join(format!("worker-{}.log", self.n_workers)))?;
+        command.args([WORKER, url]).args(options).stderr(log);
+        Ok(command)
+    }
+
+    /// Starts the client.
+    ///
+    /// # Errors
+    /// When it cannot connect.
+    pub async fn client(&self, setting: &Setting) -> Result<Client> {
+        self.client_at(&self.url, setting).await
+    }
+
+    /// Starts the client at another address.
+    ///
+    /// # Errors
+    /// When it cannot connect.
+    pub async fn client_at(&self, url: &str, setting: &Setting) -> Result<Client> {
+        let db = Db::connect(url).await?;
+        Ok(Client::start(db, self.place.clone(), setting.rate, setting.seed))
+    }
+
+    /// Notes that a process was paused, or cut off for longer than its lease: bodies of it may run beside others, and begin too late.
+    pub fn excuse(&mut self, process: &Process) {
+        self.excused.insert(process.pid);
+    }
+
+    /// The end of a scenario: the faults are over, and at least one worker lives. Every run has to end, a canary has to, and no checker may
+    /// find anything.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn judge(self, client: Client) -> Result<Summary> {
+        let submissions = client.end().await?;
+        self.judge_calls(submissions).await
+    }
+
+    /// The same after what the client was told.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn judge_calls(mut self, mut submissions: Vec<Submission>) -> Result<Summary> {
+        let mut connection = self.connect().await?;
+        submissions.extend(self.tail(&mut connection).await?);
+        let (seen, n_looks) = self.monitor.end().await?;
+        let mut violations = self.violations;
+        violations.extend(seen);
+        if n_looks == 0 {
+            violations.push("the monitor never had an answer".to_owned());
+        }
+        let (events, facts) = (self.place.events()?, Facts::load(&mut connection).await?);
+        let excused: Vec<u32> = self.excused.iter().copied().collect();
+        violations.extend(steps::stale_starts(&events, &facts, &excused));
+        violations.extend(contradictions(&mut connection, &events, &facts, &excused).await?);
+        violations.extend(lost_or_invented(&mut connection, &submissions).await?);
+        violations.extend(doubled_keys(&mut connection, &submissions).await?);
+        violations.extend(torn(&mut connection).await?);
+        violations.extend(uncompleted(&mut connection).await?);
+        let n_unknown = submissions.iter().filter(|submission| submission.told == Told::Unknown).count();
+        if n_unknown > 0 {
+            self.notes.push(format!("{n_unknown} of {} calls ended without an answer", submissions.len()));
+        }
+        let n_recoveries: i64 =
+            sqlx::query_scalar("select count(*) from audit.recovery").fetch_one(&mut connection).await?;
+        let n_started: i64 =
+            sqlx::query_scalar("select count(*) from runledger.run").fetch_one(&mut connection).await?;
+        Ok(Summary {
+            n_started: usize::try_from(n_started)?,
+            n_ended: facts.ends.len(),
+            n_steps: facts.steps.len(),
+            n_faults: self.n_faults,
+            n_recoveries: usize::try_from(n_recoveries)?,
+            n_stale_starts: steps::late(&events, &facts, What::Start).count(),
+            n_fenced: steps::late(&events, &facts, What::End).count(),
+            violations,
+            notes: self.notes,
+            not_run: None,
+            took: self.began.elapsed(),
+        })
+    }
+
+    /// Waits until every run has ended, and then for a canary, which it gives.
+    async fn tail(&mut self, connection: &mut PgConnection) -> Result<Option<Submission>> {
+        let began = Instant::now();
+        while let open @ 1.. = n_open(connection).await? {
+            if began.elapsed() > TAIL {
+                self.violations.push(format!("{open} runs have not ended {TAIL:?} after the last fault"));
+                self.violations.extend(standing(connection).await?);
+                return Ok(None);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let db = Db::connect(&self.url).await?;
+        let canary = jobs::check_canary().enqueue(&db).await?;
+        if let Err(error) = canary.result_within(TAIL).await {
+            self.violations
+                .push(format!("a canary that was enqueued after the last fault did not end: {error}"));
+        }
+        Ok(Some(Submission { run_id: Some(canary.id()), key: None, told: Told::Ok }))
+    }
+}
+
+async fn n_open(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar(
+        "select count(*) from runledger.run
+        where not exists (select from runledger.outcome where outcome.run_id = run.run_id)
+            and not exists (select from runledger.waiting where waiting.run_id = run.run_id and waiting.state = 'blocked')",
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// Some of the runs that have not ended, and where they stand.
+async fn standing(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar(
+        "select format('run %s of `%s` is %s (cause %s, ready at %s, worker %s)', run_id, job, state, cause, ready_at, worker_id)
+        from runledger.run_state where state not in ('completed', 'failed', 'cancelled') order by run_id limit 10",
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Runs that ended otherwise than by completing, or are blocked: no fault is a failure of a body.
+async fn uncompleted(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar(
+        "select format('run %s of `%s` is %s: %s', run_id, job, state, error ->> 'message')
+        from runledger.run_state where state in ('failed', 'cancelled', 'blocked') order by run_id",
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Waits until the answer is as wanted.
+///
+/// # Errors
+/// When it is not after the limit, or the question fails.
+pub async fn within<T: std::fmt::Debug>(
+    what: &str,
+    limit: Duration,
+    mut ask: impl AsyncFnMut() -> Result<T>,
+    wanted: impl Fn(&T) -> bool,
+) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        let answer = ask().await?;
+        if wanted(&answer) {
+            return Ok(answer);
+        }
+        if began.elapsed() > limit {
+            bail!("{what}: still {answer:?} after {limit:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A folder of one scenario, below one of the program's own.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn folder(name: &str) -> Result<PathBuf> {
+    let path = base().join(name);
+    std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+/// The program's own folder.
+#[must_use]
+pub fn base() -> PathBuf {
+    Path::new("/var/tmp").join(format!("runledger-chaos-{}", std::process::id()))
+}
