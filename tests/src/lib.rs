@@ -4,8 +4,10 @@ pub mod chain;
 pub mod check;
 pub mod crashing;
 pub mod golden;
+pub mod pooler;
 pub mod proxy;
 pub mod testing_db;
+pub mod tools;
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};

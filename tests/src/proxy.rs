@@ -67,7 +67,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    server: PgConnectOptions,
+    server: Mutex<PgConnectOptions>,
     statements: Mutex<Vec<String>>,
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<u32>,
@@ -90,7 +90,7 @@ impl Proxy {
     /// # Errors
     /// Where the address cannot be read, or there is no port to listen on.
     pub async fn start(url: &str) -> io::Result<Self> {
-        let server = url.parse().map_err(io::Error::other)?;
+        let server = Mutex::new(url.parse().map_err(io::Error::other)?);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
         let shared = Arc::new(Shared {
@@ -133,6 +133,16 @@ impl Proxy {
     /// From now on, until the next mode.
     pub fn set(&self, mode: Mode) {
         self.shared.mode.send_replace(mode);
+    }
+
+    /// Leads new connections to the server of another address, which is only asked for where it is: whoever promotes a standby wants the connections
+    /// to the old server [`cut`](Self::cut) too.
+    ///
+    /// # Errors
+    /// Where the address cannot be read.
+    pub fn lead_to(&self, url: &str) -> io::Result<()> {
+        *lock(&self.shared.server) = url.parse().map_err(io::Error::other)?;
+        Ok(())
     }
 
     /// Ends every connection there is. New ones are accepted, unless the mode says otherwise.
@@ -222,7 +232,8 @@ type Marked = Mutex<Option<(usize, String)>>;
 async fn relay(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
     client.set_nodelay(true)?;
     shared.reachable().await;
-    let mut server = wire::dial(&shared.server).await?;
+    let server = lock(&shared.server).clone();
+    let mut server = wire::dial(&server).await?;
     let startup = wire::startup(&mut client).await?;
     let held = {
         let (from_client, to_client) = client.into_split();

@@ -252,3 +252,15 @@ fn only_the_server_of_a_connection_string_is_replaced() {
         assert_eq!(wire::through(url, 9), expected);
     }
 }
+
+#[tokio::test]
+async fn connections_lead_to_the_server_that_was_named_last_and_those_there_are_stay_where_they_are() {
+    let mut line = Line::new().await;
+    let other = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    line.proxy.lead_to(&format!("postgres://u@{}/d", other.local_addr().unwrap())).unwrap();
+    line.ask("still here").await;
+    let mut client = dial(&line.proxy).await;
+    client.write_all(STARTUP).await.unwrap();
+    let (mut server, _) = tokio::time::timeout(PATIENCE, other.accept()).await.unwrap().unwrap();
+    expect(&mut server, STARTUP).await;
+}
