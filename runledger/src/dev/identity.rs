@@ -34,6 +34,11 @@ impl Identity {
         Ok(Self { uid, server: Some(server) })
     }
 
+    /// The account and group that the server runs as, where they are not this process's own.
+    pub(super) fn account(&self) -> Option<(u32, u32)> {
+        self.server
+    }
+
     /// A server program to be run as the server's account, out of reach of the terminal's Ctrl-C and of the
     /// caller's environment: `PGDATA`, `PGOPTIONS` and the like would change what the program does, and libpq inside
     /// the server would look for certificates in a `HOME` it cannot enter.

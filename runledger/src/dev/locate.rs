@@ -45,11 +45,20 @@ impl Programs {
 
 /// The programs to use for `data`: those of the major that made it, or the preferred ones if it does not exist yet.
 pub(super) fn for_data(data: &Path) -> Result<Programs, DevError> {
-    let found = search(env::var_os(PG_BIN).as_deref(), env::var_os("PATH").as_deref(), Path::new("/"))?;
+    let found = here()?;
     let Ok(made_by) = fs::read_to_string(data.join("PG_VERSION")) else {
         return first(found);
     };
     choose(found, made_by.trim(), data)
+}
+
+/// The programs to use where there is no data yet.
+pub(super) fn preferred() -> Result<Programs, DevError> {
+    first(here()?)
+}
+
+fn here() -> Result<Vec<Programs>, DevError> {
+    search(env::var_os(PG_BIN).as_deref(), env::var_os("PATH").as_deref(), Path::new("/"))
 }
 
 /// Everything usable, the preferred first: the explicit folder alone, or else `PATH`, then the well-known folders

@@ -29,6 +29,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use self::cluster::{Cluster, ROLE};
 pub use self::error::DevError;
+use self::identity::Identity;
 use self::lifetime::Client;
 
 /// The database that [`database_url`] leads to.
@@ -183,6 +184,17 @@ pub fn reset(options: &Options) -> Result<(), DevError> {
     let locked = cluster.lock()?;
     cluster.stop(&locked)?;
     cluster.delete(&locked)
+}
+
+/// For the project's own tests, which run servers of their own: the folder of the programs that a new server would be started with, and the account
+/// and group that a root program gives it.
+///
+/// # Errors
+/// [`DevError::NoPrograms`], [`DevError::PgBin`] and [`DevError::NoServerAccount`].
+#[doc(hidden)]
+pub fn on_this_machine() -> Result<(PathBuf, Option<(u32, u32)>), DevError> {
+    let programs = locate::preferred()?;
+    Ok((programs.path(""), Identity::current()?.account()))
 }
 
 /// Runs blocking work off the executor's threads; a panic in it goes on in the caller.
