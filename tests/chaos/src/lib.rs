@@ -15,7 +15,9 @@ pub mod monitor;
 pub mod runner;
 pub mod scenario;
 pub mod scenarios;
+pub mod server;
 pub mod site;
+pub mod stage;
 pub mod summary;
 
 /// What the programs of this package are when they are called as a worker: see [`load::worker`].

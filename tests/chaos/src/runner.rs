@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use futures::FutureExt;
+use runledger_tests::tools::Missing;
 use tokio::task::JoinSet;
 
 use crate::arguments::Arguments;
@@ -67,7 +68,10 @@ async fn one(scenario: Scenario, setting: Setting) -> (Scenario, Summary) {
     let running = AssertUnwindSafe((scenario.run)(setting)).catch_unwind();
     let mut summary = match tokio::time::timeout(limit, running).await {
         Ok(Ok(Ok(summary))) => summary,
-        Ok(Ok(Err(error))) => Summary::failed(format!("the scenario could not go on: {error:#}")),
+        Ok(Ok(Err(error))) => match error.downcast_ref::<Missing>() {
+            Some(missing) => Summary::not_run(missing.to_string()),
+            None => Summary::failed(format!("the scenario could not go on: {error:#}")),
+        },
         Ok(Err(_)) => Summary::failed("the scenario panicked"),
         Err(_) => Summary::failed(format!("the scenario had not ended after {limit:?}")),
     };

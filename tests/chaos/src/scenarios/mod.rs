@@ -1,13 +1,14 @@
 //! Every scenario there is.
 
 mod processes;
+mod servers;
 
 use crate::scenario::Scenario;
 
 /// All of them, in the order of the catalogue.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
-    [processes::ALL].concat()
+    [processes::ALL, servers::ALL].concat()
 }
 
 /// The one of this name.

@@ -1,0 +1,331 @@
+//! One server: made, started, stopped in every way that there is, and gone with this value.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, lchown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as StdCommand, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::process::Command;
+
+use super::settings::{Disk, Settings};
+use super::volume::Volume;
+
+/// The role that owns everything.
+pub(super) const ROLE: &str = "runledger";
+
+/// What a restart may take whose predecessor was killed: its children notice after a second, and recovery is part of it.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a wait looks again.
+const POLL: Duration = Duration::from_millis(20);
+
+/// `$1` is the base folder. The server's account may not end this shell, and Ctrl-C does not reach it.
+const WATCHER: &str = r#"
+trap '' HUP INT
+read -r _
+server() { head -n 1 "$1/data/postmaster.pid" 2>/dev/null; }
+pid=$(server "$1") && kill -QUIT "$pid" 2>/dev/null
+n=0
+while [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
+umount -l "$1/volume" 2>/dev/null
+rm -rf "$1"
+"#;
+
+/// How a server is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Its sessions are ended, and everything is written.
+    Fast,
+    /// As by a failure: what is on the disk is what the next start recovers from.
+    Immediate,
+}
+
+/// A server of a scenario's own. It does not run before it is started.
+#[derive(Debug)]
+pub struct Cluster {
+    base: PathBuf,
+    settings: Settings,
+    volume: Option<Volume>,
+    watcher: Child,
+}
+
+impl Cluster {
+    /// Makes one, with the durability of production, and starts it.
+    ///
+    /// # Errors
+    /// [`tools::Missing`](runledger_tests::tools::Missing) where the machine lacks something; what `initdb` said.
+    pub async fn start_new(settings: Settings) -> Result<Self> {
+        let cluster = Self::prepare(settings).await?;
+        let mut initdb = cluster.command(&cluster.settings.programs.path("initdb")?);
+        initdb.args(["-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "-U", ROLE]);
+        initdb.arg("-D").arg(cluster.data());
+        if let (Some(volume), Some((Disk::Wal, _))) = (&cluster.volume, cluster.settings.small) {
+            initdb.arg("--waldir").arg(volume.join("wal"));
+        }
+        if let (Some(volume), Some((Disk::Data, _))) = (&cluster.volume, cluster.settings.small) {
+            let data = volume.join("data");
+            std::os::unix::fs::symlink(&data, cluster.data())?;
+            cluster.make_private(&data)?;
+            initdb.arg("--waldir").arg(cluster.base.join("wal"));
+        }
+        run(&mut initdb, "initdb").await?;
+        let main = cluster.data().join("postgresql.conf");
+        let text = fs::read_to_string(&main)?;
+        fs::write(main, format!("{text}\ninclude 'faults.conf'\n"))?;
+        cluster.write_settings()?;
+        cluster.start().await?;
+        Ok(cluster)
+    }
+
+    /// The folders and the watcher of a server whose data is still to come.
+    pub(super) async fn prepare(settings: Settings) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("rl-faults-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        // The account of the server must be able to enter it, and a socket's path may not be long.
+        let base = PathBuf::from("/var/tmp").join(name);
+        // One that is left over belongs to a dead process of the same number, and its watcher is at it.
+        ensure!(!base.exists(), "{} is still there", base.display());
+        fs::DirBuilder::new().mode(0o700).create(&base)?;
+        let watcher = watch(&base)?;
+        let mut cluster = Self { base, settings, volume: None, watcher };
+        cluster.give(&cluster.base)?;
+        cluster.make_private(&cluster.base.join("socket"))?;
+        if let Some((_, megabytes)) = cluster.settings.small {
+            let at = cluster.base.join("volume");
+            cluster.volume = Some(Volume::mount(&at, megabytes, cluster.settings.programs.account).await?);
+        }
+        Ok(cluster)
+    }
+
+    /// The address of a database of it, by its socket.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        let socket = self.base.join("socket");
+        format!("postgres://{ROLE}@localhost:5432/{database}?host={}&sslmode=disable", socket.display())
+    }
+
+    /// Its small disk, if it was made with one.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn volume(&self) -> Result<&Volume> {
+        self.volume.as_ref().context("the server has no volume of its own")
+    }
+
+    /// A session of the owner.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn connect(&self) -> Result<PgConnection> {
+        Ok(PgConnection::connect(&self.url("postgres")).await?)
+    }
+
+    /// Carries out statements as the owner, each in a transaction of its own.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn execute(&self, statement: &str) -> Result<()> {
+        let mut connection = self.connect().await?;
+        sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut connection).await?;
+        Ok(connection.close().await?)
+    }
+
+    /// Makes an empty database.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn create_database(&self, name: &str) -> Result<()> {
+        self.execute(&format!("create database {name} template template0")).await
+    }
+
+    /// Changes a setting of the running server that can be changed.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        self.settings.lines.push((name.to_owned(), value.to_owned()));
+        self.write_settings()?;
+        self.execute("select pg_reload_conf()").await
+    }
+
+    /// Starts it, and returns when it accepts statements. What is left of a killed predecessor is waited for.
+    ///
+    /// # Errors
+    /// What the server said.
+    pub async fn start(&self) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let log = self.base.join("log");
+            let mut command = self.command(&self.settings.programs.path("pg_ctl")?);
+            command.arg("start").arg("-D").arg(self.data()).arg("-l").arg(&log).args(["-w", "-t", "60"]);
+            command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
+            let started = run(&mut command, "pg_ctl").await;
+            let Err(error) = started else { return self.ready().await };
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            let last = said.lines().rev().take(5).collect::<Vec<_>>();
+            let blocked =
+                last.iter().any(|line| line.contains("lock file") || line.contains("shared memory block"));
+            if !blocked || began.elapsed() > START_PATIENCE {
+                let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
+                return Err(error.context(last));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits until it accepts statements, which it does not while it recovers.
+    ///
+    /// # Errors
+    /// After a minute, with the last answer.
+    pub async fn ready(&self) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            match self.execute("select 1").await {
+                Ok(()) => return Ok(()),
+                Err(error) if began.elapsed() > START_PATIENCE => return Err(error),
+                Err(_) => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+
+    /// Stops it, and waits until it has gone.
+    ///
+    /// # Errors
+    /// When it does not go.
+    pub async fn stop(&self, how: Stop) -> Result<()> {
+        let signal = match how {
+            Stop::Fast => Signal::INT,
+            Stop::Immediate => Signal::QUIT,
+        };
+        self.end_postmaster(signal).await
+    }
+
+    /// Kills the postmaster (SIGKILL). Its children end by themselves, a while later.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub async fn kill(&self) -> Result<()> {
+        self.end_postmaster(Signal::KILL).await
+    }
+
+    /// Whether the postmaster is there.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.postmaster().is_ok_and(|pid| test_kill_process(pid).is_ok())
+    }
+
+    async fn end_postmaster(&self, signal: Signal) -> Result<()> {
+        let pid = self.postmaster()?;
+        kill_process(pid, signal)?;
+        let began = Instant::now();
+        while test_kill_process(pid).is_ok() {
+            ensure!(began.elapsed() < START_PATIENCE, "the server does not go");
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Kills one of its processes, named by a statement that gives its id. Gives the id. The server ends
+    /// all the others, and recovers by itself.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub async fn kill_one(&self, which: &'static str) -> Result<i32> {
+        self.signal_one(which, Signal::KILL).await
+    }
+
+    pub(super) async fn signal_one(&self, which: &'static str, signal: Signal) -> Result<i32> {
+        let mut connection = self.connect().await?;
+        let pid: i32 = sqlx::query_scalar(which).fetch_one(&mut connection).await?;
+        // The server ends this session with all the others.
+        drop(connection);
+        kill_process(Pid::from_raw(pid).context("a process has no number")?, signal)?;
+        Ok(pid)
+    }
+
+    fn postmaster(&self) -> Result<Pid> {
+        let file =
+            fs::read_to_string(self.data().join("postmaster.pid")).context("the server does not run")?;
+        let pid = file.lines().next().and_then(|line| line.trim().parse().ok());
+        pid.and_then(Pid::from_raw).context("the server's file has no process id")
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.base.join("data")
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.base.join("socket")
+    }
+
+    /// A program of the server's, run as its account.
+    pub(super) fn command(&self, program: &Path) -> Command {
+        let mut command = StdCommand::new(program);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/").env("LC_ALL", "C").current_dir("/");
+        command.process_group(0).stdin(Stdio::null());
+        if let Some((uid, gid)) = self.settings.programs.account {
+            command.uid(uid).gid(gid);
+        }
+        command.into()
+    }
+
+    /// The last line of a name counts.
+    pub(super) fn write_settings(&self) -> Result<()> {
+        let socket = self.socket();
+        let mut text = format!(
+            "listen_addresses = ''\nport = 5432\nunix_socket_directories = '{}'\nsearch_path = 'public'\n\
+             max_connections = 200\nwal_level = replica\nwal_keep_size = 128MB\n",
+            socket.display()
+        );
+        for (name, value) in &self.settings.lines {
+            text.push_str(&format!("{name} = '{value}'\n"));
+        }
+        Ok(fs::write(self.data().join("faults.conf"), text)?)
+    }
+
+    fn make_private(&self, dir: &Path) -> io::Result<()> {
+        fs::DirBuilder::new().mode(0o700).create(dir)?;
+        self.give(dir)
+    }
+
+    fn give(&self, path: &Path) -> io::Result<()> {
+        let Some((uid, gid)) = self.settings.programs.account else { return Ok(()) };
+        lchown(path, Some(uid), Some(gid))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // The end of its input tells the watcher; what it cannot do by then is left to the system's own cleaning.
+        drop(self.watcher.stdin.take());
+        let _ = self.watcher.wait();
+    }
+}
+
+fn watch(base: &Path) -> Result<Child> {
+    let mut command = StdCommand::new("/bin/sh");
+    command.args(["-c", WATCHER, "rl-faults-watch"]).arg(base).current_dir("/").process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().context("start the watcher of a server")
+}
+
+/// Runs a program to its end. Its output goes to a file that nobody reads where it leaves a server behind, which would keep a pipe open.
+pub(super) async fn run(command: &mut Command, name: &str) -> Result<()> {
+    let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().await;
+    let status = status.with_context(|| format!("run {name}"))?;
+    if !status.success() {
+        bail!("{name} failed: {status}");
+    }
+    Ok(())
+}
