@@ -19,6 +19,7 @@ pub mod server;
 pub mod site;
 pub mod stage;
 pub mod summary;
+pub mod tail;
 
 /// What the programs of this package are when they are called as a worker: see [`load::worker`].
 pub const WORKER: &str = "worker";

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use runledger_tests::check::{Violations, progress};
 use sqlx::{Connection, PgConnection};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -26,9 +26,13 @@ select format('worker %s has been silent since %s, and is not declared dead', wo
 from runledger.worker
 where state <> 'dead' and heartbeat_at < clock_timestamp() - $1::text::interval";
 
+/// The newest claim of each run that was held at some look.
+pub type Claims = HashMap<Uuid, i32>;
+
 /// Asks each second until it is ended.
 #[derive(Debug)]
 pub struct Monitor {
+    claims: Arc<Mutex<Claims>>,
     stop: Arc<watch::Sender<bool>>,
     task: JoinHandle<(Violations, usize)>,
 }
@@ -39,12 +43,16 @@ impl Monitor {
     pub fn start(url: &str) -> Self {
         let (stop, mut stopped) = watch::channel(false);
         let url = url.to_owned();
+        let claims = Arc::<Mutex<Claims>>::default();
+        let known = Arc::clone(&claims);
         let task = tokio::spawn(async move {
             let (mut seen, mut n_looks) = (BTreeSet::new(), 0);
-            let mut claims = HashMap::new();
             let mut connection = None;
             while !*stopped.borrow() {
-                match tokio::time::timeout(PATIENCE, look(&url, &mut connection, &mut claims)).await {
+                let mut claims = known.lock().await;
+                let looked = tokio::time::timeout(PATIENCE, look(&url, &mut connection, &mut claims)).await;
+                drop(claims);
+                match looked {
                     Ok(Ok(violations)) => {
                         n_looks += 1;
                         seen.extend(violations);
@@ -57,7 +65,13 @@ impl Monitor {
             }
             (seen.into_iter().collect(), n_looks)
         });
-        Self { stop: Arc::new(stop), task }
+        Self { claims, stop: Arc::new(stop), task }
+    }
+
+    /// Lets it look at nothing until what this gives is dropped: while a clock is set, or another server takes the place of the one that it knew
+    /// the claims of.
+    pub async fn pause(&self) -> OwnedMutexGuard<Claims> {
+        Arc::clone(&self.claims).lock_owned().await
     }
 
     /// What it saw, and how often it looked.
@@ -73,7 +87,7 @@ impl Monitor {
 async fn look(
     url: &str,
     connection: &mut Option<PgConnection>,
-    claims: &mut HashMap<Uuid, i32>,
+    claims: &mut Claims,
 ) -> Result<Violations, sqlx::Error> {
     let connection = match connection {
         Some(connection) => connection,

@@ -19,6 +19,7 @@ use crate::load::Client;
 use crate::monitor::Monitor;
 use crate::scenario::Setting;
 use crate::summary::Summary;
+use crate::tail::Content;
 
 /// How long the tail may take: every run has to end, and a canary.
 const TAIL: Duration = Duration::from_secs(90);
@@ -37,11 +38,14 @@ pub struct Site {
     pub notes: Vec<String>,
     /// What scenarios themselves found.
     pub violations: Vec<String>,
+    /// What servers had that were replaced, and their successors had not.
+    pub lost: Content,
+    /// What looks each second.
+    pub monitor: Monitor,
     url: String,
     folder: PathBuf,
     excused: BTreeSet<u32>,
     n_workers: usize,
-    monitor: Monitor,
     began: Instant,
     _fixture: Option<Fixture>,
 }
@@ -72,6 +76,7 @@ impl Site {
             n_faults: 0,
             notes: Vec::new(),
             violations: Vec::new(),
+            lost: Content::default(),
             url: url.to_owned(),
             folder: setting.folder.clone(),
             excused: BTreeSet::new(),
@@ -177,7 +182,15 @@ impl Site {
         if n_looks == 0 {
             violations.push("the monitor never had an answer".to_owned());
         }
-        let (events, facts) = (self.place.events()?, Facts::load(&mut connection).await?);
+        let (mut events, facts) = (self.place.events()?, Facts::load(&mut connection).await?);
+        if !self.lost.runs.is_empty() || !self.lost.claims.is_empty() {
+            let there = Content::of(&self.url).await?.runs;
+            let n_calls = self.lost.forgive(&mut submissions, &there);
+            let n_bodies = self.lost.forget_bodies(&mut events, &facts) / 2;
+            self.notes.push(format!(
+                "lost with servers: {n_calls} acknowledged calls, and the claims of {n_bodies} bodies"
+            ));
+        }
         let excused: Vec<u32> = self.excused.iter().copied().collect();
         violations.extend(steps::stale_starts(&events, &facts, &excused));
         violations.extend(contradictions(&mut connection, &events, &facts, &excused).await?);

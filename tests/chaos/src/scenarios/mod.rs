@@ -1,5 +1,6 @@
 //! Every scenario there is.
 
+mod failover;
 mod processes;
 mod servers;
 
@@ -8,7 +9,7 @@ use crate::scenario::Scenario;
 /// All of them, in the order of the catalogue.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
-    [processes::ALL, servers::ALL].concat()
+    [processes::ALL, servers::ALL, failover::ALL].concat()
 }
 
 /// The one of this name.
