@@ -339,6 +339,27 @@ async fn a_body_that_goes_on_after_a_failed_statement_is_told_so_and_tried_again
     worker.stop().await;
 }
 
+/// Its session ends in its first transaction, at a statement of its own.
+#[job(max_attempts = 1)]
+async fn interrupted_writer(#[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
+    sqlx::query(KILL).execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_whose_connection_is_lost_runs_again_in_a_fresh_transaction() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = crate::rows::worker(&db, jobs![interrupted_writer]).await;
+    let run = interrupted_writer().enqueue(&db).await.unwrap();
+    soon(run.result()).await.expect("a lost connection is no failure of the body");
+    assert_eq!(run.info().await.unwrap().attempt, 1);
+    assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 1);
+    assert_eq!(scalar::<i64>(&db, "select last_value from kills").await, 2, "two bodies");
+    worker.stop().await;
+}
+
 #[job(max_attempts = 1)]
 async fn innocent_writer(#[inject] tx: &mut Tx) -> Result<()> {
     sqlx::query("select nextval('bodies')").execute(&mut **tx).await?;

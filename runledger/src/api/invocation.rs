@@ -33,19 +33,19 @@ pub struct Finished {
     pub(crate) result: Result<String, (Failure, Retry)>,
     /// The transaction of a transactional body, still open.
     pub(crate) tx: Option<Tx>,
-    /// Whether the error is a serialization failure or a deadlock of the body's own transaction.
-    pub(crate) conflict: bool,
+    /// Whether the error is the database's and not the body's: a serialization failure, a deadlock, a lost connection. The body's transaction is undone.
+    pub(crate) undone: bool,
 }
 
 impl Finished {
     /// A try that failed before or beside the body, in a way that no retry mends.
     pub(crate) fn broken(failure: Failure) -> Self {
-        Self { result: Err((failure, Retry::Never)), tx: None, conflict: false }
+        Self { result: Err((failure, Retry::Never)), tx: None, undone: false }
     }
 
     /// A try that panicked or ran out of time: the policy decides whether there is another.
     pub(crate) fn failed(failure: Failure) -> Self {
-        Self { result: Err((failure, Retry::Policy)), tx: None, conflict: false }
+        Self { result: Err((failure, Retry::Policy)), tx: None, undone: false }
     }
 }
 
@@ -143,14 +143,14 @@ fn decode_failure(error: &json::DecodeError) -> Failure {
 
 /// The end of a try, from what a body returned.
 pub(crate) fn finished<R: JobResult>(result: R, tx: Option<Tx>) -> Finished {
-    let (result, conflict) = match result.into_result() {
+    let (result, undone) = match result.into_result() {
         Ok(output) => (json::encode(&output).map_err(|error| encode_failure(&error)), false),
         Err(error) => {
-            let conflict = class_in_chain(error.as_std()) == Some(Class::Conflict);
-            (Err(failed(&error)), conflict)
+            let class = class_in_chain(error.as_std());
+            (Err(failed(&error)), matches!(class, Some(Class::Conflict | Class::Transient)))
         }
     };
-    Finished { result, tx, conflict }
+    Finished { result, tx, undone }
 }
 
 fn failed(error: &Error) -> (Failure, Retry) {

@@ -55,7 +55,7 @@ where
         attempt.liveness.guard().await;
         let finished = run(tx).await;
         let failed = match (finished.result, finished.tx) {
-            (Err(failed), _) if finished.conflict => failed,
+            (Err(failed), _) if finished.undone => failed,
             (Err(failed), _) => return Err(failed),
             (Ok(_), None) => return Err(no_transaction()),
             (Ok(output), Some(tx)) => match finish(attempt, commit, tx, &mark, &output).await {
