@@ -72,7 +72,7 @@ struct Shared {
     mode: watch::Sender<Mode>,
     cuts: watch::Sender<u32>,
     strandings: watch::Sender<u32>,
-    armed: Mutex<Option<Armed>>,
+    armed: Mutex<Vec<Armed>>,
     n_faults: Mutex<usize>,
     released: Notify,
 }
@@ -155,9 +155,22 @@ impl Proxy {
         self.shared.strandings.send_modify(|strandings| *strandings += 1);
     }
 
-    /// Lets the next statement whose first line begins like this meet a fault.
+    /// Lets the next statement whose first line begins like this meet a fault. Faults for several wait side by side, for each beginning one.
     pub fn arm(&self, beginning: &str, fault: Fault) {
-        *lock(&self.shared.armed) = Some(Armed { beginning: beginning.to_owned(), fault });
+        let mut armed = lock(&self.shared.armed);
+        armed.retain(|armed| armed.beginning != beginning);
+        armed.push(Armed { beginning: beginning.to_owned(), fault });
+    }
+
+    /// The beginnings of statements for which faults wait.
+    #[must_use]
+    pub fn armed(&self) -> Vec<String> {
+        lock(&self.shared.armed).iter().map(|armed| armed.beginning.clone()).collect()
+    }
+
+    /// Takes back the faults that wait.
+    pub fn disarm(&self) {
+        lock(&self.shared.armed).clear();
     }
 
     /// How many statements have met a fault.
@@ -191,13 +204,14 @@ impl Shared {
     }
 
     fn is_armed(&self, statement: &str) -> bool {
-        lock(&self.armed).as_ref().is_some_and(|armed| statement.starts_with(&armed.beginning))
+        lock(&self.armed).iter().any(|armed| statement.starts_with(&armed.beginning))
     }
 
     /// The fault that this statement is to meet, if it is one of these. Gives it once.
     fn strike(&self, statement: &str, wanted: impl Fn(Fault) -> bool) -> Option<Fault> {
-        let meets = |armed: &mut Armed| statement.starts_with(&armed.beginning) && wanted(armed.fault);
-        let struck = lock(&self.armed).take_if(meets)?;
+        let meets = |armed: &Armed| statement.starts_with(&armed.beginning) && wanted(armed.fault);
+        let mut armed = lock(&self.armed);
+        let struck = armed.iter().position(meets).map(|at| armed.remove(at))?;
         *lock(&self.n_faults) += 1;
         Some(struck.fault)
     }

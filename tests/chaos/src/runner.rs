@@ -23,6 +23,9 @@ const SLACK: Duration = Duration::from_secs(240);
 /// Calls a second where nothing else is said.
 const RATE: u64 = 25;
 
+/// Workers where nothing else is said.
+const WORKERS: u64 = 4;
+
 /// Runs the scenarios, prints a line each and the table of all. False where one was violated, or could not be run and must.
 ///
 /// # Errors
@@ -59,6 +62,7 @@ fn setting(scenario: &Scenario, arguments: &Arguments, seed: u64) -> Result<Sett
         seed,
         load: arguments.seconds().unwrap_or(scenario.load),
         rate: arguments.number("rate").unwrap_or(RATE),
+        workers: usize::try_from(arguments.number("workers").unwrap_or(WORKERS))?.max(1),
     })
 }
 

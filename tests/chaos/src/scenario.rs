@@ -48,6 +48,8 @@ pub struct Setting {
     pub load: Duration,
     /// How many calls a second the client makes.
     pub rate: u64,
+    /// How many workers there are where the scenario does not say.
+    pub workers: usize,
 }
 
 impl Setting {

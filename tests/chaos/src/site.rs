@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use runledger::Db;
 use runledger_tests::Fixture;
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
@@ -13,6 +13,7 @@ use runledger_tests::check::fleet::{Process, contradictions};
 use runledger_tests::check::{Facts, Place, What, jobs, steps};
 use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
+use uuid::Uuid;
 
 use crate::WORKER;
 use crate::load::Client;
@@ -42,7 +43,14 @@ pub struct Site {
     pub lost: Content,
     /// What looks each second.
     pub monitor: Monitor,
+    /// Whether workers may be declared dead. Where none dies, and none is silent for long, none may.
+    pub may_reclaim: bool,
+    /// What scenarios themselves asked for.
+    pub asked: Vec<Submission>,
+    /// Runs that may end otherwise than by completing.
+    pub hopeless: BTreeSet<Uuid>,
     url: String,
+    address: String,
     folder: PathBuf,
     excused: BTreeSet<u32>,
     n_workers: usize,
@@ -77,7 +85,11 @@ impl Site {
             notes: Vec::new(),
             violations: Vec::new(),
             lost: Content::default(),
+            may_reclaim: true,
+            asked: Vec::new(),
+            hopeless: BTreeSet::new(),
             url: url.to_owned(),
+            address: url.to_owned(),
             folder: setting.folder.clone(),
             excused: BTreeSet::new(),
             n_workers: 0,
@@ -93,6 +105,17 @@ impl Site {
         &self.url
     }
 
+    /// The address that workers and clients are given, before their proxies.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Gives workers and clients another address: of another role, or of a pooler.
+    pub fn set_address(&mut self, address: String) {
+        self.address = address;
+    }
+
     /// A connection that has nothing to do with the engine.
     ///
     /// # Errors
@@ -106,7 +129,7 @@ impl Site {
     /// # Errors
     /// When it does not start.
     pub async fn worker(&mut self) -> Result<Process> {
-        let url = self.url.clone();
+        let url = self.address.clone();
         self.worker_at(&url, &[]).await
     }
 
@@ -142,7 +165,7 @@ impl Site {
     /// # Errors
     /// When it cannot connect.
     pub async fn client(&self, setting: &Setting) -> Result<Client> {
-        self.client_at(&self.url, setting).await
+        self.client_at(&self.address, setting).await
     }
 
     /// Starts the client at another address.
@@ -164,8 +187,9 @@ impl Site {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn judge(self, client: Client) -> Result<Summary> {
-        let submissions = client.end().await?;
+    pub async fn judge(mut self, client: Client) -> Result<Summary> {
+        let (submissions, cancelled) = client.end().await?;
+        self.hopeless.extend(cancelled);
         self.judge_calls(submissions).await
     }
 
@@ -175,6 +199,7 @@ impl Site {
     /// When the database does not answer.
     pub async fn judge_calls(mut self, mut submissions: Vec<Submission>) -> Result<Summary> {
         let mut connection = self.connect().await?;
+        submissions.append(&mut self.asked);
         submissions.extend(self.tail(&mut connection).await?);
         let (seen, n_looks) = self.monitor.end().await?;
         let mut violations = self.violations;
@@ -197,7 +222,10 @@ impl Site {
         violations.extend(lost_or_invented(&mut connection, &submissions).await?);
         violations.extend(doubled_keys(&mut connection, &submissions).await?);
         violations.extend(torn(&mut connection).await?);
-        violations.extend(uncompleted(&mut connection).await?);
+        violations.extend(uncompleted(&mut connection, &self.hopeless).await?);
+        if !self.may_reclaim {
+            violations.extend(reclaimed(&mut connection).await?);
+        }
         let n_unknown = submissions.iter().filter(|submission| submission.told == Told::Unknown).count();
         if n_unknown > 0 {
             self.notes.push(format!("{n_unknown} of {} calls ended without an answer", submissions.len()));
@@ -238,8 +266,14 @@ impl Site {
             self.violations
                 .push(format!("a canary that was enqueued after the last fault did not end: {error}"));
         }
-        Ok(Some(Submission { run_id: Some(canary.id()), key: None, told: Told::Ok }))
+        Ok(Some(acknowledged(canary.id())))
     }
+}
+
+/// A call without a key that was acknowledged.
+#[must_use]
+pub fn acknowledged(run_id: Uuid) -> Submission {
+    Submission { run_id: Some(run_id), key: None, told: Told::Ok }
 }
 
 async fn n_open(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
@@ -263,36 +297,31 @@ async fn standing(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Er
 }
 
 /// Runs that ended otherwise than by completing, or are blocked: no fault is a failure of a body.
-async fn uncompleted(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
+async fn uncompleted(
+    connection: &mut PgConnection,
+    hopeless: &BTreeSet<Uuid>,
+) -> Result<Vec<String>, sqlx::Error> {
+    let hopeless: Vec<Uuid> = hopeless.iter().copied().collect();
     sqlx::query_scalar(
         "select format('run %s of `%s` is %s: %s', run_id, job, state, error ->> 'message')
-        from runledger.run_state where state in ('failed', 'cancelled', 'blocked') order by run_id",
+        from runledger.run_state
+        where state in ('failed', 'cancelled', 'blocked') and run_id <> all ($1) and (parent_id is null or parent_id <> all ($1))
+        order by run_id",
     )
+    .bind(hopeless)
     .fetch_all(connection)
     .await
 }
 
-/// Waits until the answer is as wanted.
-///
-/// # Errors
-/// When it is not after the limit, or the question fails.
-pub async fn within<T: std::fmt::Debug>(
-    what: &str,
-    limit: Duration,
-    mut ask: impl AsyncFnMut() -> Result<T>,
-    wanted: impl Fn(&T) -> bool,
-) -> Result<T> {
-    let began = Instant::now();
-    loop {
-        let answer = ask().await?;
-        if wanted(&answer) {
-            return Ok(answer);
-        }
-        if began.elapsed() > limit {
-            bail!("{what}: still {answer:?} after {limit:?}");
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+/// Workers that were declared dead, and runs that were taken from them.
+async fn reclaimed(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar(
+        "select format('worker %s was declared dead, and lives: %s', worker_id, died_why) from runledger.worker where state = 'dead' and died_why <> 'stopped'
+        union all
+        select format('run %s was taken from a living worker', run_id) from audit.recovery where cause = 'crashed'",
+    )
+    .fetch_all(connection)
+    .await
 }
 
 /// A folder of one scenario, below one of the program's own.

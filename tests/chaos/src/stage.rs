@@ -11,7 +11,7 @@ use runledger_tests::proxy::Proxy;
 use crate::load::Client;
 use crate::scenario::Setting;
 use crate::server::{Cluster, Settings};
-use crate::site::Site;
+use crate::site::{Site, acknowledged};
 use crate::summary::Summary;
 
 /// The database of the fleet.
@@ -81,7 +81,10 @@ impl Stage {
         let again = async {
             loop {
                 match jobs::check_canary().enqueue(&self.db).await {
-                    Ok(canary) => return canary.result().await,
+                    Ok(canary) => {
+                        self.site.asked.push(acknowledged(canary.id()));
+                        return canary.result().await;
+                    }
                     Err(_) => tokio::time::sleep(POLL).await,
                 }
             }

@@ -30,7 +30,9 @@ const KEYS: u64 = 1000;
 /// A client that goes on until it is ended.
 #[derive(Debug)]
 pub struct Client {
+    db: Db,
     history: Arc<Mutex<Vec<Submission>>>,
+    cancelled: Arc<Mutex<Vec<Uuid>>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -39,11 +41,22 @@ impl Client {
     /// Begins to make so many calls a second.
     #[must_use]
     pub fn start(db: Db, place: Place, rate: u64, seed: u64) -> Self {
-        let history = Arc::default();
+        let (history, cancelled) = (Arc::default(), Arc::default());
         let (stop, stopped) = watch::channel(false);
-        let caller = Caller { db, place, history: Arc::clone(&history) };
+        let caller = Caller {
+            db: db.clone(),
+            place,
+            history: Arc::clone(&history),
+            cancelled: Arc::clone(&cancelled),
+        };
         let task = tokio::spawn(call_steadily(caller, rate, Dice::new(seed), stopped));
-        Self { history, stop, task }
+        Self { db, history, cancelled, stop, task }
+    }
+
+    /// Its pool, for others to use and to spoil.
+    #[must_use]
+    pub fn db(&self) -> &Db {
+        &self.db
     }
 
     /// How many calls have been answered or given up.
@@ -52,14 +65,14 @@ impl Client {
         lock(&self.history).len()
     }
 
-    /// Makes no more calls, waits for those that are under way, and gives all.
+    /// Makes no more calls, waits for those that are under way, and gives all, and the runs that it cancelled.
     ///
     /// # Errors
     /// When it has panicked.
-    pub async fn end(self) -> Result<Vec<Submission>> {
+    pub async fn end(self) -> Result<(Vec<Submission>, Vec<Uuid>)> {
         let _ = self.stop.send(true);
         self.task.await?;
-        Ok(lock(&self.history).clone())
+        Ok((lock(&self.history).clone(), lock(&self.cancelled).clone()))
     }
 }
 
@@ -68,6 +81,7 @@ struct Caller {
     db: Db,
     place: Place,
     history: Arc<Mutex<Vec<Submission>>>,
+    cancelled: Arc<Mutex<Vec<Uuid>>>,
 }
 
 async fn call_steadily(caller: Caller, rate: u64, mut dice: Dice, mut stopped: watch::Receiver<bool>) {
@@ -105,7 +119,8 @@ impl Caller {
             56..62 => self.once(own::chaos_family(place(), 20 * key % 700)).await,
             62..66 => self.once(jobs::check_flaky(place())).await,
             66..70 => self.once(jobs::check_racing(place())).await,
-            70..84 => self.until_acknowledged(&format!("shared-{key}"), || jobs::check_quick(place())).await,
+            70..72 => self.cancelled(own::chaos_family(place(), 700)).await,
+            72..84 => self.until_acknowledged(&format!("shared-{key}"), || jobs::check_quick(place())).await,
             84..92 => {
                 self.until_acknowledged(&Uuid::now_v7().to_string(), || jobs::check_steps(place())).await;
             }
@@ -126,6 +141,24 @@ impl Caller {
                 self.note(None, None, Told::Unknown);
             }
             Err(_) => self.note(None, None, Told::Unknown),
+        }
+    }
+
+    /// Cancelled at some moment of its life. It may have ended before.
+    async fn cancelled<J: Job>(&self, call: Call<J>) {
+        let Ok(Ok(run)) = tokio::time::timeout(PATIENCE, call.enqueue(&self.db)).await else {
+            return self.note(None, None, Told::Unknown);
+        };
+        self.note(Some(run.id()), None, Told::Ok);
+        lock(&self.cancelled).push(run.id());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for _ in 0..MOST_TRIES {
+            if let Ok(Ok(_)) =
+                tokio::time::timeout(PATIENCE, run.cancel("the client thought better of it")).await
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 

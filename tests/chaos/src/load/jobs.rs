@@ -6,13 +6,14 @@ use runledger::__private::Definition;
 use runledger::prelude::*;
 use runledger_tests::check::jobs::{check_post, check_quick};
 use runledger_tests::check::place::{Place, What};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// Everything that a worker serves: the jobs of the checks too.
 #[must_use]
 pub fn all() -> Vec<&'static Definition> {
     let mut all = runledger_tests::check::jobs::all();
-    all.extend(jobs![chaos_slow, chaos_ten, chaos_posting, chaos_family]);
+    all.extend(jobs![chaos_slow, chaos_ten, chaos_posting, chaos_family, chaos_poison]);
     all
 }
 
@@ -53,4 +54,39 @@ pub async fn chaos_family(wf: &Wf, place: Place, millis: u64) -> Result<Uuid> {
     wf.sleep(Duration::from_millis(millis)).await?;
     wf.run(check_quick(place)).await?;
     Ok(child.result().await?)
+}
+
+/// How a body ends its process.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Poison {
+    /// It asks for its end, and says that all is well.
+    Exit,
+    /// It recurs until the stack is full.
+    Overflow,
+    /// It asks for memory until there is none.
+    Hunger,
+}
+
+/// Ends its process.
+#[job(name = "chaos.poison", queue = "checks", max_attempts = 1)]
+pub async fn chaos_poison(poison: Poison) -> Result<u64> {
+    match poison {
+        Poison::Exit => std::process::exit(0),
+        Poison::Overflow => Ok(descend(0)),
+        Poison::Hunger => Ok(eat()),
+    }
+}
+
+/// Each level needs a page of the stack.
+fn descend(depth: u64) -> u64 {
+    let page = std::hint::black_box([depth; 512]);
+    if depth == u64::MAX { 0 } else { descend(depth + 1).wrapping_add(page[0]) }
+}
+
+/// Asks for 64 MiB again and again.
+fn eat() -> u64 {
+    let mut eaten: Vec<Vec<u8>> = Vec::new();
+    loop {
+        eaten.push(std::hint::black_box(Vec::with_capacity(1 << 26)));
+    }
 }

@@ -1,7 +1,9 @@
 //! The work of a fleet under faults: the jobs, the processes that serve them, and the client that asks for them.
 
+pub mod canaries;
 pub mod client;
 pub mod jobs;
 pub mod worker;
 
+pub use canaries::Canaries;
 pub use client::Client;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use runledger::{App, DEFAULT_CONNECTIONS, Db, Timings};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::jobs;
 
@@ -28,6 +29,7 @@ pub fn main(arguments: &[String]) -> Result<()> {
             "--timings" => timings = Timings::FAST,
             "--connections" => connections = value()?.parse()?,
             "--name" => name = Some(value()?.clone()),
+            "--memory-mib" => limit_memory(value()?.parse()?)?,
             "--drain-millis" => drain = Some(Duration::from_millis(value()?.parse()?)),
             option if option.starts_with("--") => bail!("a worker has no `{option}`"),
             given => url = Some(given.to_owned()),
@@ -70,4 +72,10 @@ async fn serve(app: App) -> Result<()> {
     }
     worker.stop().await;
     Ok(())
+}
+
+/// No allocation succeeds beyond it.
+fn limit_memory(mib: u64) -> Result<()> {
+    let most = Some(mib << 20);
+    Ok(setrlimit(Resource::As, Rlimit { current: most, maximum: most })?)
 }

@@ -1,15 +1,28 @@
 //! Every scenario there is.
 
 mod failover;
+mod acks;
+mod dropped;
+mod network;
 mod processes;
 mod servers;
+mod sessions;
 
 use crate::scenario::Scenario;
 
 /// All of them, in the order of the catalogue.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
-    [processes::ALL, servers::ALL, failover::ALL].concat()
+    [
+        processes::ALL,
+        sessions::ALL,
+        network::ALL,
+        acks::ALL,
+        dropped::ALL,
+        servers::ALL,
+        failover::ALL,
+    ]
+    .concat()
 }
 
 /// The one of this name.

@@ -1,0 +1,85 @@
+//! A canary each second: a run that has nothing to do, and must end soon all the same.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use runledger::Db;
+use runledger_tests::check::calls::Submission;
+use runledger_tests::check::jobs::check_canary;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::site::acknowledged;
+
+/// How long a canary may take while there are faults: longer than any lasts.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Canaries that go on until they are ended.
+#[derive(Debug)]
+pub struct Canaries {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Sung>,
+}
+
+/// What became of the canaries.
+#[derive(Debug, Default)]
+pub struct Sung {
+    /// Those that were acknowledged.
+    pub asked: Vec<Submission>,
+    /// How long each took, ascending.
+    pub took: Vec<Duration>,
+    /// Those that took too long.
+    pub violations: Vec<String>,
+}
+
+impl Canaries {
+    /// Begins to send them.
+    #[must_use]
+    pub fn start(db: Db) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        Self { stop, task: tokio::spawn(sing(db, stopped)) }
+    }
+
+    /// Sends no more, and waits for those that are under way.
+    ///
+    /// # Errors
+    /// When a task has panicked.
+    pub async fn end(self) -> Result<Sung> {
+        let _ = self.stop.send(true);
+        Ok(self.task.await?)
+    }
+}
+
+async fn sing(db: Db, mut stopped: watch::Receiver<bool>) -> Sung {
+    let mut under_way = JoinSet::new();
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            biased;
+            _ = stopped.changed() => break,
+            _ = ticks.tick() => drop(under_way.spawn(one(db.clone()))),
+        }
+    }
+    let mut sung = Sung::default();
+    // One that panicked was not acknowledged, which nobody is told.
+    while let Some(Ok((asked, took))) = under_way.join_next().await {
+        sung.asked.extend(asked);
+        match took {
+            Ok(took) => sung.took.push(took),
+            Err(why) => sung.violations.push(why),
+        }
+    }
+    sung.took.sort_unstable();
+    sung
+}
+
+async fn one(db: Db) -> (Option<Submission>, Result<Duration, String>) {
+    let began = Instant::now();
+    let canary = match check_canary().enqueue(&db).await {
+        Ok(canary) => canary,
+        Err(error) => return (None, Err(format!("a canary could not be enqueued: {error}"))),
+    };
+    let ended = canary.result_within(PATIENCE).await;
+    let took = ended.map(|()| began.elapsed()).map_err(|error| format!("a canary did not end: {error}"));
+    (Some(acknowledged(canary.id())), took)
+}

@@ -1,0 +1,86 @@
+//! Calls that their callers give up in the middle.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use runledger::{Db, enqueue_all};
+use runledger_tests::check::Place;
+use runledger_tests::check::calls::{Submission, Told};
+use runledger_tests::check::jobs::{check_canary, check_quick};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::scenario::{Scenario, Setting};
+use crate::scene::{PATIENT, Scene};
+use crate::site::acknowledged;
+use crate::summary::Summary;
+
+/// The scenarios of this file.
+pub const ALL: &[Scenario] = &[Scenario::new(
+    "futures-dropped",
+    "whatever call of a client is given up at whatever moment, no other is lost, and it may be repeated",
+    &["F85", "F86"],
+    |setting| Box::pin(futures_dropped(setting)),
+)];
+
+/// How many calls are given up at the same time.
+const AT_ONCE: usize = 6;
+
+async fn futures_dropped(setting: Setting) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    // The pool of the client, whose acknowledged calls must not be lost with those of others.
+    let db = scene.client.db().clone();
+    while scene.goes_on() {
+        let mut dropped = Vec::new();
+        for _ in 0..AT_ONCE {
+            let limit = scene.dice.between(Duration::ZERO, Duration::from_millis(6));
+            let kind = scene.dice.below(7);
+            dropped.push(given_up(db.clone(), scene.site.place.clone(), kind, limit));
+        }
+        for (asked, was_given_up) in futures::future::join_all(dropped).await {
+            scene.site.n_faults += usize::from(was_given_up);
+            scene.site.asked.extend(asked);
+        }
+        scene.moment(1, 20).await;
+    }
+    scene.end().await
+}
+
+/// Makes a call, and gives it up after so long; gives what is known of the runs that it asked for, and whether it was given up.
+async fn given_up(db: Db, place: Place, kind: u64, limit: Duration) -> (Vec<Submission>, bool) {
+    let unknown = || Submission { run_id: None, key: None, told: Told::Unknown };
+    match kind {
+        0 | 1 => match timeout(limit, check_quick(place).enqueue(&db)).await {
+            Ok(Ok(run)) => (vec![acknowledged(run.id())], false),
+            Ok(Err(_)) => (vec![unknown()], false),
+            Err(_) => (vec![unknown()], true),
+        },
+        2 => {
+            let calls = (0..3).map(|_| check_quick(place.clone()));
+            match timeout(limit, enqueue_all(calls, &db)).await {
+                Ok(Ok(runs)) => (runs.iter().map(|run| acknowledged(run.run_id)).collect(), false),
+                Ok(Err(_)) => (vec![unknown(), unknown(), unknown()], false),
+                Err(_) => (vec![unknown(), unknown(), unknown()], true),
+            }
+        }
+        3 => {
+            let key = Uuid::now_v7().to_string();
+            let call = || check_quick(place.clone()).idempotency_key(&key);
+            let was_given_up = timeout(limit, call().enqueue(&db)).await.is_err();
+            // Repeated, it is the same run, whether or not it was there.
+            match call().enqueue(&db).await {
+                Ok(run) => (vec![Submission { key: Some(key), ..acknowledged(run.id()) }], was_given_up),
+                Err(_) => (vec![unknown()], was_given_up),
+            }
+        }
+        4 => (Vec::new(), timeout(limit, db.begin()).await.is_err()),
+        5 => (Vec::new(), timeout(limit, db.workers()).await.is_err()),
+        _ => {
+            let Ok(run) = check_canary().enqueue(&db).await else { return (vec![unknown()], false) };
+            let was_given_up = timeout(limit, run.result()).await.is_err();
+            let _ = timeout(limit, run.info()).await;
+            (vec![acknowledged(run.id())], was_given_up)
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The network between the fleet and its server.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use anyhow::Result;
+use runledger_tests::proxy::{Fault, Mode};
+
+use crate::scenario::{Scenario, Setting};
+use crate::scene::{PATIENT, Scene};
+use crate::summary::Summary;
+
+/// The scenarios of this file.
+pub const ALL: &[Scenario] = &[
+    Scenario::new(
+        "connections-cut",
+        "connections that are reset at any moment cost no run and no attempt",
+        &["F51"],
+        |setting| Box::pin(cut(setting)),
+    ),
+    Scenario::new(
+        "black-holes",
+        "a fleet goes on after connections that do not answer, for a while or for ever",
+        &["F43", "F52"],
+        |setting| Box::pin(black_holes(setting)),
+    )
+    .seconds(24),
+    Scenario::new(
+        "slow-network",
+        "where every message is late or trickles, work is slow and nobody is taken for dead",
+        &["F53"],
+        |setting| Box::pin(slow(setting)),
+    )
+    .seconds(20),
+    Scenario::new(
+        "torn-replies",
+        "a reply that is cut short is an error of its connection and of nothing else",
+        &["F54"],
+        |setting| Box::pin(torn_replies(setting)),
+    ),
+];
+
+async fn cut(setting: Setting) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    while scene.goes_on() {
+        scene.moment(100, 700).await;
+        scene.site.n_faults += 1;
+        match scene.dice.below(3) {
+            0 => scene.proxy.cut(),
+            _ => {
+                let at = scene.any();
+                scene.crew[at].proxy.cut();
+            }
+        }
+    }
+    scene.end().await
+}
+
+async fn black_holes(setting: Setting) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, 3, &[]).await?;
+    while scene.goes_on() {
+        let at = scene.any();
+        // Longer than a lease now and then: what it was at goes on beside those that have its runs.
+        scene.site.excuse(&scene.crew[at].process);
+        scene.site.n_faults += 1;
+        match scene.dice.below(4) {
+            0 => scene.crew[at].proxy.strand(),
+            1 => {
+                scene.proxy.set(Mode::BlackHole);
+                scene.moment(500, 3000).await;
+                scene.proxy.set(Mode::Pass);
+            }
+            _ => {
+                scene.crew[at].proxy.set(Mode::BlackHole);
+                scene.moment(1000, 7000).await;
+                scene.crew[at].proxy.set(Mode::Pass);
+            }
+        }
+        scene.moment(300, 1500).await;
+    }
+    scene.end().await
+}
+
+async fn slow(setting: Setting) -> Result<Summary> {
+    let setting = Setting { rate: setting.rate.min(5), ..setting };
+    let mut scene = Scene::open(&setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    let trickle = NonZeroU32::new(16 << 10).unwrap_or(NonZeroU32::MAX);
+    let third = scene.elapsed() + setting.load / 3;
+    scene.set_all(Mode::Delay(Duration::from_secs(1)));
+    scene.site.n_faults += 1;
+    while scene.elapsed() < third {
+        scene.moment(100, 100).await;
+    }
+    scene.set_all(Mode::Throttle(trickle));
+    scene.site.n_faults += 1;
+    while scene.elapsed() < third * 2 {
+        scene.moment(100, 100).await;
+    }
+    // Late by another time at every look.
+    while scene.goes_on() {
+        let late = scene.dice.between(Duration::from_millis(1), Duration::from_millis(800));
+        scene.set_all(Mode::Delay(late));
+        scene.site.n_faults += 1;
+        scene.moment(50, 300).await;
+    }
+    scene.end().await
+}
+
+async fn torn_replies(setting: Setting) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    while scene.goes_on() {
+        scene.moment(50, 400).await;
+        let n_bytes = scene.dice.index(200);
+        let at = scene.dice.index(scene.crew.len() + 1);
+        let proxy = scene.crew.get(at).map_or(&scene.proxy, |member| &member.proxy);
+        // Whatever is asked next.
+        proxy.arm("", Fault::Truncate(n_bytes));
+    }
+    let crew = scene.crew.iter().map(|member| member.proxy.n_faults()).sum::<usize>();
+    scene.site.n_faults = crew + scene.proxy.n_faults();
+    scene.end().await
+}

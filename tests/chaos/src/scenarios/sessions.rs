@@ -1,0 +1,314 @@
+//! Sessions of the server: ended, refused, limited, or made to wait.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use runledger::Db;
+use runledger_tests::check::jobs::check_canary;
+use sqlx::{Connection, PgConnection};
+
+use crate::scenario::{Scenario, Setting};
+use crate::scene::{LONG, OURS, PATIENT, Scene, count, execute, reaches};
+use crate::site::{Site, acknowledged};
+use crate::summary::Summary;
+
+/// The scenarios of this file.
+pub const ALL: &[Scenario] = &[
+    Scenario::new(
+        "sessions-terminated",
+        "sessions that are ended at any statement cost no run and no attempt",
+        &["F16"],
+        |setting| Box::pin(terminated(setting)),
+    ),
+    Scenario::new(
+        "lock-sessions-terminated",
+        "a worker that loses its lock and its ears keeps its runs, and hears of new ones",
+        &["F17", "F44"],
+        |setting| Box::pin(lock_terminated(setting)),
+    ),
+    Scenario::new(
+        "no-more-connections",
+        "where no connection is to be had, workers wait, and those that ask are told",
+        &["F31"],
+        |setting| Box::pin(no_more_connections(setting)),
+    )
+    .seconds(10),
+    Scenario::new(
+        "impatient-server",
+        "statements that the server gives up are asked again, and are no failures of bodies",
+        &["F33"],
+        |setting| Box::pin(impatient(setting)),
+    ),
+    Scenario::new(
+        "idle-sessions-ended",
+        "sessions that the server ends for resting are replaced",
+        &["F34"],
+        |setting| Box::pin(idle_ended(setting)),
+    ),
+    Scenario::new(
+        "tables-locked",
+        "while a table is locked for longer than a lease, nobody is taken for dead, and then work goes on",
+        &["F36"],
+        |setting| Box::pin(tables_locked(setting)),
+    )
+    .seconds(16),
+    Scenario::new(
+        "rights-revoked",
+        "a role that may not log in, or not write, stops nothing for longer than it lasts",
+        &["F50"],
+        |setting| Box::pin(rights_revoked(setting)),
+    )
+    .seconds(10),
+    Scenario::new(
+        "lock-key-taken",
+        "a stranger who takes the lock of a dead worker delays its burial until its lease is over, and no more",
+        &["F88"],
+        |setting| Box::pin(lock_key_taken(setting)),
+    )
+    .seconds(14),
+];
+
+async fn terminated(setting: Setting) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    let mut connection = scene.site.connect().await?;
+    while scene.goes_on() {
+        scene.moment(50, 300).await;
+        let one = format!(
+            "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where {OURS} order by random() limit 1) as one"
+        );
+        scene.site.n_faults += usize::try_from(count(&mut connection, &one).await?)?;
+    }
+    scene.end().await
+}
+
+async fn lock_terminated(setting: Setting) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    let mut connection = scene.site.connect().await?;
+    let db = Db::connect(scene.site.url()).await?;
+    let holders = "select count(pg_terminate_backend(pid))
+        from pg_locks
+        where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
+            and classid = 'runledger.worker'::regclass and objsubid = 2 and granted";
+    while scene.goes_on() {
+        let canary = check_canary().delay(Duration::from_millis(20)).enqueue(&db).await?;
+        scene.site.n_faults += usize::try_from(count(&mut connection, holders).await?)?;
+        scene.site.asked.push(acknowledged(canary.id()));
+        if let Err(error) = canary.result_within(LONG).await {
+            scene
+                .site
+                .violations
+                .push(format!("a canary enqueued while nobody listened did not end: {error}"));
+        }
+        scene.moment(0, 400).await;
+    }
+    scene.end().await
+}
+
+/// A role that is no superuser, so that limits hold for it, and may do what workers do.
+async fn with_role(site: &mut Site) -> Result<String> {
+    let role = format!("chaos_{}", uuid::Uuid::now_v7().simple());
+    let mut connection = site.connect().await?;
+    execute(
+        &mut connection,
+        &format!(
+            "create role {role} login password 'chaos';
+            grant create on schema runledger to {role};
+            grant usage on schema runledger, audit to {role};
+            grant all on all tables in schema runledger, audit to {role};
+            grant all on all sequences in schema runledger, audit to {role};
+            grant execute on all functions in schema runledger to {role}"
+        ),
+    )
+    .await?;
+    let (scheme, rest) = site.url().split_once("://").unwrap_or(("postgres", site.url()));
+    let host = rest.split_once('@').map_or(rest, |(_, host)| host);
+    site.set_address(format!("{scheme}://{role}:chaos@{host}"));
+    Ok(role)
+}
+
+async fn no_more_connections(setting: Setting) -> Result<Summary> {
+    /// Room for two workers and a client, and some more.
+    const LIMIT: usize = 36;
+    let mut site = Site::new(&setting).await?;
+    let role = with_role(&mut site).await?;
+    let mut connection = site.connect().await?;
+    execute(&mut connection, &format!("alter role {role} connection limit {LIMIT}")).await?;
+    let address = site.address().to_owned();
+    let mut scene = Scene::at(site, &setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    let mut n_refused = 0;
+    while scene.goes_on() {
+        // The sessions of pools are ended, and others take their places. Those that prove that a worker lives are left.
+        let pooled = format!(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity
+            where {OURS} and query not like '-- heartbeat%' and not exists (select from pg_locks where pg_locks.pid = pg_stat_activity.pid and locktype = 'advisory')"
+        );
+        let mut idle = Vec::new();
+        count(&mut connection, &pooled).await?;
+        for _ in 0..LIMIT {
+            match PgConnection::connect(&address).await {
+                Ok(session) => idle.push(session),
+                Err(error) if code(&error) == "53300" => {
+                    n_refused += 1;
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        scene.site.n_faults += 1;
+        scene.moment(500, 2000).await;
+        for session in idle {
+            session.close().await?;
+        }
+        scene.moment(200, 1000).await;
+    }
+    if n_refused == 0 {
+        scene.site.violations.push("no connection was ever refused".to_owned());
+    }
+    let summary = scene.end().await?;
+    drop_role(&mut connection, &role).await?;
+    Ok(summary)
+}
+
+/// Roles belong to the server, and outlive the database.
+async fn drop_role(connection: &mut PgConnection, role: &str) -> Result<()> {
+    execute(connection, &format!("drop owned by {role}")).await?;
+    execute(connection, &format!("drop role {role}")).await
+}
+
+async fn impatient(setting: Setting) -> Result<Summary> {
+    let site = Site::new(&setting).await?;
+    let mut connection = site.connect().await?;
+    alter_database(&mut connection, "set statement_timeout = '150ms'").await?;
+    alter_database(&mut connection, "set lock_timeout = '50ms'").await?;
+    let mut scene = Scene::at(site, &setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    let mut blocker = scene.site.connect().await?;
+    execute(&mut blocker, "set lock_timeout = 0; set statement_timeout = 0").await?;
+    while scene.goes_on() {
+        // Every write waits, for longer than the server is patient.
+        execute(
+            &mut blocker,
+            "begin; lock table runledger.run, runledger.lease, audit.business in share mode",
+        )
+        .await?;
+        scene.moment(200, 600).await;
+        execute(&mut blocker, "commit").await?;
+        scene.site.n_faults += 1;
+        scene.moment(100, 500).await;
+    }
+    scene.end().await
+}
+
+async fn idle_ended(setting: Setting) -> Result<Summary> {
+    // So few that sessions rest.
+    let setting = Setting { rate: setting.rate.min(3), ..setting };
+    let site = Site::new(&setting).await?;
+    let mut connection = site.connect().await?;
+    let version = count(&mut connection, "select current_setting('server_version_num')::int8").await?;
+    alter_database(&mut connection, "set idle_in_transaction_session_timeout = '1s'").await?;
+    if version >= 140_000 {
+        alter_database(&mut connection, "set idle_session_timeout = '1s'").await?;
+    }
+    drop(connection);
+    let mut scene = Scene::at(site, &setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    while scene.goes_on() {
+        scene.moment(1000, 1500).await;
+        // The server ends what rests: each such second is a fault.
+        scene.site.n_faults += 1;
+    }
+    scene.end().await
+}
+
+async fn tables_locked(setting: Setting) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, 2, &[]).await?;
+    scene.site.may_reclaim = false;
+    let mut connection = scene.site.connect().await?;
+    let began = Instant::now();
+    for table in ["run", "ready", "lease", "step", "outcome"] {
+        scene.site.n_faults += 1;
+        execute(&mut connection, &format!("begin; lock table runledger.{table} in access exclusive mode"))
+            .await?;
+        // The lease of the fast timings is 4 s.
+        let pause = if table == "run" { 5000 } else { 1500 };
+        scene.moment(pause, pause).await;
+        execute(&mut connection, "commit").await?;
+        scene.moment(300, 800).await;
+        if began.elapsed() > setting.load {
+            break;
+        }
+    }
+    scene.end().await
+}
+
+async fn rights_revoked(setting: Setting) -> Result<Summary> {
+    let mut site = Site::new(&setting).await?;
+    let role = with_role(&mut site).await?;
+    let mut connection = site.connect().await?;
+    let mut scene = Scene::at(site, &setting, 2, PATIENT).await?;
+    scene.site.may_reclaim = false;
+    let faults = [
+        (format!("alter role {role} nologin"), format!("alter role {role} login")),
+        (format!("alter role {role} password 'rotated'"), format!("alter role {role} password 'chaos'")),
+        (
+            format!("revoke insert, delete on runledger.lease, runledger.step from {role}"),
+            format!("grant all on runledger.lease, runledger.step to {role}"),
+        ),
+        (
+            format!("revoke usage on schema runledger from {role}"),
+            format!("grant usage on schema runledger to {role}"),
+        ),
+    ];
+    while scene.goes_on() {
+        let (fault, cure) = &faults[scene.dice.index(faults.len())];
+        execute(&mut connection, fault).await?;
+        let all = format!("select count(pg_terminate_backend(pid)) from pg_stat_activity where {OURS}");
+        count(&mut connection, &all).await?;
+        scene.site.n_faults += 1;
+        scene.moment(500, 2000).await;
+        execute(&mut connection, cure).await?;
+        scene.moment(500, 1500).await;
+    }
+    let summary = scene.end().await?;
+    drop_role(&mut connection, &role).await?;
+    Ok(summary)
+}
+
+async fn lock_key_taken(setting: Setting) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, 2, &[]).await?;
+    while scene.goes_on() {
+        scene.moment(300, 1000).await;
+        let at = scene.any();
+        let worker_id = scene.crew[at].process.worker_id;
+        let mut stranger = scene.site.connect().await?;
+        // It waits, and has the lock as soon as the worker has died.
+        let taking = tokio::spawn(async move {
+            let take = format!(
+                "select pg_advisory_lock('runledger.worker'::regclass::oid::int4, {worker_id}::int4)"
+            );
+            execute(&mut stranger, &take).await?;
+            anyhow::Ok(stranger)
+        });
+        scene.moment(100, 100).await;
+        scene.replace_killed(at).await?;
+        let mut stranger = tokio::time::timeout(LONG, taking).await???;
+        let died =
+            format!("select count(*) from runledger.worker where worker_id = {worker_id} and state = 'dead'");
+        reaches(&mut stranger, &died, 1).await?;
+    }
+    scene.end().await
+}
+
+/// Changes a setting of this database, for the sessions to come.
+async fn alter_database(connection: &mut PgConnection, setting: &str) -> Result<()> {
+    let database: String =
+        sqlx::query_scalar("select current_database()").fetch_one(&mut *connection).await?;
+    execute(connection, &format!("alter database {database} {setting}")).await
+}
+
+fn code(error: &sqlx::Error) -> String {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code).unwrap_or_default().into_owned()
+}

@@ -1,0 +1,192 @@
+//! A site at work: worker processes, each behind a proxy of its own, and a client, from the first call to the verdict.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use runledger_tests::check::fleet::Process;
+use runledger_tests::proxy::{Mode, Proxy};
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::dice::Dice;
+use crate::load::Client;
+use crate::scenario::Setting;
+use crate::site::Site;
+use crate::summary::Summary;
+
+/// The default timings, as a worker's options: where nothing may be reclaimed, a loaded machine must not look like a fault.
+pub const PATIENT: &[&str] = &["--timings", "default"];
+
+/// The sessions of the engine in this database, but those of the monitor and of scenarios.
+pub const OURS: &str = "datname = current_database() and application_name like 'runledger/%'";
+
+/// How long to wait for what is certain.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// A worker, and the proxy that it connects through.
+#[derive(Debug)]
+pub struct Member {
+    /// The process.
+    pub process: Process,
+    /// Its way to the server.
+    pub proxy: Proxy,
+}
+
+/// A site at work.
+#[derive(Debug)]
+pub struct Scene {
+    /// What there is.
+    pub site: Site,
+    /// The workers.
+    pub crew: Vec<Member>,
+    /// The client's way to the server.
+    pub proxy: Proxy,
+    /// The client.
+    pub client: Client,
+    /// The choices.
+    pub dice: Dice,
+    options: &'static [&'static str],
+    load: Duration,
+    began: Instant,
+}
+
+impl Scene {
+    /// So many workers with these options, and the client.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub async fn open(setting: &Setting, n_workers: usize, options: &'static [&'static str]) -> Result<Self> {
+        let site = Site::new(setting).await?;
+        Self::at(site, setting, n_workers, options).await
+    }
+
+    /// The same at a site that is there.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub async fn at(
+        site: Site,
+        setting: &Setting,
+        n_workers: usize,
+        options: &'static [&'static str],
+    ) -> Result<Self> {
+        let proxy = Proxy::start(site.address()).await?;
+        let client = site.client_at(proxy.url(), setting).await?;
+        let (dice, load, began) = (setting.dice(), setting.load, Instant::now());
+        let mut scene = Self { site, crew: Vec::new(), proxy, client, dice, options, load, began };
+        for _ in 0..n_workers {
+            scene.hire().await?;
+        }
+        scene.began = Instant::now();
+        Ok(scene)
+    }
+
+    /// Starts another worker.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn hire(&mut self) -> Result<()> {
+        let proxy = Proxy::start(self.site.address()).await?;
+        let process = self.site.worker_at(proxy.url(), self.options).await?;
+        self.crew.push(Member { process, proxy });
+        Ok(())
+    }
+
+    /// Whether there is time for another fault.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.began.elapsed() < self.load
+    }
+
+    /// How much of the time has gone.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Waits for some milliseconds.
+    pub async fn moment(&mut self, least: u64, most: u64) {
+        let wait = self.dice.between(Duration::from_millis(least), Duration::from_millis(most));
+        tokio::time::sleep(wait).await;
+    }
+
+    /// One of the workers.
+    pub fn any(&mut self) -> usize {
+        self.dice.index(self.crew.len())
+    }
+
+    /// Kills a worker, and starts another.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn replace_killed(&mut self, victim: usize) -> Result<()> {
+        self.crew.swap_remove(victim).process.kill().await?;
+        self.site.n_faults += 1;
+        self.hire().await
+    }
+
+    /// What happens to everything that anybody sends.
+    pub fn set_all(&self, mode: Mode) {
+        self.proxies().for_each(|proxy| proxy.set(mode));
+    }
+
+    /// Every way to the server.
+    pub fn proxies(&self) -> impl Iterator<Item = &Proxy> {
+        self.crew.iter().map(|member| &member.proxy).chain([&self.proxy])
+    }
+
+    /// Ends the faults of the network, looks that no worker has ended by itself, and judges.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub async fn end(mut self) -> Result<Summary> {
+        self.set_all(Mode::Pass);
+        self.proxies().for_each(Proxy::disarm);
+        self.look_after_crew();
+        let Self { site, client, crew: _crew, proxy: _proxy, .. } = self;
+        site.judge(client).await
+    }
+
+    fn look_after_crew(&mut self) {
+        for member in &mut self.crew {
+            if member.process.has_ended() {
+                let sentence = format!("worker process {} has ended by itself", member.process.pid);
+                self.site.violations.push(sentence);
+            }
+        }
+    }
+}
+
+/// Some statements, without an answer.
+///
+/// # Errors
+/// When the database refuses.
+pub async fn execute(connection: &mut PgConnection, statements: &str) -> Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(connection).await?;
+    Ok(())
+}
+
+/// One number.
+///
+/// # Errors
+/// When the database refuses.
+pub async fn count(connection: &mut PgConnection, query: &str) -> Result<i64> {
+    Ok(sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await?)
+}
+
+/// Waits until a number is so large.
+///
+/// # Errors
+/// When it is not after a minute, or the database refuses.
+pub async fn reaches(connection: &mut PgConnection, query: &str, wanted: i64) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        let now = count(connection, query).await?;
+        if now >= wanted {
+            return Ok(());
+        }
+        if began.elapsed() > LONG {
+            bail!("still {now} instead of {wanted} after {LONG:?}: {query}");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,180 @@
+//! Random faults for a given time. What a seed finds becomes a scenario.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use runledger::Db;
+use runledger_tests::proxy::{Fault, Mode};
+
+use crate::load::Canaries;
+use crate::runner::say;
+use crate::scenario::{Scenario, Setting};
+use crate::scene::{OURS, Scene, count, execute};
+use crate::summary::Summary;
+
+/// The soak as a scenario; it belongs to no line of the catalogue.
+#[must_use]
+pub fn soak() -> Scenario {
+    Scenario::new("soak", "nothing contradicts a guarantee, whatever happens when", &[], |setting| {
+        Box::pin(run(setting))
+    })
+}
+
+/// Between two lines about how it goes.
+const REPORT: Duration = Duration::from_secs(10);
+
+/// What may happen, each as likely as the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Happening {
+    Kill,
+    Stop,
+    ShortPause,
+    LongPause,
+    Cut,
+    BlackHole,
+    Strand,
+    Delay,
+    LoseReply,
+    Truncate,
+    EndSession,
+    EndLockSession,
+    LockTable,
+    ClientCut,
+}
+
+const HAPPENINGS: [Happening; 14] = {
+    use Happening::*;
+    [
+        Kill,
+        Stop,
+        ShortPause,
+        LongPause,
+        Cut,
+        BlackHole,
+        Strand,
+        Delay,
+        LoseReply,
+        Truncate,
+        EndSession,
+        EndLockSession,
+        LockTable,
+        ClientCut,
+    ]
+};
+
+async fn run(setting: Setting) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, setting.workers, &[]).await?;
+    let canaries = Canaries::start(Db::connect(scene.site.url()).await?);
+    let mut reported = Instant::now();
+    while scene.goes_on() {
+        scene.moment(100, 1500).await;
+        let happening = HAPPENINGS[scene.dice.index(HAPPENINGS.len())];
+        happen(&mut scene, happening).await?;
+        scene.site.n_faults += 1;
+        if reported.elapsed() > REPORT {
+            reported = Instant::now();
+            let (elapsed, n_calls) = (scene.elapsed().as_secs(), scene.client.n_calls());
+            say(&format!(
+                "{elapsed} s: {n_calls} calls, {} faults, last {happening:?}",
+                scene.site.n_faults
+            ))?;
+        }
+    }
+    let sung = canaries.end().await?;
+    scene.site.asked.extend(sung.asked);
+    scene.site.violations.extend(sung.violations);
+    let at =
+        |part: usize| sung.took.get((sung.took.len() * part / 100).min(sung.took.len().saturating_sub(1)));
+    scene.site.notes.push(format!(
+        "{} canaries: half within {:.1?}, 99 of 100 within {:.1?}",
+        sung.took.len(),
+        at(50).copied().unwrap_or_default(),
+        at(99).copied().unwrap_or_default()
+    ));
+    scene.end().await
+}
+
+async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
+    let at = scene.any();
+    match happening {
+        Happening::Kill => return scene.replace_killed(at).await,
+        Happening::Stop => {
+            scene.crew.swap_remove(at).process.terminate().await?;
+            return scene.hire().await;
+        }
+        Happening::ShortPause => {
+            // On a starved machine a second more is as much as a lease.
+            scene.site.excuse(&scene.crew[at].process);
+            scene.crew[at].process.pause()?;
+            scene.moment(100, 2500).await;
+            scene.crew[at].process.resume()?;
+        }
+        Happening::LongPause => {
+            scene.site.excuse(&scene.crew[at].process);
+            scene.crew[at].process.pause()?;
+            scene.moment(4500, 6500).await;
+            scene.crew[at].process.resume()?;
+        }
+        Happening::Cut => scene.crew[at].proxy.cut(),
+        Happening::ClientCut => scene.proxy.cut(),
+        Happening::BlackHole => {
+            scene.site.excuse(&scene.crew[at].process);
+            scene.crew[at].proxy.set(Mode::BlackHole);
+            scene.moment(500, 6000).await;
+            scene.crew[at].proxy.set(Mode::Pass);
+        }
+        Happening::Strand => {
+            scene.site.excuse(&scene.crew[at].process);
+            scene.crew[at].proxy.strand();
+        }
+        Happening::Delay => {
+            scene.site.excuse(&scene.crew[at].process);
+            let late = scene.dice.between(Duration::from_millis(5), Duration::from_millis(300));
+            scene.crew[at].proxy.set(Mode::Delay(late));
+            scene.moment(500, 3000).await;
+            scene.crew[at].proxy.set(Mode::Pass);
+        }
+        Happening::LoseReply => lose_reply(scene),
+        Happening::Truncate => {
+            let n_bytes = scene.dice.index(200);
+            scene.crew[at].proxy.arm("", Fault::Truncate(n_bytes));
+        }
+        Happening::EndSession => {
+            let one = format!(
+                "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where {OURS} order by random() limit 1) as one"
+            );
+            count(&mut scene.site.connect().await?, &one).await?;
+        }
+        Happening::EndLockSession => {
+            let holders = "select count(pg_terminate_backend(pid)) from pg_locks
+                where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()) and objsubid = 2 and granted";
+            count(&mut scene.site.connect().await?, holders).await?;
+        }
+        Happening::LockTable => {
+            let table = ["run", "ready", "lease", "step", "outcome", "waiting"][scene.dice.index(6)];
+            let mut connection = scene.site.connect().await?;
+            execute(
+                &mut connection,
+                &format!("begin; lock table runledger.{table} in access exclusive mode"),
+            )
+            .await?;
+            scene.moment(100, 2000).await;
+            execute(&mut connection, "commit").await?;
+        }
+    }
+    Ok(())
+}
+
+/// Of a statement that somebody has sent lately.
+fn lose_reply(scene: &mut Scene) {
+    let at = scene.dice.index(scene.crew.len() + 1);
+    let choice = scene.dice.below(u64::MAX);
+    let proxy = scene.crew.get(at).map_or(&scene.proxy, |member| &member.proxy);
+    let statements = proxy.statements();
+    proxy.forget();
+    if let Some(statement) =
+        usize::try_from(choice).ok().and_then(|n| statements.get(n % statements.len().max(1)))
+    {
+        proxy.arm(statement, Fault::LoseReply);
+    }
+}
