@@ -50,3 +50,29 @@ async fn a_worker_that_has_just_started_takes_nobody_for_dead_who_was_silent_dur
     assert!(scalar::<bool>(db, waited).await, "declared dead before it could beat again");
     newcomer.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_died_before_the_clock_jumped_back_is_found_though_its_heartbeat_lies_in_the_future() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    let future = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
+                  values ('future', '0', 'future', '{}', '{}', now() + interval '2 hours', runledger.server_incarnation())";
+    execute(db, future).await;
+    let living = worker(db, jobs![incarnation_idle]).await;
+    let is_dead = "select count(*) from runledger.worker where name = 'future' and state = 'dead'";
+    eventually(async || scalar::<i64>(db, is_dead).await, |n| *n == 1).await;
+    living.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_that_lies_a_moment_in_the_future_is_left_alone() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    let soon = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at)
+                values ('soon', '0', 'soon', '{}', '{}', now() + interval '4 seconds')";
+    let at = "select extract(epoch from heartbeat_at)::float8 from runledger.worker where name = 'soon'";
+    execute(db, soon).await;
+    let before = scalar::<f64>(db, at).await;
+    worker(db, jobs![incarnation_idle]).await.stop().await;
+    assert_eq!(scalar::<f64>(db, at).await.to_bits(), before.to_bits());
+}

@@ -81,6 +81,14 @@ struct Memory {
     has_cancels: bool,
 }
 
+/// What a pulse says of the server.
+struct Change {
+    /// Its clock shows less than before.
+    jumped_back: bool,
+    /// It is another one than at the last pulse.
+    is_new_server: bool,
+}
+
 /// What an examination of a silent worker finds.
 enum Finding {
     /// It is dead, and buried now.
@@ -144,7 +152,10 @@ impl Maintenance {
             self.held.order(*run_id, Order::Cancel);
         }
         memory.has_cancels |= !pulse.unheld.is_empty();
-        let is_new_server = memory.remember(&pulse, &self.timings);
+        let Change { jumped_back, is_new_server } = memory.remember(&pulse, &self.timings);
+        if jumped_back {
+            self.with(memory, "clock", Self::pull_back).await;
+        }
         if is_new_server {
             self.with(memory, "reconcile", Self::reconcile).await;
         }
@@ -259,6 +270,11 @@ impl Maintenance {
         Ok(())
     }
 
+    /// Lets the silence of workers count whose heartbeats lie in the future since the clock has jumped back.
+    async fn pull_back(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        worker::pull_back(connection, CLOCK_JUMP.as_secs_f64()).await
+    }
+
     /// Cancels runs that left their workers before these heard of the request. False where others are left.
     async fn carry_out(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         carry_out(connection).await
@@ -273,6 +289,8 @@ impl Maintenance {
 
     /// The nets: each finds what should not be there, and usually finds nothing.
     async fn cast_nets(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        // Whoever jumped back with the clock before this process came is found here, and all others when they jump.
+        self.pull_back(connection).await?;
         self.reconcile(connection).await?;
         self.adopt(connection).await?;
         let stranded = wait::stranded(connection, BATCH).await?;
@@ -353,9 +371,10 @@ fn crashed(orphan: &Orphan) -> Settled {
 }
 
 impl Memory {
-    /// Notes a pulse. True where the server is another one than at the last pulse.
-    fn remember(&mut self, pulse: &Pulse, timings: &Timings) -> bool {
+    /// Notes a pulse, and says what has changed since the last one.
+    fn remember(&mut self, pulse: &Pulse, timings: &Timings) -> Change {
         let now = Instant::now();
+        let jumped_back = self.clocks.is_some_and(|(_, db_then)| db_then.since(pulse.now) > CLOCK_JUMP);
         let jumped = self.clocks.is_some_and(|(then, db_then)| {
             let (ours, theirs) = (now.duration_since(then), pulse.now.since(db_then));
             theirs > ours + CLOCK_JUMP
@@ -375,7 +394,7 @@ impl Memory {
             self.incarnation = Some(pulse.incarnation.clone());
             self.known_since = Some(now);
         }
-        is_new_server
+        Change { jumped_back, is_new_server }
     }
 
     /// Notes when a silent worker becomes suspect. The last of several decides: all are examined then.

@@ -59,6 +59,7 @@ statements! {
     WORKER_DRAIN = "worker_drain";
     WORKER_LOCK = "worker_lock";
     WORKER_LOCKED = "worker_locked";
+    WORKER_PULL_BACK = "worker_pull_back";
     WORKER_REGISTER = "worker_register";
     WORKER_SLEEP = "worker_sleep";
 }

@@ -216,6 +216,11 @@ pub(crate) async fn bury(
     Ok(buried.await?.is_some())
 }
 
+/// Lets the silence of workers begin now whose last heartbeat lies more than so many seconds in the future.
+pub(crate) async fn pull_back(connection: &mut PgConnection, seconds: f64) -> Result<(), sqlx::Error> {
+    sqlx::query(sql::WORKER_PULL_BACK).bind(seconds).execute(connection).await.map(drop)
+}
+
 /// Ends the sessions of a dead worker.
 async fn end_sessions(connection: &mut PgConnection, worker_id: i64) -> Result<i64, sqlx::Error> {
     write(sql::END_SESSIONS, |end| sqlx::query_scalar(end).bind(worker_id).fetch_one(connection)).await
