@@ -360,6 +360,51 @@ async fn a_body_whose_connection_is_lost_runs_again_in_a_fresh_transaction() {
     worker.stop().await;
 }
 
+/// More tries than a conflict has.
+const REFUSALS: i64 = 8;
+
+#[job(max_attempts = 1)]
+async fn refused_writer(code: String, #[inject] tx: &mut Tx) -> Result<()> {
+    let body: i64 = sqlx::query_scalar("select nextval('bodies')").fetch_one(&mut **tx).await?;
+    if body <= REFUSALS {
+        let refuse = format!("do $$ begin raise exception 'no' using errcode = '{code}'; end $$");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(refuse)).execute(&mut **tx).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_body_waits_while_the_server_has_no_room_or_is_read_only() {
+    for code in ["53100", "25006"] {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        execute(&db, TABLES).await;
+        let worker = crate::rows::worker(&db, jobs![refused_writer]).await;
+        let run = refused_writer(code.to_owned()).enqueue(&db).await.unwrap();
+        soon(run.result()).await.expect("what the server lacks is no failure of the body");
+        assert_eq!(scalar::<i64>(&db, "select last_value from bodies").await, REFUSALS + 1);
+        assert_eq!(run.info().await.unwrap().attempt, 1);
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_record_waits_while_the_server_has_no_room() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    execute(
+        &db,
+        "create function refuse() returns trigger language plpgsql as $$ begin
+             if nextval('kills') <= 8 then raise exception 'no' using errcode = '53100'; end if; return null; end $$;
+         create trigger refusal after insert on runledger.outcome for each row execute function refuse()",
+    )
+    .await;
+    let worker = crate::rows::worker(&db, jobs![innocent_writer]).await;
+    let run = innocent_writer().enqueue(&db).await.unwrap();
+    soon(run.result()).await.expect("what the server lacks is no failure of the body");
+    assert_eq!(run.info().await.unwrap().attempt, 1);
+    worker.stop().await;
+}
+
 #[job(max_attempts = 1)]
 async fn innocent_writer(#[inject] tx: &mut Tx) -> Result<()> {
     sqlx::query("select nextval('bodies')").execute(&mut **tx).await?;

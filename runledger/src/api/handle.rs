@@ -183,7 +183,9 @@ impl<J: Job> Handle<J> {
                     waiter.wait(left).await;
                 }
                 Err(ClientError::Database(error) | ClientError::Connect(error))
-                    if class(&error) == Class::Transient && answered.elapsed() < RIDE_OUT && !is_over =>
+                    if matches!(class(&error), Class::Transient | Class::Refused)
+                        && answered.elapsed() < RIDE_OUT
+                        && !is_over =>
                 {
                     tracing::debug!(%error, run_id = %self.run_id, "a wait for a result waits for the database");
                     tokio::time::sleep(ASK_AGAIN).await;

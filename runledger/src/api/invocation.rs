@@ -33,19 +33,20 @@ pub struct Finished {
     pub(crate) result: Result<String, (Failure, Retry)>,
     /// The transaction of a transactional body, still open.
     pub(crate) tx: Option<Tx>,
-    /// Whether the error is the database's and not the body's: a serialization failure, a deadlock, a lost connection. The body's transaction is undone.
-    pub(crate) undone: bool,
+    /// The class of an error that is the database's and not the body's: a serialization failure, a deadlock, a lost connection, a server without room.
+    /// The body's transaction is undone.
+    pub(crate) undone: Option<Class>,
 }
 
 impl Finished {
     /// A try that failed before or beside the body, in a way that no retry mends.
     pub(crate) fn broken(failure: Failure) -> Self {
-        Self { result: Err((failure, Retry::Never)), tx: None, undone: false }
+        Self { result: Err((failure, Retry::Never)), tx: None, undone: None }
     }
 
     /// A try that panicked or ran out of time: the policy decides whether there is another.
     pub(crate) fn failed(failure: Failure) -> Self {
-        Self { result: Err((failure, Retry::Policy)), tx: None, undone: false }
+        Self { result: Err((failure, Retry::Policy)), tx: None, undone: None }
     }
 }
 
@@ -144,10 +145,10 @@ fn decode_failure(error: &json::DecodeError) -> Failure {
 /// The end of a try, from what a body returned.
 pub(crate) fn finished<R: JobResult>(result: R, tx: Option<Tx>) -> Finished {
     let (result, undone) = match result.into_result() {
-        Ok(output) => (json::encode(&output).map_err(|error| encode_failure(&error)), false),
+        Ok(output) => (json::encode(&output).map_err(|error| encode_failure(&error)), None),
         Err(error) => {
-            let class = class_in_chain(error.as_std());
-            (Err(failed(&error)), matches!(class, Some(Class::Conflict | Class::Transient)))
+            let class = class_in_chain(error.as_std()).filter(|class| *class != Class::Permanent);
+            (Err(failed(&error)), class)
         }
     };
     Finished { result, tx, undone }

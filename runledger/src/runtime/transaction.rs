@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::PgConnection;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
@@ -27,6 +28,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The pause between questions about the fate of a commit whose acknowledgement was lost.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
+/// How long a body is run again that a server refuses to write for, before that is a failure of its own: longer than a failover or a full disk that
+/// somebody looks after. A body that fills the disk itself must not do so for ever.
+const REFUSED: Duration = Duration::from_secs(60);
+
 /// What is written in the body's transaction before it is committed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Commit<'a> {
@@ -47,6 +52,7 @@ where
     F: Future<Output = Finished>,
 {
     let mut tries = 1;
+    let mut refused_since = None;
     loop {
         // Held to the end of this try. The semaphore is never closed; should it be, there is no limit.
         let permit = attempt.transactions.acquire().await;
@@ -54,21 +60,28 @@ where
         // Each time, and after the wait for a connection: the last transaction may have failed because this worker was declared dead.
         attempt.liveness.guard().await;
         let finished = run(tx).await;
-        let failed = match (finished.result, finished.tx) {
-            (Err(failed), _) if finished.undone => failed,
-            (Err(failed), _) => return Err(failed),
+        let (failed, class) = match (finished.result, finished.tx) {
+            (Err(failed), _) => match finished.undone {
+                Some(class) => (failed, class),
+                None => return Err(failed),
+            },
             (Ok(_), None) => return Err(no_transaction()),
             (Ok(output), Some(tx)) => match finish(attempt, commit, tx, &mark, &output).await {
                 End::Done => return Ok(Ok(output)),
                 End::Recorded(result) => return Ok(result),
                 End::Failed(failed) => return Err(failed),
-                End::Undone(failure) => (failure, Retry::Policy),
+                End::Undone(failure, class) => ((failure, Retry::Policy), class),
             },
         };
-        if tries == TRIES {
+        drop(permit);
+        if class == Class::Refused && refused_since.get_or_insert_with(Instant::now).elapsed() < REFUSED {
+            tracing::warn!(failure = %failed.0, "a transactional body waits for a server that writes");
+            tokio::time::sleep(ASK_AGAIN).await;
+            continue;
+        }
+        if tries == TRIES || class == Class::Refused {
             return Err(failed);
         }
-        drop(permit);
         let pause = FIRST_PAUSE * 2_u32.pow(tries - 1);
         tokio::time::sleep(pause.mul_f64(1.0 + unit_random())).await;
         tries += 1;
@@ -80,7 +93,7 @@ enum End {
     /// It had been recorded before: the acknowledgement of an earlier commit was lost.
     Recorded(Result<String, Failure>),
     /// Another transaction was in the way, or the connection is lost; nothing was written.
-    Undone(Failure),
+    Undone(Failure, Class),
     Failed((Failure, Retry)),
 }
 
@@ -92,7 +105,7 @@ async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, mark: &str, o
         Err(error) if class(&error) == Class::Permanent => {
             return End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Never));
         }
-        Err(error) => return End::Undone(undone(&error)),
+        Err(error) => return undone(&error),
     }
     match answered(PATIENCE, write::commit("body", tx.commit())).await {
         Ok(()) => {
@@ -100,10 +113,10 @@ async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, mark: &str, o
             End::Done
         }
         Err(error) => match class(&error) {
-            Class::Conflict => End::Undone(undone(&error)),
+            Class::Conflict => undone(&error),
             // A deferred constraint: as if the body's own statement had failed.
             Class::Permanent => End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Policy)),
-            Class::Transient => after_lost_commit(attempt, commit, &error).await,
+            Class::Transient | Class::Refused => after_lost_commit(attempt, commit, &error).await,
         },
     }
 }
@@ -113,7 +126,7 @@ async fn unwritten(attempt: &Attempt, tx: &mut PgConnection, mark: &str) -> End 
     match answered(PATIENCE, is_in_body(tx, mark)).await {
         Ok(true) => halted(attempt, Halt::LeaseLost).await,
         Ok(false) => End::Failed(ended_by_itself()),
-        Err(error) => End::Undone(undone(&error)),
+        Err(error) => undone(&error),
     }
 }
 
@@ -165,7 +178,7 @@ async fn after_lost_commit(attempt: &Attempt, commit: Commit<'_>, error: &sqlx::
                     acknowledge(attempt, commit);
                     End::Recorded(result)
                 }
-                (_, _, true) => End::Undone(undone(error)),
+                (_, _, true) => undone(error),
                 (Commit::Step { .. }, None, false) => halted(attempt, Halt::LeaseLost).await,
                 // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
                 #[cfg(feature = "worker")]
@@ -193,18 +206,20 @@ fn is_aborted(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "25P02")
 }
 
-fn undone(error: &sqlx::Error) -> Failure {
-    let why = if class(error) == Class::Conflict {
-        "it met a serialization failure or a deadlock"
-    } else {
-        "its connection was lost"
+fn undone(error: &sqlx::Error) -> End {
+    let class = class(error);
+    let why = match class {
+        Class::Conflict => "it met a serialization failure or a deadlock",
+        Class::Refused => "the server refused to write",
+        Class::Transient | Class::Permanent => "its connection was lost",
     };
     let failure = Failure::from_chain(FailureKind::Error, error);
     let message = format!(
-        "the body's transaction was not committed in {TRIES} tries, the last time because {why}; nothing was written: {}",
+        "the body's transaction was not committed in {TRIES} tries or {} s, the last time because {why}; nothing was written: {}",
+        REFUSED.as_secs(),
         failure.message
     );
-    Failure { message, ..failure }
+    End::Undone(Failure { message, ..failure }, class)
 }
 
 fn went_on(error: &sqlx::Error) -> (Failure, Retry) {

@@ -9,6 +9,8 @@ use sqlx::Error as SqlxError;
 pub(crate) enum Class {
     /// The server, the network or a lock was in the way. The statement may have been carried out: repeat it as it is.
     Transient,
+    /// The server carries nothing out for now: it is read-only, or lacks disk, memory or connections. Repeat it as it is when that is over.
+    Refused,
     /// Two transactions were in each other's way: repeat the whole transaction from its start.
     Conflict,
     /// The data or the statement is wrong: repeating it never helps.
@@ -47,12 +49,14 @@ fn class_of_code(code: &str) -> Class {
     match code {
         // serialization failure, deadlock
         "40001" | "40P01" => Class::Conflict,
-        // read-only, lock not available, query cancelled (our time-outs), idle and transaction time-outs
-        "25006" | "55P03" | "57014" | "25P03" | "57P05" | "25P04" => Class::Transient,
+        // read-only; insufficient resources: disk, memory, connections
+        _ if code == "25006" || code.starts_with("53") => Class::Refused,
+        // lock not available, query cancelled (our time-outs), idle and transaction time-outs
+        "55P03" | "57014" | "25P03" | "57P05" | "25P04" => Class::Transient,
         // password or privileges changed under us: an operator mends it, the work waits
         "28P01" | "28000" | "42501" => Class::Transient,
-        // connection exceptions, insufficient resources (connections, disk, memory), operator intervention, system errors
-        _ if ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => Class::Transient,
+        // connection exceptions, operator intervention, system errors
+        _ if ["08", "57", "58"].iter().any(|class| code.starts_with(class)) => Class::Transient,
         _ => Class::Permanent,
     }
 }
@@ -62,11 +66,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_a_restart_and_a_lost_connection_are_tried_again() {
-        for code in ["53100", "57P01", "57P03", "08006", "53300", "25006", "55P03"] {
+    fn a_restart_and_a_lost_connection_are_tried_again() {
+        for code in ["57P01", "57P03", "08006", "55P03"] {
             assert_eq!(class_of_code(code), Class::Transient, "{code}");
         }
         assert_eq!(class(&SqlxError::PoolTimedOut), Class::Transient);
+    }
+
+    #[test]
+    fn a_full_disk_and_a_server_that_is_read_only_are_waited_for() {
+        for code in ["53100", "53200", "53300", "25006"] {
+            assert_eq!(class_of_code(code), Class::Refused, "{code}");
+        }
     }
 
     #[test]

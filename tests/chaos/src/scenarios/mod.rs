@@ -1,8 +1,8 @@
 //! Every scenario there is.
 
-mod failover;
 mod acks;
 mod dropped;
+mod failover;
 mod network;
 mod processes;
 mod servers;
@@ -13,16 +13,8 @@ use crate::scenario::Scenario;
 /// All of them, in the order of the catalogue.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
-    [
-        processes::ALL,
-        sessions::ALL,
-        network::ALL,
-        acks::ALL,
-        dropped::ALL,
-        servers::ALL,
-        failover::ALL,
-    ]
-    .concat()
+    [processes::ALL, sessions::ALL, network::ALL, acks::ALL, dropped::ALL, servers::ALL, failover::ALL]
+        .concat()
 }
 
 /// The one of this name.
