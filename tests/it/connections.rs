@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, Timings};
-use runledger_tests::proxy::{Mode, Proxy};
+use runledger_tests::proxy::{Fault, Mode, Proxy};
 use runledger_tests::{Fixture, PATIENCE, eventually};
 use tokio::sync::Semaphore;
 
@@ -53,6 +53,27 @@ async fn a_worker_whose_connections_are_forgotten_by_a_firewall_goes_on_with_oth
     let plain = connections_plain(3).enqueue(&db).await.unwrap();
     assert_eq!(plain.result_within(PATIENCE).await.unwrap(), 3);
     assert_eq!(gated.result_within(PATIENCE).await.unwrap(), 2);
+    worker.stop().await;
+}
+
+#[workflow]
+async fn connections_parent(wf: &Wf) -> Result<u32> {
+    let child = wf.start(connections_plain(7)).await?;
+    Ok(child.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_of_the_engine_that_the_network_left_open_is_ended_by_the_server() {
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let own = Db::connect(proxy.url()).await.unwrap();
+    // The suspension of the parent, or the settlement of its child: both have the parent's row. It is never released.
+    proxy.arm("COMMIT", Fault::Hold);
+    let app = App::new(own).with(jobs![connections_plain, connections_parent]).timings(Timings::FAST);
+    let worker = app.start().await.unwrap();
+    let parent = connections_parent().enqueue(&db).await.unwrap();
+    assert_eq!(parent.result_within(PATIENCE).await.unwrap(), 7);
+    assert_eq!(proxy.n_faults(), 1);
     worker.stop().await;
 }
 

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::checkpoint::as_json;
 use super::error::{Class, class};
+use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, write};
 use crate::model::failure::{Failure, FailureKind};
@@ -48,7 +49,7 @@ async fn cancel_once(
     run_id: Uuid,
     reason: Option<&str>,
 ) -> Result<Option<Cancelled>, sqlx::Error> {
-    let mut tx = connection.begin().await?;
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![run_id]).execute(&mut *tx).await?;
     let asked =
         write(sql::CANCEL_ASK, |ask| sqlx::query(ask).bind(run_id).bind(reason).fetch_optional(&mut *tx))

@@ -5,6 +5,7 @@ use sqlx::query::Query;
 use sqlx::{Connection, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
+use super::session::BEGIN_RESTLESS;
 use super::write::write;
 use super::{sparse, sql};
 use crate::model::failure::Failure;
@@ -131,7 +132,7 @@ pub(crate) async fn recorded(
     fence: Fence,
     key: &str,
 ) -> Result<Found, sqlx::Error> {
-    let mut tx = connection.begin().await?;
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
     let row =
         sqlx::query(sql::RECORDED).bind(fence.run_id).bind(fence.token).bind(key).fetch_one(&mut *tx).await?;

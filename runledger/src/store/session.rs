@@ -6,9 +6,10 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolO
 use sqlx::{ConnectOptions, Postgres};
 
 /// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say.
-/// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs.
+/// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs. A transaction of the
+/// engine never rests: one that does has lost its client without the server's knowing, and holds rows that the same worker needs.
 pub const ENGINE: &str = "set jit = off; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set plan_cache_mode = force_generic_plan; \
-                          set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '30s'";
+                          set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '30s'; set idle_in_transaction_session_timeout = '10s'";
 
 /// Sets up a connection for the engine's own statements. It must not go back to users.
 pub(crate) async fn for_engine(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -38,6 +39,9 @@ pub(crate) async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, s
 pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     Box::pin(options.connect()).await
 }
+
+/// Begins a transaction of the engine on a connection whose settings are its user's. It holds rows of runs and never rests, as those of [`ENGINE`] do not.
+pub(crate) const BEGIN_RESTLESS: &str = "begin; set local idle_in_transaction_session_timeout = '10s'";
 
 /// Begins a transaction of our own on a connection of an application.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";

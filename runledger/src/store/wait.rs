@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::checkpoint::{Checkpoint, Fence, seen_text};
 use super::enqueue::{NewRun, stored};
+use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, write};
 use crate::model::settle::Counters;
@@ -65,7 +66,7 @@ pub(crate) async fn suspend(
     wake_at: Option<Timestamp>,
     counters: Counters,
 ) -> Result<bool, sqlx::Error> {
-    let mut tx = connection.begin().await?;
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![fence.run_id]).execute(&mut *tx).await?;
     let row = write(sql::SUSPEND, |park| {
         sqlx::query(park)
