@@ -256,6 +256,7 @@ impl Site {
             if began.elapsed() > TAIL {
                 self.violations.push(format!("{open} runs have not ended {TAIL:?} after the last fault"));
                 self.violations.extend(standing(connection).await?);
+                self.violations.extend(blocking(connection).await?);
                 return Ok(None);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -291,6 +292,19 @@ async fn standing(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Er
     sqlx::query_scalar(
         "select format('run %s of `%s` is %s (cause %s, ready at %s, worker %s)', run_id, job, state, cause, ready_at, worker_id)
         from runledger.run_state where state not in ('completed', 'failed', 'cancelled') order by run_id limit 10",
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Sessions that others wait for, and what they did last.
+async fn blocking(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar(
+        "select format('session %s (%s since %s) keeps session %s waiting: `%s` before `%s`', blocker.pid, blocker.state, blocker.state_change,
+            waiting.pid, split_part(blocker.query, E'\\n', 1), split_part(waiting.query, E'\\n', 1))
+        from pg_stat_activity as waiting, unnest(pg_blocking_pids(waiting.pid)) as by (pid)
+        join pg_stat_activity as blocker using (pid)
+        where waiting.datname = current_database()",
     )
     .fetch_all(connection)
     .await
