@@ -73,7 +73,7 @@ struct Shared {
     cuts: watch::Sender<u32>,
     strandings: watch::Sender<u32>,
     armed: Mutex<Vec<Armed>>,
-    n_faults: Mutex<usize>,
+    met: Mutex<Vec<String>>,
     released: Notify,
 }
 
@@ -100,7 +100,7 @@ impl Proxy {
             cuts: watch::Sender::default(),
             strandings: watch::Sender::default(),
             armed: Mutex::default(),
-            n_faults: Mutex::default(),
+            met: Mutex::default(),
             released: Notify::default(),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -162,12 +162,6 @@ impl Proxy {
         armed.push(Armed { beginning: beginning.to_owned(), fault });
     }
 
-    /// The beginnings of statements for which faults wait.
-    #[must_use]
-    pub fn armed(&self) -> Vec<String> {
-        lock(&self.shared.armed).iter().map(|armed| armed.beginning.clone()).collect()
-    }
-
     /// Takes back the faults that wait.
     pub fn disarm(&self) {
         lock(&self.shared.armed).clear();
@@ -176,7 +170,13 @@ impl Proxy {
     /// How many statements have met a fault.
     #[must_use]
     pub fn n_faults(&self) -> usize {
-        *lock(&self.shared.n_faults)
+        lock(&self.shared.met).len()
+    }
+
+    /// The beginnings by which they were to, in the order in which they did.
+    #[must_use]
+    pub fn met(&self) -> Vec<String> {
+        lock(&self.shared.met).clone()
     }
 
     /// Lets a held statement through.
@@ -212,7 +212,7 @@ impl Shared {
         let meets = |armed: &Armed| statement.starts_with(&armed.beginning) && wanted(armed.fault);
         let mut armed = lock(&self.armed);
         let struck = armed.iter().position(meets).map(|at| armed.remove(at))?;
-        *lock(&self.n_faults) += 1;
+        lock(&self.met).push(struck.beginning);
         Some(struck.fault)
     }
 }

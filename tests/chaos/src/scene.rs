@@ -140,7 +140,11 @@ impl Scene {
     /// When the database does not answer.
     pub async fn end(mut self) -> Result<Summary> {
         self.set_all(Mode::Pass);
-        self.proxies().for_each(Proxy::disarm);
+        // What is still silent ends now, as when the kernel has tried long enough.
+        self.proxies().for_each(|proxy| {
+            proxy.disarm();
+            proxy.cut();
+        });
         self.look_after_crew();
         let Self { site, client, crew: _crew, proxy: _proxy, .. } = self;
         site.judge(client).await

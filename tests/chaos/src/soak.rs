@@ -126,6 +126,8 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
         Happening::Strand => {
             scene.site.excuse(&scene.crew[at].process);
             scene.crew[at].proxy.strand();
+            scene.moment(1000, 8000).await;
+            scene.crew[at].proxy.cut();
         }
         Happening::Delay => {
             scene.site.excuse(&scene.crew[at].process);

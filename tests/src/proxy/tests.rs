@@ -205,6 +205,20 @@ async fn of_two_requests_on_their_way_the_one_that_was_named_loses_its_reply() {
 }
 
 #[tokio::test]
+async fn faults_for_several_statements_wait_side_by_side() {
+    let mut line = Line::new().await;
+    line.proxy.arm("select 2", Fault::LoseReply);
+    line.proxy.arm("select 1", Fault::LoseRows);
+    line.ask("select 1").await;
+    line.server.write_all(&ready()).await.unwrap();
+    expect(&mut line.client, &ready()).await;
+    line.ask("select 2").await;
+    line.server.write_all(&ready()).await.unwrap();
+    assert_eq!(until_end(&mut line.client).await, b"");
+    assert_eq!(line.proxy.met(), ["select 2"]);
+}
+
+#[tokio::test]
 async fn a_statement_is_known_by_the_name_under_which_it_was_prepared() {
     let mut line = Line::new().await;
     let prepared = [message(b'P', b"s1\0-- one: first\nselect 1\0\0\0"), message(b'S', b"")].concat();

@@ -7,7 +7,7 @@ use anyhow::Result;
 use runledger_tests::proxy::{Fault, Mode};
 
 use crate::scenario::{Scenario, Setting};
-use crate::scene::{PATIENT, Scene};
+use crate::scene::{PATIENT, Scene, reaches};
 use crate::summary::Summary;
 
 /// The scenarios of this file.
@@ -39,6 +39,13 @@ pub const ALL: &[Scenario] = &[
         |setting| Box::pin(torn_replies(setting)),
     ),
 ];
+
+/// Whether no run is held for longer than any takes, but those whose bodies have statements of their own.
+const NOTHING_HELD: &str = "
+    select (count(*) = 0)::int::int8
+    from runledger.lease
+    join runledger.run using (run_id)
+    where claimed_at < clock_timestamp() - interval '20 s' and job not in ('check.post', 'chaos.posting')";
 
 async fn cut(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, 2, PATIENT).await?;
@@ -79,6 +86,9 @@ async fn black_holes(setting: Setting) -> Result<Summary> {
         }
         scene.moment(300, 1500).await;
     }
+    // Before anybody tells the fleet that its connections are gone. A body that waits for an answer to a statement of its own waits on.
+    let mut connection = scene.site.connect().await?;
+    reaches(&mut connection, NOTHING_HELD, 1).await?;
     scene.end().await
 }
 
