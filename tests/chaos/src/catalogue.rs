@@ -1,28 +1,32 @@
-//! The fault catalogue, `docs/faults.md`, as the program reads it.
+//! The fault catalogue, `docs/faults.md`, held against the scenarios and tests that there are.
+
+use std::path::Path;
+
+use crate::scenarios::all;
 
 /// The text of the page.
-pub const PAGE: &str = include_str!("../../../docs/faults.md");
+const PAGE: &str = include_str!("../../../docs/faults.md");
 
 /// One line of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+struct Line {
     /// `F01` and so on.
-    pub number: &'static str,
+    number: &'static str,
     /// What goes wrong.
-    pub fault: &'static str,
+    fault: &'static str,
     /// What shows that the right thing happens: scenarios and tests in backticks, or the reason why nothing does.
-    pub shown_by: &'static str,
+    shown_by: &'static str,
 }
 
 impl Line {
     /// What stands in backticks in the last column: `scenario` or `target::module::test`.
-    pub fn references(&self) -> impl Iterator<Item = &'static str> {
+    fn references(&self) -> impl Iterator<Item = &'static str> {
         self.shown_by.split('`').skip(1).step_by(2)
     }
 }
 
 /// Every line of the catalogue.
-pub fn lines() -> impl Iterator<Item = Line> {
+fn lines() -> impl Iterator<Item = Line> {
     PAGE.lines().filter(|line| line.starts_with("| F")).filter_map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         let [number, fault, _injection, _must, shown_by] = cells[..] else { return None };
@@ -30,67 +34,59 @@ pub fn lines() -> impl Iterator<Item = Line> {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
+#[test]
+fn every_line_has_five_cells_and_a_number_of_its_own() {
+    let numbers: Vec<&str> = lines().map(|line| line.number).collect();
+    assert_eq!(numbers.len(), PAGE.lines().filter(|line| line.starts_with("| F")).count());
+    assert!(numbers.is_sorted_by(|one, next| number(one) < number(next)), "{numbers:?}");
+}
 
-    use super::*;
-    use crate::scenarios::all;
+fn number(text: &str) -> u32 {
+    text.trim_start_matches('F').parse().unwrap_or_default()
+}
 
-    #[test]
-    fn every_line_has_five_cells_and_a_number_of_its_own() {
-        let numbers: Vec<&str> = lines().map(|line| line.number).collect();
-        assert_eq!(numbers.len(), PAGE.lines().filter(|line| line.starts_with("| F")).count());
-        assert!(numbers.is_sorted_by(|one, next| number(one) < number(next)), "{numbers:?}");
+#[test]
+fn every_line_is_shown_by_what_exists_or_says_why_by_nothing() {
+    for line in lines() {
+        assert!(!line.fault.is_empty() && !line.shown_by.is_empty(), "{}", line.number);
+        let mut n_references = 0;
+        for reference in line.references() {
+            n_references += 1;
+            let exists = match all().iter().find(|scenario| scenario.name == reference) {
+                Some(scenario) => scenario.faults.contains(&line.number),
+                None => is_test(reference),
+            };
+            assert!(exists, "{}: nothing shows `{reference}`", line.number);
+        }
+        assert!(
+            n_references > 0 || line.shown_by.starts_with("not yet: "),
+            "{}: {}",
+            line.number,
+            line.shown_by
+        );
     }
+}
 
-    fn number(text: &str) -> u32 {
-        text.trim_start_matches('F').parse().unwrap()
-    }
-
-    #[test]
-    fn every_line_is_shown_by_what_exists_or_says_why_by_nothing() {
-        for line in lines() {
-            assert!(!line.shown_by.is_empty(), "{}", line.number);
-            let mut n_references = 0;
-            for reference in line.references() {
-                n_references += 1;
-                let exists = match all().iter().find(|scenario| scenario.name == reference) {
-                    Some(scenario) => scenario.faults.contains(&line.number),
-                    None => is_test(reference),
-                };
-                assert!(exists, "{}: nothing shows `{reference}`", line.number);
-            }
+#[test]
+fn every_scenario_is_named_at_each_of_its_lines() {
+    for scenario in all() {
+        assert!(!scenario.faults.is_empty(), "{} covers nothing", scenario.name);
+        for fault in scenario.faults {
+            let named = |line: &Line| line.references().any(|name| name == scenario.name);
             assert!(
-                n_references > 0 || line.shown_by.starts_with("not yet: "),
-                "{}: {}",
-                line.number,
-                line.shown_by
+                lines().any(|line| line.number == *fault && named(&line)),
+                "docs/faults.md does not name {} at {fault}",
+                scenario.name
             );
         }
     }
+}
 
-    #[test]
-    fn every_scenario_is_named_at_each_of_its_lines() {
-        for scenario in all() {
-            assert!(!scenario.faults.is_empty(), "{} covers nothing", scenario.name);
-            for fault in scenario.faults {
-                let named = |line: &Line| line.references().any(|name| name == scenario.name);
-                assert!(
-                    lines().any(|line| line.number == *fault && named(&line)),
-                    "docs/faults.md does not name {} at {fault}",
-                    scenario.name
-                );
-            }
-        }
-    }
-
-    /// Whether there is a test of this path: a target of the package `runledger-tests`, modules that are files, and the function.
-    fn is_test(path: &str) -> bool {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let Some((modules, name)) = path.rsplit_once("::") else { return false };
-        let file = tests.join(modules.replace("::", "/")).with_extension("rs");
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        text.contains(&format!("fn {name}("))
-    }
+/// Whether there is a test of this path: a target of the package `runledger-tests`, modules that are files, and the function.
+fn is_test(path: &str) -> bool {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let Some((modules, name)) = path.rsplit_once("::") else { return false };
+    let file = tests.join(modules.replace("::", "/")).with_extension("rs");
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.contains(&format!("fn {name}("))
 }

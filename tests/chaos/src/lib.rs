@@ -8,7 +8,8 @@
 //! Must not know: how the engine works; the checkers are those of `runledger_tests::check`.
 
 pub mod arguments;
-pub mod catalogue;
+#[cfg(test)]
+mod catalogue;
 pub mod dice;
 pub mod load;
 pub mod monitor;

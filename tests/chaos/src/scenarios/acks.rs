@@ -27,7 +27,7 @@ const FEWEST: usize = 25;
 const TURN: Duration = Duration::from_millis(100);
 
 /// How often somebody comes and goes, so that there are the statements of beginnings, ends and burials too.
-const SHIFT: Duration = Duration::from_secs(7);
+const SHIFT: Duration = Duration::from_secs(4);
 
 async fn acks_lost(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, 3, &[]).await?;
