@@ -76,3 +76,18 @@ async fn a_heartbeat_that_lies_a_moment_in_the_future_is_left_alone() {
     worker(db, jobs![incarnation_idle]).await.stop().await;
     assert_eq!(scalar::<f64>(db, at).await.to_bits(), before.to_bits());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_number_a_promoted_server_has_given_to_another_takes_a_new_one() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    let first = worker(db, jobs![incarnation_idle]).await;
+    let number = first.id();
+    // The registration was lost with the tail of the old server, and with it that the number was taken.
+    execute(db, "update runledger.worker set session_name = 'another', name = 'another'").await;
+    eventually(async || first.id(), |id| *id != number).await;
+    let of_another = format!("select state from runledger.worker where worker_id = {number}");
+    assert_eq!(scalar::<String>(db, &of_another).await, "active", "the other's row was touched");
+    first.stop().await;
+    assert_eq!(scalar::<String>(db, &of_another).await, "active", "the other's row was touched");
+}

@@ -6,6 +6,9 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
+/// The name of the sessions of every worker.
+const SESSION: &str = "session";
+
 type Query = sqlx::query::Query<'static, Postgres, sqlx::postgres::PgArguments>;
 type Result<T> = std::result::Result<T, sqlx::Error>;
 
@@ -228,7 +231,7 @@ impl Statements {
 
     /// Makes a worker known.
     pub async fn worker_register(&self, db: &mut PgConnection, name: &str) -> Result<i64> {
-        let query = self.query("worker_register").bind(name.to_owned()).bind("0").bind("session");
+        let query = self.query("worker_register").bind(name.to_owned()).bind("0").bind(SESSION);
         query.bind(vec!["job"]).bind(vec!["default"]).fetch_one(db).await?.try_get("worker_id")
     }
 
@@ -244,7 +247,7 @@ impl Statements {
 
     /// Says that a worker lives, and asks what concerns it.
     pub async fn heartbeat(&self, db: &mut PgConnection, worker_id: i64) -> Result<Pulse> {
-        let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).fetch_one(db).await?;
+        let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).bind(SESSION).fetch_one(db).await?;
         let [mut cancels, unheld]: [Vec<Uuid>; 2] = [row.try_get("cancels")?, row.try_get("unheld")?];
         cancels.extend(unheld);
         Ok(Pulse { alive: row.try_get("alive")?, cancels })
