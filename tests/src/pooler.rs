@@ -4,13 +4,17 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::process::{Child, Command};
 
-use crate::{eventually, tools};
+use crate::{PATIENCE, tools};
+
+/// How often a wait looks again.
+const POLL: Duration = Duration::from_millis(10);
 
 /// When a client's session of the server is given to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +37,7 @@ impl Bouncer {
     /// One before the server of `url`, which has to be on a socket of this machine; it opens at most so many sessions of it.
     ///
     /// # Errors
-    /// [`tools::Missing`] where there is none to start.
-    ///
-    /// # Panics
-    /// When it does not come up.
+    /// [`tools::Missing`] where there is none to start; when it does not come up.
     pub async fn start(url: &str, mode: Mode, sessions: u32) -> Result<Self> {
         let target: PgConnectOptions = url.parse()?;
         let socket = target.get_socket().context("the database is not reached by a socket")?.display();
@@ -57,8 +58,8 @@ impl Bouncer {
         fs::write(dir.join("settings.ini"), settings)?;
         fs::write(dir.join("users"), format!("\"{user}\" \"\"\n"))?;
         let url = format!("postgres://{user}@127.0.0.1:{port}/{name}?sslmode=disable");
-        let bouncer = Self { child: spawn(&dir)?, dir, url };
-        bouncer.answers().await;
+        let mut bouncer = Self { child: spawn(&dir)?, dir, url };
+        bouncer.answers().await?;
         Ok(bouncer)
     }
 
@@ -71,21 +72,23 @@ impl Bouncer {
     /// Kills it, and starts another in its place.
     ///
     /// # Errors
-    /// When it does not start.
-    ///
-    /// # Panics
     /// When it does not come up.
     pub async fn restart(&mut self) -> Result<()> {
         self.child.kill().await?;
         self.child = spawn(&self.dir)?;
-        self.answers().await;
-        let gone = self.child.try_wait()?;
-        ensure!(gone.is_none(), "PgBouncer went away again: {gone:?}");
-        Ok(())
+        self.answers().await
     }
 
-    async fn answers(&self) {
-        eventually(async || PgConnection::connect(&self.url).await.is_ok(), |up| *up).await;
+    /// Waits until it lets clients in; gives up when it has gone, or after [`PATIENCE`].
+    async fn answers(&mut self) -> Result<()> {
+        let began = Instant::now();
+        while let Err(error) = PgConnection::connect(&self.url).await {
+            let gone = self.child.try_wait()?;
+            ensure!(gone.is_none(), "PgBouncer went away: {gone:?}");
+            ensure!(began.elapsed() < PATIENCE, "PgBouncer does not let anybody in: {error}");
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a scenario works with: a database with its triggers, worker processes, a client that asks for runs, and in the end the checkers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use runledger::Db;
 use runledger_tests::Fixture;
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
 use runledger_tests::check::fleet::{Process, contradictions};
+use runledger_tests::check::place::now_us;
 use runledger_tests::check::{Facts, Place, What, jobs, steps};
 use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
@@ -41,6 +42,10 @@ pub struct Site {
     pub violations: Vec<String>,
     /// What servers had that were replaced, and their successors had not.
     pub lost: Content,
+    /// By how many seconds the clocks of processes are wrong.
+    pub clocks: HashMap<u32, i64>,
+    /// By how many seconds the server's clock was wrong at times: all that there were, where it was set.
+    pub server_clock: Vec<i64>,
     /// What looks each second.
     pub monitor: Monitor,
     /// Whether workers may be declared dead. Where none dies, and none is silent for long, none may.
@@ -55,6 +60,7 @@ pub struct Site {
     excused: BTreeSet<u32>,
     n_workers: usize,
     began: Instant,
+    began_us: i64,
     _fixture: Option<Fixture>,
 }
 
@@ -88,6 +94,8 @@ impl Site {
             may_reclaim: true,
             asked: Vec::new(),
             hopeless: BTreeSet::new(),
+            clocks: HashMap::new(),
+            server_clock: Vec::new(),
             url: url.to_owned(),
             address: url.to_owned(),
             folder: setting.folder.clone(),
@@ -95,6 +103,7 @@ impl Site {
             n_workers: 0,
             monitor: Monitor::start(url),
             began: Instant::now(),
+            began_us: now_us(),
             _fixture: None,
         })
     }
@@ -207,7 +216,11 @@ impl Site {
         if n_looks == 0 {
             violations.push("the monitor never had an answer".to_owned());
         }
-        let (mut events, facts) = (self.place.events()?, Facts::load(&mut connection).await?);
+        let (mut events, mut facts) = (self.place.events()?, Facts::load(&mut connection).await?);
+        for event in &mut events {
+            event.at_us -= self.clocks.get(&event.pid).copied().unwrap_or_default() * 1_000_000;
+        }
+        facts.at_real_time(self.began_us, &self.server_clock);
         if !self.lost.runs.is_empty() || !self.lost.claims.is_empty() {
             let there = Content::of(&self.url).await?.runs;
             let n_calls = self.lost.forgive(&mut submissions, &there);

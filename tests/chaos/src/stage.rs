@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use runledger::Db;
 use runledger_tests::check::fleet::Process;
 use runledger_tests::check::jobs;
@@ -104,6 +104,24 @@ impl Stage {
         let mut connection = self.site.connect().await?;
         let dead = "select count(*) from runledger.worker where state = 'dead' and died_why <> 'stopped'";
         Ok(sqlx::query_scalar(dead).fetch_one(&mut connection).await?)
+    }
+
+    /// Waits until a worker is declared dead.
+    ///
+    /// # Errors
+    /// When it is not, or the database does not answer.
+    pub async fn buried(&self, worker_id: i64) -> Result<()> {
+        let began = std::time::Instant::now();
+        let mut connection = self.site.connect().await?;
+        let dead = "select state = 'dead' from runledger.worker where worker_id = $1";
+        while !sqlx::query_scalar::<_, bool>(dead).bind(worker_id).fetch_one(&mut connection).await? {
+            ensure!(
+                began.elapsed() < AGAIN,
+                "worker {worker_id} was killed, and is not dead after {AGAIN:?}"
+            );
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// Says that living workers were declared dead, if any was: silence during a fault of the server proves nothing.

@@ -141,6 +141,21 @@ impl Facts {
         })
     }
 
+    /// Corrects the instants of a server whose clock was wrong by one of so many seconds at times, each more than the scenario took from any other:
+    /// the right one is the smallest that is not before the scenario began.
+    pub fn at_real_time(&mut self, began_us: i64, wrong_by: &[i64]) {
+        let right = |at_us: i64| {
+            let candidates = wrong_by.iter().map(|seconds| at_us - seconds * 1_000_000);
+            candidates.filter(|at_us| *at_us >= began_us).min().unwrap_or(at_us)
+        };
+        for claim in &mut self.claims {
+            claim.at_us = right(claim.at_us);
+        }
+        for written in self.steps.iter_mut().chain(&mut self.ends) {
+            written.at_us = right(written.at_us);
+        }
+    }
+
     /// The claims of a run, oldest first.
     pub fn claims_of(&self, run_id: Uuid) -> impl Iterator<Item = &Claim> {
         self.by_run.get(&run_id).into_iter().flatten().filter_map(|at| self.claims.get(*at))

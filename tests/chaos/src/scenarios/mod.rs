@@ -1,20 +1,36 @@
 //! Every scenario there is.
 
 mod acks;
+mod addresses;
+mod clocks;
+mod disks;
 mod dropped;
 mod failover;
 mod network;
 mod processes;
 mod servers;
 mod sessions;
+mod versions;
 
 use crate::scenario::Scenario;
 
 /// All of them, in the order of the catalogue.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
-    [processes::ALL, sessions::ALL, network::ALL, acks::ALL, dropped::ALL, servers::ALL, failover::ALL]
-        .concat()
+    [
+        processes::ALL,
+        sessions::ALL,
+        network::ALL,
+        acks::ALL,
+        dropped::ALL,
+        servers::ALL,
+        failover::ALL,
+        disks::ALL,
+        addresses::ALL,
+        clocks::ALL,
+        versions::ALL,
+    ]
+    .concat()
 }
 
 /// The one of this name.

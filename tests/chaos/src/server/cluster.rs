@@ -257,6 +257,22 @@ impl Cluster {
         pid.and_then(Pid::from_raw).context("the server's file has no process id")
     }
 
+    /// What the server has said since it was made.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.base.join("log"))?)
+    }
+
+    /// Which PostgreSQL it is.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub async fn version(&self) -> Result<String> {
+        Ok(sqlx::query_scalar("select version()").fetch_one(&mut self.connect().await?).await?)
+    }
+
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }

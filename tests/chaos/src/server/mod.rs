@@ -13,6 +13,7 @@
 
 mod clock;
 mod cluster;
+mod dump;
 mod settings;
 mod standby;
 mod volume;

@@ -1,0 +1,127 @@
+//! Addresses that lead elsewhere: to a standby, to a server that was restored, through a pooler.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use runledger::{App, Db};
+use runledger_tests::pooler::{Bouncer, Mode};
+
+use crate::load::jobs;
+use crate::scenario::{Scenario, Setting};
+use crate::server::{Cluster, Settings};
+use crate::stage::{DATABASE, Stage};
+use crate::summary::Summary;
+use crate::tail::Content;
+
+/// The scenarios of this file.
+pub const ALL: &[Scenario] = &[
+    Scenario::new(
+        "read-only",
+        "a fleet whose address leads to a standby, or whose server is read-only, claims nothing and waits",
+        &["F26"],
+        |setting| Box::pin(read_only(setting)),
+    )
+    .seconds(15),
+    Scenario::new(
+        "restored",
+        "a server that is restored from a dump of running runs goes on with exactly what the dump has",
+        &["F47"],
+        |setting| Box::pin(restored(setting)),
+    )
+    .seconds(12),
+    Scenario::new(
+        "pooler",
+        "a worker behind PgBouncer in transaction mode is refused; one in session mode outlives its restarts",
+        &["F48", "F49"],
+        |setting| Box::pin(pooler(setting)),
+    )
+    .seconds(15),
+];
+
+/// How long an address leads to the wrong server.
+const WRONG: Duration = Duration::from_secs(4);
+
+async fn read_only(setting: Setting) -> Result<Summary> {
+    let mut dice = setting.dice();
+    let mut stage = Stage::start(&setting, Settings::new()?, 3, &[]).await?;
+    let standby = stage.cluster.standby().await?;
+    let began = Instant::now();
+    while began.elapsed() < setting.load {
+        tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(2))).await;
+        stage.proxy.lead_to(&standby.url(DATABASE))?;
+        stage.proxy.cut();
+        let refused = Db::connect(stage.proxy.url()).await;
+        if refused.is_ok() {
+            stage.site.violations.push("a client accepted a standby".to_owned());
+        }
+        tokio::time::sleep(WRONG).await;
+        stage.proxy.lead_to(&stage.cluster.url(DATABASE))?;
+        stage.proxy.cut();
+        stage.site.n_faults += 1;
+        stage.works().await?;
+
+        stage.cluster.set("default_transaction_read_only", "on").await?;
+        tokio::time::sleep(WRONG).await;
+        stage.cluster.set("default_transaction_read_only", "off").await?;
+        stage.site.n_faults += 1;
+        stage.works().await?;
+    }
+    stage.judge().await
+}
+
+async fn restored(setting: Setting) -> Result<Summary> {
+    let mut dice = setting.dice();
+    let mut stage = Stage::start(&setting, Settings::new()?, 3, &[]).await?;
+    let began = Instant::now();
+    while began.elapsed() < setting.load {
+        tokio::time::sleep(dice.between(Duration::from_secs(2), Duration::from_secs(3))).await;
+        let dump = setting.folder.join("dump.sql");
+        stage.cluster.dump(DATABASE, &dump).await?;
+        tokio::time::sleep(dice.between(Duration::from_millis(200), Duration::from_secs(1))).await;
+        let next = Cluster::start_new(Settings::new()?).await?;
+        next.create_database(DATABASE).await?;
+        next.restore(DATABASE, &dump).await?;
+        let mut claims = stage.site.monitor.pause().await;
+        let kept = Content::of(&next.url(DATABASE)).await?;
+        let old = stage.succeed(next)?;
+        claims.clear();
+        drop(claims);
+        stage.site.lost.extend(Content::of(&old.url(DATABASE)).await?.without(&kept));
+        stage.site.n_faults += 1;
+        stage.works().await?;
+    }
+    stage.judge().await
+}
+
+async fn pooler(setting: Setting) -> Result<Summary> {
+    let mut dice = setting.dice();
+    let mut stage = Stage::start(&setting, Settings::new()?, 1, &[]).await?;
+    let url = stage.cluster.url(DATABASE);
+
+    let transactions = Bouncer::start(&url, Mode::Transaction, 20).await?;
+    if let Ok(db) = Db::connect(transactions.url()).await {
+        let started = App::new(db).with(jobs::all()).start().await;
+        if let Ok(worker) = started {
+            stage.site.violations.push("a worker started behind a pooler in transaction mode".to_owned());
+            worker.stop().await;
+        }
+    }
+    drop(transactions);
+
+    let mut sessions = Bouncer::start(&url, Mode::Session, 40).await?;
+    for _ in 0..2 {
+        let worker = stage.site.worker_at(sessions.url(), &[]).await?;
+        stage.workers.push(worker);
+    }
+    let began = Instant::now();
+    while began.elapsed() < setting.load {
+        tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(3))).await;
+        sessions.restart().await?;
+        stage.site.n_faults += 1;
+        stage.works().await?;
+    }
+    // The work of the one that has no pooler goes to the others.
+    stage.workers.remove(0).kill().await?;
+    stage.works().await?;
+    stage.judge().await
+}

@@ -1,0 +1,128 @@
+//! Clocks that are wrong, and jump.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use runledger_tests::check::fleet::Process;
+
+use crate::scenario::{Scenario, Setting};
+use crate::server::{Clock, Settings};
+use crate::stage::Stage;
+use crate::summary::Summary;
+
+/// The scenarios of this file.
+pub const ALL: &[Scenario] = &[
+    Scenario::new(
+        "worker-clock",
+        "workers whose clocks are an hour late or early work as the others",
+        &["F59"],
+        |setting| Box::pin(worker_clock(setting)),
+    )
+    .seconds(12),
+    Scenario::new(
+        "server-clock",
+        "nobody is taken for dead because the server's clock jumps, and a dead worker is found whatever it says",
+        &["F60", "F61"],
+        |setting| Box::pin(server_clock(setting)),
+    )
+    .seconds(25),
+    Scenario::new(
+        "suspended",
+        "a machine that is suspended and finds another time when it wakes goes on",
+        &["F62"],
+        |setting| Box::pin(suspended(setting)),
+    )
+    .seconds(15),
+];
+
+const HOUR: i64 = 3600;
+
+/// Longer than it takes every worker to send a heartbeat.
+const BEAT: Duration = Duration::from_secs(4);
+
+/// Longer than a lease of the fleet's.
+const ASLEEP: Duration = Duration::from_secs(6);
+
+async fn worker_clock(setting: Setting) -> Result<Summary> {
+    let mut stage = Stage::start(&setting, Settings::new()?, 1, &[]).await?;
+    for offset in [HOUR, -HOUR] {
+        let clock = Clock::new(&setting.folder.join(format!("clock{offset}")))?;
+        clock.set(offset)?;
+        let mut command = stage.site.command(stage.proxy.url(), &[])?;
+        let worker = Process::start(command.envs(clock.environment())).await?;
+        stage.site.clocks.insert(worker.pid, offset);
+        stage.workers.push(worker);
+        stage.site.n_faults += 1;
+    }
+    tokio::time::sleep(setting.load).await;
+    stage.expect_nobody_buried().await?;
+    // The runs of one go to the others.
+    stage.workers.remove(0).kill().await?;
+    stage.works().await?;
+    stage.judge().await
+}
+
+async fn server_clock(setting: Setting) -> Result<Summary> {
+    let mut dice = setting.dice();
+    let clock = Clock::new(&setting.folder.join("server-clock"))?;
+    let settings = Settings::new()?.environment(clock.environment());
+    let mut stage = Stage::start(&setting, settings, 3, &["--timings", "default"]).await?;
+    stage.site.server_clock = vec![0, HOUR, -HOUR];
+    let began = Instant::now();
+    let mut jumps = [HOUR, -HOUR].into_iter().cycle();
+    while began.elapsed() < setting.load {
+        tokio::time::sleep(dice.between(Duration::from_secs(2), Duration::from_secs(4))).await;
+        jump(&mut stage, &clock, jumps.next().unwrap_or_default()).await?;
+    }
+    stage.expect_nobody_buried().await?;
+    // A worker that dies just before its last heartbeat comes to lie in the future.
+    jump(&mut stage, &clock, HOUR).await?;
+    let victim = stage.workers.remove(0);
+    let id = victim.worker_id;
+    victim.kill().await?;
+    jump(&mut stage, &clock, -HOUR).await?;
+    stage.buried(id).await?;
+    // What should begin or wake at an instant of the clock that was ahead does so when it is that time.
+    jump(&mut stage, &clock, HOUR).await?;
+    stage.judge().await
+}
+
+async fn suspended(setting: Setting) -> Result<Summary> {
+    let mut dice = setting.dice();
+    let clock = Clock::new(&setting.folder.join("server-clock"))?;
+    let settings = Settings::new()?.environment(clock.environment());
+    let mut stage = Stage::start(&setting, settings, 3, &[]).await?;
+    let began = Instant::now();
+    let mut offset = 0;
+    stage.site.server_clock.push(0);
+    while began.elapsed() < setting.load {
+        tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(3))).await;
+        let looks = stage.site.monitor.pause().await;
+        for worker in &stage.workers {
+            worker.pause()?;
+            stage.site.excuse(worker);
+        }
+        offset += HOUR;
+        clock.set(offset)?;
+        stage.site.server_clock.push(offset);
+        stage.site.n_faults += 1;
+        tokio::time::sleep(ASLEEP).await;
+        for worker in &stage.workers {
+            worker.resume()?;
+        }
+        stage.works().await?;
+        drop(looks);
+    }
+    stage.judge().await
+}
+
+/// Sets the server's clock while nobody looks, since everything is an hour late for a moment.
+async fn jump(stage: &mut Stage, clock: &Clock, offset: i64) -> Result<()> {
+    let looks = stage.site.monitor.pause().await;
+    clock.set(offset)?;
+    stage.site.n_faults += 1;
+    stage.works().await?;
+    tokio::time::sleep(BEAT).await;
+    drop(looks);
+    Ok(())
+}
