@@ -219,7 +219,7 @@ pub(crate) async fn bury(
 
 /// Lets the silence of workers begin now whose last heartbeat lies more than so many seconds in the future.
 pub(crate) async fn pull_back(connection: &mut PgConnection, seconds: f64) -> Result<(), sqlx::Error> {
-    sqlx::query(sql::WORKER_PULL_BACK).bind(seconds).execute(connection).await.map(drop)
+    write(sql::WORKER_PULL_BACK, |pull| sqlx::query(pull).bind(seconds).execute(connection)).await.map(drop)
 }
 
 /// Ends the sessions of a dead worker.

@@ -44,6 +44,7 @@ async fn a_worker_goes_on_where_it_was_when_its_database_comes_back() {
     serving.extend(jobs![later]);
     let worker = App::new(Db::connect(&url).await.unwrap())
         .with(serving)
+        .provide(db.clone())
         .timings(Timings::FAST)
         .start()
         .await

@@ -34,6 +34,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("worker_drain", Scene::Work),
     ("worker_lock", Scene::Work),
     ("worker_locked", Scene::Work),
+    ("worker_pull_back", Scene::Work),
     ("worker_register", Scene::Work),
     ("worker_sleep", Scene::Work),
     // Commits of transactions.

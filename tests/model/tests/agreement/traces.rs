@@ -43,11 +43,13 @@ enum Late {
     Checkpoint,
     /// A step that it has sent before.
     Repetition,
-    /// Its end.
-    Settlement,
+    /// Its result.
+    Completion,
+    /// Its failure.
+    Failure,
 }
 
-const LATE: [Late; 3] = [Late::Checkpoint, Late::Repetition, Late::Settlement];
+const LATE: [Late; 4] = [Late::Checkpoint, Late::Repetition, Late::Completion, Late::Failure];
 
 /// What an action writes for which attempt.
 pub fn written(state: &State, action: Action) -> Option<(Attempt, Write)> {
@@ -89,7 +91,8 @@ fn late(state: &State, action: Action, sent: &mut Sent) -> Option<Late> {
         Write::Checkpoint if sent.is_repeated(attempt) => Late::Repetition,
         Write::Checkpoint if is_recorded => return None,
         Write::Checkpoint => Late::Checkpoint,
-        Write::Complete | Write::Fail => Late::Settlement,
+        Write::Complete => Late::Completion,
+        Write::Fail => Late::Failure,
     };
     is_late.then_some(late)
 }
