@@ -247,7 +247,8 @@ impl Claimer {
             let hold = self.executor.held.add(fence);
             match self.registry.get(&run.lane.job) {
                 Some(definition) => {
-                    tasks.spawn(Arc::clone(&self.executor).execute(run, definition, hold));
+                    // In a box from the start: on the way into the set it would be copied some times.
+                    tasks.spawn(Box::pin(Arc::clone(&self.executor).execute(run, definition, hold)));
                 }
                 None => {
                     // A claim names only jobs of the registry, so this is a defect of ours: lose nothing.

@@ -49,7 +49,7 @@ pub async fn no_op(user_id: u64, note: &str, #[inject] tally: &Arc<Tally>) -> Re
 
 /// From the start of one worker until the database says that all jobs have ended.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
-    let (jobs, concurrency) = (arguments.count("jobs", 100_000), arguments.count("concurrency", 512));
+    let (jobs, concurrency) = (arguments.count("jobs", 100_000), arguments.count("concurrency", 1024));
     let db = client(url, 10).await?;
     let made = Costs::of(url).await?;
     for first in (0..jobs).step_by(1000) {
