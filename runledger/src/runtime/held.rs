@@ -91,7 +91,12 @@ impl Held {
     /// Adds a run, which is in hand until the hold is dropped.
     pub(crate) fn add(self: &Arc<Self>, fence: Fence) -> Hold {
         let orders = Arc::new(Orders::default());
-        self.inner().runs.insert(fence.run_id, Run { token: fence.token, orders: Arc::clone(&orders) });
+        let before =
+            self.inner().runs.insert(fence.run_id, Run { token: fence.token, orders: Arc::clone(&orders) });
+        if let Some(before) = before {
+            // An attempt whose lease is lost, in a failover perhaps: nobody would reach it under the number of the run any more.
+            before.orders.give(Order::Drop);
+        }
         Hold { held: Arc::clone(self), fence, orders }
     }
 
@@ -125,6 +130,13 @@ impl Held {
     pub(crate) fn order(&self, run_id: Uuid, order: Order) {
         if let Some(run) = self.inner().runs.get(&run_id) {
             run.orders.give(order);
+        }
+    }
+
+    /// Stops an attempt whose lease is lost, but none that has begun since.
+    pub(crate) fn drop_attempt(&self, fence: Fence) {
+        if let Some(run) = self.inner().runs.get(&fence.run_id).filter(|run| run.token == fence.token) {
+            run.orders.give(Order::Drop);
         }
     }
 
@@ -162,5 +174,40 @@ pub(crate) struct Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.held.remove(self.fence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn fence(run_id: Uuid) -> Fence {
+        Fence { run_id, token: Uuid::now_v7() }
+    }
+
+    /// The order to stop, if it has been given.
+    fn told(hold: &Hold) -> Option<Order> {
+        match pin!(hold.orders.to_stop()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(order) => Some(order),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_another_of_its_run_displaces_is_told_to_stop_and_the_other_is_not() {
+        let (held, run_id) = (Arc::<Held>::default(), Uuid::now_v7());
+        let displaced = held.add(fence(run_id));
+        let present = held.add(fence(run_id));
+        assert_eq!(told(&displaced), Some(Order::Drop));
+        held.drop_attempt(displaced.fence);
+        drop(displaced);
+        assert_eq!(told(&present), None);
+        assert!(held.knows(present.fence), "the end of one attempt is not that of the other");
+        held.drop_attempt(present.fence);
+        assert_eq!(told(&present), Some(Order::Drop));
     }
 }

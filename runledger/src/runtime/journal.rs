@@ -1,13 +1,15 @@
 //! The journal: every checkpoint and settlement of a process goes through it, many in one commit.
 //!
-//! Items go over bounded channels to a small number of writers. The steps of a run always have the same one; all settlements have the first, since a
-//! statement of a hundred costs less than two of fifty. A settlement follows only steps that were acknowledged. A writer sends what has gathered while its
-//! previous commit was in flight as one statement. The first item of an idle writer goes at once. An item is acknowledged after its commit.
+//! Items go over bounded channels to a small number of writers. What a run writes always has the same one, so that a settlement that hands it back does not
+//! overtake a step whose body was dropped meanwhile. Only completions all have the first writer: no step is needed any more, and a statement of a hundred
+//! costs less than two of fifty. A writer sends what has gathered while its previous commit was in flight as one statement. The first item of an idle writer goes at once. An item is acknowledged after its commit.
 
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::model::failure::Failure;
+#[cfg(feature = "worker")]
+use crate::model::settle::Verdict;
 use crate::store::checkpoint::{Checkpoint, FailedTry};
 #[cfg(feature = "worker")]
 use crate::store::settle::Settled;
@@ -16,7 +18,7 @@ use crate::store::settle::Settled;
 #[cfg(feature = "worker")]
 const DEPTH: usize = 4096;
 
-/// The writer of settlements.
+/// The writer of completions.
 #[cfg(feature = "worker")]
 const FIRST: usize = 0;
 
@@ -70,7 +72,11 @@ impl Journal {
     /// Settles a run.
     #[cfg(feature = "worker")]
     pub(crate) async fn settle(&self, item: Settled) -> Written {
-        self.send(FIRST, |acknowledge| Entry::Settled(Box::new(item), acknowledge)).await
+        let writer = match item.settlement.verdict {
+            Verdict::Complete(_) => FIRST,
+            _ => writer_of(item.fence.run_id, self.writers.len()),
+        };
+        self.send(writer, |acknowledge| Entry::Settled(Box::new(item), acknowledge)).await
     }
 
     async fn send(&self, writer: usize, entry: impl FnOnce(oneshot::Sender<Written>) -> Entry) -> Written {

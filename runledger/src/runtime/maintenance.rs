@@ -79,6 +79,8 @@ struct Memory {
     suspicion: Option<(Instant, Vec<i64>)>,
     /// Whether cancels of others are left to be carried out.
     has_cancels: bool,
+    /// The database could not be asked: the next pulse is a better moment.
+    owes_cancels: bool,
 }
 
 /// What a pulse says of the server.
@@ -131,6 +133,7 @@ impl Maintenance {
                 () = std::future::ready(()), if memory.has_cancels => {
                     let is_done = self.with(&mut memory, "cancels", Self::carry_out).await;
                     memory.has_cancels = is_done == Some(false);
+                    memory.owes_cancels = is_done.is_none();
                 }
             }
         }
@@ -151,7 +154,7 @@ impl Maintenance {
         for run_id in &pulse.cancels {
             self.held.order(*run_id, Order::Cancel);
         }
-        memory.has_cancels |= !pulse.unheld.is_empty();
+        memory.has_cancels |= !pulse.unheld.is_empty() || std::mem::take(&mut memory.owes_cancels);
         let Change { jumped_back, is_new_server } = memory.remember(&pulse, &self.timings);
         if jumped_back {
             self.with(memory, "clock", Self::pull_back).await;
@@ -248,7 +251,7 @@ impl Maintenance {
         let leases = worker::held(connection, self.worker_id).await?;
         for fence in before {
             if !leases.iter().any(|lease| lease.run_id == fence.run_id && lease.token == fence.token) {
-                self.held.order(fence.run_id, Order::Drop);
+                self.held.drop_attempt(fence);
             }
         }
         let mut unknown = Vec::new();

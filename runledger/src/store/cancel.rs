@@ -1,5 +1,6 @@
 //! Cancel and resume: what a person or another run does to a run from outside.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use sqlx::{Connection, PgConnection, Row};
@@ -81,7 +82,7 @@ pub(crate) async fn cancel_below(
     reason: Option<&str>,
 ) -> Result<(), sqlx::Error> {
     // Rare, and part of the task of every run.
-    Box::pin(below(connection, runs, reason, None)).await.map(drop)
+    Box::pin(below(connection, runs, reason, &mut Budget(None))).await.map(drop)
 }
 
 /// As [`cancel_below`], until it has cancelled for so long. False where that came first. Finding what is below does not count, or it could be all there
@@ -90,7 +91,7 @@ async fn below(
     connection: &mut PgConnection,
     runs: &[Uuid],
     reason: Option<&str>,
-    budget: Option<Duration>,
+    budget: &mut Budget,
 ) -> Result<bool, sqlx::Error> {
     loop {
         let below: Vec<(Uuid, Option<String>)> =
@@ -98,47 +99,57 @@ async fn below(
         if below.is_empty() {
             return Ok(true);
         }
-        let began = Instant::now();
         for (run_id, reason) in below {
-            if budget.is_some_and(|budget| began.elapsed() >= budget) {
+            if budget.is_spent() {
                 return Ok(false);
             }
-            cancel(connection, run_id, reason.as_deref()).await?;
+            budget.spend(cancel(connection, run_id, reason.as_deref())).await?;
         }
     }
 }
 
 /// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have ended. Drops those that are done.
-/// False where it has cancelled for as long as the budget says: what is left is found again.
+/// False where it has cancelled for as long as the budget says, and after each batch: what is left is found again.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
     at_once: i64,
     budget: Duration,
 ) -> Result<bool, sqlx::Error> {
-    let began = Instant::now();
-    loop {
-        let left: Vec<(Uuid, Option<String>, bool)> =
-            sqlx::query_as(sql::CANCEL_LEFT).bind(at_once).fetch_all(&mut *connection).await?;
-        for (run_id, reason, _) in left.iter().filter(|(.., ended)| !ended) {
-            if began.elapsed() >= budget {
-                return Ok(false);
-            }
-            cancel(connection, *run_id, reason.as_deref()).await?;
-        }
-        let runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
-        if runs.is_empty() {
-            return Ok(true);
-        }
-        if !below(connection, &runs, None, Some(budget)).await? {
+    let mut budget = Budget(Some(budget));
+    let left: Vec<(Uuid, Option<String>, bool)> =
+        sqlx::query_as(sql::CANCEL_LEFT).bind(at_once).fetch_all(&mut *connection).await?;
+    for (run_id, reason, _) in left.iter().filter(|(.., ended)| !ended) {
+        if budget.is_spent() {
             return Ok(false);
         }
-        let forgotten =
-            write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(&mut *connection))
-                .await?;
-        if forgotten.rows_affected() == 0 {
-            return Ok(true);
-        }
+        budget.spend(cancel(connection, *run_id, reason.as_deref())).await?;
+    }
+    let runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
+    if runs.is_empty() {
+        return Ok(true);
+    }
+    if !below(connection, &runs, None, &mut budget).await? {
+        return Ok(false);
+    }
+    let forgotten =
+        write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(connection)).await?;
+    Ok(forgotten.rows_affected() == 0)
+}
+
+/// For how long there may be more cancelling. Finding what to cancel does not count, or it could be all that there is time for.
+struct Budget(Option<Duration>);
+
+impl Budget {
+    fn is_spent(&self) -> bool {
+        self.0 == Some(Duration::ZERO)
+    }
+
+    async fn spend<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let done = work.await;
+        self.0 = self.0.map(|left| left.saturating_sub(began.elapsed()));
+        done
     }
 }
 
