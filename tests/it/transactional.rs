@@ -360,8 +360,32 @@ async fn a_body_whose_connection_is_lost_runs_again_in_a_fresh_transaction() {
     worker.stop().await;
 }
 
+/// Fails as a pool of another database does, or at its own connection with a decision about it.
+#[job(max_attempts = 1)]
+async fn its_own_affair(decided: bool, #[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("select nextval('bodies')").execute(&mut **tx).await?;
+    if !decided {
+        return Err(sqlx::Error::PoolTimedOut.into());
+    }
+    let killed = sqlx::query("select pg_terminate_backend(pg_backend_pid())").execute(&mut **tx).await;
+    killed.map(drop).map_err(Error::terminal)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_runs_once_whose_error_is_of_another_database_or_decided_about() {
+    for decided in [false, true] {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        execute(&db, TABLES).await;
+        let worker = crate::rows::worker(&db, jobs![its_own_affair]).await;
+        let run = its_own_affair(decided).enqueue(&db).await.unwrap();
+        soon(run.result()).await.expect_err("nothing of the engine's was in the way");
+        assert_eq!(scalar::<i64>(&db, "select last_value from bodies").await, 1, "decided: {decided}");
+        worker.stop().await;
+    }
+}
+
 /// More tries than a conflict has.
-const REFUSALS: i64 = 8;
+const REFUSALS: i64 = 6;
 
 #[job(max_attempts = 1)]
 async fn refused_writer(code: String, #[inject] tx: &mut Tx) -> Result<()> {
@@ -394,7 +418,7 @@ async fn a_transactional_record_waits_while_the_server_has_no_room() {
     execute(
         &db,
         "create function refuse() returns trigger language plpgsql as $$ begin
-             if nextval('kills') <= 8 then raise exception 'no' using errcode = '53100'; end if; return null; end $$;
+             if nextval('kills') <= 6 then raise exception 'no' using errcode = '53100'; end if; return null; end $$;
          create trigger refusal after insert on runledger.outcome for each row execute function refuse()",
     )
     .await;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::PgConnection;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
@@ -28,9 +27,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The pause between questions about the fate of a commit whose acknowledgement was lost.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
+/// How long the connection of a body that failed may take to say that it lives.
+const PONG: Duration = Duration::from_secs(2);
+
 /// How long a body is run again that a server refuses to write for, before that is a failure of its own: longer than a failover or a full disk that
 /// somebody looks after. A body that fills the disk itself must not do so for ever.
 const REFUSED: Duration = Duration::from_secs(60);
+
+/// The longest pause of a body that waits for a server that writes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is written in the body's transaction before it is committed.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +57,7 @@ where
     F: Future<Output = Finished>,
 {
     let mut tries = 1;
-    let mut refused_since = None;
+    let mut waited = Duration::ZERO;
     loop {
         // Held to the end of this try. The semaphore is never closed; should it be, there is no limit.
         let permit = attempt.transactions.acquire().await;
@@ -61,7 +66,7 @@ where
         attempt.liveness.guard().await;
         let finished = run(tx).await;
         let (failed, class) = match (finished.result, finished.tx) {
-            (Err(failed), _) => match finished.undone {
+            (Err(failed), tx) => match undone_by(failed.1, finished.undone, tx, &mark).await {
                 Some(class) => (failed, class),
                 None => return Err(failed),
             },
@@ -74,9 +79,12 @@ where
             },
         };
         drop(permit);
-        if class == Class::Refused && refused_since.get_or_insert_with(Instant::now).elapsed() < REFUSED {
+        if class == Class::Refused && waited < REFUSED {
             tracing::warn!(failure = %failed.0, "a transactional body waits for a server that writes");
-            tokio::time::sleep(ASK_AGAIN).await;
+            // A third more each time, up to some seconds: the body runs again each time.
+            let pause = (ASK_AGAIN + waited / 3).min(LONGEST_PAUSE);
+            tokio::time::sleep(pause).await;
+            waited += pause;
             continue;
         }
         if tries == TRIES || class == Class::Refused {
@@ -86,6 +94,19 @@ where
         tokio::time::sleep(pause.mul_f64(1.0 + unit_random())).await;
         tries += 1;
     }
+}
+
+/// Why the transaction of a body that failed is undone, where that and not the body is the reason: the same error of another database, or one that the
+/// body made a decision about, is the body's own affair.
+async fn undone_by(retry: Retry, class: Option<Class>, tx: Option<Tx>, mark: &str) -> Option<Class> {
+    let class = class.filter(|_| retry == Retry::Policy)?;
+    if class == Class::Conflict {
+        return Some(class);
+    }
+    // In a failed transaction the server answers so; on a lost connection nothing does.
+    let mut tx = tx?;
+    let error = answered(PONG, is_in_body(&mut tx, mark)).await.err()?;
+    (class == Class::Refused || !is_aborted(&error)).then_some(class)
 }
 
 enum End {
