@@ -231,10 +231,13 @@ impl Claimer {
         for lane in occupied {
             let start = Position::before(lane.first_at);
             let position = memory.positions.entry(lane.lane).or_insert(start);
-            *position = (*position).min(start);
             if lane.first_at <= lane.now {
+                // Nothing before it lives: the next claim need not meet what is dead there, a million rows under an old snapshot.
+                *position = start;
                 found = true;
             } else {
+                // Runs of now come before it.
+                *position = (*position).min(start);
                 memory.expect(lane.first_at.since(lane.now));
             }
         }

@@ -27,8 +27,9 @@ const MAX_BATCH: usize = 256;
 /// How long the connection of an empty inbox is kept for whoever comes next: giving it back and taking another costs a round trip.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// How long a run may lie in the inbox before its owner takes it out: longer than the pool lets the task wait for a connection.
-const UNTAKEN: Duration = Duration::from_secs(10);
+/// How long a run may lie in the inbox before its owner takes it out: longer than the task waits for the answer to the statement before it, and then for
+/// a connection. A server that is slow must not make all of them go alone.
+const UNTAKEN: Duration = Duration::from_secs(PATIENCE.as_secs() + 10);
 
 /// How long an owner waits beyond that for a run that was taken: longer than the task waits for the answer to its statement.
 const TAKEN: Duration = PATIENCE;

@@ -109,7 +109,7 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     let (stop, stopping) = watch::channel(false);
     let session = Session { db: plan.db.clone(), patience: plan.timings.patience() };
     let held = Arc::new(Held::default());
-    let first = register(&plan).await?;
+    let first = register(&plan, &session).await?;
     let (number, numbers) = watch::channel(first.worker_id);
     let worker = Worker { plan, session, held, number, stopping };
     let task = task::spawn("worker", worker.live(first));
@@ -166,7 +166,7 @@ impl Worker {
             }
             self.held.clear();
             identity = loop {
-                match register(&self.plan).await {
+                match register(&self.plan, &self.session).await {
                     Ok(identity) => break identity,
                     Err(error) => tracing::warn!(%error, "the worker cannot register yet"),
                 }
@@ -317,11 +317,11 @@ fn report(ended: Result<(), JoinError>) {
 }
 
 /// Registers under a fresh number, takes its lock, and buries whoever lived under this name before and is gone.
-async fn register(plan: &Plan) -> Result<Identity, ClientError> {
+async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientError> {
     let jobs: Vec<String> = plan.registry.names().map(str::to_owned).collect();
     let options = engine_options(&plan.db);
     for _ in 0..NUMBERS {
-        let mut connection = plan.db.acquire().await?;
+        let mut connection = session.open().await?;
         let worker_id =
             worker::register(&mut connection, &plan.name, plan.db.session_name(), &jobs, &plan.queues)
                 .await?;

@@ -6,6 +6,7 @@ use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::{Fence, as_json, held};
+use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::wait::wake_parents;
 use super::worker::{Orphan, orphans};
@@ -37,7 +38,7 @@ pub(crate) async fn settle(
     }
     parents.sort_unstable();
     parents.dedup();
-    let mut tx = connection.begin().await?;
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(&parents).execute(&mut *tx).await?;
     let held = write(&mut tx, items, None).await?;
     let ended: Vec<Uuid> = items
@@ -76,7 +77,7 @@ pub(crate) async fn settle_orphans(
     limit: i64,
     decide: impl Fn(&Orphan) -> Settled,
 ) -> Result<Option<usize>, sqlx::Error> {
-    let mut tx = connection.begin().await?;
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     let orphans = orphans(&mut tx, limit).await?;
     if orphans.is_empty() {
         tx.rollback().await?;

@@ -6,6 +6,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, PgExecutor, Row};
 use uuid::Uuid;
 
+use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, write};
 use crate::model::settle::Counters;
@@ -170,7 +171,7 @@ pub(crate) async fn bury_if_unlocked(
     seconds: f64,
     why: &str,
 ) -> Result<bool, sqlx::Error> {
-    let mut tx = connection.begin().await?;
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     let free: bool = sqlx::query_scalar(sql::LOCK_IS_FREE).bind(worker_id).fetch_one(&mut *tx).await?;
     let buried = free && bury_with_sessions(&mut tx, worker_id, seconds, why).await?;
     commit("burial_by_lock", tx.commit()).await?;
@@ -184,7 +185,7 @@ pub(crate) async fn bury_if_silent(
     seconds: f64,
     why: &str,
 ) -> Result<bool, sqlx::Error> {
-    let mut tx = connection.begin().await?;
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     let buried = bury_with_sessions(&mut tx, worker_id, seconds, why).await?;
     commit("burial_by_silence", tx.commit()).await?;
     Ok(buried)
