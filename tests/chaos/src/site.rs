@@ -50,6 +50,8 @@ pub struct Site {
     pub monitor: Monitor,
     /// Whether workers may be declared dead. Where none dies, and none is silent for long, none may.
     pub may_reclaim: bool,
+    /// Whether some run must have gone on in another attempt, or the faults have met nothing.
+    pub must_recover: bool,
     /// What scenarios themselves asked for.
     pub asked: Vec<Submission>,
     /// Runs that may end otherwise than by completing.
@@ -92,6 +94,7 @@ impl Site {
             violations: Vec::new(),
             lost: Content::default(),
             may_reclaim: true,
+            must_recover: false,
             asked: Vec::new(),
             hopeless: BTreeSet::new(),
             clocks: HashMap::new(),
@@ -213,6 +216,12 @@ impl Site {
         let (seen, n_looks) = self.monitor.end().await?;
         let mut violations = self.violations;
         violations.extend(seen);
+        if self.n_faults == 0 {
+            violations.push("no fault was injected, so that nothing is shown".to_owned());
+        }
+        if !submissions.iter().any(|submission| submission.told == Told::Ok) {
+            violations.push("no call was acknowledged, so that nothing is shown".to_owned());
+        }
         if n_looks == 0 {
             violations.push("the monitor never had an answer".to_owned());
         }
@@ -245,6 +254,9 @@ impl Site {
         }
         let n_recoveries: i64 =
             sqlx::query_scalar("select count(*) from audit.recovery").fetch_one(&mut connection).await?;
+        if self.must_recover && n_recoveries == 0 {
+            violations.push("no run had to go on elsewhere, so that nothing is shown".to_owned());
+        }
         let n_started: i64 =
             sqlx::query_scalar("select count(*) from runledger.run").fetch_one(&mut connection).await?;
         Ok(Summary {

@@ -141,7 +141,12 @@ impl Stage {
     /// # Errors
     /// When the database does not answer.
     pub async fn judge(self) -> Result<Summary> {
-        let Self { cluster, proxy, site, workers, client, db } = self;
+        let Self { cluster, proxy, mut site, mut workers, client, db } = self;
+        for worker in &mut workers {
+            if worker.has_ended() {
+                site.violations.push(format!("worker process {} has ended by itself", worker.pid));
+            }
+        }
         let judged = site.judge(client).await;
         drop((db, workers, proxy, cluster));
         judged

@@ -85,6 +85,9 @@ async fn promotions(setting: Setting, commit: Commit) -> Result<Summary> {
     }
     if commit == Commit::Alone {
         stage.site.notes.push(format!("{n_lost} runs were on an old server and not on the promoted one"));
+        if n_lost == 0 {
+            stage.site.violations.push("no tail was lost, so that nothing is shown".to_owned());
+        }
     }
     stage.judge().await
 }

@@ -63,6 +63,7 @@ pub const ALL: &[Scenario] = &[
 
 async fn kill_nine(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, 3, &[]).await?;
+    scene.site.must_recover = true;
     while scene.goes_on() {
         scene.moment(300, 1800).await;
         let victim = scene.any();
@@ -121,6 +122,7 @@ async fn short_pauses(setting: Setting) -> Result<Summary> {
 
 async fn zombies(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, 3, &[]).await?;
+    scene.site.must_recover = true;
     while scene.goes_on() {
         scene.moment(200, 1200).await;
         let at = scene.any();

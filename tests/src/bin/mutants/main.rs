@@ -1,7 +1,7 @@
 //! Shows that the checks of the guarantees can fail: builds the workspace with one deliberate defect at a time, and
 //! expects the tests that are to find it to be red.
 //!
-//! `cargo run -p runledger-tests --bin mutants [name…]`
+//! `cargo run -p runledger-tests --bin mutants [name…]`; `mutants list` only says which there are, and what must find each.
 //!
 //! It works on a copy of the sources in `<target>/mutants`, with a target folder of its own there, so that a second call
 //! is quick. Every replacement must match exactly once, and the tests must be green without it: else the answer would mean
@@ -19,6 +19,9 @@ use workspace::{Tested, Workspace};
 
 fn main() -> Result<ExitCode> {
     let names: Vec<String> = std::env::args().skip(1).collect();
+    if names == ["list"] {
+        return list();
+    }
     let chosen = choose(&names)?;
     let workspace = Workspace::copy()?;
     chosen.iter().try_for_each(|mutant| workspace.check(mutant))?;
@@ -38,6 +41,14 @@ fn main() -> Result<ExitCode> {
     }
     say(&format!("{n_survivors} survived"))?;
     Ok(if n_survivors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Every mutant, with the tests that must find it.
+fn list() -> Result<ExitCode> {
+    for mutant in MUTANTS {
+        say(&format!("{:<28} {}", mutant.name, mutant.tests.join(", ")))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Mutant>> {

@@ -10,7 +10,7 @@ use crate::line::Line;
 const HEAD: &str = "# Benchmarks
 
 Every figure of the engine, beside its limit (the bare SQL of the same work through the same driver) and peers from the crate registry at their best
-documented settings, interleaved in one run. The value is the median of the rounds, with the lowest and the highest. Read ratios: absolute figures are those of one
+documented settings, interleaved in one run. The value is the median of the rounds, with the lowest and the highest where there was more than one. Read ratios: absolute figures are those of one
 small machine. Work counts as done when the database says so.
 
 ";
