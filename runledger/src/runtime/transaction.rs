@@ -222,6 +222,14 @@ async fn begin(attempt: &Attempt) -> (Tx, String) {
     }
 }
 
+/// Whether the connection has gone with an error, as far as it says so.
+fn is_lost(error: &sqlx::Error) -> bool {
+    match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
+        Some(code) => ["08", "57P0", "25P03", "57P05"].iter().any(|lost| code.starts_with(lost)),
+        None => true,
+    }
+}
+
 /// Whether a statement was refused since one before it in its transaction had failed.
 fn is_aborted(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "25P02")
@@ -229,15 +237,16 @@ fn is_aborted(error: &sqlx::Error) -> bool {
 
 fn undone(error: &sqlx::Error) -> End {
     let class = class(error);
-    let why = match class {
-        Class::Conflict => "it met a serialization failure or a deadlock",
-        Class::Refused => "the server refused to write",
-        Class::Transient | Class::Permanent => "its connection was lost",
+    let tries = format!("{TRIES} tries");
+    let (within, why) = match class {
+        Class::Conflict => (tries, "it met a serialization failure or a deadlock"),
+        Class::Refused => (format!("{} s of tries", REFUSED.as_secs()), "the server refused to write"),
+        Class::Transient | Class::Permanent if is_lost(error) => (tries, "its connection was lost"),
+        Class::Transient | Class::Permanent => (tries, "the server gave a statement up"),
     };
     let failure = Failure::from_chain(FailureKind::Error, error);
     let message = format!(
-        "the body's transaction was not committed in {TRIES} tries or {} s, the last time because {why}; nothing was written: {}",
-        REFUSED.as_secs(),
+        "the body's transaction was not committed in {within}, the last time because {why}; nothing was written: {}",
         failure.message
     );
     End::Undone(Failure { message, ..failure }, class)

@@ -40,7 +40,8 @@ pub fn main(arguments: &[String]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let db = Db::connect_with(url.parse()?, connections).await?;
-        let mut app = App::new(db).with(jobs::all()).timings(timings).concurrency(CONCURRENCY);
+        let mut app =
+            App::new(db.clone()).with(jobs::all()).provide(db).timings(timings).concurrency(CONCURRENCY);
         if let Some(name) = name {
             app = app.name(name);
         }

@@ -100,7 +100,7 @@ async fn pooler(setting: Setting) -> Result<Summary> {
 
     let transactions = Bouncer::start(&url, Mode::Transaction, 20).await?;
     if let Ok(db) = Db::connect(transactions.url()).await {
-        let started = App::new(db).with(jobs::all()).start().await;
+        let started = App::new(db.clone()).with(jobs::all()).provide(db).start().await;
         if let Ok(worker) = started {
             stage.site.violations.push("a worker started behind a pooler in transaction mode".to_owned());
             worker.stop().await;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plan::{Figure, PLAN, whos};
 use super::results::{Entry, Head};
-use super::table::{made, median, name, shown};
+use super::table::{made, median, name, ratio, shown};
 use super::target::sentence;
 use crate::Res;
 
@@ -28,7 +28,12 @@ fn table(head: &Head, entries: &[Entry]) -> String {
     );
     for figure in PLAN.iter().filter(|figure| figure.headline) {
         let Some(own) = median(entries, figure.name, "runledger", figure.value) else { continue };
-        let beside = |who: &str, value: f64| format!("{} ({who}{} ×)", shown(value), shown(own / value));
+        let beside = |who: &str, value: f64| {
+            let mut remarks = vec![who.to_owned(), ratio(own, value)];
+            remarks.retain(|remark| !remark.is_empty());
+            let times = if value == 0.0 { "" } else { " ×" };
+            format!("{} ({}{times})", shown(value), remarks.join(", "))
+        };
         let limit = median(entries, figure.name, "limit", figure.value);
         let best = best_peer(figure, entries);
         // Writing to a string does not fail.
@@ -39,10 +44,7 @@ fn table(head: &Head, entries: &[Entry]) -> String {
             shown(own),
             figure.unit,
             limit.map_or_else(String::new, |limit| beside("", limit)),
-            best.map_or_else(String::new, |(who, value)| beside(
-                &format!("{}, ", name(entries, figure.name, who)),
-                value
-            )),
+            best.map_or_else(String::new, |(who, value)| beside(&name(entries, figure.name, who), value)),
             sentence(figure, entries).unwrap_or_default()
         );
     }
@@ -84,6 +86,13 @@ mod tests {
         assert!(new.contains("≥ 0.6 of limit: met; ≥ 1 × of graphile_worker: met |"), "{new}");
         assert_eq!(insert(&new, &head(), &entries).unwrap(), new);
         assert!(insert("no markers", &head(), &entries).is_err());
+    }
+
+    #[test]
+    fn nothing_is_a_multiple_of_nothing() {
+        let entries = [measured(1, "drain", "runledger", 1.0), measured(1, "drain", "underway", 0.0)];
+        let new = insert(&format!("{BEGIN}\n{END}"), &head(), &entries).unwrap();
+        assert!(new.contains("| 0 (`underway` ") && !new.contains("inf"), "{new}");
     }
 
     #[test]

@@ -83,7 +83,7 @@ fn table(figure: &Figure, entries: &[Entry]) -> String {
             continue;
         };
         let ratio = match own {
-            Some(own) if who != "runledger" => shown(own / value),
+            Some(own) if who != "runledger" => ratio(own, value),
             _ => String::new(),
         };
         let (least, most) = range(entries, figure, who);
@@ -103,6 +103,11 @@ fn table(figure: &Figure, entries: &[Entry]) -> String {
         text.push('\n');
     }
     text
+}
+
+/// How many times the other's value our own is. Nothing is a multiple of nothing.
+pub fn ratio(own: f64, other: f64) -> String {
+    if other == 0.0 { String::new() } else { shown(own / other) }
 }
 
 /// With which sizes and settings, and when, where that differs.
