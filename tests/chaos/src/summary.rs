@@ -16,7 +16,7 @@ pub struct Summary {
     pub n_steps: usize,
     /// Faults that were injected.
     pub n_faults: usize,
-    /// Runs that went on in another attempt after their worker had crashed, or after a claim that it had not heard of.
+    /// Runs that went on in another attempt: after their worker had crashed, after a claim that it had not heard of, or handed back by one that stops.
     pub n_recoveries: usize,
     /// Bodies that began after another attempt had taken their run: only pauses between the guard and the body lead there.
     pub n_stale_starts: usize,

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use runledger::__private::STATEMENTS;
+use runledger_tests::check::points::POINTS;
 use runledger_tests::proxy::{Fault, Proxy};
 
 use crate::scenario::{Scenario, Setting};
@@ -52,6 +54,13 @@ async fn acks_lost(setting: Setting) -> Result<Summary> {
     let unmet: Vec<&String> = known.difference(&met).collect();
     let n_met = met.len();
     scene.site.notes.push(format!("replies of {n_met} statements were lost; seen, and not met: {unmet:?}"));
+    let is_statement = |point: &str| STATEMENTS.iter().any(|(name, _)| *name == point);
+    let never: Vec<&str> = POINTS
+        .iter()
+        .map(|(point, _)| *point)
+        .filter(|point| is_statement(point) && !met.contains(&format!("-- {point}:")))
+        .collect();
+    scene.site.notes.push(format!("writes that this load has not, left to the failpoints: {never:?}"));
     if n_met < FEWEST {
         scene.site.violations.push(format!("only {n_met} statements lost their replies: {met:?}"));
     }
