@@ -177,6 +177,29 @@ pub async fn count(connection: &mut PgConnection, query: &str) -> Result<i64> {
     Ok(sqlx::query_scalar(AssertSqlSafe(query.to_owned())).fetch_one(connection).await?)
 }
 
+/// Ends any session of the engine (one of [`OURS`]), and gives how many that were.
+///
+/// # Errors
+/// When the database refuses.
+pub async fn end_a_session(connection: &mut PgConnection) -> Result<i64> {
+    let one = format!(
+        "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where {OURS} order by random() limit 1) as one"
+    );
+    count(connection, &one).await
+}
+
+/// Ends the sessions that hold the lock of a worker, and gives how many that were.
+///
+/// # Errors
+/// When the database refuses.
+pub async fn end_lock_sessions(connection: &mut PgConnection) -> Result<i64> {
+    let holders = "select count(pg_terminate_backend(pid))
+        from pg_locks
+        where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
+            and classid = 'runledger.worker'::regclass and objsubid = 2 and granted";
+    count(connection, holders).await
+}
+
 /// Waits until a number is so large.
 ///
 /// # Errors

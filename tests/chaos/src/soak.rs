@@ -9,7 +9,7 @@ use runledger_tests::proxy::{Fault, Mode};
 use crate::load::Canaries;
 use crate::runner::say;
 use crate::scenario::{Scenario, Setting};
-use crate::scene::{OURS, Scene, count, execute};
+use crate::scene::{Scene, end_a_session, end_lock_sessions, execute};
 use crate::summary::Summary;
 
 /// The soak as a scenario; it belongs to no line of the catalogue.
@@ -142,15 +142,10 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
             scene.crew[at].proxy.arm("", Fault::Truncate(n_bytes));
         }
         Happening::EndSession => {
-            let one = format!(
-                "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where {OURS} order by random() limit 1) as one"
-            );
-            count(&mut scene.site.connect().await?, &one).await?;
+            end_a_session(&mut scene.site.connect().await?).await?;
         }
         Happening::EndLockSession => {
-            let holders = "select count(pg_terminate_backend(pid)) from pg_locks
-                where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()) and objsubid = 2 and granted";
-            count(&mut scene.site.connect().await?, holders).await?;
+            end_lock_sessions(&mut scene.site.connect().await?).await?;
         }
         Happening::LockTable => {
             let table = ["run", "ready", "lease", "step", "outcome", "waiting"][scene.dice.index(6)];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sqlx::postgres::PgPoolCopyExt;
-use sqlx::{Connection, PgPool};
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use uuid::Uuid;
 
@@ -51,13 +51,19 @@ pub async fn measure(figure: &str, url: &str, arguments: &Arguments) -> Res<Line
     }
 }
 
-/// One row into one table, one commit, from connections of their own.
-async fn enqueue(url: &str, arguments: &Arguments) -> Res<Line> {
-    let (jobs, clients) = (arguments.count("jobs", 20_000), arguments.count("clients", 32));
+/// A connection for each client.
+async fn connections(url: &str, clients: usize) -> Res<Vec<Arc<Mutex<PgConnection>>>> {
     let mut connections = Vec::new();
     for _ in 0..clients {
         connections.push(Arc::new(Mutex::new(connect(url).await?)));
     }
+    Ok(connections)
+}
+
+/// One row into one table, one commit, from connections of their own.
+async fn enqueue(url: &str, arguments: &Arguments) -> Res<Line> {
+    let (jobs, clients) = (arguments.count("jobs", 20_000), arguments.count("clients", 32));
+    let connections = connections(url, clients).await?;
     let took = share(clients, jobs, |task| {
         let connection = Arc::clone(&connections[task]);
         move |n| {
@@ -78,10 +84,7 @@ async fn enqueue(url: &str, arguments: &Arguments) -> Res<Line> {
 async fn enqueue_tx(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, clients) = (arguments.count("jobs", 20_000), arguments.count("clients", 32));
     execute(&mut connect(url).await?, "create table business (id bigint primary key)").await?;
-    let mut connections = Vec::new();
-    for _ in 0..clients {
-        connections.push(Arc::new(Mutex::new(connect(url).await?)));
-    }
+    let connections = connections(url, clients).await?;
     let took = share(clients, jobs, |task| {
         let connection = Arc::clone(&connections[task]);
         move |n| {
@@ -174,7 +177,7 @@ async fn workflows(url: &str, arguments: &Arguments) -> Res<Line> {
 }
 
 async fn write(
-    mut connection: sqlx::PgConnection,
+    mut connection: PgConnection,
     items: Arc<Mutex<mpsc::Receiver<Checkpoint>>>,
     token: Uuid,
 ) -> Res<()> {

@@ -8,7 +8,7 @@ use runledger_tests::check::jobs::check_canary;
 use sqlx::{Connection, PgConnection};
 
 use crate::scenario::{Scenario, Setting};
-use crate::scene::{LONG, OURS, PATIENT, Scene, count, execute, reaches};
+use crate::scene::{LONG, OURS, PATIENT, Scene, count, end_a_session, end_lock_sessions, execute, reaches};
 use crate::site::{Site, acknowledged};
 use crate::summary::Summary;
 
@@ -74,10 +74,7 @@ async fn terminated(setting: Setting) -> Result<Summary> {
     let mut connection = scene.site.connect().await?;
     while scene.goes_on() {
         scene.moment(50, 300).await;
-        let one = format!(
-            "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity where {OURS} order by random() limit 1) as one"
-        );
-        scene.site.n_faults += usize::try_from(count(&mut connection, &one).await?)?;
+        scene.site.n_faults += usize::try_from(end_a_session(&mut connection).await?)?;
     }
     scene.end().await
 }
@@ -87,13 +84,9 @@ async fn lock_terminated(setting: Setting) -> Result<Summary> {
     scene.site.may_reclaim = false;
     let mut connection = scene.site.connect().await?;
     let db = Db::connect(scene.site.url()).await?;
-    let holders = "select count(pg_terminate_backend(pid))
-        from pg_locks
-        where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
-            and classid = 'runledger.worker'::regclass and objsubid = 2 and granted";
     while scene.goes_on() {
         let canary = check_canary().delay(Duration::from_millis(20)).enqueue(&db).await?;
-        scene.site.n_faults += usize::try_from(count(&mut connection, holders).await?)?;
+        scene.site.n_faults += usize::try_from(end_lock_sessions(&mut connection).await?)?;
         scene.site.asked.push(acknowledged(canary.id()));
         if let Err(error) = canary.result_within(LONG).await {
             scene
