@@ -225,7 +225,7 @@ async fn begin(attempt: &Attempt) -> (Tx, String) {
 /// Whether the connection has gone with an error, as far as it says so.
 fn is_lost(error: &sqlx::Error) -> bool {
     match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
-        Some(code) => ["08", "57P0", "25P03", "57P05"].iter().any(|lost| code.starts_with(lost)),
+        Some(code) => ["08", "57P0", "25P03"].iter().any(|lost| code.starts_with(lost)),
         None => true,
     }
 }
