@@ -121,9 +121,18 @@ create table runledger.watch (
     since timestamptz not null default statement_timestamp()
 );
 
+-- A number that no other worker has had: random, because a counter goes back with a failover that loses commits, and would give a number twice.
+-- 48 bits: exact in every language that knows only doubles.
+create function runledger.new_worker_id() returns bigint
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+    select ('x' || translate(left(gen_random_uuid()::text, 13), '-', ''))::bit(48)::bigint;
+$$;
+
 -- Worker processes, living and dead. The number is also the key of the session advisory lock that a living one holds.
 create table runledger.worker (
-    worker_id bigint generated always as identity primary key,
+    worker_id bigint primary key default runledger.new_worker_id(),
     name text not null,
     version text not null,
     -- The application name of the process's sessions, by which those of a dead worker are ended.

@@ -47,7 +47,7 @@ async fn a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beat
     let ended: i64 = sqlx::query_scalar(
         "select count(pg_terminate_backend(pid))
         from pg_locks
-        where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()) and classid = 'runledger.worker'::regclass and objid::int8 = $1 and objsubid = 2",
+        where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database()) and classid = 'runledger.worker'::regclass and objid::int8 = $1 % 2147483647 and objsubid = 2",
     )
     .bind(worker.id())
     .fetch_one(fleet.db.pool())

@@ -19,7 +19,6 @@ const RECONNECT: Duration = Duration::from_millis(200);
 pub(crate) struct Heart {
     pub(crate) options: PgConnectOptions,
     pub(crate) worker_id: i64,
-    pub(crate) session_name: String,
     pub(crate) timings: Timings,
     /// What a heartbeat brought back. A pulse that finds no room is dropped: the next one says the same.
     pub(crate) pulses: mpsc::Sender<Pulse>,
@@ -88,7 +87,7 @@ impl Heart {
             none => none.insert(self.connect().await?),
         };
         let overdue = self.timings.overdue().as_secs_f64();
-        heartbeat(connection, self.worker_id, &self.session_name, overdue).await
+        heartbeat(connection, self.worker_id, overdue).await
     }
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {

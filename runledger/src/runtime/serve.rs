@@ -190,7 +190,6 @@ impl Worker {
         let heart = Heart {
             options: engine_options(&self.plan.db),
             worker_id,
-            session_name: self.plan.db.session_name().to_owned(),
             timings: self.plan.timings,
             pulses: pulse,
             acknowledged,

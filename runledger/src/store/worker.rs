@@ -96,11 +96,10 @@ pub(crate) async fn locked(connection: impl PgExecutor<'_>, worker_id: i64) -> R
 pub(crate) async fn heartbeat(
     connection: &mut PgConnection,
     worker_id: i64,
-    session_name: &str,
     overdue_after: f64,
 ) -> Result<Pulse, sqlx::Error> {
     let row = write(sql::HEARTBEAT, |beat| {
-        sqlx::query(beat).bind(worker_id).bind(overdue_after).bind(session_name).fetch_one(connection)
+        sqlx::query(beat).bind(worker_id).bind(overdue_after).fetch_one(connection)
     })
     .await?;
     Ok(Pulse {

@@ -247,7 +247,7 @@ impl Statements {
 
     /// Says that a worker lives, and asks what concerns it.
     pub async fn heartbeat(&self, db: &mut PgConnection, worker_id: i64) -> Result<Pulse> {
-        let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).bind(SESSION).fetch_one(db).await?;
+        let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).fetch_one(db).await?;
         let [mut cancels, unheld]: [Vec<Uuid>; 2] = [row.try_get("cancels")?, row.try_get("unheld")?];
         cancels.extend(unheld);
         Ok(Pulse { alive: row.try_get("alive")?, cancels })

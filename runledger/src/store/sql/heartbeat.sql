@@ -1,7 +1,6 @@
 -- heartbeat: says that this worker lives, and asks what concerns it.
--- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing, $3 the worker's session name: a promoted server that
---        does not know of this worker may have given its number to another
--- out:   alive (false: declared dead; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
+-- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing
+-- out:   alive (false: declared dead, or lost in a failover; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
 --        unheld (the ids of runs to cancel that no worker holds), silent (the workers that miss a heartbeat), incarnation (of the server),
 --        timers_due (whether a wait has come to its limit), now; one row
 -- locks: the worker's row
@@ -9,7 +8,7 @@
 with me as (
     update runledger.worker
     set heartbeat_at = clock_timestamp()
-    where worker_id = $1 and session_name = $3 and state <> 'dead'
+    where worker_id = $1 and state <> 'dead'
     returning drain_requested
 )
 select

@@ -364,7 +364,7 @@ const OBSERVE_WORKER: &str = "
         exists (
             select from pg_locks
             where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
-                and classid = 'runledger.worker'::regclass::oid and objid::bigint = worker_id and granted
+                and classid = 'runledger.worker'::regclass::oid and objid::bigint = worker_id % 2147483647 and granted
         ) as locked
     from runledger.worker
     where worker_id = $1";
