@@ -1,4 +1,4 @@
-//! What runs and steps cost, counted in statements by a proxy before the server. Enqueueing goes past it and is not counted.
+//! What runs and steps cost, counted in statements by a proxy before the server. Enqueueing goes past it and is not counted, where nothing else is said.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,6 +27,8 @@ const MOST_LOOKS: usize = 40;
 struct Counted {
     fixture: Fixture,
     proxy: Proxy,
+    /// The worker's own client.
+    through: Db,
     worker: runledger::Worker,
 }
 
@@ -35,9 +37,10 @@ impl Counted {
     async fn new(concurrency: usize) -> Self {
         let fixture = Fixture::new().await;
         let proxy = Proxy::start(fixture.database.url()).await.unwrap();
-        let db = Db::connect(proxy.url()).await.unwrap();
-        let worker = App::new(db).with(jobs![costed]).concurrency(concurrency).start().await.unwrap();
-        let counted = Self { fixture, proxy, worker };
+        let through = Db::connect(proxy.url()).await.unwrap();
+        let worker =
+            App::new(through.clone()).with(jobs![costed]).concurrency(concurrency).start().await.unwrap();
+        let counted = Self { fixture, proxy, through, worker };
         counted.until_asleep().await;
         // The last statement of the nets that a worker casts when it starts, and not again for thirty seconds.
         eventually(async || counted.proxy.count("-- cancel_left"), |n_casts| *n_casts == 1).await;
@@ -147,4 +150,31 @@ async fn an_idle_worker_asks_the_database_at_most_once_a_second() {
     assert!(n_statements <= 10, "{n_statements} statements in {window:?}: {kinds:?}");
     assert!(kinds.contains_key("heartbeat"), "{kinds:?}");
     soon(counted.worker.stop()).await;
+}
+
+/// A worker that nobody wakes looks at the lanes first. Without its note that it sleeps nobody notifies it; the pause after which it looks by itself may
+/// end at the very moment of an enqueue, so one of several counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enqueue_wakes_a_worker_of_its_own_client_without_a_notification() {
+    let counted = Counted::new(DEFAULT_CONCURRENCY).await;
+    let mut firsts = Vec::new();
+    for n_runs in 1..=10_i64 {
+        counted.until_asleep().await;
+        sqlx::raw_sql("update runledger.worker set sleeping = false")
+            .execute(counted.db().pool())
+            .await
+            .unwrap();
+        counted.proxy.forget();
+        costed(1).enqueue(&counted.through).await.unwrap();
+        let ended = "select count(*) from runledger.outcome";
+        eventually(async || scalar::<i64>(counted.db(), ended).await, |n_ended| *n_ended == n_runs).await;
+        let verbs = counted.verbs();
+        let mut of_worker = verbs.iter().skip_while(|verb| *verb != "enqueue_fresh").skip(1);
+        firsts.push(of_worker.find(|verb| !["heartbeat", "rollback"].contains(&verb.as_str())).cloned());
+        if firsts.last().is_some_and(|first| first.as_deref() == Some("claim")) {
+            counted.worker.stop().await;
+            return;
+        }
+    }
+    panic!("nobody woke the worker: {firsts:?}");
 }

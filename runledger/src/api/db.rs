@@ -11,6 +11,7 @@ use super::client_error::ClientError;
 use super::tx::Tx;
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
+use crate::runtime::neighbours::Neighbours;
 use crate::store::migrate::migrate;
 use crate::store::server::{OLDEST_VERSION, server};
 use crate::store::session::{acquire, begin_body, connect, for_client, roll_back};
@@ -37,6 +38,8 @@ const PONG: Duration = Duration::from_secs(2);
 pub struct Db {
     pool: PgPool,
     inbox: Arc<Inbox>,
+    /// The workers that use this client.
+    neighbours: Arc<Neighbours>,
     session_name: Arc<str>,
     /// The embedded server, which lives as long as somebody uses it.
     #[cfg(all(feature = "dev", unix))]
@@ -128,6 +131,7 @@ impl Db {
         Self {
             pool,
             inbox: Arc::default(),
+            neighbours: Arc::default(),
             session_name: session_name.into(),
             #[cfg(all(feature = "dev", unix))]
             server: None,
@@ -162,6 +166,10 @@ impl Db {
 
     pub(crate) fn inbox(&self) -> &Arc<Inbox> {
         &self.inbox
+    }
+
+    pub(crate) fn neighbours(&self) -> &Neighbours {
+        &self.neighbours
     }
 
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {

@@ -21,6 +21,7 @@ pub(crate) mod journal;
 pub(crate) mod liveness;
 #[cfg(feature = "worker")]
 pub(crate) mod maintenance;
+pub(crate) mod neighbours;
 pub(crate) mod panic;
 #[cfg(feature = "worker")]
 pub(crate) mod serve;
