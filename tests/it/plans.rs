@@ -68,6 +68,25 @@ async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_
     }
 }
 
+/// The dead entries before the first living run of a lane are passed at each look, under an old snapshot for as long as it lasts.
+#[tokio::test]
+async fn a_look_at_a_lane_meets_each_of_its_dead_entries_once() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    let mut pin = fixture.database.connect().await.unwrap();
+    bloat(&mut connection, &mut pin).await;
+    execute(&mut connection, LIVE).await;
+    execute(&mut connection, SESSION_SETTINGS).await;
+    let how = "analyze, buffers, costs off, timing off";
+    let look = explain(&mut connection, how, "lanes", "'{q}', '{j}'").await;
+    execute(&mut connection, "set enable_bitmapscan = off; prepare once as select run_id from runledger.ready where queue = 'q' and job = 'j'").await;
+    let once = explained(&mut connection, how, "once").await;
+    assert!(once.contains("using ready_lane"), "{once}");
+    let [look_pages, once_pages] = [&look, &once].map(|plan| all_pages(plan));
+    assert!(once_pages > 10_000, "{once}");
+    assert!(look_pages < once_pages * 11 / 10, "{look_pages} pages for {once_pages} of entries\n{look}");
+}
+
 /// Ten rows a statement, some ten probes a row, each counted once a level of its plan; one scan of the dead rows is beyond 20,000.
 const MOST_PAGES: u64 = 5_000;
 
@@ -211,9 +230,14 @@ async fn explain(connection: &mut PgConnection, how: &str, name: &str, arguments
     let sql = STATEMENTS.iter().find(|(known, _)| *known == name).unwrap().1;
     execute(connection, &format!("deallocate all; prepare statement as {sql}")).await;
     let call = if arguments.is_empty() { String::new() } else { format!("({arguments})") };
-    let query = format!("explain ({how}) execute statement{call}");
+    explained(connection, how, &format!("statement{call}")).await
+}
+
+/// The plan of a prepared statement.
+async fn explained(connection: &mut PgConnection, how: &str, call: &str) -> String {
+    let query = format!("explain ({how}) execute {call}");
     let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(connection).await;
-    let rows = rows.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let rows = rows.unwrap_or_else(|error| panic!("{call}: {error}"));
     rows.iter().map(|row| row.get::<String, _>(0) + "\n").collect()
 }
 
@@ -253,14 +277,24 @@ fn scans(line: &str, table: &str) -> bool {
 
 /// The pages that the nodes of an executed plan met, each counted once a level.
 fn pages(plan: &str) -> u64 {
+    pages_by_node(plan).sum()
+}
+
+/// The pages that an executed plan met: those of its first node, which has all others below it.
+fn all_pages(plan: &str) -> u64 {
+    pages_by_node(plan).next().unwrap_or_default()
+}
+
+fn pages_by_node(plan: &str) -> impl Iterator<Item = u64> {
     let executed = plan.split("Planning:").next().unwrap_or_default();
     let buffers = executed.lines().filter(|line| line.trim().starts_with("Buffers: shared"));
-    let numbers = buffers.flat_map(|line| line.split_whitespace());
-    numbers
-        .filter_map(|word| {
+    buffers.map(|line| {
+        let numbers = line.split_whitespace();
+        let of = |word: &str| {
             word.strip_prefix("hit=").or_else(|| word.strip_prefix("read="))?.parse::<u64>().ok()
-        })
-        .sum()
+        };
+        numbers.filter_map(of).sum()
+    })
 }
 
 async fn execute(connection: &mut PgConnection, sql: &str) {

@@ -2,7 +2,7 @@
 //!
 //! A claim starts in each lane behind the last run that was claimed there, so it never meets the dead entries before it; that keeps it fast while an
 //! old snapshot holds vacuum back. What positions miss (commits that arrive late with an earlier instant, retries, lanes never seen) is found by the
-//! *look*, from the very start of each lane. A look may cost a tenth of the time: cheap, it follows every empty claim; expensive, it is rare.
+//! *look*, from the very start of each lane. A look may cost a twentieth of the time: cheap, it follows every empty claim; expensive, it is rare.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::store::checkpoint::Fence;
 use crate::store::claim::{Claimed, Lane, Position, claim, lanes};
 use crate::store::{wait, worker};
 
-/// A look may take a tenth of the time.
-const LOOK_SHARE: u32 = 10;
+/// A look may take a twentieth of the time: claims wait for it.
+const LOOK_SHARE: u32 = 20;
 
 /// A look that was asked for waits no longer than this: one slow look must not hold up every run that is announced after it.
 const LONGEST_DEBT: Duration = Duration::from_millis(500);

@@ -2,39 +2,31 @@
 -- in:    $1 queues, $2 jobs
 -- out:   queue, job, priority, first_at, now
 -- locks: none
--- index: ready_lane, one descent a lane; the dead entries before a lane's first living one are passed over
-select served.queue, served.job, lane.priority, first.ready_at as first_at, now() as now
+-- index: ready_lane, one descent a lane; the dead entries before a lane's first living one are passed over, once
+select served.queue, served.job, lane.priority, lane.first_at, now() as now
 from unnest($1::text[]) as queues (queue)
 cross join unnest($2::text[]) as jobs (job)
 cross join lateral (select queues.queue, jobs.job) as served
 cross join lateral (
     with recursive lane as (
         (
-            select ready.priority
+            select ready.priority, ready.ready_at as first_at
             from runledger.ready
             where ready.queue = served.queue and ready.job = served.job
-            order by ready.priority
+            order by ready.priority, ready.ready_at, ready.run_id
             limit 1
         )
         union all
-        select (
-            select ready.priority
+        select next.priority, next.first_at
+        from lane
+        cross join lateral (
+            select ready.priority, ready.ready_at as first_at
             from runledger.ready
             where ready.queue = served.queue and ready.job = served.job and ready.priority > lane.priority
-            order by ready.priority
+            order by ready.priority, ready.ready_at, ready.run_id
             limit 1
-        )
-        from lane
-        where lane.priority is not null
+        ) as next
     )
-    select lane.priority
+    select priority, first_at
     from lane
-    where lane.priority is not null
 ) as lane
-cross join lateral (
-    select ready.ready_at
-    from runledger.ready
-    where ready.queue = served.queue and ready.job = served.job and ready.priority = lane.priority
-    order by ready.ready_at, ready.run_id
-    limit 1
-) as first
