@@ -98,7 +98,7 @@ const HOT_CALLS: [(&str, &str, u32); 11] = [
          '{00000000-0000-0000-0000-000000000000}'",
         10,
     ),
-    ("lanes", "'{empty}', '{j}'", 0),
+    ("lanes", "'{empty}', '{j}'", 1),
     (
         "enqueue",
         "{new}, array_fill('j'::text, '{10}'), '{}', array_fill('q'::text, '{10}'), array_fill(0::int2, '{10}'), array_fill('{}'::text, '{10}'), '{}', \

@@ -2,7 +2,7 @@
 //!
 //! A claim starts in each lane behind the last run that was claimed there, so it never meets the dead entries before it; that keeps it fast while an
 //! old snapshot holds vacuum back. What positions miss (commits that arrive late with an earlier instant, retries, lanes never seen) is found by the
-//! *look*, from the very start of each lane. A look may cost a twentieth of the time: cheap, it follows every empty claim; expensive, it is rare.
+//! *look*, from the very start of each lane. Cheap, it follows every empty claim; expensive, it is rare, and goes on beside the claims ([`Looks`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::executor::{Executor, unknown_job};
 use super::held::Order;
+use super::looks::Looks;
 use super::neighbours::Neighbour;
 use super::serve::Session;
 use super::task;
@@ -24,14 +25,8 @@ use super::timings::Timings;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::Fence;
-use crate::store::claim::{Claimed, Lane, Position, claim, lanes};
+use crate::store::claim::{Claimed, Lane, Look, Position, claim, lanes};
 use crate::store::{wait, worker};
-
-/// A look may take a twentieth of the time: claims wait for it.
-const LOOK_SHARE: u32 = 20;
-
-/// A look that was asked for waits no longer than this: one slow look must not hold up every run that is announced after it.
-const LONGEST_DEBT: Duration = Duration::from_millis(500);
 
 /// After its last run a worker claims again after this pause, which doubles until [`DROWSY`]; then it says that it sleeps, and waits to be woken. At a
 /// run a millisecond no worker sleeps and nobody notifies; at one every ten each is announced, and starts as soon as the announcement is here.
@@ -41,6 +36,9 @@ const DROWSY: Duration = Duration::from_millis(4);
 /// A transaction that began before the worker said that it sleeps does not announce its runs, and may commit after the last look: so a worker that has
 /// fallen asleep looks again after this pause, four times as long each time up to the poll. What is missed so is late by the length of its transaction.
 const FIRST_NAP: Duration = Duration::from_millis(16);
+
+/// The position of a lane that is found empty lies so long before: a run whose transaction takes longer to commit is found by the next look.
+const STILL_COMMITTING: Duration = Duration::from_secs(1);
 
 /// How often a worker among busy lanes looks for others.
 const LOOK_EVERY: Duration = Duration::from_millis(60);
@@ -86,9 +84,9 @@ pub(crate) struct Claimer {
 struct Memory {
     connection: Option<PoolConnection<Postgres>>,
     positions: BTreeMap<Lane, Position>,
-    last_look: Option<(Instant, Duration)>,
-    /// Something came that the positions may miss: a look follows as soon as it is affordable, however long the worker would sleep.
-    owes_look: bool,
+    looks: Looks,
+    /// The positions when the look began that goes on beside the claims.
+    positions_then: BTreeMap<Lane, Position>,
     /// When the next run that is known to be queued is due.
     next_due: Option<Instant>,
     pause: Duration,
@@ -148,14 +146,14 @@ impl Claimer {
             if self.queues.iter().any(|queue| queue == definition.queue) {
                 let (queue, job) = (definition.queue.to_owned(), definition.name.to_owned());
                 let lane = Lane { queue, job, priority: definition.priority };
-                positions.insert(lane, Position::before(Timestamp::DISTANT_PAST));
+                positions.insert(lane, Position::START);
             }
         }
         Memory {
             connection: None,
             positions,
-            last_look: None,
-            owes_look: false,
+            looks: Looks::default(),
+            positions_then: BTreeMap::new(),
             next_due: None,
             pause: FIRST_PAUSE,
             was_full: false,
@@ -167,7 +165,10 @@ impl Claimer {
 
     /// Claims up to `limit` runs: from the positions, and where they give nothing and a look is affordable, from what it finds.
     async fn take(&self, memory: &mut Memory, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
-        if memory.asleep && memory.unprompted {
+        if let Some(look) = memory.looks.try_ended() {
+            memory.see_late(look);
+        }
+        if memory.asleep && memory.unprompted && !memory.looks.are_slow() {
             // An idle worker's poll: one statement, unless it finds something.
             return if self.look(memory).await? {
                 self.claim(memory, limit).await
@@ -175,15 +176,12 @@ impl Claimer {
                 Ok((Uuid::nil(), Vec::new()))
             };
         }
-        if !memory.asleep
-            && memory.may_look()
-            && memory.last_look.is_none_or(|(at, _)| at.elapsed() > LOOK_EVERY)
-        {
+        if !memory.asleep && memory.looks.may_begin() && memory.looks.are_older_than(LOOK_EVERY) {
             // Among busy lanes too, and before the first claim: an urgent lane that was never seen must not wait for the backlog to end.
             self.look(memory).await?;
         }
         let first = self.claim(memory, limit).await?;
-        if !first.1.is_empty() || !memory.may_look() {
+        if !first.1.is_empty() || !memory.looks.may_begin() {
             return Ok(first);
         }
         if self.look(memory).await? { self.claim(memory, limit).await } else { Ok(first) }
@@ -212,39 +210,29 @@ impl Claimer {
             let position = memory.positions.entry(run.lane.clone()).or_insert(at);
             *position = (*position).max(at);
         }
-        if claimed.is_empty() {
-            self.executor.held.claimed(token);
+        match claimed.first() {
+            None => self.executor.held.claimed(token),
+            // It has taken whatever was due in any lane.
+            Some(run) if claimed.len() < limit => memory.empty(run.claimed_at),
+            Some(_) => {}
         }
         Ok((token, claimed))
     }
 
-    /// Looks at every lane from its start. True where it found something that is due and that the positions had passed.
+    /// Looks at every lane from its start, or begins to. True where it has found something that is due.
     async fn look(&self, memory: &mut Memory) -> Result<bool, sqlx::Error> {
-        let began = Instant::now();
         let jobs: Vec<String> = self.registry.names().map(str::to_owned).collect();
+        if memory.looks.are_slow() {
+            memory.positions_then.clone_from(&memory.positions);
+            memory.looks.begin(&self.session, &self.queues, &jobs);
+            return Ok(false);
+        }
+        let began = Instant::now();
         let connection = memory.connection(&self.session).await?;
-        let occupied = self.session.answered(lanes(connection, &self.queues, &jobs)).await?;
-        memory.last_look = Some((began, began.elapsed()));
-        memory.owes_look = false;
-        memory.next_due = None;
-        let mut found = false;
-        if memory.positions.len() > MAX_LANES {
-            memory.positions.retain(|lane, _| occupied.iter().any(|occupied| occupied.lane == *lane));
-        }
-        for lane in occupied {
-            let start = Position::before(lane.first_at);
-            let position = memory.positions.entry(lane.lane).or_insert(start);
-            if lane.first_at <= lane.now {
-                // Nothing before it lives: the next claim need not meet what is dead there, a million rows under an old snapshot.
-                *position = start;
-                found = true;
-            } else {
-                // Runs of now come before it.
-                *position = (*position).min(start);
-                memory.expect(lane.first_at.since(lane.now));
-            }
-        }
-        Ok(found)
+        let look = self.session.answered(lanes(connection, &self.queues, &jobs)).await?;
+        memory.looks.done(began);
+        let then = memory.positions.clone();
+        Ok(memory.see(look, &then))
     }
 
     fn start(&self, tasks: &mut JoinSet<()>, token: Uuid, claimed: Vec<Claimed>) {
@@ -277,13 +265,14 @@ impl Claimer {
         } else if !memory.asleep {
             memory.asleep = self.sleeping(memory, true).await;
             // An enqueue that committed before the flag did not notify: look once more.
-            memory.owes_look = true;
+            memory.looks.owe();
             (memory.pause, memory.nap) = (FIRST_PAUSE, FIRST_NAP);
             return;
         }
-        let now = Instant::now();
-        let look = memory.owes_look.then(|| memory.look_at(now));
-        let until = [memory.next_due, look].into_iter().flatten().fold(now + pause, Instant::min);
+        let until = [memory.next_due, memory.looks.owed_at()]
+            .into_iter()
+            .flatten()
+            .fold(Instant::now() + pause, Instant::min);
         self.neighbour.rests(may_be_told);
         tokio::select! {
             () = tokio::time::sleep_until(until) => {
@@ -293,9 +282,10 @@ impl Claimer {
                 }
             }
             () = self.wake.notified() => {
-                (memory.owes_look, memory.unprompted) = (true, false);
-                memory.pause = FIRST_PAUSE;
+                memory.looks.owe();
+                (memory.unprompted, memory.pause) = (false, FIRST_PAUSE);
             }
+            Some(look) = memory.looks.ended() => memory.see_late(look),
             Some(delay) = due.recv() => memory.expect(delay),
             () = task::raised(&mut self.stop) => {}
         }
@@ -305,7 +295,7 @@ impl Claimer {
         }
         if memory.next_due.is_some_and(|due| due <= Instant::now()) {
             memory.next_due = None;
-            memory.last_look = None;
+            memory.looks.afford();
             self.wake_timers(memory).await;
         }
     }
@@ -342,16 +332,47 @@ impl Claimer {
 }
 
 impl Memory {
-    /// Whether a look is affordable.
-    fn may_look(&self) -> bool {
-        let now = Instant::now();
-        self.look_at(now) <= now
+    /// Takes over what a look saw that began at the positions `then`. True where something is due.
+    fn see(&mut self, Look { now, firsts }: Look, then: &BTreeMap<Lane, Position>) -> bool {
+        if self.positions.len() > MAX_LANES {
+            self.positions.retain(|lane, _| firsts.contains_key(lane));
+        }
+        for lane in firsts.keys() {
+            if !self.positions.contains_key(lane) {
+                self.positions.insert(lane.clone(), Position::START);
+            }
+        }
+        // What lies before the first living run of a lane is dead, a million rows under an old snapshot, and claims need not meet it.
+        let dead_before = dead_before(now);
+        for (lane, position) in &mut self.positions {
+            *position = match firsts.get(lane) {
+                None => (*position).max(dead_before),
+                Some(first) if first.due_at > now => (*position).max(dead_before).min(first.before),
+                Some(first) if then.get(lane).is_some_and(|then| *then > first.before) => first.before,
+                // What stood behind the position has been claimed since, or is claimed next.
+                Some(first) => (*position).max(first.before),
+            };
+        }
+        let (due, later): (Vec<Timestamp>, Vec<Timestamp>) =
+            firsts.values().map(|first| first.due_at).partition(|due_at| *due_at <= now);
+        self.next_due = None;
+        if let Some(next) = later.into_iter().min() {
+            self.expect(next.since(now));
+        }
+        !due.is_empty()
     }
 
-    /// From when a look is affordable.
-    fn look_at(&self, now: Instant) -> Instant {
-        let longest = if self.owes_look { LONGEST_DEBT } else { Duration::MAX };
-        self.last_look.map_or(now, |(at, cost)| at + (cost * LOOK_SHARE).min(longest))
+    /// The same of the look that went on beside the claims.
+    fn see_late(&mut self, look: Look) {
+        let then = std::mem::take(&mut self.positions_then);
+        self.see(look, &then);
+    }
+
+    /// Takes over that at this instant nothing was due.
+    fn empty(&mut self, now: Timestamp) {
+        for position in self.positions.values_mut() {
+            *position = (*position).max(dead_before(now));
+        }
     }
 
     /// Notes that a run is due after `delay`.
@@ -367,6 +388,11 @@ impl Memory {
             none => Ok(none.insert(session.open().await?)),
         }
     }
+}
+
+/// The place before which nothing lives in a lane that is empty at this instant.
+fn dead_before(now: Timestamp) -> Position {
+    Position::at(now.minus(STILL_COMMITTING))
 }
 
 /// Stops the tasks of a worker that is shutting down: lets them end by themselves until the deadline, then has the rest hand their runs back.

@@ -20,6 +20,8 @@ pub(crate) mod inbox;
 pub(crate) mod journal;
 pub(crate) mod liveness;
 #[cfg(feature = "worker")]
+pub(crate) mod looks;
+#[cfg(feature = "worker")]
 pub(crate) mod maintenance;
 pub(crate) mod neighbours;
 pub(crate) mod panic;

@@ -1,5 +1,7 @@
 //! Claim: due runs, from remembered positions; and the slower look that finds what positions miss.
 
+use std::collections::BTreeMap;
+
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -29,19 +31,35 @@ pub(crate) struct Position {
 }
 
 impl Position {
+    /// The place before everything.
+    pub(crate) const START: Self = Self { ready_at: Timestamp::DISTANT_PAST, run_id: Uuid::nil() };
+
     /// The place just before everything that is due at this instant or later.
-    pub(crate) fn before(instant: Timestamp) -> Self {
+    pub(crate) fn at(instant: Timestamp) -> Self {
         Self { ready_at: instant, run_id: Uuid::nil() }
+    }
+
+    /// The place just before a run.
+    fn before(ready_at: Timestamp, run_id: Uuid) -> Self {
+        Self { ready_at, run_id: Uuid::from_u128(run_id.as_u128().saturating_sub(1)) }
     }
 }
 
-/// A lane that has runs, and when the first of them is due.
+/// What a look at the lanes sees.
 #[derive(Debug)]
-pub(crate) struct Occupied {
-    pub(crate) lane: Lane,
-    pub(crate) first_at: Timestamp,
-    /// The database's clock at the look.
+pub(crate) struct Look {
+    /// The database's clock.
     pub(crate) now: Timestamp,
+    /// The first run of each lane that has runs.
+    pub(crate) firsts: BTreeMap<Lane, First>,
+}
+
+/// The first run of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First {
+    /// The place just before it.
+    pub(crate) before: Position,
+    pub(crate) due_at: Timestamp,
 }
 
 /// A run that this worker now holds.
@@ -91,18 +109,19 @@ pub(crate) async fn lanes(
     connection: &mut PgConnection,
     queues: &[String],
     jobs: &[String],
-) -> Result<Vec<Occupied>, sqlx::Error> {
+) -> Result<Look, sqlx::Error> {
     let rows = sqlx::query(sql::LANES).bind(queues).bind(jobs).fetch_all(connection).await?;
-    rows.iter()
-        .map(|row| {
-            let lane = Lane {
-                queue: row.try_get("queue")?,
-                job: row.try_get("job")?,
-                priority: row.try_get("priority")?,
-            };
-            Ok(Occupied { lane, first_at: row.try_get("first_at")?, now: row.try_get("now")? })
-        })
-        .collect()
+    // Whoever serves no queue or no job sees nothing, not even a clock.
+    let now = rows.first().map_or(Ok(Timestamp::DISTANT_PAST), |row| row.try_get("now"))?;
+    let firsts = rows.iter().filter_map(|row| first(row).transpose()).collect::<Result<_, _>>()?;
+    Ok(Look { now, firsts })
+}
+
+fn first(row: &PgRow) -> Result<Option<(Lane, First)>, sqlx::Error> {
+    let Some(priority) = row.try_get("priority")? else { return Ok(None) };
+    let lane = Lane { queue: row.try_get("queue")?, job: row.try_get("job")?, priority };
+    let due_at = row.try_get("first_at")?;
+    Ok(Some((lane, First { before: Position::before(due_at, row.try_get("first_id")?), due_at })))
 }
 
 fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
@@ -133,7 +152,7 @@ fn steps(text: Option<String>) -> Result<Vec<Recorded>, sqlx::Error> {
 
 fn failures(text: Option<String>) -> Result<Vec<(String, u32)>, sqlx::Error> {
     let Some(text) = text else { return Ok(Vec::new()) };
-    let counts: std::collections::BTreeMap<String, u32> =
+    let counts: BTreeMap<String, u32> =
         serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?;
     Ok(counts.into_iter().collect())
 }

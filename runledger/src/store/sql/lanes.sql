@@ -1,32 +1,32 @@
--- lanes: the lanes (queue, job, priority) that have runs, and the first instant of each. The net under the claim's positions.
+-- lanes: the lanes (queue, job, priority) that have runs, and the first run of each. The net under the claim's positions.
 -- in:    $1 queues, $2 jobs
--- out:   queue, job, priority, first_at, now
+-- out:   queue, job, priority, first_at, first_id, now; where a queue and job have no runs, one row without priority and first
 -- locks: none
 -- index: ready_lane, one descent a lane; the dead entries before a lane's first living one are passed over, once
-select served.queue, served.job, lane.priority, lane.first_at, now() as now
+select served.queue, served.job, lane.priority, lane.first_at, lane.first_id, now() as now
 from unnest($1::text[]) as queues (queue)
 cross join unnest($2::text[]) as jobs (job)
 cross join lateral (select queues.queue, jobs.job) as served
-cross join lateral (
+left join lateral (
     with recursive lane as (
         (
-            select ready.priority, ready.ready_at as first_at
+            select ready.priority, ready.ready_at as first_at, ready.run_id as first_id
             from runledger.ready
             where ready.queue = served.queue and ready.job = served.job
             order by ready.priority, ready.ready_at, ready.run_id
             limit 1
         )
         union all
-        select next.priority, next.first_at
+        select next.priority, next.first_at, next.first_id
         from lane
         cross join lateral (
-            select ready.priority, ready.ready_at as first_at
+            select ready.priority, ready.ready_at as first_at, ready.run_id as first_id
             from runledger.ready
             where ready.queue = served.queue and ready.job = served.job and ready.priority > lane.priority
             order by ready.priority, ready.ready_at, ready.run_id
             limit 1
         ) as next
     )
-    select priority, first_at
+    select priority, first_at, first_id
     from lane
-) as lane
+) as lane on true

@@ -1,0 +1,65 @@
+//! The looks of a claimer past what is dead, under a snapshot that keeps it.
+
+use runledger::prelude::*;
+use runledger_tests::proxy::Proxy;
+use runledger_tests::{Fixture, eventually};
+use sqlx::PgConnection;
+
+use crate::rows::{execute, scalar};
+
+#[job]
+async fn looked_for(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+/// So many that passing them takes longer than a claim waits for a look.
+const N_DEAD: i64 = 200_000;
+
+/// Leaves dead entries in the lane of a job, and a snapshot open that sees them.
+async fn bury(fixture: &Fixture, job: &str) -> PgConnection {
+    execute(&fixture.db, "alter table runledger.ready set (autovacuum_enabled = off)").await;
+    let dead = format!(
+        "insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+         select gen_random_uuid(), 'default', '{job}', 0, now() - interval '1 day', 'enqueued', 0, 0, 0 from generate_series(1, {N_DEAD})"
+    );
+    execute(&fixture.db, &dead).await;
+    let mut pin = fixture.database.connect().await.unwrap();
+    sqlx::raw_sql("begin isolation level repeatable read; select 1").execute(&mut pin).await.unwrap();
+    execute(&fixture.db, "delete from runledger.ready").await;
+    pin
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looks_alone_meet_what_is_dead_and_once_they_are_slow_they_go_on_beside_the_claims() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    let pin = bury(&fixture, "looked_for").await;
+    let proxy = Proxy::start(fixture.database.url()).await.unwrap();
+    let through = Db::connect(proxy.url()).await.unwrap();
+    let worker = App::new(through).with(jobs![looked_for]).start().await.unwrap();
+    let n_ended = async || scalar::<i64>(db, "select count(*) from runledger.outcome").await;
+    for n in 1..=20_i64 {
+        looked_for(n.unsigned_abs()).enqueue(db).await.unwrap();
+        eventually(n_ended, |n_ended| *n_ended == n).await;
+    }
+    // The one of a new session, right after its settings.
+    let is_beside = || {
+        let statements = proxy.statements();
+        let looks = statements.windows(2).filter(|pair| pair[1].starts_with("-- lanes"));
+        looks.filter(|pair| pair[0].starts_with("set jit")).count() > 1
+    };
+    eventually(async || is_beside(), |is_beside| *is_beside).await;
+    // No claim finds it, behind all positions.
+    looked_for(0).start_at(std::time::SystemTime::UNIX_EPOCH).enqueue(db).await.unwrap();
+    eventually(n_ended, |n_ended| *n_ended == 21).await;
+    let [n_looks, n_claims] = ["-- lanes", "-- claim"].map(|verb| proxy.count(verb));
+    worker.stop().await;
+    drop(pin);
+    let met =
+        format!("select idx_tup_read / {N_DEAD} from pg_stat_user_indexes where indexrelname = 'ready_lane'");
+    let times = scalar::<i64>(db, &met).await;
+    assert!(n_claims > 20, "{n_claims} claims");
+    // The claim of the late one passes them as well.
+    let n_most = i64::try_from(n_looks).unwrap() + 1;
+    assert!(times <= n_most, "{times} times past the dead in {n_looks} looks and {n_claims} claims");
+}
