@@ -12,21 +12,24 @@ mod target;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Instant;
 
 use runledger::dev::{self, Options, Server};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Res;
+use crate::build::Build;
 use crate::line::Line;
 use crate::work::{connect, execute};
 use plan::{Figure, Mode, PLAN, Run};
 use results::{Entry, Head, Results};
 use settings::Settings;
 
-/// `bench report [--quick | --smoke] [--rounds N] [--only FIGURE…] [--folder PATH] [--readme PATH] [--peers PATH]`
+/// `bench report [--quick | --smoke] [--rounds N] [--only FIGURE…] [--hold SECONDS] [--anew] [--folder PATH] [--readme PATH] [--peers PATH]`
 pub async fn run(arguments: &[String]) -> Res<()> {
     let settings = Settings::parse(arguments)?;
+    let build = Build::of(settings.peers.as_deref())?;
     fs::create_dir_all(&settings.folder)?;
     if settings.peers.is_none() {
         complain(
@@ -39,7 +42,7 @@ pub async fn run(arguments: &[String]) -> Res<()> {
     options.base_dir = Some(std::env::temp_dir().join(format!("runledger-report-{}", std::process::id())));
     let server = Server::start(options.clone()).await?;
     let made = tokio::select! {
-        made = make(&settings, &server) => made,
+        made = make(&settings, build, &server) => made,
         stopped = asked_to_stop() => stopped.and(Err("interrupted; the same command goes on from here".into())),
     };
     // Gigabytes, of no more use to anybody.
@@ -58,15 +61,17 @@ async fn asked_to_stop() -> Res<()> {
     Ok(())
 }
 
-async fn make(settings: &Settings, server: &Server) -> Res<()> {
+async fn make(settings: &Settings, build: Build, server: &Server) -> Res<()> {
     let mut admin = connect(&server.url("postgres")).await?;
     let date = machine::date(&mut admin).await?;
     let machine = machine::describe(&mut admin).await?;
-    let head = Head { mode: settings.mode(), rounds: settings.rounds(), date: date.clone(), machine };
+    let commit = build.name();
+    let (mode, rounds, hold) = (settings.mode(), settings.rounds(), settings.hold);
+    let head = Head { mode, rounds, date: date.clone(), machine, build: Some(build), hold };
     let (mut results, wanted) = settings.results(head)?;
     let is_again = !settings.only.is_empty() && !results.entries.is_empty();
     let mut last = None;
-    for wanted in wanted {
+    for wanted in &wanted {
         // The page is whole after every figure, should the report be interrupted.
         if last
             .replace((wanted.round, wanted.figure))
@@ -76,8 +81,9 @@ async fn make(settings: &Settings, server: &Server) -> Res<()> {
         }
         let Some(figure) = plan::figure(wanted.figure) else { continue };
         let Some(run) = figure.runs.iter().find(|run| run.who == wanted.who) else { continue };
+        let began = Instant::now();
         let (line, failed) = match measure(settings, results.head.mode, server, figure, run).await {
-            Ok(line) => (Some(line), None),
+            Ok(line) => (Some(line.of_commit(commit.clone())), None),
             Err(error) => (None, Some(reason(&error.to_string()))),
         };
         let entry = Entry {
@@ -86,12 +92,27 @@ async fn make(settings: &Settings, server: &Server) -> Res<()> {
             who: wanted.who.to_owned(),
             line,
             failed,
+            took: began.elapsed().as_secs_f64(),
             again: is_again.then(|| date.clone()),
         };
         tell(&entry, figure);
         results.add(entry)?;
     }
-    render(settings, &results)
+    render(settings, &results)?;
+    let asked =
+        |figure: &str| settings.only.is_empty() || wanted.iter().any(|wanted| wanted.figure == figure);
+    match failures(results.entries.iter().filter(|entry| asked(&entry.figure))) {
+        // The page has a row for each, but whoever started the report must not take it for whole.
+        Some(failures) => Err(format!("failed: {failures}").into()),
+        None => Ok(()),
+    }
+}
+
+/// Who failed in what.
+fn failures<'e>(entries: impl Iterator<Item = &'e Entry>) -> Option<String> {
+    let failed = entries.filter(|entry| entry.failed.is_some());
+    let names: Vec<String> = failed.map(|entry| format!("{} of {}", entry.figure, entry.who)).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// Writes the page, the plots, and the table of the README.
@@ -122,18 +143,28 @@ async fn measure(settings: &Settings, mode: Mode, server: &Server, figure: &Figu
     let database = format!("measured_{}", uuid::Uuid::now_v7().simple());
     let mut admin = connect(&server.url("postgres")).await?;
     execute(&mut admin, &format!("create database {database}")).await?;
-    let line = measure_on(&server.url(&database), mode, program, figure, run).await;
+    let mut arguments = figure.arguments(run, mode);
+    if let (Some(seconds), true) = (settings.hold, figure.holds()) {
+        arguments.extend(["--seconds".to_owned(), seconds.to_string()]);
+    }
+    let line = measure_on(&server.url(&database), program, figure, run, &arguments).await;
     execute(&mut admin, &format!("drop database if exists {database} with (force)")).await?;
     // What this one has left to be written must not be paid by the next.
     execute(&mut admin, "checkpoint").await?;
     line
 }
 
-async fn measure_on(url: &str, mode: Mode, program: &Path, figure: &Figure, run: &Run) -> Res<Line> {
+async fn measure_on(
+    url: &str,
+    program: &Path,
+    figure: &Figure,
+    run: &Run,
+    arguments: &[String],
+) -> Res<Line> {
     let child = Command::new(program)
         .arg(run.who)
         .arg(figure.program)
-        .args(figure.arguments(run, mode))
+        .args(arguments)
         .env("DATABASE_URL", url)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -177,7 +208,16 @@ fn complain(what: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::reason;
+    use super::results::tests::measured;
+    use super::{failures, reason};
+
+    #[test]
+    fn a_report_in_which_anybody_failed_says_so_at_its_end() {
+        let mut entries = [measured(1, "drain", "limit", 1.0), measured(2, "drain", "dbos", 1.0)];
+        assert_eq!(failures(entries.iter()), None);
+        (entries[1].line, entries[1].failed) = (None, Some("timed out".to_owned()));
+        assert_eq!(failures(entries.iter()).as_deref(), Some("drain of dbos"));
+    }
 
     #[test]
     fn a_reason_is_one_short_line_without_paths() {

@@ -24,6 +24,7 @@ cargo build --release --manifest-path tests/benches/peers/Cargo.toml
 target/release/bench report                  # everything; goes on where it was interrupted
 target/release/bench report --quick          # smaller sizes, one round
 target/release/bench report --only drain     # one figure, or a family such as `workflows`; the others stay
+target/release/bench report --only snapshot --hold 600   # with a snapshot that is held for ten minutes
 ```
 
 It writes this page, the plots, `results.jsonl` with a line for each measurement, and the table in the project's README.
@@ -42,12 +43,15 @@ pub fn page(head: &Head, entries: &[Entry]) -> String {
             continue;
         }
         // Writing to a string does not fail.
-        let _ = write!(page, "\n## {}\n\n{}.\n\n", figure.name, capital(&figure.heading(head.mode)));
+        let _ = write!(page, "\n## {}\n\n{}.\n\n", figure.name, capital(&figure.heading(head.mode, entries)));
         if let Some(targets) = sentence(figure, entries) {
             let _ = writeln!(page, "To reach: {targets}.\n");
         }
         page += &table(figure, entries);
         page += &remarks(&of_figure);
+        if let Some(again) = again(entries, figure.name) {
+            let _ = writeln!(page, "- {again}");
+        }
         if of_figure.iter().any(|entry| entry.line.is_some()) {
             let _ = writeln!(page, "\n![{0}]({0}.svg)", figure.name);
         }
@@ -65,7 +69,11 @@ pub fn made(head: &Head) -> String {
         Mode::Quick => " A quick report: smaller sizes, which favour nobody but are noisier.",
     };
     let rounds = if head.rounds == 1 { "one round".to_owned() } else { format!("{} rounds", head.rounds) };
-    format!("Made on {}, in {rounds}, on {}.{size}", head.date, head.machine)
+    let of = head.build.as_ref().map_or_else(String::new, |build| {
+        let changes = if build.dirty { " with changes that no commit has" } else { "" };
+        format!(" of commit `{}`{changes}", build.commit)
+    });
+    format!("Made on {}{of}, in {rounds}, on {}.{size}", head.date, head.machine)
 }
 
 fn table(figure: &Figure, entries: &[Entry]) -> String {
@@ -110,7 +118,7 @@ pub fn ratio(own: f64, other: f64) -> String {
     if other == 0.0 { String::new() } else { shown(own / other) }
 }
 
-/// With which sizes and settings, and when, where that differs.
+/// With which sizes and settings.
 fn remarks(of_figure: &[&Entry]) -> String {
     let mut text = String::new();
     let mut seen = Vec::new();
@@ -125,10 +133,16 @@ fn remarks(of_figure: &[&Entry]) -> String {
         let notes = if line.notes.is_empty() { String::new() } else { format!("; {}", line.notes) };
         let _ = writeln!(text, "- {}: {}{notes}", entry.who, sizes.join(", "));
     }
-    if let Some(date) = of_figure.iter().find_map(|entry| entry.again.as_ref()) {
-        let _ = writeln!(text, "- measured again, by itself, on {date}");
-    }
     format!("\n{text}")
+}
+
+/// When a figure was measured again, and of which commit; none where it is of the report.
+pub fn again(entries: &[Entry], figure: &str) -> Option<String> {
+    let entry = entries.iter().find(|entry| entry.figure == figure && entry.again.is_some())?;
+    let commits = entries.iter().filter(|entry| entry.figure == figure);
+    let commit = commits.filter_map(|entry| entry.line.as_ref()).find_map(|line| line.commit.as_deref());
+    let of = commit.map_or_else(String::new, |commit| format!(" of commit `{commit}`"));
+    Some(format!("measured again, by itself, on {}{of}", entry.again.as_deref()?))
 }
 
 /// The median of a number over the rounds.
