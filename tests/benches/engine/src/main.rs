@@ -9,6 +9,8 @@ mod build;
 mod engine;
 mod limit;
 mod line;
+mod pace;
+mod pinned;
 mod report;
 mod work;
 

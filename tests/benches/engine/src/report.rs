@@ -80,7 +80,7 @@ async fn make(settings: &Settings, build: Build, server: &Server) -> Res<()> {
             render(settings, &results)?;
         }
         let Some(figure) = plan::figure(wanted.figure) else { continue };
-        let Some(run) = figure.runs.iter().find(|run| run.who == wanted.who) else { continue };
+        let Some(run) = figure.runs.iter().find(|run| run.name == wanted.who) else { continue };
         let began = Instant::now();
         let (line, failed) = match measure(settings, results.head.mode, server, figure, run).await {
             Ok(line) => (Some(line.of_commit(commit.clone())), None),

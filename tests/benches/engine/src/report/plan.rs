@@ -68,6 +68,8 @@ pub struct Figure {
 /// One contender.
 #[derive(Debug)]
 pub struct Run {
+    /// Its name in the report: one may stand there with two settings.
+    pub name: &'static str,
     /// Its name on the command line.
     pub who: &'static str,
     /// What is asked of it alone: where both are given, it overrules the figure's.
@@ -100,7 +102,7 @@ impl Figure {
 
     /// What it is, with the sizes in the place of their names: those that were measured, or else those of this mode.
     pub fn heading(&self, mode: Mode, entries: &[Entry]) -> String {
-        let own = Run { who: "runledger", arguments: &[] };
+        let own = Run { name: "runledger", who: "runledger", arguments: &[] };
         let mut text = self.title.to_owned();
         let mut put = |name: &str, value: &str| {
             let size = value.parse().map_or_else(|_| value.to_owned(), shown);
@@ -127,7 +129,7 @@ impl Figure {
 
 /// The contenders of a figure in their order.
 pub fn whos(figure: &Figure) -> impl Iterator<Item = &'static str> + '_ {
-    figure.runs.iter().map(|run| run.who)
+    figure.runs.iter().map(|run| run.name)
 }
 
 /// The figure of this name.

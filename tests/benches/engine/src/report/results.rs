@@ -124,7 +124,7 @@ pub fn wanted(rounds: usize, only: &[String]) -> Vec<Wanted> {
             round <= figure.rounds && (only.is_empty() || only.iter().any(|name| names(name, figure.name)))
         });
         for figure in chosen {
-            all.extend(figure.turns(round).map(|run| Wanted { round, figure: figure.name, who: run.who }));
+            all.extend(figure.turns(round).map(|run| Wanted { round, figure: figure.name, who: run.name }));
         }
     }
     all
@@ -206,8 +206,7 @@ pub mod tests {
 
     #[test]
     fn heavy_figures_are_not_in_every_round() {
-        let rounds: Vec<_> =
-            wanted(3, &["snapshot".to_owned()]).into_iter().map(|wanted| wanted.round).collect();
-        assert_eq!(rounds, [1]);
+        let snapshot = wanted(3, &["snapshot".to_owned()]);
+        assert!(!snapshot.is_empty() && snapshot.iter().all(|wanted| wanted.round == 1));
     }
 }

@@ -185,11 +185,14 @@ pub fn failure<'e>(entries: &'e [Entry], figure: &str, who: &str) -> Option<&'e 
 
 /// A contender, with the version of a peer.
 pub fn name(entries: &[Entry], figure: &str, who: &str) -> String {
-    let mut lines = entries.iter().filter_map(|entry| entry.line.as_ref().filter(|_| entry.figure == figure));
-    match (who, lines.find(|line| line.who == who)) {
+    let mut of_who = entries.iter().filter(|entry| entry.figure == figure && entry.who == who);
+    match (who, of_who.find_map(|entry| entry.line.as_ref())) {
         ("limit", _) => "the limit".to_owned(),
         ("runledger", _) => "**Runledger**".to_owned(),
-        (_, Some(line)) => format!("`{who}` {}", line.version),
+        // A name may go on behind that of the crate, with a setting.
+        (_, Some(line)) => {
+            format!("`{}` {}{}", line.who, line.version, who.strip_prefix(&*line.who).unwrap_or_default())
+        }
         (_, None) => format!("`{who}`"),
     }
 }
