@@ -29,12 +29,13 @@ impl Build {
     /// That of this program, and of the others that measure. An error where its sources are newer: the commit would be another program's.
     pub fn of(others: Option<&Path>) -> Res<Self> {
         let own = std::env::current_exe()?;
-        if let Some(newer) = newer_source(&own)? {
-            let file = newer.file_name().unwrap_or_default().display().to_string();
-            return Err(format!("`{file}` is newer than this program: build it again").into());
-        }
         let mut hasher = DefaultHasher::new();
         for program in [Some(own.as_path()), others].into_iter().flatten() {
+            if let Some(newer) = newer_source(program)? {
+                let [file, program] =
+                    [&*newer, program].map(|path| path.file_name().unwrap_or_default().display().to_string());
+                return Err(format!("`{file}` is newer than `{program}`: build it again").into());
+            }
             hasher.write(&std::fs::read(program)?);
         }
         let (commit, dirty) = commit();

@@ -41,7 +41,7 @@ pub struct Sizes {
 impl Sizes {
     pub fn of(arguments: &Arguments) -> Self {
         Self {
-            jobs: arguments.count("jobs", 50_000),
+            jobs: arguments.count("jobs", 30_000),
             windows: arguments.count("windows", 3),
             rate: arguments.count("rate", 2000),
             seconds: arguments.get("seconds", 60),
@@ -50,7 +50,7 @@ impl Sizes {
 
     /// So many seconds after they are made, jobs fall due together: time for a slow machine to make them.
     pub fn ahead(self) -> u64 {
-        5 + self.jobs as u64 / 15_000
+        4 + self.jobs as u64 / 15_000
     }
 
     /// The line of a contender: the median of some rounds before the snapshot is taken, and of as many after it was held for `--seconds` under a

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Instant;
 
+use futures::future::join_all;
 use runledger::dev::{self, Options, Server};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,7 +24,7 @@ use crate::build::Build;
 use crate::line::Line;
 use crate::work::{connect, execute};
 use plan::{Figure, Mode, PLAN, Run};
-use results::{Entry, Head, Results};
+use results::{Entry, Head, Results, Wanted};
 use settings::Settings;
 
 /// `bench report [--quick | --smoke] [--rounds N] [--only FIGURE…] [--hold SECONDS] [--anew] [--folder PATH] [--readme PATH] [--peers PATH]`
@@ -70,33 +71,21 @@ async fn make(settings: &Settings, build: Build, server: &Server) -> Res<()> {
     let head = Head { mode, rounds, date: date.clone(), machine, build: Some(build), hold };
     let (mut results, wanted) = settings.results(head)?;
     let is_again = !settings.only.is_empty() && !results.entries.is_empty();
-    let mut last = None;
-    for wanted in &wanted {
-        // The page is whole after every figure, should the report be interrupted.
-        if last
-            .replace((wanted.round, wanted.figure))
-            .is_some_and(|last| last != (wanted.round, wanted.figure))
-        {
-            render(settings, &results)?;
+    // One contender after the other, but for the figures whose contenders do not disturb one another.
+    for group in wanted.chunk_by(|one, other| {
+        (one.round, one.figure) == (other.round, other.figure)
+            && plan::figure(one.figure).is_some_and(|figure| figure.together)
+    }) {
+        let mode = results.head.mode;
+        let measured = join_all(group.iter().map(|wanted| entry(settings, mode, server, wanted)));
+        for mut entry in measured.await {
+            entry.again = is_again.then(|| date.clone());
+            entry.line = entry.line.map(|line| line.of_commit(commit.clone()));
+            tell(&entry);
+            results.add(entry)?;
         }
-        let Some(figure) = plan::figure(wanted.figure) else { continue };
-        let Some(run) = figure.runs.iter().find(|run| run.name == wanted.who) else { continue };
-        let began = Instant::now();
-        let (line, failed) = match measure(settings, results.head.mode, server, figure, run).await {
-            Ok(line) => (Some(line.of_commit(commit.clone())), None),
-            Err(error) => (None, Some(reason(&error.to_string()))),
-        };
-        let entry = Entry {
-            round: wanted.round,
-            figure: wanted.figure.to_owned(),
-            who: wanted.who.to_owned(),
-            line,
-            failed,
-            took: began.elapsed().as_secs_f64(),
-            again: is_again.then(|| date.clone()),
-        };
-        tell(&entry, figure);
-        results.add(entry)?;
+        // The page is whole after every figure, should the report be interrupted.
+        render(settings, &results)?;
     }
     render(settings, &results)?;
     let asked =
@@ -106,6 +95,23 @@ async fn make(settings: &Settings, build: Build, server: &Server) -> Res<()> {
         Some(failures) => Err(format!("failed: {failures}").into()),
         None => Ok(()),
     }
+}
+
+/// One measurement, or why there is none.
+async fn entry(settings: &Settings, mode: Mode, server: &Server, wanted: &Wanted) -> Entry {
+    let began = Instant::now();
+    let figure = plan::figure(wanted.figure);
+    let run = figure.and_then(|figure| figure.runs.iter().find(|run| run.name == wanted.who));
+    let measured = match (figure, run) {
+        (Some(figure), Some(run)) => measure(settings, mode, server, figure, run).await,
+        _ => Err("not in the plan".into()),
+    };
+    let (line, failed) = match measured {
+        Ok(line) => (Some(line), None),
+        Err(error) => (None, Some(reason(&error.to_string()))),
+    };
+    let (figure, who) = (wanted.figure.to_owned(), wanted.who.to_owned());
+    Entry { round: wanted.round, figure, who, line, failed, took: began.elapsed().as_secs_f64(), again: None }
 }
 
 /// Who failed in what.
@@ -191,14 +197,15 @@ fn reason(said: &str) -> String {
 }
 
 #[expect(clippy::print_stderr, reason = "a report takes minutes; whoever waits wants to see it go on")]
-fn tell(entry: &Entry, figure: &Figure) {
+fn tell(entry: &Entry) {
+    let Some(figure) = plan::figure(&entry.figure) else { return };
     let one = std::slice::from_ref(entry);
     let value = match (&entry.failed, table::median(one, &entry.figure, &entry.who, figure.value)) {
         (Some(why), _) => format!("failed: {why}"),
         (None, Some(value)) => format!("{} {}", table::shown(value), figure.unit),
         (None, None) => "no such number".to_owned(),
     };
-    eprintln!("round {}: {} {}: {value}", entry.round, entry.figure, entry.who);
+    eprintln!("round {}: {} {}: {value} ({:.0} s)", entry.round, entry.figure, entry.who, entry.took);
 }
 
 #[expect(clippy::print_stderr, reason = "what is missing in the report must be seen where it was made")]

@@ -20,7 +20,7 @@ use crate::work::{connect, execute, payload};
 const FILL: usize = 20_000;
 
 /// How many sleepers are made in a second at least, on a slow machine.
-const MADE_A_SECOND: u64 = 10_000;
+const MADE_A_SECOND: u64 = 15_000;
 
 /// Between two claims of which the first found nothing.
 const POLL: Duration = Duration::from_millis(2);

@@ -1,4 +1,5 @@
-//! From the call of an insert to what was claimed in another session, which is told of it by a notification.
+//! From the call of an insert to what was claimed in another session: told of it by a notification where nothing else happens, and looking each
+//! millisecond where jobs come all the time, because commits that notify wait for one another.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,14 +26,19 @@ const UNSETTLED: usize = 64;
 const ENQUEUE: &str = "
     with run as (insert into bare.run (id, job, queue, input) values ($1, 'j', 'q', $2::text::json)),
     ready as (insert into bare.ready (queue, priority, id) values ('q', 0, $1))
-    select pg_notify($3, '')";
+    select case when $4 then pg_notify($3, '') end";
+
+/// Between two claims where jobs come all the time.
+const POLL: Duration = Duration::from_millis(1);
 
 /// At `--rate` a second; at rate 0 each 20 ms.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (rate, seconds) = (arguments.get("rate", 0), arguments.get("seconds", 10));
     let begun = Starts::default();
+    let is_told = rate == 0;
     let mut listener = PgListener::connect(url).await?;
     listener.listen(CHANNEL).await?;
+    let listener = is_told.then_some(listener);
     let (settle, batches) = mpsc::channel(UNSETTLED);
     let claimer = tokio::spawn(claim(Claimer::open(url).await?, listener, begun.clone(), settle));
     let settler = tokio::spawn(settle_all(url.to_owned(), batches));
@@ -43,7 +49,7 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
         let client = Arc::clone(&clients[n % CLIENTS]);
         async move {
             let insert = sqlx::query(ENQUEUE).bind(Uuid::now_v7()).bind(payload(n)).bind(CHANNEL);
-            insert.execute(&mut *client.lock().await).await?;
+            insert.bind(is_told).execute(&mut *client.lock().await).await?;
             Ok(())
         }
     })
@@ -52,19 +58,26 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     until(&mut connect(url).await?, "select count(*) from bare.outcome", waits.len()).await?;
     claimer.abort();
     settler.abort();
-    Ok(Line::latency(WHO, "latency", arguments, waits, took)
-        .noting("a notification with each insert; one connection listens, one claims, one settles"))
+    let notes = if is_told {
+        "a notification with each insert; one connection listens, one claims, one settles"
+    } else {
+        "no notifications; one connection claims each millisecond, one settles"
+    };
+    Ok(Line::latency(WHO, "latency", arguments, waits, took).noting(notes))
 }
 
-/// Claims whatever there is at each notification. It never remembers a position: what commits late may be due before what was claimed.
+/// Claims whatever there is, at each notification or after each pause. It never remembers a position: what commits late may be due before what was claimed.
 async fn claim(
     mut claimer: Claimer,
-    mut listener: PgListener,
+    mut listener: Option<PgListener>,
     begun: Starts,
     settle: mpsc::Sender<Batch>,
 ) -> Res<()> {
     loop {
-        listener.recv().await?;
+        match &mut listener {
+            Some(listener) => drop(listener.recv().await?),
+            None => tokio::time::sleep(POLL).await,
+        }
         loop {
             claimer.rewind();
             let Some(batch) = claimer.claim().await? else { break };

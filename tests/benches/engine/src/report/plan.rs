@@ -57,6 +57,8 @@ pub struct Figure {
     pub runs: &'static [Run],
     /// In how many rounds at most.
     pub rounds: usize,
+    /// Whether all are measured at the same time, each on a database of its own: what they wait for costs nothing.
+    pub together: bool,
     /// How long one measurement may take.
     pub limit: Duration,
     /// What is to be reached.
@@ -125,6 +127,11 @@ impl Figure {
         let first = (round - 1) % self.runs.len().max(1);
         self.runs[first..].iter().chain(&self.runs[..first])
     }
+}
+
+/// The figures that no report has in more than one round.
+pub fn once() -> impl Iterator<Item = &'static str> {
+    PLAN.iter().filter(|figure| figure.rounds == 1).map(|figure| figure.name)
 }
 
 /// The contenders of a figure in their order.

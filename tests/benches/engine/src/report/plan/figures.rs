@@ -36,6 +36,7 @@ const BASE: Figure = Figure {
     limit: SHORT,
     targets: &[],
     headline: true,
+    together: false,
 };
 
 /// All figures, in the order in which they are measured in every round.
@@ -204,7 +205,7 @@ pub const PLAN: &[Figure] = &[
         value: Value::P50,
         less: true,
         beside: P99,
-        arguments: &["--rate", "0", "--seconds", "6"],
+        arguments: &["--rate", "0", "--seconds", "5"],
         quick: &["--seconds", "3"],
         runs: &[
             run("limit"),
@@ -226,7 +227,7 @@ pub const PLAN: &[Figure] = &[
         value: Value::P50,
         less: true,
         beside: P99,
-        arguments: &["--rate", "1000", "--seconds", "10"],
+        arguments: &["--rate", "1000", "--seconds", "6"],
         quick: &["--seconds", "3"],
         runs: &[
             run("limit"),
@@ -356,7 +357,7 @@ pub const PLAN: &[Figure] = &[
         ],
         arguments: &["--runs", "1000000"],
         quick: &["--runs", "100000"],
-        runs: &[run("limit"), run("runledger")],
+        runs: &[sized("limit", &["--runs", "200000"]), run("runledger")],
         rounds: 1,
         limit: LONG,
         targets: &[
@@ -393,6 +394,7 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "idle",
         program: "idle",
+        together: true,
         title: "statements a second of an idle worker process",
         unit: "a second",
         value: Value::Named("queries"),
@@ -516,8 +518,8 @@ const SNAPSHOT: Figure = Figure {
     unit: "of the rate before",
     value: Value::Named("kept"),
     beside: &[("before, jobs/s", Value::Named("before")), ("after, jobs/s", Value::Named("after"))],
-    arguments: &["--seconds", "60", "--rate", "2000"],
-    quick: &["--seconds", "20"],
+    arguments: &["--seconds", "60", "--rate", "2000", "--jobs", "30000"],
+    quick: &["--seconds", "10"],
     rounds: 1,
     limit: LONG,
     ..BASE
