@@ -1,6 +1,8 @@
 //! The limits: the bare SQL of the same work, through the same driver, without an engine around it.
 
 mod drain;
+mod due;
+mod latency;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,8 +18,22 @@ use crate::line::Line;
 use crate::work::{Costs, connect, execute, number, payload, share};
 
 /// What can be measured.
-pub const FIGURES: &[&str] =
-    &["enqueue", "enqueue-tx", "bulk", "drain", "backlog", "processes", "workflows", "step"];
+pub const FIGURES: &[&str] = &[
+    "enqueue",
+    "enqueue-tx",
+    "bulk",
+    "drain",
+    "costs",
+    "workflows",
+    "step-costs",
+    "step",
+    "latency",
+    "backlog",
+    "one-transaction",
+    "snapshot",
+    "sleepers",
+    "processes",
+];
 
 const WHO: &str = "limit";
 
@@ -42,10 +58,14 @@ pub async fn measure(figure: &str, url: &str, arguments: &Arguments) -> Res<Line
         "enqueue" => enqueue(url, arguments).await,
         "enqueue-tx" => enqueue_tx(url, arguments).await,
         "bulk" => bulk(url, arguments).await,
-        "drain" => drain::alone(url, arguments).await,
+        "drain" | "costs" => drain::alone(url, figure, arguments).await,
         "backlog" => drain::of_backlog(url, arguments).await,
         "processes" => drain::by_many(url, arguments).await,
-        "workflows" => workflows(url, arguments).await,
+        "workflows" | "step-costs" => workflows(url, figure, arguments).await,
+        "latency" => latency::measure(url, arguments).await,
+        "one-transaction" => drain::one_transaction(url, arguments).await,
+        "snapshot" => due::snapshot(url, arguments).await,
+        "sleepers" => due::sleepers(url, arguments).await,
         "step" => step(url, arguments).await,
         other => Err(format!("there is no limit of `{other}`; there are {FIGURES:?}").into()),
     }
@@ -134,7 +154,7 @@ struct Checkpoint {
 }
 
 /// The journal alone: every step awaits its own commit; two writers send what gathers meanwhile. No claims, no settlements.
-async fn workflows(url: &str, arguments: &Arguments) -> Res<Line> {
+async fn workflows(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
     let (workflows, concurrency) = (arguments.count("workflows", 5000), arguments.count("concurrency", 256));
     let (steps, writers) = (arguments.count("steps", 10), arguments.count("writers", 2));
     let token = Uuid::now_v7();
@@ -143,11 +163,13 @@ async fn workflows(url: &str, arguments: &Arguments) -> Res<Line> {
     let lease =
         "insert into bare.lease (id, token, worker) select id, $2, 1 from unnest($1::uuid[]) as u (id)";
     sqlx::query(lease).bind(runs.to_vec()).bind(token).execute(&mut connection).await?;
-    let before = Costs::of(url).await?;
+    connection.close().await?;
+    let before = Costs::when_all_have_told(url, 0).await?;
     let (sender, receiver) = mpsc::channel::<Checkpoint>(4096);
     let receiver = Arc::new(Mutex::new(receiver));
+    let mut tasks = Vec::new();
     for _ in 0..writers {
-        tokio::spawn(write(connect(url).await?, Arc::clone(&receiver), token));
+        tasks.push(tokio::spawn(write(connect(url).await?, Arc::clone(&receiver), token)));
     }
     let took = share(concurrency, workflows, |_| {
         let (sender, runs) = (sender.clone(), Arc::clone(&runs));
@@ -170,9 +192,14 @@ async fn workflows(url: &str, arguments: &Arguments) -> Res<Line> {
     })
     .await?;
     check(url, "bare.step", workflows * steps).await?;
-    let after = Costs::of(url).await?;
-    Ok(Line::rate(WHO, "workflows", arguments, workflows * steps, took)
+    drop(sender);
+    for task in tasks {
+        task.await??;
+    }
+    let after = Costs::when_all_have_told(url, 0).await?;
+    Ok(Line::rate(WHO, figure, arguments, workflows * steps, took)
         .with("wal_bytes", after.wal_each(before, workflows * steps))
+        .with("commits", after.transactions_each(before, workflows * steps))
         .noting("fenced checkpoints only: no enqueue, claim or settlement"))
 }
 
@@ -198,7 +225,7 @@ async fn write(
             let _ = item.acknowledge.send(());
         }
     }
-    Ok(())
+    Ok(connection.close().await?)
 }
 
 /// One row a commit, one after the other.

@@ -16,6 +16,9 @@ pub struct Line {
     pub who: String,
     /// Its version.
     pub version: String,
+    /// The commit of the project's sources that were measured, or that measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// With which sizes.
     pub parameters: BTreeMap<String, serde_json::Value>,
     /// How long it took.
@@ -67,6 +70,7 @@ impl Line {
             figure: figure.to_owned(),
             who: who.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: None,
             parameters: arguments.used().into_iter().map(|(name, value)| (name, value.into())).collect(),
             seconds,
             n,
@@ -97,6 +101,12 @@ impl Line {
     #[must_use]
     pub fn noting(self, notes: &str) -> Self {
         Self { notes: notes.to_owned(), ..self }
+    }
+
+    /// The same with the commit.
+    #[must_use]
+    pub fn of_commit(self, commit: String) -> Self {
+        Self { commit: Some(commit), ..self }
     }
 
     /// Prints it.

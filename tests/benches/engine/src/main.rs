@@ -5,9 +5,12 @@
 //! `docs/benchmarks`.
 
 mod arguments;
+mod build;
 mod engine;
 mod limit;
 mod line;
+mod pace;
+mod pinned;
 mod report;
 mod work;
 
@@ -29,7 +32,7 @@ async fn main() -> Res<()> {
         ["report", ..] => report::run(&arguments[1..]).await?,
         [who, figure, ..] => {
             let rest = Arguments::parse(&arguments[2..])?;
-            let line = measure(who, figure, &url()?, &rest).await?;
+            let line = measure(who, figure, &url()?, &rest).await?.of_commit(build::commit_name());
             rest.check_all_used()?;
             line.print();
         }

@@ -12,21 +12,25 @@ mod target;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Instant;
 
+use futures::future::join_all;
 use runledger::dev::{self, Options, Server};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Res;
+use crate::build::Build;
 use crate::line::Line;
 use crate::work::{connect, execute};
 use plan::{Figure, Mode, PLAN, Run};
-use results::{Entry, Head, Results};
+use results::{Entry, Head, Results, Wanted};
 use settings::Settings;
 
-/// `bench report [--quick | --smoke] [--rounds N] [--only FIGURE…] [--folder PATH] [--readme PATH] [--peers PATH]`
+/// `bench report [--quick | --smoke] [--rounds N] [--only FIGURE…] [--hold SECONDS] [--anew] [--folder PATH] [--readme PATH] [--peers PATH]`
 pub async fn run(arguments: &[String]) -> Res<()> {
     let settings = Settings::parse(arguments)?;
+    let build = Build::of(settings.peers.as_deref())?;
     fs::create_dir_all(&settings.folder)?;
     if settings.peers.is_none() {
         complain(
@@ -39,7 +43,7 @@ pub async fn run(arguments: &[String]) -> Res<()> {
     options.base_dir = Some(std::env::temp_dir().join(format!("runledger-report-{}", std::process::id())));
     let server = Server::start(options.clone()).await?;
     let made = tokio::select! {
-        made = make(&settings, &server) => made,
+        made = make(&settings, build, &server) => made,
         stopped = asked_to_stop() => stopped.and(Err("interrupted; the same command goes on from here".into())),
     };
     // Gigabytes, of no more use to anybody.
@@ -58,40 +62,63 @@ async fn asked_to_stop() -> Res<()> {
     Ok(())
 }
 
-async fn make(settings: &Settings, server: &Server) -> Res<()> {
+async fn make(settings: &Settings, build: Build, server: &Server) -> Res<()> {
     let mut admin = connect(&server.url("postgres")).await?;
     let date = machine::date(&mut admin).await?;
     let machine = machine::describe(&mut admin).await?;
-    let head = Head { mode: settings.mode(), rounds: settings.rounds(), date: date.clone(), machine };
+    let commit = build.name();
+    let (mode, rounds, hold) = (settings.mode(), settings.rounds(), settings.hold);
+    let head = Head { mode, rounds, date: date.clone(), machine, build: Some(build), hold };
     let (mut results, wanted) = settings.results(head)?;
     let is_again = !settings.only.is_empty() && !results.entries.is_empty();
-    let mut last = None;
-    for wanted in wanted {
-        // The page is whole after every figure, should the report be interrupted.
-        if last
-            .replace((wanted.round, wanted.figure))
-            .is_some_and(|last| last != (wanted.round, wanted.figure))
-        {
-            render(settings, &results)?;
+    // One contender after the other, but for the figures whose contenders do not disturb one another.
+    for group in wanted.chunk_by(|one, other| {
+        (one.round, one.figure) == (other.round, other.figure)
+            && plan::figure(one.figure).is_some_and(|figure| figure.together)
+    }) {
+        let mode = results.head.mode;
+        let measured = join_all(group.iter().map(|wanted| entry(settings, mode, server, wanted)));
+        for mut entry in measured.await {
+            entry.again = is_again.then(|| date.clone());
+            entry.line = entry.line.map(|line| line.of_commit(commit.clone()));
+            tell(&entry);
+            results.add(entry)?;
         }
-        let Some(figure) = plan::figure(wanted.figure) else { continue };
-        let Some(run) = figure.runs.iter().find(|run| run.who == wanted.who) else { continue };
-        let (line, failed) = match measure(settings, results.head.mode, server, figure, run).await {
-            Ok(line) => (Some(line), None),
-            Err(error) => (None, Some(reason(&error.to_string()))),
-        };
-        let entry = Entry {
-            round: wanted.round,
-            figure: wanted.figure.to_owned(),
-            who: wanted.who.to_owned(),
-            line,
-            failed,
-            again: is_again.then(|| date.clone()),
-        };
-        tell(&entry, figure);
-        results.add(entry)?;
+        // The page is whole after every figure, should the report be interrupted.
+        render(settings, &results)?;
     }
-    render(settings, &results)
+    render(settings, &results)?;
+    let asked =
+        |figure: &str| settings.only.is_empty() || wanted.iter().any(|wanted| wanted.figure == figure);
+    match failures(results.entries.iter().filter(|entry| asked(&entry.figure))) {
+        // The page has a row for each, but whoever started the report must not take it for whole.
+        Some(failures) => Err(format!("failed: {failures}").into()),
+        None => Ok(()),
+    }
+}
+
+/// One measurement, or why there is none.
+async fn entry(settings: &Settings, mode: Mode, server: &Server, wanted: &Wanted) -> Entry {
+    let began = Instant::now();
+    let figure = plan::figure(wanted.figure);
+    let run = figure.and_then(|figure| figure.runs.iter().find(|run| run.name == wanted.who));
+    let measured = match (figure, run) {
+        (Some(figure), Some(run)) => measure(settings, mode, server, figure, run).await,
+        _ => Err("not in the plan".into()),
+    };
+    let (line, failed) = match measured {
+        Ok(line) => (Some(line), None),
+        Err(error) => (None, Some(reason(&error.to_string()))),
+    };
+    let (figure, who) = (wanted.figure.to_owned(), wanted.who.to_owned());
+    Entry { round: wanted.round, figure, who, line, failed, took: began.elapsed().as_secs_f64(), again: None }
+}
+
+/// Who failed in what.
+fn failures<'e>(entries: impl Iterator<Item = &'e Entry>) -> Option<String> {
+    let failed = entries.filter(|entry| entry.failed.is_some());
+    let names: Vec<String> = failed.map(|entry| format!("{} of {}", entry.figure, entry.who)).collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// Writes the page, the plots, and the table of the README.
@@ -122,18 +149,28 @@ async fn measure(settings: &Settings, mode: Mode, server: &Server, figure: &Figu
     let database = format!("measured_{}", uuid::Uuid::now_v7().simple());
     let mut admin = connect(&server.url("postgres")).await?;
     execute(&mut admin, &format!("create database {database}")).await?;
-    let line = measure_on(&server.url(&database), mode, program, figure, run).await;
+    let mut arguments = figure.arguments(run, mode);
+    if let (Some(seconds), true) = (settings.hold, figure.holds()) {
+        arguments.extend(["--seconds".to_owned(), seconds.to_string()]);
+    }
+    let line = measure_on(&server.url(&database), program, figure, run, &arguments).await;
     execute(&mut admin, &format!("drop database if exists {database} with (force)")).await?;
     // What this one has left to be written must not be paid by the next.
     execute(&mut admin, "checkpoint").await?;
     line
 }
 
-async fn measure_on(url: &str, mode: Mode, program: &Path, figure: &Figure, run: &Run) -> Res<Line> {
+async fn measure_on(
+    url: &str,
+    program: &Path,
+    figure: &Figure,
+    run: &Run,
+    arguments: &[String],
+) -> Res<Line> {
     let child = Command::new(program)
         .arg(run.who)
         .arg(figure.program)
-        .args(figure.arguments(run, mode))
+        .args(arguments)
         .env("DATABASE_URL", url)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -160,14 +197,15 @@ fn reason(said: &str) -> String {
 }
 
 #[expect(clippy::print_stderr, reason = "a report takes minutes; whoever waits wants to see it go on")]
-fn tell(entry: &Entry, figure: &Figure) {
+fn tell(entry: &Entry) {
+    let Some(figure) = plan::figure(&entry.figure) else { return };
     let one = std::slice::from_ref(entry);
     let value = match (&entry.failed, table::median(one, &entry.figure, &entry.who, figure.value)) {
         (Some(why), _) => format!("failed: {why}"),
         (None, Some(value)) => format!("{} {}", table::shown(value), figure.unit),
         (None, None) => "no such number".to_owned(),
     };
-    eprintln!("round {}: {} {}: {value}", entry.round, entry.figure, entry.who);
+    eprintln!("round {}: {} {}: {value} ({:.0} s)", entry.round, entry.figure, entry.who, entry.took);
 }
 
 #[expect(clippy::print_stderr, reason = "what is missing in the report must be seen where it was made")]
@@ -177,7 +215,16 @@ fn complain(what: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::reason;
+    use super::results::tests::measured;
+    use super::{failures, reason};
+
+    #[test]
+    fn a_report_in_which_anybody_failed_says_so_at_its_end() {
+        let mut entries = [measured(1, "drain", "limit", 1.0), measured(2, "drain", "dbos", 1.0)];
+        assert_eq!(failures(entries.iter()), None);
+        (entries[1].line, entries[1].failed) = (None, Some("timed out".to_owned()));
+        assert_eq!(failures(entries.iter()).as_deref(), Some("drain of dbos"));
+    }
 
     #[test]
     fn a_reason_is_one_short_line_without_paths() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{ConnectOptions, Executor};
+use sqlx::{ConnectOptions, Connection, Executor};
 
 use crate::Res;
 
@@ -21,9 +21,10 @@ pub fn payload(n: usize) -> String {
     json!({ "user_id": n, "note": NOTE }).to_string()
 }
 
-/// A connection of its own, without logging of statements.
+/// A connection of its own, without logging of statements. Counting by it must not take the processors of what it counts.
 pub async fn connect(url: &str) -> Res<PgConnection> {
-    Ok(PgConnectOptions::from_str(url)?.disable_statement_logging().connect().await?)
+    let options = PgConnectOptions::from_str(url)?.options([("max_parallel_workers_per_gather", "0")]);
+    Ok(options.disable_statement_logging().connect().await?)
 }
 
 /// Statements without an answer.
@@ -40,6 +41,12 @@ pub async fn number(connection: &mut PgConnection, query: &str) -> Res<i64> {
 /// The database's clock, as text that goes back into queries.
 pub async fn now(connection: &mut PgConnection) -> Res<String> {
     Ok(sqlx::query_scalar("select clock_timestamp()::text").fetch_one(connection).await?)
+}
+
+/// How many sessions of its clients a database has, but for the one that asks.
+pub async fn sessions(connection: &mut PgConnection) -> Res<i64> {
+    let query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
+    number(connection, query).await
 }
 
 /// Waits until a query gives `n`: the database itself says that the work is done.
@@ -71,6 +78,16 @@ impl Costs {
         let query = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, xact_commit + xact_rollback from pg_stat_database where datname = $1";
         let (wal, transactions) = sqlx::query_as(query).bind(database).fetch_one(&mut beside).await?;
         Ok(Self { wal, transactions })
+    }
+
+    /// The costs until now, once only so many sessions are left beside the one that asks: a session that has ended has told all that it did.
+    pub async fn when_all_have_told(url: &str, left: i64) -> Res<Self> {
+        let mut connection = connect(url).await?;
+        while sessions(&mut connection).await? > left {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        connection.close().await?;
+        Self::of(url).await
     }
 
     /// Bytes of WAL since then, for each of `n`.

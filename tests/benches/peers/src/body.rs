@@ -1,9 +1,10 @@
 //! What every body of every peer does, and nothing else: it says that it ran.
 
 use std::{
+    future::pending,
     sync::{
         OnceLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -14,6 +15,7 @@ use tokio::sync::mpsc;
 
 /// One for the process, because some peers give their bodies no state of the application's; a process measures one figure.
 static RAN: AtomicU64 = AtomicU64::new(0);
+static HOLDS: AtomicBool = AtomicBool::new(false);
 static STARTS: OnceLock<mpsc::Sender<(u64, Instant)>> = OnceLock::new();
 
 /// What every job carries: about a hundred bytes.
@@ -47,6 +49,18 @@ pub fn started(job: &Payload) {
 pub fn step(index: u64) -> Value {
     RAN.fetch_add(1, Ordering::Relaxed);
     json!({ "ok": true, "index": index })
+}
+
+/// From now on what is held in this process stays so.
+pub fn hold() {
+    HOLDS.store(true, Ordering::Relaxed);
+}
+
+/// Never ends in a process that holds.
+pub async fn held() {
+    if HOLDS.load(Ordering::Relaxed) {
+        pending::<()>().await;
+    }
 }
 
 /// How many bodies have run: a hint when to ask the database, never the answer.

@@ -20,17 +20,33 @@ pub enum Figure {
     Bulk { jobs: u64, batch: u64 },
     /// Jobs enqueued ahead, run by one worker.
     Drain { jobs: u64, concurrency: u64 },
-    /// The same, with so many more in the queue.
-    Backlog { jobs: u64, queued: u64, concurrency: u64 },
+    /// The same, for what a job costs the server: each session has told it.
+    Costs { jobs: u64, concurrency: u64 },
+    /// The same, with so many more in the queue, so many finished, and so many of a job that nobody serves.
+    Backlog { jobs: u64, queued: u64, finished: u64, unknown: u64, concurrency: u64 },
+    /// Jobs that one transaction brings to a worker that waits.
+    #[serde(rename = "one-transaction")]
+    OneTransaction { jobs: u64, concurrency: u64 },
+    /// The same, `windows` times before a snapshot is taken, and as often after it was held for a while under load.
+    Snapshot { jobs: u64, windows: u64, rate: u64, seconds: u64, concurrency: u64 },
+    /// The same, to several worker processes.
+    Processes { processes: u64, jobs: u64, concurrency: u64 },
+    /// What a worker process weighs with nothing to do, and with so many under way.
+    Memory { workflows: u64 },
+    /// A worker process is killed, and started anew.
+    Recovery { workflows: u64, restart: u64 },
     /// What a worker with nothing to do asks of the server.
     Idle { seconds: u64 },
     /// Whole workflows, so many at a time.
     Workflows { workflows: u64, steps: u64, concurrency: u64 },
+    /// The same, for what a step costs the server.
+    #[serde(rename = "step-costs")]
+    StepCosts { workflows: u64, steps: u64, concurrency: u64 },
     /// One workflow alone.
     Step { steps: u64 },
     /// From the call of enqueue to the first line of the body; `rate` 0 is one at a time on an idle system.
-    /// `queued` false is a start without a queue, where the peer knows one.
-    Latency { rate: u64, seconds: u64, concurrency: u64, queued: bool },
+    /// `queued` false is a start without a queue, where the peer knows one; `local` 1 is a queue within the process, where it knows one.
+    Latency { rate: u64, seconds: u64, concurrency: u64, queued: bool, local: u64 },
 }
 
 /// The figure of this name among those a peer can do, with the settings `--name value`… in place of its own.

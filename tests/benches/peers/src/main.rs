@@ -8,6 +8,7 @@ mod figure;
 mod measure;
 mod peer;
 mod peers;
+mod process;
 
 use std::error::Error;
 
@@ -47,6 +48,10 @@ async fn main() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["list"] => list(),
+        ["worker", who, figure, settings @ ..] => {
+            let entry = peer::find(who)?;
+            (entry.serve)(url()?, figure::parse(entry.figures, figure, settings)?).await
+        }
         [who, figure, settings @ ..] => run(peer::find(who)?, figure, settings).await,
         [] | [_] => Err("usage: runledger-peers list | <who> <figure> [--name value]…".into()),
     }
@@ -63,9 +68,12 @@ fn list() -> Result<()> {
 
 async fn run(entry: &Entry, figure: &str, settings: &[&str]) -> Result<()> {
     let figure = figure::parse(entry.figures, figure, settings)?;
-    let url = std::env::var("DATABASE_URL").map_err(|_| "DATABASE_URL names no database")?;
-    let (outcome, notes) = (entry.measure)(url, figure).await?;
+    let (outcome, notes) = (entry.measure)(url()?, figure).await?;
     emit(&Line { figure, who: entry.name, version: locked_version(entry.name)?, outcome, notes })
+}
+
+fn url() -> Result<String> {
+    Ok(std::env::var("DATABASE_URL").map_err(|_| "DATABASE_URL names no database")?)
 }
 
 /// The version that was built, which only the lock file knows.

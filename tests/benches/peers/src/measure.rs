@@ -1,5 +1,9 @@
 //! How each figure is measured, the same for every peer.
 
+mod costs;
+mod processes;
+mod snapshot;
+
 use std::{
     collections::HashMap,
     future::Future,
@@ -48,12 +52,32 @@ pub async fn measure<P: Peer>(url: String, figure: Figure) -> Result<(Outcome, S
         Figure::EnqueueTx { jobs, clients } => enqueue_tx(&peer, &mut database, jobs, clients).await?,
         Figure::Bulk { jobs, batch } => bulk(&peer, &mut database, jobs, batch).await?,
         Figure::Drain { jobs, concurrency } => drain(&peer, &mut database, jobs, concurrency).await?,
-        Figure::Backlog { jobs, queued, concurrency } => {
+        Figure::Costs { jobs, .. } => costs::jobs(&peer, &mut database, &url, jobs).await?,
+        Figure::Backlog { jobs, queued, finished, unknown, concurrency } => {
+            beside(&peer, &mut database, finished, unknown).await?;
             backlog(&peer, &mut database, jobs, queued, concurrency).await?
         }
+        Figure::OneTransaction { jobs, concurrency } => {
+            let worker = listening(&peer, &mut database, concurrency).await?;
+            let took = together(&peer, &mut database, jobs, &worker).await?;
+            database.expect_completed(jobs + 1).await?;
+            Outcome::rate(jobs, took)
+        }
+        Figure::Snapshot { .. } => snapshot::snapshot(&peer, &mut database, &url, figure).await?,
+        Figure::Processes { processes, jobs, .. } => {
+            processes::share(&peer, &mut database, processes, jobs).await?
+        }
+        Figure::Memory { workflows } => processes::memory(&peer, &mut database, workflows).await?,
+        Figure::Recovery { workflows, restart: 1 } => {
+            processes::recovery(&peer, &mut database, workflows).await?
+        }
+        Figure::Recovery { .. } => return Err("only a restart is measured of peers".into()),
         Figure::Idle { seconds } => idle(&peer, &mut database, &url, Duration::from_secs(seconds)).await?,
         Figure::Workflows { workflows: n, steps, concurrency } => {
             workflows(&peer, &mut database, n, steps, concurrency).await?
+        }
+        Figure::StepCosts { workflows: n, steps, concurrency } => {
+            costs::steps(&peer, &mut database, &url, n, steps, concurrency).await?
         }
         Figure::Step { steps } => workflows(&peer, &mut database, 1, steps, 1).await?,
         Figure::Latency { rate, seconds, concurrency, .. } => {
@@ -150,10 +174,48 @@ async fn backlog<P: Peer>(
 ) -> Result<Outcome> {
     fill(peer, database, jobs + queued).await?;
     database.settle().await?;
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     let worker = peer.work(slots).await?;
     let (completed, when) = database.part_of(jobs, jobs + queued, &worker).await?;
     Ok(Outcome::rate(completed, when - began))
+}
+
+/// Jobs that are finished, and jobs that nobody serves: they are marked or made before any worker is there.
+async fn beside<P: Peer>(peer: &Arc<P>, database: &mut Database, finished: u64, unknown: u64) -> Result<()> {
+    if finished > 0 {
+        fill(peer, database, finished).await?;
+        database.finish_all().await?;
+        database.ignore(finished);
+    }
+    for first in (0..unknown).step_by(usize::try_from(FILL_BATCH)?) {
+        peer.enqueue_unknown(Payload::batch(first..unknown.min(first + FILL_BATCH))).await?;
+    }
+    database.ignore(unknown);
+    Ok(())
+}
+
+/// A worker that has run something, and so listens.
+async fn listening<P: Peer>(
+    peer: &Arc<P>,
+    database: &mut Database,
+    slots: u64,
+) -> Result<JoinHandle<Result<()>>> {
+    let worker = peer.work(slots).await?;
+    peer.enqueue(Payload::new(0)).await?;
+    database.finished(1, &worker).await?;
+    Ok(worker)
+}
+
+/// From the commit of so many jobs until all have ended.
+async fn together<P: Peer>(
+    peer: &Arc<P>,
+    database: &mut Database,
+    jobs: u64,
+    worker: &JoinHandle<Result<()>>,
+) -> Result<Duration> {
+    let ran = body::ran();
+    let began = peer.enqueue_together(jobs).await?;
+    Ok(database.finished(ran + jobs, worker).await? - began)
 }
 
 async fn idle<P: Peer>(
@@ -166,9 +228,9 @@ async fn idle<P: Peer>(
     peer.enqueue(Payload::new(0)).await?;
     database.finished(1, &worker).await?;
     sleep(TOLD).await;
-    let (before, began) = (database.transactions(url).await?, Instant::now());
+    let ((_, before), began) = (database.costs(url).await?, Instant::now());
     sleep(length).await;
-    let n = database.transactions(url).await? - before;
+    let n = database.costs(url).await?.1 - before;
     Ok(Outcome::named(n, began.elapsed()).with("queries", n as f64 / began.elapsed().as_secs_f64()))
 }
 
@@ -184,6 +246,8 @@ async fn workflows<P: Peer>(
     let worker = peer.workflows(workflows, steps, concurrency).await?;
     database.finished(all, &worker).await?;
     let took = began.elapsed();
+    // It would poll on.
+    worker.abort();
     database.expect_steps(all).await?;
     Ok(Outcome::rate(all, took))
 }

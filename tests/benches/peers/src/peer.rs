@@ -1,18 +1,19 @@
 //! What a peer has to be able to do to be measured.
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, time::Instant};
 
 use tokio::task::JoinHandle;
 
 use crate::{
     Result,
     body::Payload,
-    database::Tables,
+    database::{Database, Tables},
     figure::{Figure, Outcome},
     measure::measure,
     peers::{
         apalis::Apalis, dbos::Dbos, graphile_worker::GraphileWorker, riverqueue::River, underway::Underway,
     },
+    process::serve,
 };
 
 /// Every peer, in the order of `list`.
@@ -49,6 +50,21 @@ pub trait Peer: Sized + Send + Sync + 'static {
     /// The peer's own way to enqueue many at once; `None` where it has none.
     fn enqueue_batch(&self, jobs: Vec<Payload>) -> Option<impl Future<Output = Result<()>>>;
 
+    /// So many jobs in one transaction, by the peer's own way into one of the caller's; gives the instant before its commit.
+    fn enqueue_together(&self, _jobs: u64) -> impl Future<Output = Result<Instant>> {
+        async { Err(format!("{} has no enqueue in the caller's transaction", Self::NAME).into()) }
+    }
+
+    /// So many jobs that no worker serves.
+    fn enqueue_unknown(&self, _jobs: Vec<Payload>) -> impl Future<Output = Result<()>> {
+        async { Err(format!("{} is not asked for jobs that nobody serves", Self::NAME).into()) }
+    }
+
+    /// So many jobs or workflows that stand in the middle for ever, where the process holds; waits until the database says that they do.
+    fn enqueue_held(&self, _n: u64, _database: &mut Database) -> impl Future<Output = Result<()>> {
+        async { Err(format!("{} is not asked for anything held", Self::NAME).into()) }
+    }
+
     /// Starts a worker; the task ends only where the worker does.
     fn work(&self, concurrency: u64) -> impl Future<Output = Result<JoinHandle<Result<()>>>>;
 
@@ -64,12 +80,14 @@ pub trait Peer: Sized + Send + Sync + 'static {
 }
 
 type Measured = Pin<Box<dyn Future<Output = Result<(Outcome, String)>>>>;
+type Served = Pin<Box<dyn Future<Output = Result<()>>>>;
 
 /// A peer without its type.
 pub struct Entry {
     pub name: &'static str,
     pub figures: &'static [Figure],
     pub measure: fn(String, Figure) -> Measured,
+    pub serve: fn(String, Figure) -> Served,
 }
 
 impl Entry {
@@ -78,6 +96,7 @@ impl Entry {
             name: P::NAME,
             figures: P::FIGURES,
             measure: |url, figure| Box::pin(measure::<P>(url, figure)),
+            serve: |url, figure| Box::pin(serve::<P>(url, figure)),
         }
     }
 }

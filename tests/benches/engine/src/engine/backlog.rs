@@ -9,11 +9,12 @@ use tokio::sync::Notify;
 
 use super::drain::{Tally, no_op};
 use super::enqueue::nobody_serves;
-use super::latency::{Pace, Starts, starts};
+use super::latency::{Pace, starts};
 use super::{WHO, client, copies, ended};
 use crate::Res;
 use crate::arguments::Arguments;
 use crate::line::{Line, percentile};
+use crate::pace::Starts;
 use crate::work::{NOTE, connect, execute, now, until};
 
 const OTHER_QUEUE: &str = "other";
@@ -44,7 +45,7 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (tally, begun) = (Tally::of(jobs), Starts::default());
     let since = now(&mut connection).await?;
     let app = App::new(db.clone()).with(jobs![no_op, starts]).provide(Arc::clone(&tally));
-    let worker = app.provide(Arc::clone(&begun)).concurrency(concurrency).start().await?;
+    let worker = app.provide(begun.clone()).concurrency(concurrency).start().await?;
     let (drained, first) = (Notify::new(), Pace { priority: 10, ..Pace::default() });
     let (fresh, ()) = tokio::join!(first.keep(&db, &begun, drained.notified()), async {
         tally.all().await;
@@ -55,7 +56,7 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let took = ended::nth(&mut connection, "no_op", &since, jobs).await?;
 
     let begun = Starts::default();
-    let app = App::new(client(url, 10).await?).with(jobs![starts]).provide(Arc::clone(&begun));
+    let app = App::new(client(url, 10).await?).with(jobs![starts]).provide(begun.clone());
     let worker = app.queues([OTHER_QUEUE]).start().await?;
     let other = Pace { queue: OTHER_QUEUE, ..Pace::default() };
     let mut other = other.keep(&db, &begun, tokio::time::sleep(Duration::from_secs(seconds))).await?;

@@ -11,8 +11,14 @@ use crate::work::execute;
 /// How many runs a statement copies.
 const BATCH: usize = 20_000;
 
-/// Copies the rows that a run has in these tables `n` times. The one that makes a run visible to workers should come last.
+/// Copies the rows that a run has in these tables `n` times, as [`rows`] does; then the tables are vacuumed and analysed.
 pub async fn make(connection: &mut PgConnection, run: Uuid, tables: &[&str], n: usize) -> Res<()> {
+    rows(connection, run, tables, n).await?;
+    execute(connection, "vacuum analyze").await
+}
+
+/// Copies the rows that a run has in these tables `n` times. The one that makes a run visible to workers should come last.
+pub async fn rows(connection: &mut PgConnection, run: Uuid, tables: &[&str], n: usize) -> Res<()> {
     let mut statements = Vec::new();
     for table in tables {
         statements.push(statement(connection, table).await?);
@@ -29,7 +35,7 @@ pub async fn make(connection: &mut PgConnection, run: Uuid, tables: &[&str], n: 
         }
         execute(connection, "commit").await?;
     }
-    execute(connection, "vacuum analyze").await
+    Ok(())
 }
 
 /// The first instant at which one of the copies is due, as the database writes it, and how long until then; an error where that is over.

@@ -48,7 +48,7 @@ pub async fn no_op(user_id: u64, note: &str, #[inject] tally: &Arc<Tally>) -> Re
 }
 
 /// From the start of one worker until the database says that all jobs have ended.
-pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
+pub async fn measure(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, concurrency) = (arguments.count("jobs", 100_000), arguments.count("concurrency", 1024));
     let db = client(url, 10).await?;
     let made = Costs::of(url).await?;
@@ -72,8 +72,8 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let took = began.elapsed();
     worker.stop().await;
     db.pool().close().await;
-    let after = Costs::of(url).await?;
-    Ok(Line::rate(WHO, "drain", arguments, jobs, took)
+    let after = Costs::when_all_have_told(url, 1).await?;
+    Ok(Line::rate(WHO, figure, arguments, jobs, took)
         .with("wal_enqueue", enqueued)
         .with("wal_run", after.wal_each(before, jobs))
         .with("wal_bytes", enqueued + after.wal_each(before, jobs))

@@ -9,7 +9,7 @@ use super::{WHO, client};
 use crate::Res;
 use crate::arguments::Arguments;
 use crate::line::Line;
-use crate::work::{Costs, NOTE, connect, number, until};
+use crate::work::{Costs, NOTE, connect, sessions, until};
 
 /// After this time every session has told what it did before it was idle.
 const SETTLES: Duration = Duration::from_secs(12);
@@ -28,8 +28,7 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (before, began) = (Costs::of(url).await?, Instant::now());
     tokio::time::sleep(Duration::from_secs(seconds as u64)).await;
     let (after, took) = (Costs::of(url).await?, began.elapsed());
-    let sessions = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
-    let sessions = number(&mut beside, sessions).await? - i64::from(db.pool().size());
+    let sessions = sessions(&mut beside).await? - i64::from(db.pool().size());
     worker.stop().await;
     #[expect(clippy::cast_precision_loss, reason = "a handful of connections")]
     let beyond = sessions as f64;

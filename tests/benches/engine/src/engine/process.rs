@@ -46,6 +46,13 @@ impl Process {
         Ok(self.child.kill().await?)
     }
 
+    /// Ends it as its parent's end does: no run is left behind.
+    pub async fn stop(mut self) -> Res<()> {
+        drop(self.child.stdin.take());
+        let ended = self.child.wait().await?;
+        if ended.success() { Ok(()) } else { Err(format!("a worker process ended with {ended}").into()) }
+    }
+
     /// Its resident memory, in MiB.
     pub fn memory(&self) -> Res<f64> {
         let pid = self.child.id().ok_or("the worker process has ended")?;

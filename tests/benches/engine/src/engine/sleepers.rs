@@ -12,7 +12,7 @@ use crate::line::Line;
 use crate::work::{NOTE, connect, until};
 
 /// How many sleepers are made in a second at least, on a slow machine.
-const MADE_A_SECOND: u64 = 10_000;
+const MADE_A_SECOND: u64 = 15_000;
 
 /// A step, a sleep, and the end.
 #[workflow]

@@ -1,91 +1,105 @@
-//! A transaction that stays open, so that no dead row can be removed: a forgotten `psql`, or a long report.
+//! Draining while a snapshot holds vacuum back: by one worker process that runs on, or by one that starts anew for each round.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use runledger::prelude::*;
 use runledger::{Db, enqueue_all};
+use sqlx::PgConnection;
 
-use super::drain::{Tally, no_op};
-use super::{WHO, client, ended};
+use super::drain::no_op;
+use super::process::Process;
+use super::{WHO, client, copies, ended};
 use crate::Res;
 use crate::arguments::Arguments;
 use crate::line::Line;
-use crate::work::{NOTE, connect, execute, now, number};
+use crate::pinned::{Contender, Sizes, rate};
+use crate::work::{NOTE, connect, now, until};
 
-/// The load between the two measurements comes in so many parts a second.
-const PARTS: usize = 10;
-
-/// Drains `--jobs` before the snapshot is taken, and again after it was held for `--seconds` under a load of `--rate` a second; each of
-/// `--windows` drains is taken, and the median counts.
+/// With `--fresh 1` each round has a worker of its own, whose first look meets what every one before it left dead in the index of the queue.
 pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
-    let (seconds, rate) = (arguments.get("seconds", 60), arguments.count("rate", 2000));
-    let (jobs, windows) = (arguments.count("jobs", 50_000), arguments.count("windows", 3));
+    let sizes = Sizes::of(arguments);
+    let ahead = Duration::from_secs(arguments.get("ahead", sizes.ahead()));
+    let is_fresh = arguments.get("fresh", 0) == 1;
     let concurrency = arguments.count("concurrency", 512);
-    let db = client(url, 10).await?;
-    let before = drains(url, &db, jobs, windows, concurrency).await?;
-    let mut pinned = connect(url).await?;
-    execute(&mut pinned, "begin isolation level repeatable read").await?;
-    number(&mut pinned, "select count(*) from runledger.run").await?;
-    let began = Instant::now();
-    let loaded = load(&db, rate, Duration::from_secs(seconds), concurrency).await?;
-    let after = drains(url, &db, jobs, windows, concurrency).await?;
-    let took = began.elapsed();
-    let outside = number(&mut connect(url).await?, "select count(*) from runledger.outcome").await?;
-    let inside = number(&mut pinned, "select count(*) from runledger.outcome").await?;
-    if usize::try_from(outside - inside)? != loaded + jobs * windows {
-        return Err(format!("{} runs ended while the snapshot was held", outside - inside).into());
-    }
-    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
-    let loaded = loaded as f64;
-    Ok(Line::named(WHO, "snapshot", arguments, jobs * windows, took)
-        .with("before", before)
-        .with("after", after)
-        .with("kept", after / before)
-        .with("loaded", loaded)
-        .noting("jobs a second drained before, and after so long under load with the snapshot held"))
+    let (db, connection) = (client(url, 4).await?, connect(url).await?);
+    let mut workers = Workers { url, db, connection, concurrency, ahead, is_fresh, n: 0, running: None };
+    let notes = if is_fresh {
+        "a worker process is started for each round, on jobs that are there; from its start until the last was recorded as completed"
+    } else {
+        workers.start().await?;
+        "one worker process all the time; from the instant at which all jobs fall due until the last was recorded as completed"
+    };
+    Ok(sizes.measure(WHO, url, arguments, &mut workers).await?.noting(notes))
 }
 
-/// Jobs a second: the median of some drains.
-async fn drains(url: &str, db: &Db, jobs: usize, windows: usize, concurrency: usize) -> Res<f64> {
-    let mut connection = connect(url).await?;
-    let mut rates = Vec::new();
-    for _ in 0..windows {
-        for first in (0..jobs).step_by(1000) {
-            enqueue_all((first..(first + 1000).min(jobs)).map(|n| no_op(n as u64, NOTE)), db).await?;
+struct Workers<'u> {
+    url: &'u str,
+    db: Db,
+    connection: PgConnection,
+    concurrency: usize,
+    ahead: Duration,
+    /// How many jobs there have been.
+    n: usize,
+    is_fresh: bool,
+    /// The one that runs now.
+    running: Option<Process>,
+}
+
+impl Workers<'_> {
+    async fn start(&mut self) -> Res<()> {
+        self.running = Some(Process::start(self.url, &[("concurrency", self.concurrency)]).await?);
+        Ok(())
+    }
+
+    async fn stop(&mut self) -> Res<()> {
+        match self.running.take() {
+            Some(process) => process.stop().await,
+            None => Ok(()),
         }
-        let tally = Tally::of(jobs);
-        let since = now(&mut connection).await?;
-        let app = App::new(db.clone()).with(jobs![no_op]).provide(Arc::clone(&tally));
-        let worker = app.concurrency(concurrency).start().await?;
-        tally.all().await;
-        worker.stop().await;
-        let took = ended::nth(&mut connection, "no_op", &since, jobs).await?;
-        #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
-        let rate = jobs as f64 / took.as_secs_f64();
-        rates.push(rate);
     }
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().ok_or_else(|| "`--windows` is at least 1".into())
+
+    async fn all_ended(&mut self) -> Res<()> {
+        until(&mut self.connection, Self::ENDED, self.n).await
+    }
+
+    async fn make(&mut self, jobs: usize, delay: Duration) -> Res<()> {
+        let first = no_op(0, NOTE).delay(delay).enqueue(&self.db).await?.id();
+        self.n += jobs;
+        copies::rows(&mut self.connection, first, &["run", "ready"], jobs - 1).await
+    }
 }
 
-/// Enqueues and runs so many a second; gives how many.
-async fn load(db: &Db, rate: usize, length: Duration, concurrency: usize) -> Res<usize> {
-    let n_parts = usize::try_from(length.as_secs())? * PARTS;
-    let part = rate / PARTS;
-    let jobs = n_parts * part;
-    if jobs == 0 {
-        return Ok(0);
+impl Contender for Workers<'_> {
+    const ENDED: &'static str = "select count(*) from runledger.outcome where state = 'completed'";
+
+    async fn round(&mut self, jobs: usize) -> Res<f64> {
+        let since = if self.is_fresh {
+            self.make(jobs, Duration::ZERO).await?;
+            let since = now(&mut self.connection).await?;
+            self.start().await?;
+            self.all_ended().await?;
+            self.stop().await?;
+            since
+        } else {
+            self.make(jobs, self.ahead).await?;
+            let (due, left) = copies::due(&mut self.connection).await?;
+            tokio::time::sleep(left).await;
+            self.all_ended().await?;
+            due
+        };
+        Ok(rate(jobs, ended::nth(&mut self.connection, "no_op", &since, jobs).await?))
     }
-    let tally = Tally::of(jobs);
-    let app = App::new(db.clone()).with(jobs![no_op]).provide(Arc::clone(&tally));
-    let worker = app.concurrency(concurrency).start().await?;
-    let mut tick = tokio::time::interval(Duration::from_secs(1) / u32::try_from(PARTS)?);
-    for _ in 0..n_parts {
-        tick.tick().await;
-        enqueue_all((0..part).map(|n| no_op(n as u64, NOTE)), db).await?;
+
+    async fn begin_load(&mut self) -> Res<()> {
+        if self.is_fresh { self.start().await } else { Ok(()) }
     }
-    tally.all().await;
-    worker.stop().await;
-    Ok(jobs)
+
+    async fn enqueue(&mut self, jobs: usize) -> Res<()> {
+        self.n += jobs;
+        Ok(enqueue_all((0..jobs).map(|n| no_op(n as u64, NOTE)), &self.db).await.map(drop)?)
+    }
+
+    async fn end_load(&mut self) -> Res<()> {
+        self.all_ended().await?;
+        if self.is_fresh { self.stop().await } else { Ok(()) }
+    }
 }

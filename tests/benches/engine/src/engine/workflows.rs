@@ -25,7 +25,7 @@ async fn steps_in_a_row(wf: &Wf, steps: usize, #[inject] tally: &Arc<Tally>) -> 
 const DONE: &str = "select count(*) from runledger.outcome where state = 'completed'";
 
 /// Whole workflows: enqueue, claim, steps, settlement.
-pub async fn many(url: &str, arguments: &Arguments) -> Res<Line> {
+pub async fn many(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
     let (workflows, concurrency) = (arguments.count("workflows", 5000), arguments.count("concurrency", 256));
     let steps = arguments.count("steps", 10);
     let db = client(url, 10).await?;
@@ -44,12 +44,12 @@ pub async fn many(url: &str, arguments: &Arguments) -> Res<Line> {
     let recorded = number(&mut connection, "select count(*) from runledger.step").await?;
     worker.stop().await;
     db.pool().close().await;
-    let after = Costs::of(url).await?;
+    let after = Costs::when_all_have_told(url, 1).await?;
     let n = workflows * steps;
     if usize::try_from(recorded)? != n {
         return Err(format!("{recorded} of {n} steps are recorded").into());
     }
-    Ok(Line::rate(WHO, "workflows", arguments, n, took)
+    Ok(Line::rate(WHO, figure, arguments, n, took)
         .with("wal_bytes", after.wal_each(before, n))
         .with("commits", after.transactions_each(before, n)))
 }

@@ -1,9 +1,10 @@
 //! Claims and settlements of a hundred, with fences and history, and nothing else.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use sqlx::{PgConnection, Row};
+use sqlx::postgres::{PgListener, PgRow};
+use sqlx::{Connection, PgConnection, Row};
 use tokio::sync::Barrier;
 use uuid::Uuid;
 
@@ -11,64 +12,180 @@ use super::{SESSION, WHO, check};
 use crate::Res;
 use crate::arguments::Arguments;
 use crate::line::Line;
-use crate::work::{Costs, connect, execute, payload};
+use crate::work::{Costs, connect, execute, now, payload};
 
+/// On which channel a commit is announced.
+pub const CHANNEL: &str = "bare";
+
+// One probe a row, as in the engine: a free join is turned round by a plan that was made while the table was empty, and then walks all that is dead.
 const CLAIM: &str = "
     with due as (select ctid from bare.ready where queue = 'q' and priority = 0 and (ready_at, id) > ($1::text::timestamptz, $2) and ready_at <= now()
         order by queue, priority, ready_at, id limit 100 for update skip locked),
-    gone as (delete from bare.ready using due where ready.ctid = due.ctid returning ready.id, ready.ready_at),
+    gone as (delete from bare.ready where ctid = any (array(select ctid from due)) returning id, ready_at),
     held as (insert into bare.lease (id, token, worker) select id, $3, 1 from gone)
-    select gone.id, run.input::text as input, gone.ready_at::text as ready_at from gone join bare.run on run.id = gone.id order by gone.ready_at, gone.id";
+    select gone.id, run.input::text as input, gone.ready_at::text as ready_at,
+        case when $4 then array(select step.output::text from bare.step where step.run_id = gone.id) end as steps
+    from gone cross join lateral (select input from bare.run where run.id = gone.id offset 0) as run
+    order by gone.ready_at, gone.id";
 
 const SETTLE: &str = "
-    with gone as (delete from bare.lease using unnest($1::uuid[]) as u (id) where lease.id = u.id and lease.token = $2 returning lease.id)
+    with held as (select spot.ctid from unnest($1::uuid[]) as u (id)
+        cross join lateral (select lease.ctid from bare.lease where lease.id = u.id and lease.token = $2 offset 0) as spot),
+    gone as (delete from bare.lease where ctid = any (array(select ctid from held)) returning id)
     insert into bare.outcome (id, state, output) select id, 'completed', '{}' from gone returning id";
 
+/// How many rows fill a table in one commit where its costs are not measured.
+const FILL: usize = 20_000;
+
+/// What a claim took.
+pub struct Batch {
+    pub ids: Vec<Uuid>,
+    token: Uuid,
+    pub rows: Vec<PgRow>,
+}
+
+impl Batch {
+    /// Settles all of it.
+    pub async fn settle(self, connection: &mut PgConnection) -> Res<usize> {
+        Ok(sqlx::query(SETTLE).bind(self.ids).bind(self.token).fetch_all(connection).await?.len())
+    }
+}
+
+/// One connection that claims from a remembered position, and settles.
+pub struct Claimer {
+    connection: PgConnection,
+    at: String,
+    last: Uuid,
+    /// Whether the recorded steps are read too.
+    with_steps: bool,
+}
+
+impl Claimer {
+    pub async fn open(url: &str) -> Res<Self> {
+        let connection = session(url).await?;
+        Ok(Self { connection, at: "-infinity".to_owned(), last: Uuid::nil(), with_steps: false })
+    }
+
+    pub fn with_steps(self) -> Self {
+        Self { with_steps: true, ..self }
+    }
+
+    /// Claims from the very start again: what commits late may be due before what was claimed.
+    pub fn rewind(&mut self) {
+        (self.at, self.last) = ("-infinity".to_owned(), Uuid::nil());
+    }
+
+    /// Takes a hundred at most; none where nothing is due.
+    pub async fn claim(&mut self) -> Res<Option<Batch>> {
+        let token = Uuid::now_v7();
+        let claim = sqlx::query(CLAIM).bind(&self.at).bind(self.last).bind(token).bind(self.with_steps);
+        let rows = claim.fetch_all(&mut self.connection).await?;
+        let ids: Vec<Uuid> = rows.iter().map(|row| row.try_get("id")).collect::<Result<_, _>>()?;
+        let Some(row) = rows.last() else { return Ok(None) };
+        (self.at, self.last) = (row.try_get("ready_at")?, row.try_get("id")?);
+        Ok(Some(Batch { ids, token, rows }))
+    }
+
+    /// Claims and settles until that many are done or nothing is left; gives how many were.
+    pub async fn drain(&mut self, most: usize) -> Res<usize> {
+        let mut done = 0;
+        while done < most {
+            let Some(batch) = self.claim().await? else { break };
+            done += batch.settle(&mut self.connection).await?;
+        }
+        Ok(done)
+    }
+
+    /// Ends its session, which then has told the server what it cost.
+    async fn close(self) -> Res<()> {
+        Ok(self.connection.close().await?)
+    }
+}
+
 /// Everything by one connection.
-pub async fn alone(url: &str, arguments: &Arguments) -> Res<Line> {
+pub async fn alone(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
     let jobs = arguments.count("jobs", 100_000);
     let made = Costs::of(url).await?;
-    fill(url, jobs).await?;
+    fill(url, jobs, 1000).await?;
     let enqueued = Costs::of(url).await?.wal_each(made, jobs);
     execute(&mut connect(url).await?, "vacuum analyze").await?;
-    let before = Costs::of(url).await?;
+    let before = Costs::when_all_have_told(url, 0).await?;
+    let mut claimer = Claimer::open(url).await?;
     let began = Instant::now();
-    work(session(url).await?, jobs).await?;
+    claimer.drain(jobs).await?;
     let took = began.elapsed();
-    let run = Costs::of(url).await?.wal_each(before, jobs);
+    claimer.close().await?;
+    let after = Costs::when_all_have_told(url, 0).await?;
+    let run = after.wal_each(before, jobs);
     check(url, "bare.outcome", jobs).await?;
-    Ok(Line::rate(WHO, "drain", arguments, jobs, took)
+    Ok(Line::rate(WHO, figure, arguments, jobs, took)
         .with("wal_enqueue", enqueued)
         .with("wal_run", run)
         .with("wal_bytes", enqueued + run)
+        .with("commits", after.transactions_each(before, jobs))
         .noting("claims and settlements of 100, one connection, no bodies"))
 }
 
-/// Part of a longer queue by one connection.
+/// Part of a longer queue by one connection, with much else in the tables.
 pub async fn of_backlog(url: &str, arguments: &Arguments) -> Res<Line> {
     let (jobs, queued) = (arguments.count("jobs", 50_000), arguments.count("queued", 20_000));
-    fill(url, jobs + queued).await?;
-    execute(&mut connect(url).await?, "vacuum analyze").await?;
+    let (finished, unknown) = (arguments.count("finished", 0), arguments.count("unknown", 0));
+    let mut connection = session(url).await?;
+    let ended = "with run as (insert into bare.run (id, job, queue, input) select id, 'j', 'q', $2::text::json from unnest($1::uuid[]) as u (id) returning id)
+                 insert into bare.outcome (id, state, output) select id, 'completed', '{}' from run";
+    rows(&mut connection, ended, finished, FILL).await?;
+    let elsewhere = "with run as (insert into bare.run (id, job, queue, input) select id, 'u', 'u', $2::text::json from unnest($1::uuid[]) as u (id) returning id)
+                     insert into bare.ready (queue, priority, id) select 'u', 0, id from run";
+    rows(&mut connection, elsewhere, unknown, FILL).await?;
+    fill(url, jobs + queued, FILL).await?;
+    execute(&mut connection, "vacuum analyze").await?;
+    let mut claimer = Claimer::open(url).await?;
     let began = Instant::now();
-    let done = work(session(url).await?, jobs).await?;
+    let done = claimer.drain(jobs).await?;
     let took = began.elapsed();
-    check(url, "bare.outcome", done).await?;
-    Ok(Line::rate(WHO, "backlog", arguments, done, took)
-        .noting("claims and settlements of 100, one connection, no bodies"))
+    check(url, "bare.outcome", done + finished).await?;
+    let notes = "claims and settlements of 100, one connection, no bodies; what nobody serves stands in a queue of its own";
+    Ok(Line::rate(WHO, "backlog", arguments, done, took).noting(notes))
+}
+
+/// One transaction brings all, and announces it to a claimer that waits.
+pub async fn one_transaction(url: &str, arguments: &Arguments) -> Res<Line> {
+    let jobs = arguments.count("jobs", 10_000);
+    let (mut claimer, mut listener) = (Claimer::open(url).await?, PgListener::connect(url).await?);
+    listener.listen(CHANNEL).await?;
+    let worker = tokio::spawn(async move {
+        listener.recv().await?;
+        claimer.drain(jobs).await
+    });
+    let mut connection = session(url).await?;
+    execute(&mut connection, "begin").await?;
+    rows(&mut connection, MAKE, jobs, 1000).await?;
+    execute(&mut connection, &format!("notify {CHANNEL}")).await?;
+    let since = now(&mut connect(url).await?).await?;
+    execute(&mut connection, "commit").await?;
+    worker.await??;
+    let span = "select (extract(epoch from min(finished_at) - $1::timestamptz) * 1000)::float8,
+                    extract(epoch from max(finished_at) - $1::timestamptz)::float8
+                from bare.outcome";
+    let (began, took): (f64, f64) = sqlx::query_as(span).bind(&since).fetch_one(&mut connection).await?;
+    check(url, "bare.outcome", jobs).await?;
+    Ok(Line::rate(WHO, "one-transaction", arguments, jobs, Duration::from_secs_f64(took))
+        .with("began_ms", began)
+        .noting("a notification, then claims and settlements of 100, one connection, no bodies; from the commit until the first is settled, and the last"))
 }
 
 /// Everything by as many connections as there are processes elsewhere.
 pub async fn by_many(url: &str, arguments: &Arguments) -> Res<Line> {
     let (processes, jobs) = (arguments.count("processes", 4), arguments.count("jobs", 100_000));
-    fill(url, jobs).await?;
+    fill(url, jobs, 1000).await?;
     execute(&mut connect(url).await?, "vacuum analyze").await?;
     let start = Arc::new(Barrier::new(processes + 1));
     let mut tasks = Vec::new();
     for _ in 0..processes {
-        let (connection, start) = (session(url).await?, Arc::clone(&start));
+        let (mut claimer, start) = (Claimer::open(url).await?, Arc::clone(&start));
         tasks.push(tokio::spawn(async move {
             start.wait().await;
-            work(connection, usize::MAX).await
+            claimer.drain(usize::MAX).await
         }));
     }
     start.wait().await;
@@ -82,33 +199,27 @@ pub async fn by_many(url: &str, arguments: &Arguments) -> Res<Line> {
         .noting("claims and settlements of 100, one connection each, in one process, no bodies"))
 }
 
-async fn session(url: &str) -> Res<PgConnection> {
+/// A connection with the settings of the limit's sessions.
+pub async fn session(url: &str) -> Res<PgConnection> {
     let mut connection = connect(url).await?;
     execute(&mut connection, SESSION).await?;
     Ok(connection)
 }
 
-async fn fill(url: &str, jobs: usize) -> Res<()> {
+const MAKE: &str = "with run as (insert into bare.run (id, job, queue, input) select id, 'j', 'q', $2::text::json from unnest($1::uuid[]) as u (id) returning id)
+                    insert into bare.ready (queue, priority, id) select 'q', 0, id from run";
+
+async fn fill(url: &str, jobs: usize, batch: usize) -> Res<()> {
     let mut connection = session(url).await?;
-    let fill = "with run as (insert into bare.run (id, job, queue, input) select id, 'j', 'q', $2::text::json from unnest($1::uuid[]) as u (id) returning id)
-                insert into bare.ready (queue, priority, id) select 'q', 0, id from run";
-    for first in (0..jobs).step_by(1000) {
-        let ids: Vec<Uuid> = (first..(first + 1000).min(jobs)).map(|_| Uuid::now_v7()).collect();
-        sqlx::query(fill).bind(ids).bind(payload(first)).execute(&mut connection).await?;
-    }
-    Ok(())
+    rows(&mut connection, MAKE, jobs, batch).await?;
+    Ok(connection.close().await?)
 }
 
-/// Claims from a remembered position and settles, until that many are done or nothing is left; gives how many were.
-async fn work(mut connection: PgConnection, most: usize) -> Res<usize> {
-    let (mut at, mut last, mut done) = ("-infinity".to_owned(), Uuid::nil(), 0);
-    while done < most {
-        let token = Uuid::now_v7();
-        let rows = sqlx::query(CLAIM).bind(&at).bind(last).bind(token).fetch_all(&mut connection).await?;
-        let ids: Vec<Uuid> = rows.iter().map(|row| row.try_get("id")).collect::<Result<_, _>>()?;
-        let Some(row) = rows.last() else { break };
-        (at, last) = (row.try_get("ready_at")?, row.try_get("id")?);
-        done += sqlx::query(SETTLE).bind(ids).bind(token).fetch_all(&mut connection).await?.len();
+/// Sends a statement that makes rows for the ids `$1`, with the payload `$2`.
+pub async fn rows(connection: &mut PgConnection, statement: &'static str, n: usize, batch: usize) -> Res<()> {
+    for first in (0..n).step_by(batch) {
+        let ids: Vec<Uuid> = (first..(first + batch).min(n)).map(|_| Uuid::now_v7()).collect();
+        sqlx::query(statement).bind(ids).bind(payload(first)).execute(&mut *connection).await?;
     }
-    Ok(done)
+    Ok(())
 }

@@ -4,6 +4,7 @@ mod figures;
 
 use std::time::Duration;
 
+use super::results::Entry;
 use super::table::shown;
 use super::target::Target;
 pub use figures::PLAN;
@@ -56,6 +57,8 @@ pub struct Figure {
     pub runs: &'static [Run],
     /// In how many rounds at most.
     pub rounds: usize,
+    /// Whether all are measured at the same time, each on a database of its own: what they wait for costs nothing.
+    pub together: bool,
     /// How long one measurement may take.
     pub limit: Duration,
     /// What is to be reached.
@@ -67,6 +70,8 @@ pub struct Figure {
 /// One contender.
 #[derive(Debug)]
 pub struct Run {
+    /// Its name in the report: one may stand there with two settings.
+    pub name: &'static str,
     /// Its name on the command line.
     pub who: &'static str,
     /// What is asked of it alone: where both are given, it overrules the figure's.
@@ -74,6 +79,11 @@ pub struct Run {
 }
 
 impl Figure {
+    /// Whether it is about a snapshot that somebody holds.
+    pub fn holds(&self) -> bool {
+        self.program.starts_with("snapshot")
+    }
+
     /// The arguments of one run. The last of a name counts, so what is asked of one contender alone holds in every mode.
     pub fn arguments(&self, run: &Run, mode: Mode) -> Vec<String> {
         let quick = if mode == Mode::Full { &[] } else { self.quick };
@@ -92,14 +102,21 @@ impl Figure {
         arguments
     }
 
-    /// What it is, with the sizes of this mode in the place of their names.
-    pub fn heading(&self, mode: Mode) -> String {
-        let own = Run { who: "runledger", arguments: &[] };
+    /// What it is, with the sizes in the place of their names: those that were measured, or else those of this mode.
+    pub fn heading(&self, mode: Mode, entries: &[Entry]) -> String {
+        let own = Run { name: "runledger", who: "runledger", arguments: &[] };
         let mut text = self.title.to_owned();
+        let mut put = |name: &str, value: &str| {
+            let size = value.parse().map_or_else(|_| value.to_owned(), shown);
+            text = text.replace(&format!("{{{name}}}"), &size);
+        };
+        let measured = entries.iter().filter(|entry| entry.figure == self.name && entry.who == own.who);
+        for line in measured.filter_map(|entry| entry.line.as_ref()) {
+            line.parameters.iter().for_each(|(name, value)| put(name, &value.to_string()));
+        }
         for pair in self.arguments(&own, mode).chunks(2).rev() {
             if let [name, value] = pair {
-                let size = value.parse().map_or_else(|_| value.clone(), shown);
-                text = text.replace(&format!("{{{}}}", name.trim_start_matches('-')), &size);
+                put(name.trim_start_matches('-'), value);
             }
         }
         text
@@ -112,9 +129,14 @@ impl Figure {
     }
 }
 
+/// The figures that no report has in more than one round.
+pub fn once() -> impl Iterator<Item = &'static str> {
+    PLAN.iter().filter(|figure| figure.rounds == 1).map(|figure| figure.name)
+}
+
 /// The contenders of a figure in their order.
 pub fn whos(figure: &Figure) -> impl Iterator<Item = &'static str> + '_ {
-    figure.runs.iter().map(|run| run.who)
+    figure.runs.iter().map(|run| run.name)
 }
 
 /// The figure of this name.
@@ -127,6 +149,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::report::results::tests::measured;
 
     #[test]
     fn every_figure_has_a_name_of_its_own_and_is_one_of_the_programs() {
@@ -171,11 +194,15 @@ mod tests {
     #[test]
     fn a_heading_tells_the_sizes_that_were_measured() {
         let million = figure("backlog-1m").unwrap();
-        assert_eq!(million.heading(Mode::Full), "draining 50,000 jobs while 1,000,000 more stay queued");
-        assert_eq!(million.heading(Mode::Quick), "draining 30,000 jobs while 200,000 more stay queued");
+        assert_eq!(million.heading(Mode::Full, &[]), "draining 50,000 jobs while 1,000,000 more stay queued");
+        assert_eq!(million.heading(Mode::Quick, &[]), "draining 30,000 jobs while 200,000 more stay queued");
         for figure in PLAN {
-            assert!(!figure.heading(Mode::Full).contains('{'), "{}", figure.title);
+            assert!(!figure.heading(Mode::Full, &[]).contains('{'), "{}", figure.title);
         }
+        let mut measured = measured(1, "backlog-1m", "runledger", 1.0);
+        let line = measured.line.as_mut().unwrap();
+        line.parameters.insert("queued".to_owned(), 7.into());
+        assert_eq!(million.heading(Mode::Full, &[measured]), "draining 50,000 jobs while 7 more stay queued");
     }
 
     #[test]

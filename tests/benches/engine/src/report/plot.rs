@@ -25,7 +25,7 @@ pub fn bars(figure: &Figure, mode: Mode, entries: &[Entry]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
          <text x=\"8\" y=\"20\" font-weight=\"bold\">{} ({}{less})</text>\n",
-        figure.heading(mode),
+        figure.heading(mode, entries),
         figure.unit
     );
     for (row, (who, value)) in values.iter().enumerate() {

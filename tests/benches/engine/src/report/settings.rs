@@ -20,6 +20,10 @@ pub struct Settings {
     pub folder: PathBuf,
     /// Where the short table is.
     pub readme: PathBuf,
+    /// For how many seconds a snapshot is held, where that is not the plan's.
+    pub hold: Option<u64>,
+    /// Whether results that are there are left behind.
+    anew: bool,
     /// The program that measures the peers, if it is built.
     pub peers: Option<PathBuf>,
 }
@@ -35,6 +39,8 @@ impl Settings {
             only: Vec::new(),
             folder: "docs/benchmarks".into(),
             readme: "README.md".into(),
+            hold: None,
+            anew: false,
             peers: [own, beside].into_iter().find(|program| program.exists()),
         };
         let mut words = arguments.iter().peekable();
@@ -47,6 +53,8 @@ impl Settings {
                 "--rounds" => settings.rounds = Some(needed()?.parse()?),
                 "--folder" => settings.folder = needed()?.into(),
                 "--readme" => settings.readme = needed()?.into(),
+                "--hold" => settings.hold = Some(needed()?.parse()?),
+                "--anew" => settings.anew = true,
                 "--peers" => settings.peers = Some(needed()?.into()),
                 "--only" => {
                     settings.only.push(needed()?);
@@ -54,7 +62,7 @@ impl Settings {
                 }
                 other => {
                     return Err(format!(
-                        "`{other}`: there are --quick, --smoke, --rounds N, --only FIGURE…, --folder PATH, --readme PATH and --peers PATH"
+                        "`{other}`: there are --quick, --smoke, --rounds N, --only FIGURE…, --hold SECONDS, --anew, --folder PATH, --readme PATH and --peers PATH"
                     )
                     .into());
                 }
@@ -80,12 +88,15 @@ impl Settings {
     }
 
     /// The results to add to, and what to measure. Single figures are measured again into the results that there are, with their sizes. A whole
-    /// report goes on where it was interrupted, if it was the same on the same machine; otherwise it begins anew.
+    /// report goes on where it was interrupted, if it was the same on the same machine; otherwise it begins anew. It does not go on with another
+    /// build: half of it would be about other programs.
     pub fn results(&self, head: Head) -> Res<(Results, Vec<Wanted>)> {
         let path = self.folder.join("results.jsonl");
-        let is_same =
-            |old: &Head| (old.mode, old.rounds, &old.machine) == (head.mode, head.rounds, &head.machine);
-        match Results::read(&path) {
+        let is_same = |old: &Head| {
+            (old.mode, old.rounds, old.hold, &old.machine)
+                == (head.mode, head.rounds, head.hold, &head.machine)
+        };
+        match Results::read(&path).filter(|_| !self.anew) {
             Some(mut old) if !self.only.is_empty() => {
                 let differs = old.head.machine != head.machine
                     || (self.mode != Mode::Full && self.mode != old.head.mode);
@@ -100,6 +111,12 @@ impl Settings {
                 Ok((old, again))
             }
             Some(mut old) if is_same(&old.head) && !old.missing(&[]).is_empty() => {
+                if old.head.build != head.build {
+                    return Err(
+                        "the results there are of another build, and are not complete: `--anew` begins anew"
+                            .into(),
+                    );
+                }
                 old.forget(&[])?;
                 let missing = old.missing(&[]);
                 Ok((old, missing))
@@ -123,7 +140,14 @@ mod tests {
     }
 
     fn head(mode: Mode) -> Head {
-        Head { mode, rounds: 1, date: "2026-01-01".to_owned(), machine: "m".to_owned() }
+        Head {
+            mode,
+            rounds: 1,
+            date: "2026-01-01".to_owned(),
+            machine: "m".to_owned(),
+            build: None,
+            hold: None,
+        }
     }
 
     #[test]
@@ -157,6 +181,25 @@ mod tests {
         let (_, missing) = whole.results(head(Mode::Quick)).unwrap();
         assert_eq!(missing.len(), again.len());
         assert_eq!(whole.results(Head { machine: "n".to_owned(), ..head(Mode::Quick) }).unwrap().1, all);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_report_that_was_interrupted_does_not_go_on_with_another_build() {
+        let folder = std::env::temp_dir().join(format!("runledger-bench-other-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let build = |programs: &str| {
+            let programs = programs.to_owned();
+            Some(crate::build::Build { commit: "c".to_owned(), dirty: true, programs })
+        };
+        let [one, other] = ["1", "2"].map(|programs| Head { build: build(programs), ..head(Mode::Quick) });
+        let whole = settings(&format!("--quick --folder {}", folder.display())).unwrap();
+        let (mut results, all) = whole.results(one.clone()).unwrap();
+        results.add(measured(1, all[0].figure, all[0].who, 1.0)).unwrap();
+        assert_eq!(whole.results(one).unwrap().1, all[1..]);
+        assert!(whole.results(other.clone()).unwrap_err().to_string().contains("--anew"));
+        let anew = settings(&format!("--quick --anew --folder {}", folder.display())).unwrap();
+        assert_eq!(anew.results(other).unwrap().1, all);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::plan::{Figure, PLAN, whos};
 use super::results::{Entry, Head};
-use super::table::{made, median, name, ratio, shown};
+use super::table::{again, made, median, name, ratio, shown};
 use super::target::sentence;
 use crate::Res;
 
@@ -39,8 +39,9 @@ fn table(head: &Head, entries: &[Entry]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "| {} | {} {} | {} | {} | {} |",
-            figure.heading(head.mode),
+            "| {}{} | {} {} | {} | {} | {} |",
+            figure.heading(head.mode, entries),
+            again(entries, figure.name).map_or_else(String::new, |again| format!(" ({again})")),
             shown(own),
             figure.unit,
             limit.map_or_else(String::new, |limit| beside("", limit)),
@@ -64,11 +65,15 @@ fn best_peer(figure: &Figure, entries: &[Entry]) -> Option<(&'static str, f64)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build::Build;
     use crate::report::plan::{Mode, figure};
     use crate::report::results::tests::measured;
 
     fn head() -> Head {
-        Head { mode: Mode::Full, rounds: 3, date: "2026-01-01".to_owned(), machine: "2 cores".to_owned() }
+        let machine = "2 cores".to_owned();
+        let build = Build { commit: "c0ffee".to_owned(), dirty: false, programs: String::new() };
+        let date = "2026-01-01".to_owned();
+        Head { mode: Mode::Full, rounds: 3, date, machine, build: Some(build), hold: None }
     }
 
     #[test]
@@ -80,12 +85,29 @@ mod tests {
         ];
         let readme = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
         let new = insert(&readme, &head(), &entries).unwrap();
-        assert!(new.starts_with(&format!("before\n{BEGIN}\nMade on 2026-01-01, in 3 rounds, on 2 cores.")));
+        assert!(new.starts_with(&format!(
+            "before\n{BEGIN}\nMade on 2026-01-01 of commit `c0ffee`, in 3 rounds, on 2 cores."
+        )));
         assert!(new.ends_with(&format!("{END}\nafter\n")) && !new.contains("old"), "{new}");
         assert!(new.contains("| 70 jobs/s | 100 (0.7 ×) | 35 (`graphile_worker` "), "{new}");
         assert!(new.contains("≥ 0.6 of limit: met; ≥ 1 × of graphile_worker: met |"), "{new}");
         assert_eq!(insert(&new, &head(), &entries).unwrap(), new);
         assert!(insert("no markers", &head(), &entries).is_err());
+    }
+
+    #[test]
+    fn a_figure_that_was_measured_again_says_when_and_of_which_commit() {
+        let mut own = measured(1, "drain", "runledger", 1.0);
+        own.again = Some("2026-02-03".to_owned());
+        own.line = own.line.map(|line| line.of_commit("beef".to_owned()));
+        let entries = [own, measured(1, "bulk", "runledger", 1.0)];
+        let new = insert(&format!("{BEGIN}\n{END}"), &head(), &entries).unwrap();
+        let rows = |words: &str| new.lines().filter(|line| line.contains(words)).count();
+        assert_eq!(
+            rows("one worker process (measured again, by itself, on 2026-02-03 of commit `beef`) |"),
+            1
+        );
+        assert_eq!(rows("measured again"), 1);
     }
 
     #[test]

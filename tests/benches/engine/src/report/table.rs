@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::plan::{Figure, Mode, PLAN, Value, whos};
+use super::plan::{Figure, Mode, PLAN, Value, once, whos};
 use super::results::{Entry, Head};
 use super::target::sentence;
 use crate::line::Line;
@@ -24,35 +24,80 @@ cargo build --release --manifest-path tests/benches/peers/Cargo.toml
 target/release/bench report                  # everything; goes on where it was interrupted
 target/release/bench report --quick          # smaller sizes, one round
 target/release/bench report --only drain     # one figure, or a family such as `workflows`; the others stay
+target/release/bench report --only snapshot --hold 600   # with a snapshot that is held for ten minutes
 ```
 
-It writes this page, the plots, `results.jsonl` with a line for each measurement, and the table in the project's README.
+It writes this page, the plots, `results.jsonl` with a line for each measurement, and the table in the project's README. It ends with an error where
+anybody failed. A single measurement, on an empty database: `DATABASE_URL=… target/release/bench runledger drain --jobs 100000`, or `limit` in the place
+of `runledger`; of a peer by `runledger-peers`.
+
+## What has no row, and why
 
 `tests/benches/peers/README.md` says what each peer's figure includes: `graphile_worker` deletes its jobs where the engine keeps their history, and its locks
-are not fenced. The limit of `workflows` has no enqueue, claim or settlement; that of `enqueue` writes one row where the engine writes two. Recovery has no
-peers here: by default those that recover at all need minutes.
+are not fenced. The limit of `workflows` has no enqueue, claim or settlement; that of `enqueue` writes one row where the engine writes two.
+
+- **Recovery**: bare SQL has no worker that could be found dead, so there is no limit. Of the peers only `dbos` is measured, where the killed process is
+  started again: its launch puts back what its executor (`Config::executor_id`, `local` by default) had left, and no other process does so by itself. By their
+  defaults the others take over after 30 s (`underway`, `Task::heartbeat`), 60 s (`apalis-postgres`, `Config::heartbeat_interval` times
+  `missed_heartbeats`), an hour (`riverqueue`, `ClientBuilder::with_rescue_after`), or never (`graphile_worker`, whose `WorkerOptions::worker_recovery` is off;
+  switched on, `sweep_threshold` is five minutes). These are their settings, not measurements.
+- **Memory** has no limit: bare SQL holds no workflow. A held job of `graphile_worker` has no recorded steps. `underway` holds two connections for each task
+  that runs, so 512 of them need more than the server allows; `apalis-postgres` and `riverqueue` have no workflows whose steps are recorded as they end.
+- **Idle** has no limit: bare SQL that has nothing to do asks nothing.
+- **Sleepers** have no peer: `dbos` keeps a sleeping workflow as a task of its process, `underway` reads all rows of a queue at each claim, and the others
+  know delayed jobs, but no workflow that sleeps between recorded steps. The limit has fewer runs, of which it claims the same number a statement.
+- **Backlogs**: `dbos` and `riverqueue` need minutes for a million jobs, and `underway` reads all of them at each claim. `graphile_worker` keeps no finished
+  job; `apalis-postgres`, whose finished jobs are marked by one statement here, claims of its queue what is due, whatever job it is.
+- **A snapshot**: without an enqueue of many in one transaction of the caller's (`dbos`, `apalis-postgres`), or with one that takes ten seconds for a round
+  (`riverqueue`), nothing is there at once. `underway` has a smaller load: it does not run two thousand jobs a second.
+- **Processes**: of the peers `graphile_worker` alone, which is the fastest by one.
+- **1,000 a second** are more than `underway` runs. `dbos` starts them in the process that enqueues them.
 ";
 
 /// The whole page.
 pub fn page(head: &Head, entries: &[Entry]) -> String {
-    let mut page = format!("{HEAD}{}\n", made(head));
+    let mut page = format!("{HEAD}{}\n\n{}", made(head), rounds(entries));
     for figure in PLAN {
         let of_figure: Vec<&Entry> = entries.iter().filter(|entry| entry.figure == figure.name).collect();
         if of_figure.is_empty() {
             continue;
         }
         // Writing to a string does not fail.
-        let _ = write!(page, "\n## {}\n\n{}.\n\n", figure.name, capital(&figure.heading(head.mode)));
+        let _ = write!(page, "\n## {}\n\n{}.\n\n", figure.name, capital(&figure.heading(head.mode, entries)));
         if let Some(targets) = sentence(figure, entries) {
             let _ = writeln!(page, "To reach: {targets}.\n");
         }
         page += &table(figure, entries);
         page += &remarks(&of_figure);
+        if let Some(again) = again(entries, figure.name) {
+            let _ = writeln!(page, "- {again}");
+        }
         if of_figure.iter().any(|entry| entry.line.is_some()) {
             let _ = writeln!(page, "\n![{0}]({0}.svg)", figure.name);
         }
     }
     page + COMMANDS
+}
+
+/// How long the rounds took, and what is in one of them only.
+fn rounds(entries: &[Entry]) -> String {
+    let last = entries.iter().map(|entry| entry.round).max().unwrap_or_default();
+    let minutes: Vec<String> =
+        (1..=last).map(|round| shown((seconds(entries, round) / 60.0).ceil())).collect();
+    format!(
+        "The rounds took {} minutes. In one round only, because they count or because they hold something for long: {}.\n",
+        minutes.join(", "),
+        once().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    )
+}
+
+fn seconds(entries: &[Entry], round: usize) -> f64 {
+    let of = |figure: &Figure| {
+        let took = entries.iter().filter(|entry| entry.round == round && entry.figure == figure.name);
+        let took = took.map(|entry| entry.took);
+        if figure.together { took.fold(0.0, f64::max) } else { took.sum() }
+    };
+    PLAN.iter().map(of).sum()
 }
 
 /// When and on what the figures were made.
@@ -65,7 +110,11 @@ pub fn made(head: &Head) -> String {
         Mode::Quick => " A quick report: smaller sizes, which favour nobody but are noisier.",
     };
     let rounds = if head.rounds == 1 { "one round".to_owned() } else { format!("{} rounds", head.rounds) };
-    format!("Made on {}, in {rounds}, on {}.{size}", head.date, head.machine)
+    let of = head.build.as_ref().map_or_else(String::new, |build| {
+        let changes = if build.dirty { " with changes that no commit has" } else { "" };
+        format!(" of commit `{}`{changes}", build.commit)
+    });
+    format!("Made on {}{of}, in {rounds}, on {}.{size}", head.date, head.machine)
 }
 
 fn table(figure: &Figure, entries: &[Entry]) -> String {
@@ -110,7 +159,7 @@ pub fn ratio(own: f64, other: f64) -> String {
     if other == 0.0 { String::new() } else { shown(own / other) }
 }
 
-/// With which sizes and settings, and when, where that differs.
+/// With which sizes and settings.
 fn remarks(of_figure: &[&Entry]) -> String {
     let mut text = String::new();
     let mut seen = Vec::new();
@@ -125,10 +174,16 @@ fn remarks(of_figure: &[&Entry]) -> String {
         let notes = if line.notes.is_empty() { String::new() } else { format!("; {}", line.notes) };
         let _ = writeln!(text, "- {}: {}{notes}", entry.who, sizes.join(", "));
     }
-    if let Some(date) = of_figure.iter().find_map(|entry| entry.again.as_ref()) {
-        let _ = writeln!(text, "- measured again, by itself, on {date}");
-    }
     format!("\n{text}")
+}
+
+/// When a figure was measured again, and of which commit; none where it is of the report.
+pub fn again(entries: &[Entry], figure: &str) -> Option<String> {
+    let entry = entries.iter().find(|entry| entry.figure == figure && entry.again.is_some())?;
+    let commits = entries.iter().filter(|entry| entry.figure == figure);
+    let commit = commits.filter_map(|entry| entry.line.as_ref()).find_map(|line| line.commit.as_deref());
+    let of = commit.map_or_else(String::new, |commit| format!(" of commit `{commit}`"));
+    Some(format!("measured again, by itself, on {}{of}", entry.again.as_deref()?))
 }
 
 /// The median of a number over the rounds.
@@ -171,11 +226,14 @@ pub fn failure<'e>(entries: &'e [Entry], figure: &str, who: &str) -> Option<&'e 
 
 /// A contender, with the version of a peer.
 pub fn name(entries: &[Entry], figure: &str, who: &str) -> String {
-    let mut lines = entries.iter().filter_map(|entry| entry.line.as_ref().filter(|_| entry.figure == figure));
-    match (who, lines.find(|line| line.who == who)) {
+    let mut of_who = entries.iter().filter(|entry| entry.figure == figure && entry.who == who);
+    match (who, of_who.find_map(|entry| entry.line.as_ref())) {
         ("limit", _) => "the limit".to_owned(),
         ("runledger", _) => "**Runledger**".to_owned(),
-        (_, Some(line)) => format!("`{who}` {}", line.version),
+        // A name may go on behind that of the crate, with a setting.
+        (_, Some(line)) => {
+            format!("`{}` {}{}", line.who, line.version, who.strip_prefix(&*line.who).unwrap_or_default())
+        }
         (_, None) => format!("`{who}`"),
     }
 }
@@ -248,6 +306,19 @@ mod tests {
         assert!(text.contains("| the limit | 100 jobs/s | 100 – 100 | 0.5 |\n"), "{text}");
         assert!(text.contains("| `dbos` | failed: timed out | | |\n"), "{text}");
         assert!(!text.contains("underway"), "{text}");
+    }
+
+    #[test]
+    fn what_is_measured_at_the_same_time_is_counted_once() {
+        let entries = [
+            measured(1, "drain", "limit", 1.0),
+            measured(1, "drain", "runledger", 1.0),
+            measured(1, "idle", "runledger", 1.0),
+            measured(1, "idle", "dbos", 1.0),
+            measured(2, "drain", "limit", 1.0),
+        ];
+        assert_eq!([1, 2].map(|round| seconds(&entries, round)), [3.0, 1.0]);
+        assert!(rounds(&entries).contains("`snapshot`") && !rounds(&entries).contains("`drain`"));
     }
 
     #[test]

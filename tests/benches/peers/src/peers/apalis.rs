@@ -22,6 +22,7 @@ const POLLING: Duration = Duration::from_millis(10);
 pub struct Apalis {
     pool: PgPool,
     storage: PostgresStorage<Payload>,
+    figure: Figure,
 }
 
 impl Peer for Apalis {
@@ -30,14 +31,18 @@ impl Peer for Apalis {
         Figure::Enqueue { jobs: 20_000, clients: 32 },
         Figure::Bulk { jobs: 100_000, batch: 1_000 },
         Figure::Drain { jobs: 50_000, concurrency: 1_000 },
-        Figure::Backlog { jobs: 2_000, queued: 1_000_000, concurrency: 1_000 },
-        Figure::Latency { rate: 0, seconds: 10, concurrency: 16, queued: true },
+        Figure::Costs { jobs: 10_000, concurrency: 1_000 },
+        Figure::Idle { seconds: 30 },
+        Figure::Backlog { jobs: 2_000, queued: 1_000_000, finished: 0, unknown: 0, concurrency: 1_000 },
+        Figure::Latency { rate: 0, seconds: 10, concurrency: 16, queued: true, local: 0 },
     ];
     const TABLES: Tables = Tables {
         stored: "select count(*) from apalis.jobs",
         unfinished: "select exists (select from apalis.jobs where status <> 'Done')",
         completed: Completed::Marked("select count(*) from apalis.jobs where status = 'Done'"),
         steps: None,
+        finish: Some("update apalis.jobs set status = 'Done', done_at = now()"),
+        resumed: None,
     };
 
     async fn open(url: &str, figure: Figure) -> Result<Self> {
@@ -46,12 +51,19 @@ impl Peer for Apalis {
         PostgresStorage::setup(&pool).await?;
         // `Config::lock_tasks`, "Whether tasks should be locked while being processed", is one more write a job; the fetch has written
         // its `lock_by` already. `Config::persist_results` stays on: without it no completion is ever written.
-        let config = Config::default().queue("jobs").batch_size(BATCH).lock_tasks(false);
+        let config = Config::default().queue("jobs");
+        let config = match figure {
+            Figure::Idle { .. } => config,
+            _ => config.batch_size(BATCH).lock_tasks(false),
+        };
         let storage = PostgresStorage::new(&pool).with_config(config);
-        Ok(Self { pool, storage })
+        Ok(Self { pool, storage, figure })
     }
 
     fn notes(&self) -> String {
+        if let Figure::Idle { .. } = self.figure {
+            return "default settings: notifications".to_owned();
+        }
         format!(
             "batches of {BATCH}, lock_tasks off, polled each {POLLING:?} beside the notifications; {} connections",
             self.pool.size()
@@ -73,7 +85,13 @@ impl Peer for Apalis {
     async fn work(&self, concurrency: u64) -> Result<JoinHandle<Result<()>>> {
         // README.md, "Pubsub listener example", which polls beside the notifications too. Without that a job was now and then found only
         // by the next heartbeat, 30 s later.
-        let backend = self.storage.clone().with_pubsub().poll_with_interval(POLLING);
+        let backend = self.storage.clone().with_pubsub();
+        if let Figure::Idle { .. } = self.figure {
+            let worker =
+                WorkerBuilder::new("worker").backend(backend).concurrency(concurrency as usize).build(job);
+            return Ok(tokio::spawn(async move { Ok(worker.run().await?) }));
+        }
+        let backend = backend.poll_with_interval(POLLING);
         // Without `parallelize(tokio::spawn)`: a task for each body that does nothing only costs.
         let worker =
             WorkerBuilder::new("worker").backend(backend).concurrency(concurrency as usize).build(job);

@@ -12,12 +12,15 @@ use tokio::{task::JoinHandle, time::sleep};
 use crate::{
     Result,
     body::{self, Payload},
-    database::{Completed, Tables},
+    database::{Completed, Database, Tables},
     figure::Figure,
     measure::clients,
     peer::Peer,
 };
 
+/// The step in the middle, and how many there are before it and behind it.
+const HELD: &str = "hold";
+const HALF: u64 = 5;
 const QUEUE: &str = "jobs";
 /// `Config::max_connections` is 10 unless told otherwise; 16 ran the most workflows of 5, 10, 16 and 32.
 const CONNECTIONS: u64 = 16;
@@ -39,6 +42,7 @@ struct Application {
     instance: DBOS,
     job: WorkflowRef<Payload, ()>,
     steps: WorkflowRef<u64, Value>,
+    held: WorkflowRef<u64, ()>,
 }
 
 impl Application {
@@ -61,8 +65,22 @@ impl Application {
             }
             dbos::Result::Ok(last)
         })?;
+        let held = instance.register_workflow("held", |half: u64| async move {
+            for index in 0..half {
+                dbos::step("before", || async { dbos::Result::Ok(body::step(index)) }).await?;
+            }
+            dbos::step(HELD, || async {
+                body::held().await;
+                dbos::Result::Ok(())
+            })
+            .await?;
+            for index in 0..half {
+                dbos::step("after", || async { dbos::Result::Ok(body::step(index)) }).await?;
+            }
+            dbos::Result::Ok(())
+        })?;
         instance.launch().await?;
-        Ok(Self { instance, job, steps })
+        Ok(Self { instance, job, steps, held })
     }
 }
 
@@ -72,16 +90,25 @@ impl Peer for Dbos {
         Figure::Enqueue { jobs: 20_000, clients: 32 },
         Figure::Drain { jobs: 5_000, concurrency: 0 },
         Figure::Idle { seconds: 30 },
+        Figure::Costs { jobs: 1_000, concurrency: 0 },
+        Figure::StepCosts { workflows: 500, steps: 10, concurrency: 32 },
+        Figure::Memory { workflows: 512 },
+        Figure::Recovery { workflows: 256, restart: 1 },
         Figure::Workflows { workflows: 2_000, steps: 10, concurrency: 32 },
         Figure::Step { steps: 2_000 },
-        Figure::Latency { rate: 0, seconds: 10, concurrency: 0, queued: false },
-        Figure::Latency { rate: 0, seconds: 10, concurrency: 0, queued: true },
+        Figure::Latency { rate: 0, seconds: 10, concurrency: 0, queued: false, local: 0 },
+        Figure::Latency { rate: 0, seconds: 10, concurrency: 0, queued: true, local: 0 },
     ];
     const TABLES: Tables = Tables {
         stored: "select count(*) from dbos.workflow_status",
         unfinished: "select exists (select from dbos.workflow_status where status <> 'SUCCESS')",
         completed: Completed::Marked("select count(*) from dbos.workflow_status where status = 'SUCCESS'"),
         steps: Some("select count(*) from dbos.operation_outputs where output is not null and error is null"),
+        finish: None,
+        resumed: Some(
+            "select (select max(started_at_epoch_ms) from dbos.operation_outputs where function_name = 'hold'),
+                 (select max(updated_at) from dbos.workflow_status)",
+        ),
     };
 
     async fn open(url: &str, figure: Figure) -> Result<Self> {
@@ -105,7 +132,12 @@ impl Peer for Dbos {
             Figure::Latency { .. } | Figure::Idle { .. } => {
                 format!("a queue polled each {POLLING:?}, since {POLLING_SETTLES:?}")
             }
-            Figure::Drain { .. } | Figure::Backlog { .. } => {
+            Figure::Memory { .. } => "five recorded steps and in the sixth; a queue".to_owned(),
+            Figure::Recovery { .. } => {
+                "a queue; by default a process is the executor `local`, and its launch puts what that left back"
+                    .to_owned()
+            }
+            Figure::Drain { .. } | Figure::Costs { .. } => {
                 "a queue; without a limit all of it is claimed at the first poll".to_owned()
             }
             Figure::Enqueue { .. } => "onto a queue that no process serves".to_owned(),
@@ -124,6 +156,20 @@ impl Peer for Dbos {
 
     fn enqueue_batch(&self, _jobs: Vec<Payload>) -> Option<impl Future<Output = Result<()>>> {
         None::<std::future::Ready<Result<()>>>
+    }
+
+    async fn enqueue_held(&self, n: u64, database: &mut Database) -> Result<()> {
+        let application = self.outside.clone();
+        clients(n, CONNECTIONS, move |_| {
+            let application = application.clone();
+            async move {
+                let options = StartOptions { queue: Some(Enqueue::new(QUEUE)), ..StartOptions::default() };
+                application.held.start_with(HALF, options).await?;
+                Ok(())
+            }
+        })
+        .await?;
+        database.until("select count(*) from dbos.operation_outputs", n * HALF).await
     }
 
     async fn work(&self, _concurrency: u64) -> Result<JoinHandle<Result<()>>> {

@@ -1,6 +1,9 @@
 //! `riverqueue`: jobs in `river_job`.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
 
 use riverqueue::{
     BoxError, Client, FETCH_COOLDOWN_MIN, Job, JobArgs, QueueConfig, WorkContext, WorkOutcome, Workers,
@@ -47,13 +50,18 @@ impl Peer for River {
         Figure::Bulk { jobs: 50_000, batch: 1_000 },
         Figure::Drain { jobs: 10_000, concurrency: 1_000 },
         Figure::EnqueueTx { jobs: 10_000, clients: 32 },
-        Figure::Latency { rate: 0, seconds: 10, concurrency: 100, queued: true },
+        Figure::Costs { jobs: 10_000, concurrency: 1_000 },
+        Figure::OneTransaction { jobs: 10_000, concurrency: 1_000 },
+        Figure::Idle { seconds: 30 },
+        Figure::Latency { rate: 0, seconds: 10, concurrency: 100, queued: true, local: 0 },
     ];
     const TABLES: Tables = Tables {
         stored: "select count(*) from river_job",
         unfinished: "select exists (select from river_job where state <> 'completed')",
         completed: Completed::Marked("select count(*) from river_job where state = 'completed'"),
         steps: None,
+        finish: None,
+        resumed: None,
     };
 
     async fn open(url: &str, figure: Figure) -> Result<Self> {
@@ -76,6 +84,7 @@ impl Peer for River {
 
     fn notes(&self) -> String {
         match self.figure {
+            Figure::Idle { .. } => "default settings: notifications, polled each second".to_owned(),
             Figure::Enqueue { .. } => "Client::insert, without workers".to_owned(),
             Figure::EnqueueTx { .. } => "Client::insert with tx, without workers".to_owned(),
             Figure::Bulk { .. } => "Client::insert_many, without workers".to_owned(),
@@ -104,13 +113,23 @@ impl Peer for River {
         })
     }
 
+    async fn enqueue_together(&self, jobs: u64) -> Result<Instant> {
+        let mut tx = begin_postgres(&self.clients).await?;
+        self.entrance.insert_many(Payload::batch(0..jobs).into_iter().map(NoOp)).tx(&mut tx).await?;
+        let began = Instant::now();
+        tx.commit().await?;
+        Ok(began)
+    }
+
     async fn work(&self, concurrency: u64) -> Result<JoinHandle<Result<()>>> {
         let mut workers = Workers::new();
         workers.add_fn(job)?;
         // "Throughput is limited by this value" (`QueueConfig::with_fetch_cooldown`).
-        let queue = QueueConfig::new(concurrency as usize)
-            .with_fetch_cooldown(FETCH_COOLDOWN_MIN)
-            .with_fetch_poll_interval(POLLING);
+        let queue = QueueConfig::new(concurrency as usize);
+        let queue = match self.figure {
+            Figure::Idle { .. } => queue,
+            _ => queue.with_fetch_cooldown(FETCH_COOLDOWN_MIN).with_fetch_poll_interval(POLLING),
+        };
         let client =
             Client::builder(self.worker_pool.clone()).workers(workers).queue("default", queue).build()?;
         Ok(tokio::spawn(async move { Ok(client.start()?.wait().await?) }))

@@ -1,6 +1,6 @@
 //! `underway`: tasks in `underway.task`. A job is a task of a queue; a workflow is a `Job` of steps, each of which is a task of its own.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Instant};
 
 use jiff::{Span, ToSpan};
 use serde_json::Value;
@@ -52,24 +52,33 @@ impl Peer for Underway {
         Figure::Workflows { workflows: 200, steps: 10, concurrency: 16 },
         Figure::Step { steps: 500 },
         Figure::Idle { seconds: 30 },
-        Figure::Latency { rate: 0, seconds: 10, concurrency: 16, queued: true },
+        Figure::Costs { jobs: 1_000, concurrency: 16 },
+        Figure::StepCosts { workflows: 100, steps: 10, concurrency: 16 },
+        Figure::OneTransaction { jobs: 1_000, concurrency: 16 },
+        Figure::Snapshot { jobs: 1_000, windows: 3, rate: 100, seconds: 60, concurrency: 16 },
+        Figure::Latency { rate: 0, seconds: 10, concurrency: 16, queued: true, local: 0 },
     ];
     const TABLES: Tables = Tables {
         stored: "select count(*) from underway.task",
         unfinished: "select exists (select from underway.task where state <> 'succeeded')",
         completed: Completed::Marked("select count(*) from underway.task where state = 'succeeded'"),
         steps: Some("select count(*) from underway.task where state = 'succeeded'"),
+        finish: None,
+        resumed: None,
     };
 
     async fn open(url: &str, figure: Figure) -> Result<Self> {
         let connections = match figure {
             Figure::Enqueue { clients, .. } | Figure::EnqueueTx { clients, .. } => clients,
             Figure::Drain { concurrency, .. }
-            | Figure::Backlog { concurrency, .. }
+            | Figure::Costs { concurrency, .. }
+            | Figure::StepCosts { concurrency, .. }
+            | Figure::OneTransaction { concurrency, .. }
+            | Figure::Snapshot { concurrency, .. }
             | Figure::Workflows { concurrency, .. }
             | Figure::Latency { concurrency, .. } => CONNECTIONS_A_SLOT * concurrency + 16,
-            Figure::Bulk { .. } | Figure::Step { .. } => 16,
             Figure::Idle { .. } => CONNECTIONS_A_SLOT * IDLE_SLOTS + 16,
+            _ => 16,
         };
         let connections = u32::try_from(connections)?;
         let pool = PgPoolOptions::new().max_connections(connections).min_connections(connections);
@@ -112,6 +121,14 @@ impl Peer for Underway {
             self.queue.enqueue_multi(&self.pool, &NoOp, &jobs).await?;
             Ok(())
         })
+    }
+
+    async fn enqueue_together(&self, jobs: u64) -> Result<Instant> {
+        let mut tx = self.pool.begin().await?;
+        self.queue.enqueue_multi(&mut *tx, &NoOp, &Payload::batch(0..jobs)).await?;
+        let began = Instant::now();
+        tx.commit().await?;
+        Ok(began)
     }
 
     async fn work(&self, concurrency: u64) -> Result<JoinHandle<Result<()>>> {

@@ -10,11 +10,15 @@ const SHORT: Duration = Duration::from_secs(180);
 const LONG: Duration = Duration::from_secs(1200);
 
 const fn run(who: &'static str) -> Run {
-    Run { who, arguments: &[] }
+    sized(who, &[])
 }
 
 const fn sized(who: &'static str, arguments: &'static [&'static str]) -> Run {
-    Run { who, arguments }
+    named(who, who, arguments)
+}
+
+const fn named(name: &'static str, who: &'static str, arguments: &'static [&'static str]) -> Run {
+    Run { name, who, arguments }
 }
 
 const BASE: Figure = Figure {
@@ -32,6 +36,7 @@ const BASE: Figure = Figure {
     limit: SHORT,
     targets: &[],
     headline: true,
+    together: false,
 };
 
 /// All figures, in the order in which they are measured in every round.
@@ -200,9 +205,10 @@ pub const PLAN: &[Figure] = &[
         value: Value::P50,
         less: true,
         beside: P99,
-        arguments: &["--rate", "0", "--seconds", "6"],
+        arguments: &["--rate", "0", "--seconds", "5"],
         quick: &["--seconds", "3"],
         runs: &[
+            run("limit"),
             run("runledger"),
             run("graphile_worker"),
             run("dbos"),
@@ -221,9 +227,17 @@ pub const PLAN: &[Figure] = &[
         value: Value::P50,
         less: true,
         beside: P99,
-        arguments: &["--rate", "1000", "--seconds", "10"],
+        arguments: &["--rate", "1000", "--seconds", "6"],
         quick: &["--seconds", "3"],
-        runs: &[run("runledger"), run("graphile_worker"), run("dbos")],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            run("graphile_worker"),
+            named("graphile_worker, local queue", "graphile_worker", &["--local", "1"]),
+            run("dbos"),
+            run("apalis-postgres"),
+            run("riverqueue"),
+        ],
         targets: &[Target::AtMost(5.0), Target::BesideAtMost("p99", Value::P99, 25.0)],
         ..BASE
     },
@@ -246,7 +260,8 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "recovery-restart",
         program: "recovery",
-        title: "kill -9, and a start under the same name, default timings",
+        title: "kill -9, and a start under the same name until its {workflows} workflows go on, default timings",
+        runs: &[run("runledger"), run("dbos")],
         arguments: &["--restart", "1", "--workflows", "256"],
         targets: &[Target::AtMost(1.0)],
         ..RECOVERY
@@ -283,7 +298,7 @@ pub const PLAN: &[Figure] = &[
         title: "draining {jobs} jobs beside {queued} queued and {finished} finished",
         arguments: &["--jobs", "50000", "--queued", "20000", "--finished", "1000000"],
         quick: &["--jobs", "30000", "--finished", "200000"],
-        runs: &[run("runledger")],
+        runs: &[run("limit"), run("runledger"), sized("apalis-postgres", &["--jobs", "2000"])],
         targets: FLAT,
         ..BACKLOG
     },
@@ -292,7 +307,7 @@ pub const PLAN: &[Figure] = &[
         title: "draining {jobs} jobs beside {queued} queued and {unknown} of a job that nobody serves",
         arguments: &["--jobs", "50000", "--queued", "20000", "--unknown", "200000"],
         quick: &["--jobs", "30000"],
-        runs: &[run("runledger")],
+        runs: &[run("limit"), run("runledger"), run("graphile_worker")],
         targets: FLAT,
         ..BACKLOG
     },
@@ -302,24 +317,34 @@ pub const PLAN: &[Figure] = &[
         title: "{jobs} jobs enqueued in one transaction, from its commit on",
         beside: &[("until the first begins, ms", Value::Named("began_ms"))],
         arguments: &["--jobs", "10000"],
-        runs: &[run("runledger")],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            run("graphile_worker"),
+            run("riverqueue"),
+            sized("underway", &["--jobs", "1000"]),
+        ],
         targets: FLAT,
         ..BASE
     },
     Figure {
         name: "snapshot",
-        program: "snapshot",
-        title: "draining after a snapshot was held for {seconds} s under {rate} jobs a second, to before",
-        unit: "of the rate before",
-        value: Value::Named("kept"),
-        beside: &[("before, jobs/s", Value::Named("before")), ("after, jobs/s", Value::Named("after"))],
-        arguments: &["--seconds", "600", "--rate", "2000"],
-        quick: &["--seconds", "20"],
-        runs: &[run("runledger")],
-        rounds: 1,
-        limit: LONG,
+        title: "draining by a worker that runs on, after a snapshot was held for {seconds} s under {rate} jobs a second, to before",
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            run("graphile_worker"),
+            // More than two hundred a second it does not run.
+            sized("underway", &["--jobs", "1000", "--rate", "100"]),
+        ],
         targets: &[Target::AtLeast(0.9)],
-        ..BASE
+        ..SNAPSHOT
+    },
+    Figure {
+        name: "snapshot-fresh",
+        title: "draining by a worker that has just started, after a snapshot was held for {seconds} s under {rate} jobs a second, to before",
+        runs: &[sized("runledger", &["--fresh", "1"])],
+        ..SNAPSHOT
     },
     Figure {
         name: "sleepers",
@@ -332,7 +357,7 @@ pub const PLAN: &[Figure] = &[
         ],
         arguments: &["--runs", "1000000"],
         quick: &["--runs", "100000"],
-        runs: &[run("runledger")],
+        runs: &[sized("limit", &["--runs", "200000"]), run("runledger")],
         rounds: 1,
         limit: LONG,
         targets: &[
@@ -369,14 +394,22 @@ pub const PLAN: &[Figure] = &[
     Figure {
         name: "idle",
         program: "idle",
+        together: true,
         title: "statements a second of an idle worker process",
         unit: "a second",
         value: Value::Named("queries"),
         less: true,
         beside: &[("connections beyond the pool", Value::Named("beyond_pool"))],
-        arguments: &["--seconds", "30"],
-        quick: &["--seconds", "15"],
-        runs: &[run("runledger"), run("graphile_worker"), run("dbos"), run("underway")],
+        arguments: &["--seconds", "20"],
+        quick: &["--seconds", "10"],
+        runs: &[
+            run("runledger"),
+            run("graphile_worker"),
+            run("dbos"),
+            run("underway"),
+            run("apalis-postgres"),
+            run("riverqueue"),
+        ],
         rounds: 1,
         targets: &[
             Target::AtMost(1.0),
@@ -386,7 +419,7 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "wal-job",
-        program: "drain",
+        program: "costs",
         title: "bytes of WAL of a no-op job: its enqueue, claim and settlement",
         unit: "bytes",
         value: Value::Named("wal_bytes"),
@@ -402,6 +435,7 @@ pub const PLAN: &[Figure] = &[
             run("runledger"),
             run("graphile_worker"),
             sized("apalis-postgres", &["--jobs", "10000"]),
+            sized("riverqueue", &["--jobs", "10000"]),
             sized("dbos", &["--jobs", "1000"]),
             sized("underway", &["--jobs", "1000"]),
         ],
@@ -411,14 +445,19 @@ pub const PLAN: &[Figure] = &[
     },
     Figure {
         name: "wal-step",
-        program: "workflows",
+        program: "step-costs",
         title: "bytes of WAL of a step, with a tenth of its workflow",
         unit: "bytes",
         value: Value::Named("wal_bytes"),
         less: true,
         beside: &[("commits", Value::Named("commits"))],
         arguments: &["--workflows", "3000", "--concurrency", "64"],
-        runs: &[run("limit"), run("runledger")],
+        runs: &[
+            run("limit"),
+            run("runledger"),
+            sized("dbos", &["--workflows", "500"]),
+            sized("underway", &["--workflows", "100", "--concurrency", "16"]),
+        ],
         rounds: 1,
         targets: &[Target::BesideAtMost("commits", Value::Named("commits"), 1.0)],
         ..BASE
@@ -432,7 +471,7 @@ pub const PLAN: &[Figure] = &[
         less: true,
         beside: &[("idle", Value::Named("idle_mib"))],
         arguments: &["--workflows", "512"],
-        runs: &[run("runledger")],
+        runs: &[run("runledger"), run("dbos"), run("graphile_worker")],
         rounds: 1,
         ..BASE
     },
@@ -474,11 +513,23 @@ const BACKLOG: Figure = Figure {
     ..BASE
 };
 
+const SNAPSHOT: Figure = Figure {
+    program: "snapshot",
+    unit: "of the rate before",
+    value: Value::Named("kept"),
+    beside: &[("before, jobs/s", Value::Named("before")), ("after, jobs/s", Value::Named("after"))],
+    arguments: &["--seconds", "60", "--rate", "2000", "--jobs", "30000"],
+    quick: &["--seconds", "10"],
+    rounds: 1,
+    limit: LONG,
+    ..BASE
+};
+
 const PROCESSES: Figure = Figure {
     program: "processes",
     title: "{jobs} no-op jobs that fall due together, worker processes: {processes}",
     quick: &["--jobs", "50000"],
-    runs: &[run("limit"), run("runledger")],
+    runs: &[run("limit"), run("runledger"), run("graphile_worker")],
     rounds: 2,
     ..BASE
 };

@@ -1,0 +1,129 @@
+//! Of which sources this program is, so that a reader can find them again, and so that no two builds meet in one report.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Res;
+
+/// What a report writes itself, which changes nothing of what it measures.
+const WRITTEN: [&str; 2] = ["docs/benchmarks", "README.md"];
+
+/// The digits of a commit that are shown.
+const DIGITS: usize = 12;
+
+/// A build of the programs that measure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Build {
+    /// The commit of the sources.
+    pub commit: String,
+    /// Whether they have changes that no commit has.
+    pub dirty: bool,
+    /// A hash of the programs themselves: two builds of uncommitted sources have one commit.
+    pub programs: String,
+}
+
+impl Build {
+    /// That of this program, and of the others that measure. An error where its sources are newer: the commit would be another program's.
+    pub fn of(others: Option<&Path>) -> Res<Self> {
+        let own = std::env::current_exe()?;
+        let mut hasher = DefaultHasher::new();
+        for program in [Some(own.as_path()), others].into_iter().flatten() {
+            if let Some(newer) = newer_source(program)? {
+                let [file, program] =
+                    [&*newer, program].map(|path| path.file_name().unwrap_or_default().display().to_string());
+                return Err(format!("`{file}` is newer than `{program}`: build it again").into());
+            }
+            hasher.write(&std::fs::read(program)?);
+        }
+        let (commit, dirty) = commit();
+        Ok(Self { commit, dirty, programs: format!("{:016x}", hasher.finish()) })
+    }
+
+    /// The commit as each line has it.
+    pub fn name(&self) -> String {
+        name(&self.commit, self.dirty)
+    }
+}
+
+/// The commit of the sources, as [`Build::name`] has it.
+pub fn commit_name() -> String {
+    let (commit, dirty) = commit();
+    name(&commit, dirty)
+}
+
+fn name(commit: &str, dirty: bool) -> String {
+    if dirty { format!("{commit}-dirty") } else { commit.to_owned() }
+}
+
+/// The commit that is checked out, and whether there are changes beside what a report writes.
+fn commit() -> (String, bool) {
+    let Some(mut commit) = git(&["rev-parse", "HEAD"]) else { return ("unknown".to_owned(), true) };
+    commit.truncate(DIGITS);
+    let excluded = WRITTEN.map(|path| format!(":(top,exclude){path}"));
+    let mut status = vec!["status", "--porcelain", "--untracked-files=no", "--", ":/"];
+    status.extend(excluded.iter().map(String::as_str));
+    (commit, git(&status).is_none_or(|changes| !changes.is_empty()))
+}
+
+/// What `git` says of the sources; none where there is no git, or no repository any more.
+fn git(arguments: &[&str]) -> Option<String> {
+    let mut git = Command::new("git");
+    let said = git.arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output().ok()?;
+    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+}
+
+/// A source that is newer than the program, by the list that cargo writes beside it; none where there is no such list.
+fn newer_source(program: &Path) -> Res<Option<PathBuf>> {
+    let Ok(list) = std::fs::read_to_string(program.with_extension("d")) else { return Ok(None) };
+    let built = std::fs::metadata(program)?.modified()?;
+    let is_newer = |source: &PathBuf| {
+        std::fs::metadata(source).and_then(|source| source.modified()).is_ok_and(|changed| changed > built)
+    };
+    Ok(sources(&list).into_iter().find(is_newer))
+}
+
+/// The files behind the colon of a line of make's; a backslash keeps a space in a name.
+fn sources(list: &str) -> Vec<PathBuf> {
+    let Some((_, files)) = list.split_once(": ") else { return Vec::new() };
+    let escaped = files.trim_end().replace("\\ ", "\0");
+    escaped.split(' ').filter(|file| !file.is_empty()).map(|file| file.replace('\0', " ").into()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_space_is_one_source() {
+        let list = "/t/bench: /a/one.rs /a\\ b/two.rs\n";
+        assert_eq!(sources(list), [PathBuf::from("/a/one.rs"), PathBuf::from("/a b/two.rs")]);
+        assert_eq!(sources(""), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_program_that_is_older_than_one_of_its_sources_is_told_from_one_that_is_not() {
+        let folder = std::env::temp_dir().join(format!("runledger-bench-build-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (program, source) = (folder.join("bench"), folder.join("a.rs"));
+        for file in [&program, &source] {
+            std::fs::write(file, "").unwrap();
+        }
+        assert_eq!(newer_source(&program).unwrap(), None);
+        std::fs::write(program.with_extension("d"), format!("{}: {}\n", program.display(), source.display()))
+            .unwrap();
+        let built = std::fs::metadata(&program).unwrap().modified().unwrap();
+        for (changed, newer) in [(built, None), (built + std::time::Duration::from_secs(1), Some(&source))] {
+            std::fs::File::options().write(true).open(&source).unwrap().set_modified(changed).unwrap();
+            assert_eq!(newer_source(&program).unwrap().as_ref(), newer);
+        }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn changes_that_no_commit_has_are_in_the_name() {
+        assert_eq!((name("abc", false), name("abc", true)), ("abc".to_owned(), "abc-dirty".to_owned()));
+    }
+}
