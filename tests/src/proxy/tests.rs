@@ -205,6 +205,21 @@ async fn of_two_requests_on_their_way_the_one_that_was_named_loses_its_reply() {
 }
 
 #[tokio::test]
+async fn a_stranded_statement_reaches_nobody_and_both_ends_stay_open_until_the_cut() {
+    let mut line = Line::new().await;
+    line.proxy.arm("select 2", Fault::Strand);
+    line.ask("select 1").await;
+    line.client.write_all(&simple("select 2")).await.unwrap();
+    eventually(async || line.proxy.n_faults(), |n| *n == 1).await;
+    line.server.write_all(&ready()).await.unwrap();
+    expect_silence(&mut line.server).await;
+    expect_silence(&mut line.client).await;
+    assert_eq!(line.proxy.met(), ["select 2"]);
+    line.proxy.cut();
+    assert_eq!(until_end(&mut line.client).await, b"");
+}
+
+#[tokio::test]
 async fn faults_for_several_statements_wait_side_by_side() {
     let mut line = Line::new().await;
     line.proxy.arm("select 2", Fault::LoseReply);

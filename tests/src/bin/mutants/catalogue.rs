@@ -144,11 +144,18 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "own-record-is-conflict",
-        edits: &[Edit {
-            file: "runledger/src/store/sql/checkpoint.sql",
-            old: "    on conflict (run_id, key) do nothing\n)\nselect array_agg(position) as held\nfrom held",
-            new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)\nselect array_agg(position) as held\nfrom held\nwhere (run_id, key) in (select run_id, key from recorded)",
-        }],
+        edits: &[
+            Edit {
+                file: "runledger/src/store/sql/checkpoint.sql",
+                old: "    on conflict (run_id, key) do nothing\n)",
+                new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)",
+            },
+            Edit {
+                file: "runledger/src/store/sql/checkpoint.sql",
+                old: "end as restless\nfrom held",
+                new: "end as restless\nfrom held\nwhere (run_id, key) in (select run_id, key from recorded)",
+            },
+        ],
         tests: &["lost_messages::a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim"],
     },
     Mutant {
