@@ -99,7 +99,7 @@ impl Db {
 
     async fn prepare(&self) -> Result<(), ClientError> {
         let mut connection = connection(&self.pool).await?;
-        check_server(&mut connection).await?;
+        check_server(&mut connection, &self.pool.connect_options()).await?;
         Ok(migrate(&mut connection).await?)
     }
 
@@ -196,7 +196,7 @@ pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
 }
 
 /// Refuses servers on which nothing would work.
-async fn check_server(connection: &mut PgConnection) -> Result<(), ClientError> {
+async fn check_server(connection: &mut PgConnection, options: &PgConnectOptions) -> Result<(), ClientError> {
     let server = server(connection).await?;
     if server.version_num < OLDEST_VERSION {
         return Err(ClientError::ServerTooOld { version: server.version });
@@ -205,11 +205,19 @@ async fn check_server(connection: &mut PgConnection) -> Result<(), ClientError> 
         (true, _) => "a standby",
         (false, true) => "read-only",
         (false, false) if server.creates_in_ours => {
-            return Err(ClientError::SearchPath { role: server.role });
+            return Err(ClientError::SearchPath { role: server.role, address: address(options) });
         }
         (false, false) => return Ok(()),
     };
     Err(ClientError::NotWritable { database: server.database, why })
+}
+
+/// Where a connection string leads, without its password and its settings.
+fn address(options: &PgConnectOptions) -> String {
+    let (role, host, port) = (options.get_username(), options.get_host(), options.get_port());
+    let database = options.get_database().unwrap_or(role);
+    let socket = options.get_socket().map(|socket| format!("?host={}", socket.display())).unwrap_or_default();
+    format!("postgres://{role}@{host}:{port}/{database}{socket}")
 }
 
 /// Where a statement is carried out: on a pool, on a connection, or in the caller's open transaction.
