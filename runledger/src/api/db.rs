@@ -51,8 +51,9 @@ impl Db {
     /// Connects, checks the server, and brings the schema `runledger` up to date.
     ///
     /// # Errors
-    /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; a role whose `search_path` leads into the schema
-    /// `runledger` (as the default does for a role of that name); a schema that a newer program has changed incompatibly.
+    /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; one whose place a promoted standby has taken that
+    /// this process has met; a role whose `search_path` leads into the schema `runledger` (as the default does for a role of that name); a schema that a
+    /// newer program has changed incompatibly.
     pub async fn connect(url: &str) -> Result<Self, ClientError> {
         let options: PgConnectOptions = url.parse().map_err(ClientError::Connect)?;
         Self::connect_with(options, DEFAULT_CONNECTIONS).await
