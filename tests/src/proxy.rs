@@ -92,9 +92,17 @@ impl Proxy {
     /// # Errors
     /// Where the address cannot be read, or there is no port to listen on.
     pub async fn start(url: &str) -> io::Result<Self> {
+        Self::at(url, ("127.0.0.1", 0)).await
+    }
+
+    /// The same at an address of the caller's choice.
+    ///
+    /// # Errors
+    /// Where an address cannot be read, or not be listened on.
+    pub async fn at(url: &str, address: (&str, u16)) -> io::Result<Self> {
         let server = Mutex::new(url.parse().map_err(io::Error::other)?);
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let port = listener.local_addr()?.port();
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             server,
             statements: Mutex::default(),
@@ -106,7 +114,7 @@ impl Proxy {
             released: Notify::default(),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Ok(Self { url: wire::through(url, port), shared, accepting })
+        Ok(Self { url: wire::through(url, address), shared, accepting })
     }
 
     /// The address of the same database through the proxy.

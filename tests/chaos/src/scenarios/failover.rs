@@ -8,7 +8,7 @@ use runledger_tests::proxy::Mode;
 use sqlx::{Connection, PgConnection};
 
 use crate::scenario::{Scenario, Setting};
-use crate::scene::reaches;
+use crate::scene::{BEATING, reaches};
 use crate::server::{Cluster, Settings, Stop};
 use crate::stage::{DATABASE, Stage};
 use crate::summary::Summary;
@@ -42,9 +42,6 @@ pub const ALL: &[Scenario] = &[
 
 /// How long the address leads to the old server.
 const WRONG: Duration = Duration::from_secs(4);
-
-/// What a fleet that has come to a server looks like there.
-const BEATING: &str = "select count(*) from runledger.worker where state = 'active' and heartbeat_at > clock_timestamp() - interval '2 seconds'";
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
