@@ -171,8 +171,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "enqueue-again-as-fresh",
         edits: &[Edit {
             file: "runledger/src/api/enqueue.rs",
-            old: "Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, false).await",
-            new: "Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, true).await",
+            old: "Delivery::Unknown => submit_on_pool(db.pool(), std::slice::from_ref(run), true, false).await",
+            new: "Delivery::Unknown => submit_on_pool(db.pool(), std::slice::from_ref(run), true, true).await",
         }],
         tests: &["points::every_point_is_survived_without_its_acknowledgement_and_after_a_death"],
     },
