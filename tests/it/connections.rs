@@ -113,9 +113,17 @@ async fn a_limited_wait_ends_though_the_database_does_not_answer() {
     // It has looked, and listens.
     let listens = handle.result_within(Duration::from_millis(500)).await;
     assert!(matches!(listens, Err(ClientError::StillGoing { .. })), "{listens:?}");
+    // The same error, however the database is away.
+    let waits = async || {
+        tokio::time::timeout(PATIENCE, handle.result_within(Duration::from_millis(100))).await.unwrap()
+    };
     proxy.set(Mode::BlackHole);
-    let silent = tokio::time::timeout(PATIENCE, handle.result_within(Duration::from_millis(100))).await;
-    assert!(matches!(silent, Ok(Err(ClientError::StillGoing { .. }))), "{silent:?}");
+    let silent = waits().await;
+    assert!(matches!(silent, Err(ClientError::StillGoing { .. })), "{silent:?}");
+    proxy.set(Mode::Refuse);
+    proxy.cut();
+    let refused = waits().await;
+    assert!(matches!(refused, Err(ClientError::StillGoing { .. })), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -87,6 +87,50 @@ async fn a_look_at_a_lane_meets_each_of_its_dead_entries_once() {
     assert!(look_pages < once_pages * 11 / 10, "{look_pages} pages for {once_pages} of entries\n{look}");
 }
 
+/// Rounds of claims beneath one snapshot, and the runs of each that have come and gone before the ten that are claimed.
+const CHURNS: u64 = 5;
+const CHURN: u64 = 2_000;
+
+#[tokio::test]
+async fn a_claim_meets_nothing_of_the_churn_beneath_a_long_snapshot() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    let mut pin = fixture.database.connect().await.unwrap();
+    execute(&mut connection, SESSION_SETTINGS).await;
+    execute(&mut pin, "begin isolation level repeatable read; select 1").await;
+    execute(&mut connection, "insert into runledger.worker (worker_id, name, version, session_name, jobs, queues) values (1, 'w', '1', 's', '{j}', '{q}')").await;
+    let how = "analyze, buffers, costs off, timing off";
+    let from = |instant: &str| {
+        format!(
+            "1, 'aaaaaaaa-0000-0000-0000-000000000001', 10, '{{q}}', '{{j}}', '{{0}}', array[{instant}], \
+             '{{00000000-0000-0000-0000-000000000000}}'"
+        )
+    };
+    let mut n_pages = Vec::new();
+    for round in 1..=CHURNS {
+        // The last run of the churn before is where the claimer stands.
+        let (stands, due) = (format!("'2026-01-01'::timestamptz + {round} * interval '1 hour'"), CHURN + 10);
+        let come = format!(
+            "insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+                 select md5('{round}/' || n)::uuid, 'j', 't', 'q', 0, '{{}}', {stands} + (n - {CHURN}) * interval '1 ms' from generate_series(1, {due}) n;
+             insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+                 select run_id, queue, job, priority, start_at, 'enqueued', 0, 0, 0 from runledger.run where start_at > {stands} - interval '30 minutes';
+             delete from runledger.ready where ready_at <= {stands}"
+        );
+        execute(&mut connection, &come).await;
+        let plan = explain(&mut connection, how, "claim", &from(&stands)).await;
+        assert!(plan.lines().next().unwrap_or_default().contains("rows=10"), "{plan}");
+        n_pages.push(pages(&plan));
+        execute(&mut connection, "delete from runledger.lease").await;
+    }
+    let (first, last) = (n_pages[0], n_pages[n_pages.len() - 1]);
+    assert!(last < first + CHURN / 10, "{n_pages:?} pages, more with each churn");
+    // What it has not met is there.
+    let whole = pages(&explain(&mut connection, how, "claim", &from("'2026-01-01'::timestamptz")).await);
+    assert!(whole > 2 * last, "{whole} pages from the start of the lane, {last} behind the churn");
+    execute(&mut pin, "rollback").await;
+}
+
 /// Ten rows a statement, some ten probes a row, each counted once a level of its plan; one scan of the dead rows is beyond 20,000.
 const MOST_PAGES: u64 = 5_000;
 

@@ -44,7 +44,7 @@ pub enum Mode {
     Throttle(NonZeroU32),
 }
 
-/// What happens to one statement. Its connection is lost in each case.
+/// What happens to one statement. Its connection is of no more use in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is carried out, and the client hears nothing of it.
@@ -55,6 +55,8 @@ pub enum Fault {
     Truncate(usize),
     /// The client loses its connection, and the statement reaches the server only when [`Proxy::release`] says so.
     Hold,
+    /// It reaches nobody, and nothing else does on its connection, which stays open for both ends, as one that a firewall has just forgotten.
+    Strand,
 }
 
 /// A proxy of its own for one test. Its connections end with it.
@@ -90,9 +92,17 @@ impl Proxy {
     /// # Errors
     /// Where the address cannot be read, or there is no port to listen on.
     pub async fn start(url: &str) -> io::Result<Self> {
+        Self::at(url, ("127.0.0.1", 0)).await
+    }
+
+    /// The same at an address of the caller's choice.
+    ///
+    /// # Errors
+    /// Where an address cannot be read, or not be listened on.
+    pub async fn at(url: &str, address: (&str, u16)) -> io::Result<Self> {
         let server = Mutex::new(url.parse().map_err(io::Error::other)?);
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let port = listener.local_addr()?.port();
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             server,
             statements: Mutex::default(),
@@ -104,7 +114,7 @@ impl Proxy {
             released: Notify::default(),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        Ok(Self { url: wire::through(url, port), shared, accepting })
+        Ok(Self { url: wire::through(url, address), shared, accepting })
     }
 
     /// The address of the same database through the proxy.
@@ -225,13 +235,15 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let (mut cuts, mut strandings) = (shared.cuts.subscribe(), shared.strandings.subscribe());
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            let mut relay = pin!(relay(client, &shared));
+            let stranded = Notify::new();
+            let mut relay = pin!(relay(client, &shared, &stranded));
             tokio::select! {
                 // A connection ends with its client or its server: both are things that tests do.
                 _ = &mut relay => {}
                 _ = cuts.changed() => {}
                 // Kept, and not polled any more.
                 _ = strandings.changed() => drop(cuts.changed().await),
+                () = stranded.notified() => drop(cuts.changed().await),
             }
         });
     }
@@ -243,7 +255,7 @@ type Sent = (Instant, Vec<u8>);
 /// The statement of a client that may meet a fault in its reply, and which reply that is.
 type Marked = Mutex<Option<(usize, String)>>;
 
-async fn relay(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
+async fn relay(mut client: TcpStream, shared: &Shared, stranded: &Notify) -> io::Result<()> {
     client.set_nodelay(true)?;
     shared.reachable().await;
     let server = lock(&shared.server).clone();
@@ -257,7 +269,7 @@ async fn relay(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
         let marked = Marked::default();
         let upward = async {
             tokio::join!(
-                ask(from_client, startup, asked, shared, &marked),
+                ask(from_client, startup, asked, shared, &marked, stranded),
                 deliver(arrives, to_server, shared)
             )
         };
@@ -284,6 +296,7 @@ async fn ask(
     to: mpsc::Sender<Sent>,
     shared: &Shared,
     marked: &Marked,
+    stranded: &Notify,
 ) -> io::Result<Vec<u8>> {
     let mut from = BufReader::new(from);
     let mut prepared = wire::Prepared::default();
@@ -296,6 +309,10 @@ async fn ask(
             lock(&shared.statements).push(statement.clone());
             if shared.strike(&statement, |fault| fault == Fault::Hold).is_some() {
                 return with_rest_of_request(message, &mut from).await;
+            }
+            if shared.strike(&statement, |fault| fault == Fault::Strand).is_some() {
+                stranded.notify_one();
+                return std::future::pending().await;
             }
             if shared.is_armed(&statement) {
                 *lock(marked) = Some((n_replies, statement));
@@ -353,7 +370,7 @@ fn bytes_to_arrive(shared: &Shared, marked: &Marked, n_replies: usize, is_row: b
     let fault = shared.strike(statement, |fault| match fault {
         Fault::LoseReply | Fault::Truncate(_) => true,
         Fault::LoseRows => is_row,
-        Fault::Hold => false,
+        Fault::Hold | Fault::Strand => false,
     });
     fault.map(|fault| if let Fault::Truncate(n_bytes) = fault { n_bytes } else { 0 })
 }

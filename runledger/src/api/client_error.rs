@@ -60,12 +60,15 @@ pub enum ClientError {
     },
     /// What this role makes without naming a schema would get into the engine's own.
     #[error(
-        "the `search_path` of role `{role}` leads into the schema `runledger` first, so tables of the application would get among those of the engine, \
-         and its migrations begin anew there; nothing was written; `alter role {role} set search_path = public`, or connect as another role"
+        "the `search_path` of role `{role}` at `{address}` leads into the schema `runledger` first, so tables of the application would get among those \
+         of the engine, and its migrations begin anew there; nothing was written; `alter role {role} set search_path = public`, or connect as another \
+         role; a `search_path` in the address itself, or of the database, must go too"
     )]
     SearchPath {
-        /// The role.
+        /// The role, in quotes where statements need them.
         role: String,
+        /// Where it is, without a password.
+        address: String,
     },
     /// The schema cannot be used.
     #[error(transparent)]
@@ -169,9 +172,9 @@ pub enum ClientError {
         #[source]
         failure: Failure,
     },
-    /// The run had not ended when the caller's time was over.
+    /// No end of the run was known when the caller's time was over: it goes on, or the database did not say.
     #[error(
-        "run `{run_id}` has not ended within {waited:?}; it goes on, and its result can be awaited again"
+        "no end of run `{run_id}` is known after {waited:?}; nothing has changed for the run, and its result can be awaited again"
     )]
     StillGoing {
         /// The run.

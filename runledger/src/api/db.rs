@@ -51,8 +51,9 @@ impl Db {
     /// Connects, checks the server, and brings the schema `runledger` up to date.
     ///
     /// # Errors
-    /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; a role whose `search_path` leads into the schema
-    /// `runledger` (as the default does for a role of that name); a schema that a newer program has changed incompatibly.
+    /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; one whose place a promoted standby has taken that
+    /// this process has met; a role whose `search_path` leads into the schema `runledger` (as the default does for a role of that name); a schema that a
+    /// newer program has changed incompatibly.
     pub async fn connect(url: &str) -> Result<Self, ClientError> {
         let options: PgConnectOptions = url.parse().map_err(ClientError::Connect)?;
         Self::connect_with(options, DEFAULT_CONNECTIONS).await
@@ -99,7 +100,7 @@ impl Db {
 
     async fn prepare(&self) -> Result<(), ClientError> {
         let mut connection = connection(&self.pool).await?;
-        check_server(&mut connection).await?;
+        check_server(&mut connection, &self.pool.connect_options()).await?;
         Ok(migrate(&mut connection).await?)
     }
 
@@ -196,7 +197,7 @@ pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
 }
 
 /// Refuses servers on which nothing would work.
-async fn check_server(connection: &mut PgConnection) -> Result<(), ClientError> {
+async fn check_server(connection: &mut PgConnection, options: &PgConnectOptions) -> Result<(), ClientError> {
     let server = server(connection).await?;
     if server.version_num < OLDEST_VERSION {
         return Err(ClientError::ServerTooOld { version: server.version });
@@ -205,11 +206,19 @@ async fn check_server(connection: &mut PgConnection) -> Result<(), ClientError> 
         (true, _) => "a standby",
         (false, true) => "read-only",
         (false, false) if server.creates_in_ours => {
-            return Err(ClientError::SearchPath { role: server.role });
+            return Err(ClientError::SearchPath { role: server.role, address: address(options) });
         }
         (false, false) => return Ok(()),
     };
     Err(ClientError::NotWritable { database: server.database, why })
+}
+
+/// Where a connection string leads, without its password and its settings.
+fn address(options: &PgConnectOptions) -> String {
+    let (role, host, port) = (options.get_username(), options.get_host(), options.get_port());
+    let database = options.get_database().unwrap_or(role);
+    let socket = options.get_socket().map(|socket| format!("?host={}", socket.display())).unwrap_or_default();
+    format!("postgres://{role}@{host}:{port}/{database}{socket}")
 }
 
 /// Where a statement is carried out: on a pool, on a connection, or in the caller's open transaction.

@@ -122,12 +122,12 @@ impl<J: Job> Handle<J> {
     /// As [`result`](Self::result), for at most `limit`, whether the database answers or not: a last look at the end of `limit` has a second.
     ///
     /// # Errors
-    /// As [`result`](Self::result), and [`ClientError::StillGoing`] where no end is known when `limit` is over.
+    /// As [`result`](Self::result), and [`ClientError::StillGoing`] where no end is known when `limit` is over, also because the database is away.
     pub async fn result_within(&self, limit: Duration) -> Result<J::Output, ClientError> {
         let began = Instant::now();
         match tokio::time::timeout(limit.saturating_add(LAST_LOOK), self.wait(Some(limit))).await {
             Ok(result) => result,
-            Err(_) => Err(ClientError::StillGoing { run_id: self.run_id, waited: began.elapsed() }),
+            Err(_) => Err(self.still_going(began)),
         }
     }
 
@@ -175,24 +175,28 @@ impl<J: Job> Handle<J> {
                 Ok(end) if end.state.is_terminal() || end.state == RunState::Blocked => {
                     return self.output(end);
                 }
-                Ok(_) if is_over => {
-                    return Err(ClientError::StillGoing { run_id: self.run_id, waited: began.elapsed() });
-                }
+                Ok(_) if is_over => return Err(self.still_going(began)),
                 Ok(_) => {
                     answered = Instant::now();
                     waiter.wait(left).await;
                 }
                 Err(ClientError::Database(error) | ClientError::Connect(error))
                     if matches!(class(&error), Class::Transient | Class::Refused)
-                        && answered.elapsed() < RIDE_OUT
-                        && !is_over =>
+                        && answered.elapsed() < RIDE_OUT =>
                 {
+                    if is_over {
+                        return Err(self.still_going(began));
+                    }
                     tracing::debug!(%error, run_id = %self.run_id, "a wait for a result waits for the database");
                     tokio::time::sleep(ASK_AGAIN).await;
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn still_going(&self, began: Instant) -> ClientError {
+        ClientError::StillGoing { run_id: self.run_id, waited: began.elapsed() }
     }
 
     fn output(&self, end: End) -> Result<J::Output, ClientError> {

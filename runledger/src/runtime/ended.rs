@@ -4,12 +4,13 @@
 //! that all waiters of a process on one database share, and asks only rarely as a net: a notification is a hint.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use sqlx::PgPool;
-use sqlx::postgres::PgListener;
-use tokio::sync::broadcast;
+use sqlx::postgres::{PgConnectOptions, PgListener};
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::answer::answered;
@@ -45,12 +46,14 @@ pub(crate) struct Waiter<'a> {
     ear: Option<Ear>,
 }
 
-/// Where a waiter listens.
+/// How a waiter hears of an end. Each has the hub, which lives as long as somebody does.
 #[derive(Debug)]
-struct Ear {
-    /// None where nobody can listen or tell.
-    ends: Option<broadcast::Receiver<Uuid>>,
-    _hub: Arc<Hub>,
+enum Ear {
+    /// The hub is being opened.
+    Opening(Arc<Hub>),
+    Listening(broadcast::Receiver<Uuid>, #[expect(dead_code, reason = "held, not read")] Arc<Hub>),
+    /// Nobody can listen, or tell.
+    Deaf(#[expect(dead_code, reason = "held, not read")] Arc<Hub>),
 }
 
 impl<'a> Waiter<'a> {
@@ -66,21 +69,30 @@ impl<'a> Waiter<'a> {
             self.pause *= 2;
             return;
         }
-        let Some(ear) = &mut self.ear else {
-            let hub = hub_of(self.pool).await;
-            let ends = hub.ends.upgrade().map(|ends| ends.subscribe());
-            // The caller looks once more after this: a run that ended before the row was there does not notify.
-            let announced = self.announce().await;
-            self.ear = Some(Ear { ends: ends.filter(|_| announced), _hub: hub });
-            return;
-        };
-        let Some(ends) = &mut ear.ends else {
-            tokio::time::sleep(within(WITHOUT_LISTENING)).await;
-            return;
-        };
-        if let Ok(Heard::Silence) = tokio::time::timeout(within(NET), hear(ends, self.run_id)).await {
-            self.ear = None;
+        match self.ear.get_or_insert_with(|| Ear::Opening(HUBS.of(self.pool))) {
+            Ear::Opening(hub) => {
+                let hub = Arc::clone(hub);
+                // A server that lets nobody listen for now does not keep anybody from asking.
+                if let Ok(opened) = tokio::time::timeout(within(WITHOUT_LISTENING), hub.opened()).await {
+                    self.ear = self.join(hub, opened).await;
+                }
+            }
+            Ear::Listening(ends, _) => {
+                if let Ok(Heard::Silence) = tokio::time::timeout(within(NET), hear(ends, self.run_id)).await {
+                    self.ear = None;
+                }
+            }
+            Ear::Deaf(_) => tokio::time::sleep(within(WITHOUT_LISTENING)).await,
         }
+    }
+
+    /// The caller looks once more after this: a run that ended before the row was there does not notify.
+    async fn join(&self, hub: Arc<Hub>, opened: Option<Opened>) -> Option<Ear> {
+        let ends = match opened? {
+            Opened::Listening(ends) => ends.upgrade()?.subscribe(),
+            Opened::Deaf => return Some(Ear::Deaf(hub)),
+        };
+        Some(if self.announce().await { Ear::Listening(ends, hub) } else { Ear::Deaf(hub) })
     }
 
     /// Asks for a notification. False where this client may not ask, or cannot now.
@@ -117,62 +129,83 @@ async fn hear(ends: &mut broadcast::Receiver<Uuid>, run_id: Uuid) -> Heard {
 /// The shared listener of a database.
 #[derive(Debug)]
 struct Hub {
-    /// Closed when the listener ends, which has the only strong one.
-    ends: broadcast::WeakSender<Uuid>,
-    listener: Option<tokio::task::JoinHandle<()>>,
+    /// None while it is being opened. Closed when the listener ends.
+    opened: watch::Receiver<Option<Opened>>,
+    listener: JoinHandle<()>,
+}
+
+/// What came of opening a hub.
+#[derive(Clone, Debug)]
+enum Opened {
+    /// The listener has the only strong one.
+    Listening(broadcast::WeakSender<Uuid>),
+    /// Nobody can listen.
+    Deaf,
 }
 
 impl Hub {
+    fn open(pool: &PgPool) -> Self {
+        let (open, opened) = watch::channel(None);
+        Self { opened, listener: task::spawn("ended", serve(pool.connect_options(), open)) }
+    }
+
+    /// Waits for what comes of opening it: none where the listener has gone with the runtime of whoever started it.
+    async fn opened(&self) -> Option<Opened> {
+        self.opened.clone().wait_for(Option::is_some).await.ok()?.clone()
+    }
+
     /// Whether its listener goes on, or nobody can listen.
     fn lives(&self) -> bool {
-        self.listener.as_ref().is_none_or(|listener| !listener.is_finished())
+        !self.listener.is_finished() || matches!(*self.opened.borrow(), Some(Opened::Deaf))
     }
 }
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        if let Some(listener) = &self.listener {
-            listener.abort();
+        self.listener.abort();
+    }
+}
+
+/// The hubs in use, by what identifies a database for a client: waiters of one database open one connection together.
+#[derive(Debug, Default)]
+struct Hubs(Mutex<HashMap<String, Weak<Hub>>>);
+
+static HUBS: LazyLock<Hubs> = LazyLock::new(Hubs::default);
+
+impl Hubs {
+    fn of(&self, pool: &PgPool) -> Arc<Hub> {
+        let options = pool.connect_options();
+        let database = format!(
+            "{}:{}:{:?}:{:?}:{}",
+            options.get_host(),
+            options.get_port(),
+            options.get_socket(),
+            options.get_database(),
+            options.get_username()
+        );
+        let mut hubs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hub) = hubs.get(&database).and_then(Weak::upgrade).filter(|hub| hub.lives()) {
+            return hub;
         }
+        // A program may wait for many databases, one after the other.
+        hubs.retain(|_, hub| hub.strong_count() > 0);
+        let hub = Arc::new(Hub::open(pool));
+        hubs.insert(database, Arc::downgrade(&hub));
+        hub
     }
 }
 
-/// The hubs in use, by what identifies a database for a client. Waiters of one database that come together open one connection together; whoever waits
-/// for another database does not wait for them.
-type Hubs = Mutex<HashMap<String, Arc<tokio::sync::Mutex<Weak<Hub>>>>>;
-
-async fn hub_of(pool: &PgPool) -> Arc<Hub> {
-    static HUBS: OnceLock<Hubs> = OnceLock::new();
-    let options = pool.connect_options();
-    let database = format!(
-        "{}:{}:{:?}:{:?}:{}",
-        options.get_host(),
-        options.get_port(),
-        options.get_socket(),
-        options.get_database(),
-        options.get_username()
-    );
-    let hubs = HUBS.get_or_init(Hubs::default);
-    let place = Arc::clone(hubs.lock().unwrap_or_else(PoisonError::into_inner).entry(database).or_default());
-    let mut place = place.lock().await;
-    if let Some(hub) = place.upgrade().filter(|hub| hub.lives()) {
-        return hub;
-    }
-    let hub = Arc::new(open(pool).await);
-    *place = Arc::downgrade(&hub);
-    hub
-}
-
-async fn open(pool: &PgPool) -> Hub {
-    let (ends, _) = broadcast::channel(BACKLOG);
-    match answered(OPENING, listen(&pool.connect_options(), &[CHANNEL])).await {
+/// Opens a hub, and listens.
+async fn serve(options: Arc<PgConnectOptions>, open: watch::Sender<Option<Opened>>) {
+    match answered(OPENING, listen(&options, &[CHANNEL])).await {
         Ok(listener) => {
-            let weak = ends.downgrade();
-            Hub { ends: weak, listener: Some(task::spawn("ended", forward(listener, ends))) }
+            let (ends, _) = broadcast::channel(BACKLOG);
+            open.send_replace(Some(Opened::Listening(ends.downgrade())));
+            Box::pin(forward(listener, ends)).await;
         }
         Err(error) => {
             tracing::debug!(%error, "nobody can listen for the ends of runs; waiters ask instead");
-            Hub { ends: ends.downgrade(), listener: None }
+            open.send_replace(Some(Opened::Deaf));
         }
     }
 }
@@ -199,12 +232,9 @@ async fn forward(mut listener: PgListener, ends: broadcast::Sender<Uuid>) {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
     use std::net::TcpListener;
-    use std::pin::pin;
-    use std::task::Poll;
 
-    use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+    use sqlx::postgres::PgPoolOptions;
 
     use super::*;
 
@@ -216,23 +246,45 @@ mod tests {
         PgPoolOptions::new().connect_lazy_with(options)
     }
 
+    fn server() -> TcpListener {
+        TcpListener::bind("127.0.0.1:0").unwrap()
+    }
+
     #[tokio::test]
     async fn a_database_that_is_silent_does_not_keep_the_waiters_of_another() {
-        let [silent, closing] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let (silent_pool, closing_pool) = (pool_before(&silent), pool_before(&closing));
+        let (silent, closing) = (server(), server());
         // Nobody accepts, so the connection stands and nothing comes back on it.
-        let mut opening = pin!(hub_of(&silent_pool));
-        poll_fn(|cx| {
-            assert!(opening.as_mut().poll(cx).is_pending());
-            Poll::Ready(())
-        })
-        .await;
+        let opening = HUBS.of(&pool_before(&silent));
+        let other = HUBS.of(&pool_before(&closing));
         std::thread::spawn(move || while closing.accept().is_ok() {});
-        let other = tokio::select! {
+        let opened = tokio::select! {
             biased;
-            hub = hub_of(&closing_pool) => hub,
-            _ = opening => unreachable!("a server that says nothing lets nobody listen"),
+            opened = other.opened() => opened,
+            _ = opening.opened() => unreachable!("a server that says nothing lets nobody listen"),
         };
-        assert!(other.listener.is_none(), "the other one closes every connection");
+        assert!(matches!(opened, Some(Opened::Deaf)), "the other one closes every connection");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_without_a_limit_goes_on_asking_while_its_database_lets_nobody_listen() {
+        let silent = server();
+        let pool = pool_before(&silent);
+        let mut waiter = Waiter::new(&pool, Uuid::now_v7());
+        let began = tokio::time::Instant::now();
+        let mut n_looks = 0;
+        while began.elapsed() < OPENING / 2 {
+            waiter.wait(None).await;
+            n_looks += 1;
+        }
+        assert!(n_looks > 10, "it looked {n_looks} times in {:?}", began.elapsed());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_a_database_that_nobody_waits_for_any_more() {
+        let (one, other) = (server(), server());
+        let hubs = Hubs::default();
+        drop(hubs.of(&pool_before(&one)));
+        let _kept = hubs.of(&pool_before(&other));
+        assert_eq!(hubs.0.lock().unwrap().len(), 1);
     }
 }

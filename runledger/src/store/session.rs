@@ -5,6 +5,8 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Postgres};
 
+use super::timeline::refuse_replaced;
+
 /// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say.
 /// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs. A transaction of the
 /// engine never rests: one that does has lost its client without the server's knowing, and holds rows that the same worker needs.
@@ -24,6 +26,7 @@ pub(crate) async fn for_heartbeat(connection: &mut PgConnection) -> Result<(), s
 /// Sets up a connection of a client's pool: no warning about the `ROLLBACK` outside a transaction that every release makes, and an isolation at which a
 /// keyed enqueue can tell whether its run is there, whatever the default of the role.
 pub(crate) async fn for_client(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    refuse_replaced(connection).await?;
     set(connection, "set client_min_messages = error; set default_transaction_isolation = 'read committed'")
         .await
 }
@@ -37,7 +40,9 @@ pub(crate) async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, s
 
 /// A connection beside a pool.
 pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-    Box::pin(options.connect()).await
+    let mut connection = Box::pin(options.connect()).await?;
+    refuse_replaced(&mut connection).await?;
+    Ok(connection)
 }
 
 /// Begins a transaction of the engine on a connection whose settings are its user's. It holds rows of runs and never rests, as those of [`ENGINE`] do not.
@@ -58,7 +63,10 @@ pub(crate) fn begin_body(mark: &str) -> String {
 
 /// A listening connection of its own, not one of a caller's pool: a wait must work with a pool of one. After a loss it connects and listens again.
 pub(crate) async fn listen(options: &PgConnectOptions, channels: &[&str]) -> Result<PgListener, sqlx::Error> {
-    let own = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+    let own = PgPoolOptions::new()
+        .max_connections(1)
+        .after_connect(|connection, _| Box::pin(refuse_replaced(connection)))
+        .connect_lazy_with(options.clone());
     let mut listener = Box::pin(PgListener::connect_with(&own)).await?;
     for channel in channels {
         Box::pin(listener.listen(channel)).await?;

@@ -49,6 +49,7 @@ statements! {
     STRANDED = "stranded";
     SUSPECT = "suspect";
     SUSPEND = "suspend";
+    TIMELINE = "timeline";
     UNSERVED = "unserved";
     WAKE_DUE = "wake_due";
     WAKE_PARENTS = "wake_parents";

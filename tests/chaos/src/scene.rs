@@ -19,6 +19,9 @@ pub const PATIENT: &[&str] = &["--timings", "default"];
 /// The sessions of the engine in this database, but those of the monitor and of scenarios.
 pub const OURS: &str = "datname = current_database() and application_name like 'runledger/%'";
 
+/// How many workers have a heartbeat that is new: those that have come to the server.
+pub const BEATING: &str = "select count(*) from runledger.worker where state = 'active' and heartbeat_at > clock_timestamp() - interval '2 seconds'";
+
 /// How long to wait for what is certain.
 pub const LONG: Duration = Duration::from_secs(60);
 

@@ -165,8 +165,15 @@ impl Site {
     /// # Errors
     /// When there is no room for its log.
     pub fn command(&mut self, url: &str, options: &[&str]) -> Result<Command> {
+        self.command_of(Command::new(std::env::current_exe()?), url, options)
+    }
+
+    /// The same by a command that becomes this program when it is given arguments.
+    ///
+    /// # Errors
+    /// When there is no room for its log.
+    pub fn command_of(&mut self, mut command: Command, url: &str, options: &[&str]) -> Result<Command> {
         self.n_workers += 1;
-        let mut command = Command::new(std::env::current_exe()?);
         let log = File::create(self.folder.join(format!("worker-{}.log", self.n_workers)))?;
         command.args([WORKER, url]).args(options).stderr(log);
         Ok(command)

@@ -18,6 +18,12 @@ pub(crate) fn literal(text: &str) -> String {
     proc_macro2::Literal::string(text).to_string()
 }
 
+/// Whether tokens know their places: under the cfg of cargo-fuzz, `proc-macro2` keeps none.
+pub(crate) fn has_places() -> bool {
+    let tokens: TokenStream = "place".parse().unwrap_or_default();
+    tokens.into_iter().any(|token| token.span().source_text().is_some())
+}
+
 /// Where the errors of an expansion point.
 pub(crate) fn errors(expansion: &TokenStream) -> Vec<Span> {
     let mut found = Vec::new();

@@ -72,8 +72,7 @@ impl Node {
             Self::Unsigned(number) => Some(Value::from(*number)),
             Self::WideSigned(number) => Number::from_i128(*number).map(Value::Number),
             Self::WideUnsigned(number) => Number::from_u128(*number).map(Value::Number),
-            // The shortest digits of the single, which are not those of the same number as a double.
-            Self::Single(number) => double(number.to_string().parse().ok()?),
+            Self::Single(number) => single(*number),
             Self::Double(number) => double(*number),
             Self::Char(char) => text(&char.to_string()),
             Self::Text(written) | Self::Shown(written) => text(written),
@@ -154,6 +153,15 @@ fn outside_texts(text: &str) -> String {
         }
     }
     outside
+}
+
+/// The shortest digits of the single, which are not those of the same number as a double. Of two that are as short, and both this number, those of
+/// serde_json: the standard library may take the others.
+fn single(number: f32) -> Option<Value> {
+    let shortest = serde_json::to_string(&number).ok()?;
+    let read: f64 = shortest.parse().ok()?;
+    assert_eq!(shortest.parse(), Ok(number), "`{shortest}`");
+    double(read)
 }
 
 fn double(number: f64) -> Option<Value> {

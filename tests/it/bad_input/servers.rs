@@ -76,7 +76,7 @@ async fn a_role_whose_tables_would_get_among_ours_is_refused_before_anything_is_
     // The role of the embedded server has our name, so the default of PostgreSQL is such a path.
     let role: String =
         sqlx::query_scalar("select current_user::text").fetch_one(fixture.db.pool()).await.unwrap();
-    let mut paths = vec!["runledger,public", "nowhere,runledger,public"];
+    let mut paths = vec!["runledger,public", "nowhere,runledger,public", "RunLedger,public", "\"runledger\""];
     if role == "runledger" {
         paths.push("\"$user\",public");
     }
@@ -84,6 +84,8 @@ async fn a_role_whose_tables_would_get_among_ours_is_refused_before_anything_is_
         let error = Db::connect_with(with_path(url, path), 2).await.unwrap_err();
         assert!(matches!(&error, ClientError::SearchPath { .. }), "{path}: {error:?}");
         assert!(told(&error).contains(&format!("alter role {role} set search_path = public")), "{error}");
+        let address = url.split('?').next().unwrap();
+        assert!(told(&error).contains(&format!("role `{role}` at `{address}")), "{address}: {error}");
     }
     let n_schemas: i64 = sqlx::query_scalar("select count(*) from pg_namespace where nspname = 'runledger'")
         .fetch_one(fixture.db.pool())
@@ -91,7 +93,23 @@ async fn a_role_whose_tables_would_get_among_ours_is_refused_before_anything_is_
         .unwrap();
     assert_eq!(n_schemas, 0);
     // What is found there last gets nothing.
-    Db::connect_with(with_path(url, "public,runledger"), 2).await.unwrap();
+    for path in ["public,runledger", "\"RunLedger\",public"] {
+        Db::connect_with(with_path(url, path), 2).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_role_whose_name_needs_quotes_is_told_what_can_be_typed_and_its_password_is_not_repeated() {
+    let fixture = Fixture::new().await;
+    let role = format!("Needs \"quotes\" {}", uuid::Uuid::now_v7());
+    let quoted = format!("\"{}\"", role.replace('"', "\"\""));
+    let make = format!("create role {quoted} login superuser password 'hunter2'");
+    sqlx::raw_sql(AssertSqlSafe(make)).execute(fixture.db.pool()).await.unwrap();
+    let options = with_path(fixture.database.url(), "runledger").username(&role).password("hunter2");
+    let error = Db::connect_with(options, 2).await.unwrap_err();
+    sqlx::raw_sql(AssertSqlSafe(format!("drop role {quoted}"))).execute(fixture.db.pool()).await.unwrap();
+    assert!(told(&error).contains(&format!("`alter role {quoted} set search_path = public`")), "{error}");
+    assert!(!told(&error).contains("hunter2"), "{error}");
 }
 
 #[tokio::test]

@@ -205,6 +205,21 @@ async fn of_two_requests_on_their_way_the_one_that_was_named_loses_its_reply() {
 }
 
 #[tokio::test]
+async fn a_stranded_statement_reaches_nobody_and_both_ends_stay_open_until_the_cut() {
+    let mut line = Line::new().await;
+    line.proxy.arm("select 2", Fault::Strand);
+    line.ask("select 1").await;
+    line.client.write_all(&simple("select 2")).await.unwrap();
+    eventually(async || line.proxy.n_faults(), |n| *n == 1).await;
+    line.server.write_all(&ready()).await.unwrap();
+    expect_silence(&mut line.server).await;
+    expect_silence(&mut line.client).await;
+    assert_eq!(line.proxy.met(), ["select 2"]);
+    line.proxy.cut();
+    assert_eq!(until_end(&mut line.client).await, b"");
+}
+
+#[tokio::test]
 async fn faults_for_several_statements_wait_side_by_side() {
     let mut line = Line::new().await;
     line.proxy.arm("select 2", Fault::LoseReply);
@@ -263,7 +278,7 @@ fn only_the_server_of_a_connection_string_is_replaced() {
         ("postgres://h/d?sslmode=require", "postgres://127.0.0.1:9/d?sslmode=disable"),
         ("postgres:///d?host=/tmp/x&user=u", "postgres://127.0.0.1:9/d?sslmode=disable&user=u"),
     ] {
-        assert_eq!(wire::through(url, 9), expected);
+        assert_eq!(wire::through(url, ([127, 0, 0, 1], 9).into()), expected);
     }
 }
 

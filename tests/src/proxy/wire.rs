@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 
 use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -94,11 +95,11 @@ fn first_line(text: &[u8]) -> String {
 }
 
 /// `url` with another server: what stands between the user and the database, and what its parameters say of it.
-pub(super) fn through(url: &str, port: u16) -> String {
+pub(super) fn through(url: &str, server: SocketAddr) -> String {
     let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
     let from = address.rfind('@').map_or_else(|| address.find("://").map_or(0, |at| at + 3), |at| at + 1);
     let database = address[from..].split_once('/').map_or("", |(_, database)| database);
-    let mut through = format!("{}127.0.0.1:{port}/{database}?sslmode=disable", &address[..from]);
+    let mut through = format!("{}{server}/{database}?sslmode=disable", &address[..from]);
     let of_server = |parameter: &str| ["host", "port", "ssl"].iter().any(|it| parameter.starts_with(it));
     for parameter in parameters.split('&').filter(|it| !it.is_empty() && !of_server(it)) {
         through.push('&');

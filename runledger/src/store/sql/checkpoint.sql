@@ -1,7 +1,9 @@
 -- checkpoint: records steps of runs that this worker holds, some of which may be recorded already.
 -- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors, $8 seen_len, $9 seen (as JSON arrays);
 --        errors and seen may be empty where all are null; $10 the mark of the body's transaction that this must be in, or null
--- out:   held; one row: the positions from 1 of the items whose fence holds, also of one that was recorded before (a lost acknowledgement)
+-- out:   held, restless; one row: the positions from 1 of the items whose fence holds, also of one that was recorded before (a lost acknowledgement);
+--        a body's transaction has only its commit before it now and may not rest, as those of the engine may not: one whose commit the network has
+--        swallowed holds the lease that its own worker asks about
 -- locks: `for key share` on the leases: a reclaim that deletes one waits, and one that has deleted it is seen
 -- index: lease_pkey, step_pkey
 with held as (
@@ -25,5 +27,7 @@ recorded as (
     from held
     on conflict (run_id, key) do nothing
 )
-select array_agg(position) as held
+select
+    array_agg(position) as held,
+    case when $10::text is not null then set_config('idle_in_transaction_session_timeout', '10s', true) end as restless
 from held

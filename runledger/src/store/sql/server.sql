@@ -1,7 +1,7 @@
 -- server: what must be right before anything is written.
 -- in:    none
--- out:   version_num, version, in_recovery, read_only, database, role, creates_in_ours (whether a table that the role makes without naming a schema
---        gets into ours, or would as soon as ours is there); one row
+-- out:   version_num, version, in_recovery, read_only, database, role (as statements name it), creates_in_ours (whether a table that the role makes
+--        without naming a schema gets into ours, or would as soon as ours is there; names without quotes are read in lower case); one row
 -- locks: none
 -- index: pg_namespace_nspname_index
 select
@@ -10,11 +10,14 @@ select
     pg_is_in_recovery() as in_recovery,
     current_setting('default_transaction_read_only') = 'on' as read_only,
     current_database()::text as database,
-    current_user::text as role,
+    quote_ident(current_user) as role,
     coalesce((
         select schema.name = 'runledger'
-        from unnest(string_to_array(replace(current_setting('search_path'), '"', ''), ',')) with ordinality as part (name, place)
-        cross join lateral (select case trim(part.name) when '$user' then current_user::text else trim(part.name) end as name) as schema
+        from unnest(string_to_array(current_setting('search_path'), ',')) with ordinality as part (name, place)
+        cross join lateral (
+            select case when trim(part.name) like '"%"' then replace(trim(part.name), '"', '') else lower(trim(part.name)) end as name
+        ) as written
+        cross join lateral (select case written.name when '$user' then current_user::text else written.name end as name) as schema
         where schema.name = 'runledger' or exists (select from pg_namespace where nspname = schema.name)
         order by part.place
         limit 1

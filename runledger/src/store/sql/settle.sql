@@ -2,7 +2,8 @@
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
 --        $11 the mark of the body's transaction that this must be in, or null;
 --        the state is `completed`, `failed`, `cancelled`, `queued` or `blocked`
--- out:   run_id, token, told; the items whose fence held. The error of a cancelled one is kept with the reason that was given
+-- out:   run_id, token, told, restless; the items whose fence held. The error of a cancelled one is kept with the reason that was given; a body's
+--        transaction may not rest any more, as in checkpoint.sql
 -- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any
 -- index: lease_pkey, run_pkey, watch_pkey, cancel_pkey
 with item as (
@@ -67,8 +68,10 @@ unwatched as (
     returning run_id
 ),
 told as (
-    select pg_notify('runledger_ended', run_id::text)
+    select case when pg_notification_queue_usage() < 0.5 then pg_notify('runledger_ended', run_id::text) end
     from unwatched
 )
-select run_id, token, (select count(*) from told) as told
+select
+    run_id, token, (select count(*) from told) as told,
+    case when $11::text is not null then set_config('idle_in_transaction_session_timeout', '10s', true) end as restless
 from held

@@ -1,13 +1,21 @@
 //! Addresses that lead elsewhere: to a standby, to a server that was restored, through a pooler.
 
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use runledger::{App, Db};
-use runledger_tests::pooler::{Bouncer, Mode};
+use runledger_tests::check::fleet::Process;
+use runledger_tests::pooler::{self, Bouncer};
+use runledger_tests::proxy::{Mode, Proxy};
+use runledger_tests::tools;
+use sqlx::postgres::PgConnectOptions;
+use tokio::process::Command;
 
 use crate::load::jobs;
 use crate::scenario::{Scenario, Setting};
+use crate::scene::{BEATING, reaches};
 use crate::server::{Cluster, Settings};
 use crate::stage::{DATABASE, Stage};
 use crate::summary::Summary;
@@ -36,7 +44,21 @@ pub const ALL: &[Scenario] = &[
         |setting| Box::pin(pooler(setting)),
     )
     .seconds(15),
+    Scenario::new(
+        "name-moves",
+        "workers that know their server by its name go on at the address that the name leads to next",
+        &["F58"],
+        |setting| Box::pin(name_moves(setting)),
+    )
+    .seconds(12),
 ];
+
+/// The server's name, and the addresses that it leads to in turn.
+const NAME: &str = "server.runledger.test";
+const ADDRESSES: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
+
+/// Gives a process names of its own, from a file that can change: `$1`.
+const WITH_NAMES: &str = r#"mount --bind "$1" /etc/hosts && shift && exec "$@""#;
 
 /// How long an address leads to the wrong server.
 const WRONG: Duration = Duration::from_secs(4);
@@ -98,7 +120,7 @@ async fn pooler(setting: Setting) -> Result<Summary> {
     let mut stage = Stage::start(&setting, Settings::new()?, 1, &[]).await?;
     let url = stage.cluster.url(DATABASE);
 
-    let transactions = Bouncer::start(&url, Mode::Transaction, 20).await?;
+    let transactions = Bouncer::start(&url, pooler::Mode::Transaction, 20).await?;
     if let Ok(db) = Db::connect(transactions.url()).await {
         let started = App::new(db.clone()).with(jobs::all()).provide(db).start().await;
         if let Ok(worker) = started {
@@ -108,7 +130,7 @@ async fn pooler(setting: Setting) -> Result<Summary> {
     }
     drop(transactions);
 
-    let mut sessions = Bouncer::start(&url, Mode::Session, 40).await?;
+    let mut sessions = Bouncer::start(&url, pooler::Mode::Session, 40).await?;
     for _ in 0..2 {
         let worker = stage.site.worker_at(sessions.url(), &[]).await?;
         stage.workers.push(worker);
@@ -124,4 +146,55 @@ async fn pooler(setting: Setting) -> Result<Summary> {
     stage.workers.remove(0).kill().await?;
     stage.works().await?;
     stage.judge().await
+}
+
+async fn name_moves(setting: Setting) -> Result<Summary> {
+    let mut dice = setting.dice();
+    let hosts = setting.folder.join("hosts");
+    // Written in place: the file that is mounted is this one, and no other of its name.
+    let lead_to = |address: &str| std::fs::write(&hosts, format!("{address} {NAME}\n"));
+    lead_to(ADDRESSES[0])?;
+    has_own_names(&hosts).await?;
+    let mut stage = Stage::start(&setting, Settings::new()?, 0, &[]).await?;
+    let server = stage.cluster.url(DATABASE);
+    let first = Proxy::start(&server).await?;
+    let port = first.url().parse::<PgConnectOptions>()?.get_port();
+    let ways = [first, Proxy::at(&server, (ADDRESSES[1], port)).await?];
+    ways[1].set(Mode::Refuse);
+    let url = ways[0].url().replacen(ADDRESSES[0], NAME, 1);
+    for _ in 0..3 {
+        let command = named(&hosts, &std::env::current_exe()?);
+        let worker = Process::start(&mut stage.site.command_of(command, &url, &[])?).await?;
+        stage.workers.push(worker);
+    }
+    let n_workers = i64::try_from(stage.workers.len())?;
+    let (began, mut at) = (Instant::now(), 0);
+    while began.elapsed() < setting.load {
+        tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(2))).await;
+        ways[at].set(Mode::Refuse);
+        ways[at].cut();
+        at = 1 - at;
+        ways[at].set(Mode::Pass);
+        lead_to(ADDRESSES[at])?;
+        stage.site.n_faults += 1;
+        stage.works().await?;
+        reaches(&mut stage.site.connect().await?, BEATING, n_workers).await?;
+    }
+    stage.judge().await
+}
+
+/// A command that becomes this program in a process with names of its own.
+fn named(hosts: &Path, program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", WITH_NAMES, "sh"]).arg(hosts).arg(program);
+    command
+}
+
+async fn has_own_names(hosts: &Path) -> Result<()> {
+    let tried = named(hosts, Path::new("true")).stdout(Stdio::null()).stderr(Stdio::null()).status().await;
+    let lacking = || tools::Missing {
+        what: "`/etc/hosts` for some processes alone".to_owned(),
+        remedy: "run as root where `unshare` and `mount --bind` are allowed",
+    };
+    Ok(tried.is_ok_and(|status| status.success()).then_some(()).ok_or_else(lacking)?)
 }

@@ -3,9 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use runledger::Db;
+use runledger_tests::proxy::Mode;
+use sqlx::{Connection, PgConnection};
 
 use crate::scenario::{Scenario, Setting};
-use crate::server::{Settings, Stop};
+use crate::scene::{BEATING, reaches};
+use crate::server::{Cluster, Settings, Stop};
 use crate::stage::{DATABASE, Stage};
 use crate::summary::Summary;
 use crate::tail::Content;
@@ -27,7 +31,17 @@ pub const ALL: &[Scenario] = &[
         |setting| Box::pin(promotions(setting, Commit::WithStandby)),
     )
     .seconds(25),
+    Scenario::new(
+        "split-brain",
+        "who has met a promoted server writes nothing to the old one, which is still served, where the address leads there again",
+        &["F25"],
+        |setting| Box::pin(split_brain(setting)),
+    )
+    .seconds(15),
 ];
+
+/// How long the address leads to the old server.
+const WRONG: Duration = Duration::from_secs(4);
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,4 +104,59 @@ async fn promotions(setting: Setting, commit: Commit) -> Result<Summary> {
         }
     }
     stage.judge().await
+}
+
+async fn split_brain(setting: Setting) -> Result<Summary> {
+    let mut dice = setting.dice();
+    let mut stage = Stage::start(&setting, Settings::new()?, 3, &[]).await?;
+    let n_workers = i64::try_from(stage.workers.len())?;
+    let began = Instant::now();
+    while began.elapsed() < setting.load {
+        let standby = stage.cluster.standby().await?;
+        tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(2))).await;
+        let mut claims = stage.site.monitor.pause().await;
+        stage.proxy.set(Mode::Refuse);
+        stage.proxy.cut();
+        standby.promote().await?;
+        let kept = Content::of(&standby.url(DATABASE)).await?;
+        let old = stage.succeed(standby)?;
+        stage.site.lost.extend(Content::of(&old.url(DATABASE)).await?.without(&kept));
+        stage.proxy.set(Mode::Pass);
+        claims.clear();
+        drop(claims);
+        stage.works().await?;
+        reaches(&mut stage.site.connect().await?, BEATING, n_workers).await?;
+
+        let claims = stage.site.monitor.pause().await;
+        let before = writes(&old).await?;
+        stage.proxy.lead_to(&old.url(DATABASE))?;
+        stage.proxy.cut();
+        let told = Db::connect(stage.proxy.url())
+            .await
+            .err()
+            .map(|error| format!("{:#}", anyhow::Error::from(error)));
+        if !told.as_ref().is_some_and(|told| told.contains("a standby was promoted in its place")) {
+            stage.site.violations.push(format!("a client that met the old server was told {told:?}"));
+        }
+        tokio::time::sleep(WRONG).await;
+        let after = writes(&old).await?;
+        if after != before {
+            stage.site.violations.push(format!("the old server was written to: {before} and then {after}"));
+        }
+        stage.proxy.lead_to(&stage.cluster.url(DATABASE))?;
+        stage.proxy.cut();
+        drop((claims, old));
+        stage.site.n_faults += 1;
+        stage.works().await?;
+    }
+    stage.judge().await
+}
+
+/// What the engine has written to a server, as a text that changes with every write.
+async fn writes(cluster: &Cluster) -> Result<String> {
+    let mut connection = PgConnection::connect(&cluster.url(DATABASE)).await?;
+    let written = "select format('%s runs, %s claims, %s steps, %s ends, the last heartbeat at %s',
+            (select count(*) from runledger.run), (select count(*) from audit.claim), (select count(*) from runledger.step),
+            (select count(*) from runledger.outcome), (select max(heartbeat_at) from runledger.worker))";
+    Ok(sqlx::query_scalar(written).fetch_one(&mut connection).await?)
 }

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use runledger_tests::tools;
+use sqlx::Connection;
 
 use crate::scenario::{Scenario, Setting};
-use crate::server::{Settings, Stop};
+use crate::server::{Programs, Settings, Stop};
 use crate::stage::Stage;
 use crate::summary::Summary;
 
@@ -26,6 +28,13 @@ pub const ALL: &[Scenario] = &[
     )
     .seconds(25)
     .long(),
+    Scenario::new(
+        "notify-queue-full",
+        "runs are enqueued, ended and awaited though the queue of notifications is full, only later",
+        &["F41"],
+        |setting| Box::pin(notify_queue_full(setting)),
+    )
+    .seconds(12),
 ];
 
 /// With the intervals of production: silence of the length of an outage is less than a lease.
@@ -33,6 +42,13 @@ const PRODUCTION: [&str; 2] = ["--timings", "default"];
 
 /// A session of a client, any.
 const BACKEND: &str = "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1";
+
+/// The pages of the smallest queue of notifications, which can be set since PostgreSQL 17.
+const N_PAGES: u32 = 64;
+const FIRST_WITH_QUEUE_SIZE: u32 = 17;
+
+/// A notification that nearly fills a page of the queue.
+const NOTIFY: &str = "select pg_notify('nobody', repeat('x', 7900))";
 
 async fn restart(setting: Setting) -> Result<Summary> {
     let mut dice = setting.dice();
@@ -74,6 +90,39 @@ async fn crash_restart(setting: Setting) -> Result<Summary> {
             }
         }
         kind += 1;
+        stage.site.n_faults += 1;
+        stage.works().await?;
+    }
+    stage.expect_nobody_buried().await?;
+    stage.judge().await
+}
+
+async fn notify_queue_full(setting: Setting) -> Result<Summary> {
+    let mut dice = setting.dice();
+    let has_size = |(major, _): &(u32, _)| *major >= FIRST_WITH_QUEUE_SIZE;
+    let found = tools::other_postgres().into_iter().find(has_size);
+    let (_, bin) = found.ok_or_else(|| tools::missing("PostgreSQL 17 or later"))?;
+    let settings = Settings::with(Programs::of(&bin)?).set("max_notify_queue_pages", &N_PAGES.to_string());
+    let mut stage = Stage::start(&setting, settings, 3, &PRODUCTION).await?;
+    let began = Instant::now();
+    while began.elapsed() < setting.load {
+        tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(2))).await;
+        let mut listener = stage.site.connect().await?;
+        // It listens once that is committed, and then for as long as it is in a transaction keeps all that comes.
+        for statement in ["listen nobody", "begin", "select 1"] {
+            sqlx::raw_sql(statement).execute(&mut listener).await?;
+        }
+        let mut n_pages = 0;
+        while n_pages <= N_PAGES && stage.cluster.execute(NOTIFY).await.is_ok() {
+            n_pages += 1;
+        }
+        for _ in 0..3 {
+            stage.works().await?;
+        }
+        if stage.cluster.execute(NOTIFY).await.is_ok() {
+            stage.site.violations.push("the queue of notifications was not full".to_owned());
+        }
+        listener.close().await?;
         stage.site.n_faults += 1;
         stage.works().await?;
     }

@@ -12,7 +12,9 @@ use crate::summary::Summary;
 
 /// The scenarios of this file: each is short, and the same.
 pub const ALL: &[Scenario] = &[
+    of("postgres-13", |setting| Box::pin(version(setting, 13))),
     of("postgres-14", |setting| Box::pin(version(setting, 14))),
+    of("postgres-15", |setting| Box::pin(version(setting, 15))),
     of("postgres-16", |setting| Box::pin(version(setting, 16))),
     of("postgres-17", |setting| Box::pin(version(setting, 17))),
     of("postgres-18", |setting| Box::pin(version(setting, 18))),

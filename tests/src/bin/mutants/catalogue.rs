@@ -144,11 +144,18 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "own-record-is-conflict",
-        edits: &[Edit {
-            file: "runledger/src/store/sql/checkpoint.sql",
-            old: "    on conflict (run_id, key) do nothing\n)\nselect array_agg(position) as held\nfrom held",
-            new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)\nselect array_agg(position) as held\nfrom held\nwhere (run_id, key) in (select run_id, key from recorded)",
-        }],
+        edits: &[
+            Edit {
+                file: "runledger/src/store/sql/checkpoint.sql",
+                old: "    on conflict (run_id, key) do nothing\n)",
+                new: "    on conflict (run_id, key) do nothing\n    returning run_id, key\n)",
+            },
+            Edit {
+                file: "runledger/src/store/sql/checkpoint.sql",
+                old: "end as restless\nfrom held",
+                new: "end as restless\nfrom held\nwhere (run_id, key) in (select run_id, key from recorded)",
+            },
+        ],
         tests: &["lost_messages::a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim"],
     },
     Mutant {
@@ -164,8 +171,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "enqueue-again-as-fresh",
         edits: &[Edit {
             file: "runledger/src/api/enqueue.rs",
-            old: "Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, false).await",
-            new: "Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, true).await",
+            old: "Delivery::Unknown => submit_on_pool(db.pool(), std::slice::from_ref(run), true, false).await",
+            new: "Delivery::Unknown => submit_on_pool(db.pool(), std::slice::from_ref(run), true, true).await",
         }],
         tests: &["points::every_point_is_survived_without_its_acknowledgement_and_after_a_death"],
     },

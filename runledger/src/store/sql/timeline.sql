@@ -1,0 +1,8 @@
+-- timeline: which server this is among those that take each other's place.
+-- in:    none
+-- out:   system (which database system it belongs to), timeline (eight hexadecimal digits, or null on a standby, which writes nothing); one row
+-- locks: none
+-- index: none
+select
+    (select system_identifier::text from pg_control_system()) as system,
+    case when not pg_is_in_recovery() then left(pg_walfile_name(pg_current_wal_lsn()), 8) end as timeline
