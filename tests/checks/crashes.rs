@@ -1,6 +1,7 @@
 //! I4, I10, I11: workers that are killed in the middle of bodies.
 
 use runledger::RunState;
+use runledger_tests::check::fleet::completes;
 use runledger_tests::check::{Fleet, What, jobs};
 use runledger_tests::eventually;
 
@@ -19,7 +20,7 @@ async fn the_runs_of_a_killed_worker_go_on_elsewhere() -> anyhow::Result<()> {
     let second = fleet.process(WORKER).await?;
     assert_eq!(fleet.started(run.id(), 3).await?.pid, second.pid);
     fleet.place.open("all")?;
-    run.result().await?;
+    completes(&run).await;
     let bodies: Vec<String> = fleet
         .place
         .events()?
@@ -72,8 +73,7 @@ async fn a_crash_costs_no_attempt() -> anyhow::Result<()> {
     let _second = fleet.process(WORKER).await?;
     fleet.started(run.id(), 2).await?;
     fleet.place.open("all")?;
-    let result = run.result().await;
-    assert!(result.as_ref().is_ok_and(|attempt| *attempt == 2), "one failure and one success: {result:?}");
+    assert_eq!(completes(&run).await, 2, "one failure and one success");
     fleet.drained().await?;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
@@ -105,7 +105,7 @@ async fn a_run_that_kills_its_process_takes_no_more_than_five_with_it() -> anyho
     }
     assert_eq!(n_deaths, 5);
     let _survivor = fleet.process(WORKER).await?;
-    jobs::check_canary().enqueue(&fleet.db).await?.result().await?;
+    completes(&jobs::check_canary().enqueue(&fleet.db).await?).await;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
 }
@@ -119,7 +119,7 @@ async fn a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed()
     first.kill().await?;
     let _second = fleet.process(WORKER).await?;
     fleet.place.open("all")?;
-    run.result().await?;
+    completes(&run).await;
     fleet.drained().await?;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())

@@ -3,9 +3,10 @@
 use std::future::Future;
 use std::task::Poll;
 
-use runledger::Db;
+use runledger::{Db, Handle};
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
 use runledger_tests::check::{Fleet, jobs};
+use runledger_tests::proxy::{Fault, Proxy};
 
 /// A dropped `begin()` leaves its transaction open in one of some three cases.
 const ROUNDS: usize = 60;
@@ -27,6 +28,21 @@ async fn an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_poo
     db.pool().close().await;
     let violations = lost_or_invented(&mut fleet.connect().await?, &submissions).await?;
     assert_eq!(violations, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enqueue_whose_reply_is_lost_gives_the_run_that_it_has_made() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let proxy = Proxy::start(fleet.url()).await?;
+    let db = Db::connect(proxy.url()).await?;
+    proxy.arm("-- enqueue_fresh:", Fault::LoseReply);
+    let told = jobs::check_canary().enqueue(&db).await;
+    assert!(told.is_ok(), "it was written, and its caller is told: {told:?}");
+    assert_eq!(proxy.n_faults(), 1);
+    let there: Vec<uuid::Uuid> =
+        sqlx::query_scalar("select run_id from runledger.run").fetch_all(fleet.db.pool()).await?;
+    assert_eq!(there, told.iter().map(Handle::id).collect::<Vec<_>>());
     Ok(())
 }
 

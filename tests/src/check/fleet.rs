@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
-use runledger::{App, Db, Timings, Worker};
+use runledger::{App, Db, Handle, Job, Timings, Worker};
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::place::Deleted;
 use super::progress::Watch;
 use super::{Event, Facts, Place, Violations, What, attempts, jobs, ownership, progress, steps, terminal};
-use crate::{Fixture, eventually};
+use crate::{Fixture, PATIENCE, eventually};
 
 /// What a scenario works with.
 #[derive(Debug)]
@@ -144,6 +144,15 @@ impl Fleet {
         violations.extend(contradictions(&mut connection, &events, &facts, paused).await?);
         Ok(violations)
     }
+}
+
+/// What a run gives, which must complete.
+///
+/// # Panics
+/// When it fails, or has not ended in time.
+pub async fn completes<J: Job>(run: &Handle<J>) -> J::Output {
+    let result = run.result_within(PATIENCE).await;
+    result.unwrap_or_else(|error| unreachable!("run {} has to complete: {error}", run.id()))
 }
 
 /// What contradicts a guarantee, whatever happened to the processes, but for bodies that began too late: where pauses are anywhere, those of paused
