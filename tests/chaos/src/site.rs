@@ -11,7 +11,7 @@ use runledger_tests::Fixture;
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
 use runledger_tests::check::fleet::{Process, contradictions};
 use runledger_tests::check::place::now_us;
-use runledger_tests::check::{Facts, Place, What, jobs, steps};
+use runledger_tests::check::{Excuses, Facts, Place, What, jobs, steps};
 use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
 use uuid::Uuid;
@@ -19,6 +19,7 @@ use uuid::Uuid;
 use crate::WORKER;
 use crate::load::Client;
 use crate::monitor::Monitor;
+use crate::pace::Pace;
 use crate::scenario::Setting;
 use crate::summary::Summary;
 use crate::tail::Content;
@@ -59,7 +60,8 @@ pub struct Site {
     url: String,
     address: String,
     folder: PathBuf,
-    excused: BTreeSet<u32>,
+    excuses: Excuses,
+    pace: Pace,
     n_workers: usize,
     began: Instant,
     began_us: i64,
@@ -102,7 +104,8 @@ impl Site {
             url: url.to_owned(),
             address: url.to_owned(),
             folder: setting.folder.clone(),
-            excused: BTreeSet::new(),
+            excuses: Excuses::default(),
+            pace: Pace::FAST,
             n_workers: 0,
             monitor: Monitor::start(url),
             began: Instant::now(),
@@ -166,6 +169,7 @@ impl Site {
     /// When there is no room for its log.
     pub fn command(&mut self, url: &str, options: &[&str]) -> Result<Command> {
         self.n_workers += 1;
+        self.pace = self.pace.max(Pace::of(options));
         let mut command = Command::new(std::env::current_exe()?);
         let log = File::create(self.folder.join(format!("worker-{}.log", self.n_workers)))?;
         command.args([WORKER, url]).args(options).stderr(log);
@@ -189,9 +193,14 @@ impl Site {
         Ok(Client::start(db, self.place.clone(), setting.rate, setting.seed))
     }
 
-    /// Notes that a process was paused, or cut off for longer than its lease: bodies of it may run beside others, and begin too late.
+    /// Notes that a process is paused or cut off from now on: bodies of it may run beside others, and begin too late, until it [recovers](Self::recovers).
     pub fn excuse(&mut self, process: &Process) {
-        self.excused.insert(process.pid);
+        self.excuses.begin(process.pid);
+    }
+
+    /// Notes that what befell a process is over: soon it must know what it has lost.
+    pub fn recovers(&mut self, process: &Process) {
+        self.excuses.end(process.pid, self.pace.recovery());
     }
 
     /// The end of a scenario: the faults are over, and at least one worker lives. Every run has to end, a canary has to, and no checker may
@@ -238,9 +247,8 @@ impl Site {
                 "lost with servers: {n_calls} acknowledged calls, and the claims of {n_bodies} bodies"
             ));
         }
-        let excused: Vec<u32> = self.excused.iter().copied().collect();
-        violations.extend(steps::stale_starts(&events, &facts, &excused));
-        violations.extend(contradictions(&mut connection, &events, &facts, &excused).await?);
+        violations.extend(steps::stale_starts(&events, &facts, &self.excuses));
+        violations.extend(contradictions(&mut connection, &events, &facts, &self.excuses).await?);
         violations.extend(lost_or_invented(&mut connection, &submissions).await?);
         violations.extend(doubled_keys(&mut connection, &submissions).await?);
         violations.extend(torn(&mut connection).await?);

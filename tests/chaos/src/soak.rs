@@ -108,12 +108,14 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
             scene.crew[at].process.pause()?;
             scene.moment(100, 2500).await;
             scene.crew[at].process.resume()?;
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::LongPause => {
             scene.site.excuse(&scene.crew[at].process);
             scene.crew[at].process.pause()?;
             scene.moment(4500, 6500).await;
             scene.crew[at].process.resume()?;
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::Cut => scene.crew[at].proxy.cut(),
         Happening::ClientCut => scene.proxy.cut(),
@@ -122,12 +124,14 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
             scene.crew[at].proxy.set(Mode::BlackHole);
             scene.moment(500, 6000).await;
             scene.crew[at].proxy.set(Mode::Pass);
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::Strand => {
             scene.site.excuse(&scene.crew[at].process);
             scene.crew[at].proxy.strand();
             scene.moment(1000, 8000).await;
             scene.crew[at].proxy.cut();
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::Delay => {
             scene.site.excuse(&scene.crew[at].process);
@@ -135,6 +139,7 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
             scene.crew[at].proxy.set(Mode::Delay(late));
             scene.moment(500, 3000).await;
             scene.crew[at].proxy.set(Mode::Pass);
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::LoseReply => lose_reply(scene),
         Happening::Truncate => {

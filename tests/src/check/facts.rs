@@ -127,18 +127,22 @@ impl Facts {
         let failed = sqlx::query_scalar(
             "select run_id from runledger.attempt where step_key = '' and error ->> 'kind' not in ('crash', 'diverged')",
         );
-        let claims: Vec<Claim> = claims.iter().map(claim).collect::<Result<_>>()?;
+        Ok(Self {
+            steps: steps.iter().map(written).collect::<Result<_>>()?,
+            ends: ends.iter().map(written).collect::<Result<_>>()?,
+            failed: failed.fetch_all(connection).await?,
+            ..Self::of_claims(claims.iter().map(claim).collect::<Result<_>>()?)
+        })
+    }
+
+    /// Claims, oldest first, and nothing else.
+    #[must_use]
+    pub fn of_claims(claims: Vec<Claim>) -> Self {
         let mut by_run: HashMap<Uuid, Vec<usize>> = HashMap::new();
         for (at, claim) in claims.iter().enumerate() {
             by_run.entry(claim.run_id).or_default().push(at);
         }
-        Ok(Self {
-            claims,
-            by_run,
-            steps: steps.iter().map(written).collect::<Result<_>>()?,
-            ends: ends.iter().map(written).collect::<Result<_>>()?,
-            failed: failed.fetch_all(connection).await?,
-        })
+        Self { claims, by_run, ..Self::default() }
     }
 
     /// Corrects the instants of a server whose clock was wrong by one of so many seconds at times, each more than the scenario took from any other:

@@ -14,7 +14,9 @@ use uuid::Uuid;
 
 use super::place::Deleted;
 use super::progress::Watch;
-use super::{Event, Facts, Place, Violations, What, attempts, jobs, ownership, progress, steps, terminal};
+use super::{
+    Event, Excuses, Facts, Place, Violations, What, attempts, jobs, ownership, progress, steps, terminal,
+};
 use crate::{Fixture, PATIENCE, eventually};
 
 /// What a scenario works with.
@@ -140,8 +142,9 @@ impl Fleet {
         let mut connection = PgConnection::connect(&self.url).await?;
         let (events, facts) = (self.place.events()?, Facts::load(&mut connection).await?);
         // A pause just before a body would be one after the guard; the schedules of tests have none.
-        violations.extend(steps::stale_starts(&events, &facts, &[]));
-        violations.extend(contradictions(&mut connection, &events, &facts, paused).await?);
+        violations.extend(steps::stale_starts(&events, &facts, &Excuses::default()));
+        let excuses = Excuses::always(paused);
+        violations.extend(contradictions(&mut connection, &events, &facts, &excuses).await?);
         Ok(violations)
     }
 }
@@ -164,10 +167,10 @@ pub async fn contradictions(
     connection: &mut PgConnection,
     events: &[Event],
     facts: &Facts,
-    paused: &[u32],
+    excuses: &Excuses,
 ) -> Result<Violations> {
     let mut violations = steps::repeated(events, facts);
-    violations.extend(steps::unexplained_overlaps(events, paused));
+    violations.extend(steps::unexplained_overlaps(events, excuses));
     violations.extend(steps::not_once(connection).await?);
     violations.extend(ownership::stale_writes(facts));
     violations.extend(ownership::foreign_claims(connection).await?);

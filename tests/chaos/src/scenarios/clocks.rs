@@ -112,6 +112,7 @@ async fn suspended(setting: Setting) -> Result<Summary> {
         tokio::time::sleep(ASLEEP).await;
         for worker in &stage.workers {
             worker.resume()?;
+            stage.site.recovers(worker);
         }
         stage.works().await?;
         drop(looks);

@@ -131,6 +131,7 @@ async fn zombies(setting: Setting) -> Result<Summary> {
         scene.site.excuse(&scene.crew[at].process);
         scene.moment(4500, 6500).await;
         scene.crew[at].process.resume()?;
+        scene.site.recovers(&scene.crew[at].process);
     }
     scene.end().await
 }
