@@ -23,7 +23,7 @@ async fn an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_poo
     for round in 0..ROUNDS {
         polled_and_dropped(db.begin(), 1 + round % 3).await;
         let run = jobs::check_canary().enqueue(&db).await?;
-        submissions.push(Submission { run_id: Some(run.id()), key: None, told: Told::Ok });
+        submissions.push(Submission::acknowledged(run.id()));
     }
     db.pool().close().await;
     let violations = lost_or_invented(&mut fleet.connect().await?, &submissions).await?;
@@ -64,7 +64,11 @@ async fn a_run_exists_if_and_only_if_the_callers_transaction_commits() -> anyhow
                 Told::RolledBack
             }
         };
-        submissions.push(Submission { run_id: Some(run.id()), key: Some(id.to_string()), told });
+        submissions.push(Submission {
+            key: Some(id.to_string()),
+            told,
+            ..Submission::acknowledged(run.id())
+        });
     }
     // A dropped transaction is rolled back when its connection goes back to the pool.
     fleet.db.pool().close().await;
@@ -100,7 +104,7 @@ async fn many_callers_of_one_key_get_one_run() -> anyhow::Result<()> {
     let mut submissions = Vec::new();
     while let Some(told) = callers.join_next().await {
         for (key, run_id) in told? {
-            submissions.push(Submission { run_id: Some(run_id?), key: Some(key), told: Told::Ok });
+            submissions.push(Submission { key: Some(key), ..Submission::acknowledged(run_id?) });
         }
     }
     let mut connection = fleet.connect().await?;

@@ -300,14 +300,8 @@ impl Site {
             self.violations
                 .push(format!("a canary that was enqueued after the last fault did not end: {error}"));
         }
-        Ok(Some(acknowledged(canary.id())))
+        Ok(Some(Submission::acknowledged(canary.id())))
     }
-}
-
-/// A call without a key that was acknowledged.
-#[must_use]
-pub fn acknowledged(run_id: Uuid) -> Submission {
-    Submission { run_id: Some(run_id), key: None, told: Told::Ok }
 }
 
 async fn n_open(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {

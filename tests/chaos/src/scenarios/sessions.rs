@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use runledger::Db;
+use runledger_tests::check::calls::Submission;
 use runledger_tests::check::jobs::check_canary;
 use sqlx::{Connection, PgConnection};
 
 use crate::scenario::{Scenario, Setting};
 use crate::scene::{LONG, OURS, PATIENT, Scene, count, end_a_session, end_lock_sessions, execute, reaches};
-use crate::site::{Site, acknowledged};
+use crate::site::Site;
 use crate::summary::Summary;
 
 /// The scenarios of this file.
@@ -87,7 +88,7 @@ async fn lock_terminated(setting: Setting) -> Result<Summary> {
     while scene.goes_on() {
         let canary = check_canary().delay(Duration::from_millis(20)).enqueue(&db).await?;
         scene.site.n_faults += usize::try_from(end_lock_sessions(&mut connection).await?)?;
-        scene.site.asked.push(acknowledged(canary.id()));
+        scene.site.asked.push(Submission::acknowledged(canary.id()));
         if let Err(error) = canary.result_within(LONG).await {
             scene
                 .site
