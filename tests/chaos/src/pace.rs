@@ -1,8 +1,17 @@
-//! How fast the workers of a scenario find out what became of each other, and of themselves.
+//! How fast the workers of a scenario find out what became of each other, and so how long something may stand.
 
 use std::time::Duration;
 
 use runledger::Timings;
+
+/// The slowest poll of a worker.
+const POLL: Duration = Duration::from_secs(5);
+
+/// How much longer than a lease a worker waits for the answer to a statement.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// No fault of any scenario lasts longer.
+const LONGEST_FAULT: Duration = Duration::from_secs(10);
 
 /// The intervals of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +57,13 @@ impl Pace {
     #[must_use]
     pub fn recovery(self) -> Duration {
         self.lease + self.heartbeat
+    }
+
+    /// How long something may stand that others will move while there are faults: the fault lasts, whoever is to move it waits for an answer that does
+    /// not come, is found dead, and its successor looks again.
+    #[must_use]
+    pub fn bound(self) -> Duration {
+        LONGEST_FAULT + (self.lease + ANSWER) + (self.lease + self.heartbeat) + POLL
     }
 }
 
