@@ -1,8 +1,10 @@
 //! I4, I10, I11: workers that are killed in the middle of bodies.
 
+use std::time::Duration;
+
 use runledger::RunState;
 use runledger_tests::check::fleet::completes;
-use runledger_tests::check::{Fleet, What, jobs};
+use runledger_tests::check::{Facts, Fleet, What, jobs};
 use runledger_tests::eventually;
 
 use super::WORKER;
@@ -59,6 +61,30 @@ async fn the_writes_of_transactional_bodies_commit_once_though_their_workers_are
     let _third = fleet.process(WORKER).await?;
     fleet.drained().await?;
     assert_eq!(ledger(&fleet).await, i64::try_from(OPEN)?);
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_counts_as_recovered_after_a_kill_and_not_after_a_drain() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let first = jobs::app(&fleet.db).drain(Duration::ZERO).start().await?;
+    let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
+    fleet.started(run.id(), 1).await?;
+    first.stop().await;
+    let after_drain = Facts::load(&mut fleet.connect().await?).await?;
+    assert_eq!(
+        (after_drain.recoveries.as_slice(), after_drain.n_recoveries()),
+        (&["handed back".to_owned()][..], 0)
+    );
+    let second = fleet.process(WORKER).await?;
+    fleet.started(run.id(), 2).await?;
+    second.kill().await?;
+    let _third = fleet.process(WORKER).await?;
+    fleet.place.open("all")?;
+    completes(&run).await;
+    assert_eq!(Facts::load(&mut fleet.connect().await?).await?.n_recoveries(), 1);
+    fleet.drained().await?;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
 }

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use runledger_tests::check::{Violations, progress};
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, Row};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::pace::Pace;
+use crate::summary::{SoFar, Summary, lock};
 
 /// How often it asks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -30,6 +31,11 @@ const SILENT: &str = "
 select format('worker %s has been silent since %s, and is not declared dead', worker_id, heartbeat_at)
 from runledger.worker
 where state <> 'dead' and heartbeat_at < clock_timestamp() - $1::text::interval";
+
+/// The columns of the table that the database has.
+const COUNTS: &str = "
+select (select count(*) from runledger.run), (select count(*) from runledger.outcome), (select count(*) from runledger.step),
+    (select count(*) from audit.recovery where cause <> 'handed back')";
 
 /// The newest claim of each run that was held at some look.
 pub type Claims = HashMap<Uuid, i32>;
@@ -71,7 +77,7 @@ impl Seen {
 impl Monitor {
     /// Begins to watch the database at an address that no fault cuts off, but those of the server.
     #[must_use]
-    pub fn start(url: &str) -> Self {
+    pub fn start(url: &str, so_far: SoFar) -> Self {
         let (stop, mut stopped) = watch::channel(false);
         let (pace, paces) = watch::channel(Pace::FAST);
         let url = url.to_owned();
@@ -83,8 +89,12 @@ impl Monitor {
             while !*stopped.borrow() {
                 let mut claims = known.lock().await;
                 let (began, bound) = (Instant::now(), paces.borrow().bound());
-                let looked =
-                    tokio::time::timeout(PATIENCE, look(&url, &mut connection, &mut claims, bound)).await;
+                let look = async {
+                    let violations = look(&url, &mut connection, &mut claims, bound).await?;
+                    count(connection.as_mut(), &so_far).await?;
+                    Ok::<_, sqlx::Error>(violations)
+                };
+                let looked = tokio::time::timeout(PATIENCE, look).await;
                 drop(claims);
                 match looked {
                     Ok(Ok(violations)) => {
@@ -118,9 +128,9 @@ impl Monitor {
     ///
     /// # Errors
     /// When it has panicked.
-    pub async fn end(self) -> Result<Violations> {
+    pub async fn end(&mut self) -> Result<Violations> {
         let _ = self.stop.send(true);
-        Ok(self.task.await?.judge())
+        Ok((&mut self.task).await?.judge())
     }
 }
 
@@ -146,6 +156,19 @@ async fn look(
         }
     }
     Ok(violations)
+}
+
+/// Counts what there is, for a scenario that does not come to its end.
+async fn count(connection: Option<&mut PgConnection>, so_far: &SoFar) -> Result<(), sqlx::Error> {
+    let Some(connection) = connection else { return Ok(()) };
+    let counts: [i64; 4] = sqlx::query(COUNTS)
+        .fetch_one(connection)
+        .await
+        .and_then(|row| Ok([row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?]))?;
+    let [n_started, n_ended, n_steps, n_recoveries] = counts.map(|n| usize::try_from(n).unwrap_or_default());
+    let mut so_far = lock(so_far);
+    *so_far = Summary { n_started, n_ended, n_steps, n_recoveries, ..std::mem::take(&mut *so_far) };
+    Ok(())
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::load::Client;
 use crate::monitor::Monitor;
 use crate::pace::Pace;
 use crate::scenario::Setting;
-use crate::summary::Summary;
+use crate::summary::{SoFar, Summary, lock};
 use crate::tail::Content;
 
 /// How long the tail may take: every run has to end, and a canary.
@@ -65,7 +65,8 @@ pub struct Site {
     n_workers: usize,
     began: Instant,
     began_us: i64,
-    _fixture: Option<Fixture>,
+    so_far: SoFar,
+    fixture: Option<Fixture>,
 }
 
 impl Site {
@@ -76,7 +77,9 @@ impl Site {
     pub async fn new(setting: &Setting) -> Result<Self> {
         let fixture = Fixture::new().await;
         let url = fixture.database.url().to_owned();
-        Ok(Self { _fixture: Some(fixture), ..Self::on(setting, &url).await? })
+        let mut site = Self::on(setting, &url).await?;
+        site.fixture = Some(fixture);
+        Ok(site)
     }
 
     /// An empty database on a server of the scenario's own. The address is one that no fault of the network cuts off.
@@ -107,10 +110,11 @@ impl Site {
             excuses: Excuses::default(),
             pace: Pace::FAST,
             n_workers: 0,
-            monitor: Monitor::start(url),
+            monitor: Monitor::start(url, SoFar::clone(&setting.so_far)),
             began: Instant::now(),
             began_us: now_us(),
-            _fixture: None,
+            so_far: SoFar::clone(&setting.so_far),
+            fixture: None,
         })
     }
 
@@ -223,13 +227,12 @@ impl Site {
         let mut connection = self.connect().await?;
         submissions.append(&mut self.asked);
         submissions.extend(self.tail(&mut connection).await?);
-        let mut violations = self.violations;
-        violations.extend(self.monitor.end().await?);
+        self.violations.extend(self.monitor.end().await?);
         if self.n_faults == 0 {
-            violations.push("no fault was injected, so that nothing is shown".to_owned());
+            self.violations.push("no fault was injected, so that nothing is shown".to_owned());
         }
         if !submissions.iter().any(|submission| submission.told == Told::Ok) {
-            violations.push("no call was acknowledged, so that nothing is shown".to_owned());
+            self.violations.push("no call was acknowledged, so that nothing is shown".to_owned());
         }
         let (mut events, mut facts) = (self.place.events()?, Facts::load(&mut connection).await?);
         for event in &mut events {
@@ -244,23 +247,22 @@ impl Site {
                 "lost with servers: {n_calls} acknowledged calls, and the claims of {n_bodies} bodies"
             ));
         }
-        violations.extend(steps::stale_starts(&events, &facts, &self.excuses));
-        violations.extend(contradictions(&mut connection, &events, &facts, &self.excuses).await?);
-        violations.extend(lost_or_invented(&mut connection, &submissions).await?);
-        violations.extend(doubled_keys(&mut connection, &submissions).await?);
-        violations.extend(torn(&mut connection).await?);
-        violations.extend(uncompleted(&mut connection, &self.hopeless).await?);
+        self.violations.extend(steps::stale_starts(&events, &facts, &self.excuses));
+        self.violations.extend(contradictions(&mut connection, &events, &facts, &self.excuses).await?);
+        self.violations.extend(lost_or_invented(&mut connection, &submissions).await?);
+        self.violations.extend(doubled_keys(&mut connection, &submissions).await?);
+        self.violations.extend(torn(&mut connection).await?);
+        self.violations.extend(uncompleted(&mut connection, &self.hopeless).await?);
         if !self.may_reclaim {
-            violations.extend(reclaimed(&mut connection).await?);
+            self.violations.extend(reclaimed(&mut connection).await?);
         }
         let n_unknown = submissions.iter().filter(|submission| submission.told == Told::Unknown).count();
         if n_unknown > 0 {
             self.notes.push(format!("{n_unknown} of {} calls ended without an answer", submissions.len()));
         }
-        let n_recoveries: i64 =
-            sqlx::query_scalar("select count(*) from audit.recovery").fetch_one(&mut connection).await?;
+        let n_recoveries = facts.n_recoveries();
         if self.must_recover && n_recoveries == 0 {
-            violations.push("no run had to go on elsewhere, so that nothing is shown".to_owned());
+            self.violations.push("no run had to go on elsewhere, so that nothing is shown".to_owned());
         }
         let n_started: i64 =
             sqlx::query_scalar("select count(*) from runledger.run").fetch_one(&mut connection).await?;
@@ -269,11 +271,11 @@ impl Site {
             n_ended: facts.ends.len(),
             n_steps: facts.steps.len(),
             n_faults: self.n_faults,
-            n_recoveries: usize::try_from(n_recoveries)?,
+            n_recoveries,
             n_stale_starts: steps::late(&events, &facts, What::Start).count(),
             n_fenced: steps::late(&events, &facts, What::End).count(),
-            violations,
-            notes: self.notes,
+            violations: std::mem::take(&mut self.violations),
+            notes: std::mem::take(&mut self.notes),
             not_run: None,
             took: self.began.elapsed(),
         })
@@ -298,6 +300,16 @@ impl Site {
                 .push(format!("a canary that was enqueued after the last fault did not end: {error}"));
         }
         Ok(Some(Submission::acknowledged(canary.id())))
+    }
+}
+
+impl Drop for Site {
+    /// What a scenario that cannot go on had found.
+    fn drop(&mut self) {
+        let mut so_far = lock(&self.so_far);
+        so_far.n_faults = self.n_faults;
+        so_far.violations.append(&mut self.violations);
+        so_far.notes.append(&mut self.notes);
     }
 }
 
