@@ -23,9 +23,18 @@ pub fn soak() -> Scenario {
 /// Between two lines about how it goes.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// What may happen, each as likely as the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Happening {
+/// An enum, and all of it.
+macro_rules! happenings {
+    ($($name:ident,)*) => {
+        /// What may happen, each as likely as the others.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Happening { $($name,)* }
+
+        const HAPPENINGS: &[Happening] = &[$(Happening::$name,)*];
+    };
+}
+
+happenings! {
     Kill,
     Stop,
     ShortPause,
@@ -41,26 +50,6 @@ enum Happening {
     LockTable,
     ClientCut,
 }
-
-const HAPPENINGS: [Happening; 14] = {
-    use Happening::*;
-    [
-        Kill,
-        Stop,
-        ShortPause,
-        LongPause,
-        Cut,
-        BlackHole,
-        Strand,
-        Delay,
-        LoseReply,
-        Truncate,
-        EndSession,
-        EndLockSession,
-        LockTable,
-        ClientCut,
-    ]
-};
 
 async fn run(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, setting.workers, &[]).await?;

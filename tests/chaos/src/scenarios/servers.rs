@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::scenario::{Scenario, Setting};
+use crate::scene::PATIENT;
 use crate::server::{Settings, Stop};
 use crate::stage::Stage;
 use crate::summary::Summary;
@@ -28,15 +29,12 @@ pub const ALL: &[Scenario] = &[
     .long(),
 ];
 
-/// With the intervals of production: silence of the length of an outage is less than a lease.
-const PRODUCTION: [&str; 2] = ["--timings", "default"];
-
 /// A session of a client, any.
 const BACKEND: &str = "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1";
 
 async fn restart(setting: Setting) -> Result<Summary> {
     let mut dice = setting.dice();
-    let mut stage = Stage::start(&setting, Settings::new()?, 3, &PRODUCTION).await?;
+    let mut stage = Stage::start(&setting, Settings::new()?, 3, PATIENT).await?;
     let began = Instant::now();
     let mut outage = Duration::from_secs(10);
     while began.elapsed() < setting.load {
@@ -54,7 +52,7 @@ async fn restart(setting: Setting) -> Result<Summary> {
 
 async fn crash_restart(setting: Setting) -> Result<Summary> {
     let mut dice = setting.dice();
-    let mut stage = Stage::start(&setting, Settings::new()?, 3, &PRODUCTION).await?;
+    let mut stage = Stage::start(&setting, Settings::new()?, 3, PATIENT).await?;
     let began = Instant::now();
     let mut kind = 0;
     while began.elapsed() < setting.load {

@@ -10,7 +10,9 @@ use runledger_tests::proxy::{Mode, Proxy};
 use sqlx::{Connection, PgConnection};
 
 use crate::scenario::{Scenario, Setting};
-use crate::scene::{LONG, OURS, PATIENT, Scene, count, end_a_session, end_lock_sessions, execute, reaches};
+use crate::scene::{
+    LONG, OURS, PATIENT, Scene, WORKER_LOCKS, count, end_a_session, end_lock_sessions, execute, reaches,
+};
 use crate::site::Site;
 use crate::summary::Summary;
 
@@ -122,6 +124,7 @@ async fn notifications_lost(setting: Setting) -> Result<Summary> {
     let db = Db::connect(site.url()).await?;
     let asleep =
         format!("select count(*) from runledger.worker where worker_id = {} and sleeping", worker.worker_id);
+    let nobody_listens = format!("select (count(*) = 0)::int::int8 from pg_locks where {WORKER_LOCKS}");
     let began = Instant::now();
     while began.elapsed() < setting.load {
         // Nobody else asks for runs, so it falls asleep, and its own looks become rare.
@@ -130,7 +133,7 @@ async fn notifications_lost(setting: Setting) -> Result<Summary> {
         heard(&proxy, "-- lanes:", NAPS).await?;
         proxy.set(Mode::Refuse);
         ensure!(end_lock_sessions(&mut connection).await? == 1, "the worker did not listen");
-        reaches(&mut connection, NOBODY_LISTENS, 1).await?;
+        reaches(&mut connection, &nobody_listens, 1).await?;
         proxy.forget();
         let run = check_canary().enqueue(&db).await?;
         site.asked.push(Submission::acknowledged(run.id()));
@@ -150,11 +153,6 @@ async fn notifications_lost(setting: Setting) -> Result<Summary> {
     }
     site.judge_calls(Vec::new()).await
 }
-
-/// Whether no session of the engine has the lock of a worker, and so none listens for runs.
-const NOBODY_LISTENS: &str = "select (count(*) = 0)::int::int8 from pg_locks
-    where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
-        and classid = 'runledger.worker'::regclass and objsubid = 2 and granted";
 
 /// Waits until a proxy has seen so many statements that begin like this.
 async fn heard(proxy: &Proxy, beginning: &str, wanted: usize) -> Result<()> {
