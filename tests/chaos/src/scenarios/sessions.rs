@@ -345,7 +345,7 @@ async fn lock_key_taken(setting: Setting) -> Result<Summary> {
         // It waits, and has the lock as soon as the worker has died.
         let taking = tokio::spawn(async move {
             let take = format!(
-                "select pg_advisory_lock('runledger.worker'::regclass::oid::int4, {worker_id}::int4)"
+                "select pg_advisory_lock('runledger.worker'::regclass::oid::int4, ({worker_id}::int8 % 2147483647)::int4)"
             );
             execute(&mut stranger, &take).await?;
             anyhow::Ok(stranger)
