@@ -1,7 +1,10 @@
 //! I4, I10, I11: workers that are killed in the middle of bodies.
 
+use std::time::Duration;
+
 use runledger::RunState;
-use runledger_tests::check::{Fleet, What, jobs};
+use runledger_tests::check::fleet::completes;
+use runledger_tests::check::{Facts, Fleet, What, jobs};
 use runledger_tests::eventually;
 
 use super::WORKER;
@@ -19,7 +22,7 @@ async fn the_runs_of_a_killed_worker_go_on_elsewhere() -> anyhow::Result<()> {
     let second = fleet.process(WORKER).await?;
     assert_eq!(fleet.started(run.id(), 3).await?.pid, second.pid);
     fleet.place.open("all")?;
-    run.result().await?;
+    completes(&run).await;
     let bodies: Vec<String> = fleet
         .place
         .events()?
@@ -63,6 +66,30 @@ async fn the_writes_of_transactional_bodies_commit_once_though_their_workers_are
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_counts_as_recovered_after_a_kill_and_not_after_a_drain() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let first = jobs::app(&fleet.db).drain(Duration::ZERO).start().await?;
+    let run = jobs::check_gated(fleet.place.clone()).enqueue(&fleet.db).await?;
+    fleet.started(run.id(), 1).await?;
+    first.stop().await;
+    let after_drain = Facts::load(&mut fleet.connect().await?).await?;
+    assert_eq!(
+        (after_drain.recoveries.as_slice(), after_drain.n_recoveries()),
+        (&["handed back".to_owned()][..], 0)
+    );
+    let second = fleet.process(WORKER).await?;
+    fleet.started(run.id(), 2).await?;
+    second.kill().await?;
+    let _third = fleet.process(WORKER).await?;
+    fleet.place.open("all")?;
+    completes(&run).await;
+    assert_eq!(Facts::load(&mut fleet.connect().await?).await?.n_recoveries(), 1);
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crash_costs_no_attempt() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let first = fleet.process(WORKER).await?;
@@ -72,8 +99,7 @@ async fn a_crash_costs_no_attempt() -> anyhow::Result<()> {
     let _second = fleet.process(WORKER).await?;
     fleet.started(run.id(), 2).await?;
     fleet.place.open("all")?;
-    let result = run.result().await;
-    assert!(result.as_ref().is_ok_and(|attempt| *attempt == 2), "one failure and one success: {result:?}");
+    assert_eq!(completes(&run).await, 2, "one failure and one success");
     fleet.drained().await?;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
@@ -105,7 +131,7 @@ async fn a_run_that_kills_its_process_takes_no_more_than_five_with_it() -> anyho
     }
     assert_eq!(n_deaths, 5);
     let _survivor = fleet.process(WORKER).await?;
-    jobs::check_canary().enqueue(&fleet.db).await?.result().await?;
+    completes(&jobs::check_canary().enqueue(&fleet.db).await?).await;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
 }
@@ -119,7 +145,7 @@ async fn a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed()
     first.kill().await?;
     let _second = fleet.process(WORKER).await?;
     fleet.place.open("all")?;
-    run.result().await?;
+    completes(&run).await;
     fleet.drained().await?;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())

@@ -3,9 +3,10 @@
 use std::future::Future;
 use std::task::Poll;
 
-use runledger::Db;
+use runledger::{Db, Handle};
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
 use runledger_tests::check::{Fleet, jobs};
+use runledger_tests::proxy::{Fault, Proxy};
 
 /// A dropped `begin()` leaves its transaction open in one of some three cases.
 const ROUNDS: usize = 60;
@@ -22,11 +23,26 @@ async fn an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_poo
     for round in 0..ROUNDS {
         polled_and_dropped(db.begin(), 1 + round % 3).await;
         let run = jobs::check_canary().enqueue(&db).await?;
-        submissions.push(Submission { run_id: Some(run.id()), key: None, told: Told::Ok });
+        submissions.push(Submission::acknowledged(run.id()));
     }
     db.pool().close().await;
     let violations = lost_or_invented(&mut fleet.connect().await?, &submissions).await?;
     assert_eq!(violations, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enqueue_whose_reply_is_lost_gives_the_run_that_it_has_made() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let proxy = Proxy::start(fleet.url()).await?;
+    let db = Db::connect(proxy.url()).await?;
+    proxy.arm("-- enqueue_fresh:", Fault::LoseReply);
+    let told = jobs::check_canary().enqueue(&db).await;
+    assert!(told.is_ok(), "it was written, and its caller is told: {told:?}");
+    assert_eq!(proxy.n_faults(), 1);
+    let there: Vec<uuid::Uuid> =
+        sqlx::query_scalar("select run_id from runledger.run").fetch_all(fleet.db.pool()).await?;
+    assert_eq!(there, told.iter().map(Handle::id).collect::<Vec<_>>());
     Ok(())
 }
 
@@ -48,7 +64,11 @@ async fn a_run_exists_if_and_only_if_the_callers_transaction_commits() -> anyhow
                 Told::RolledBack
             }
         };
-        submissions.push(Submission { run_id: Some(run.id()), key: Some(id.to_string()), told });
+        submissions.push(Submission {
+            key: Some(id.to_string()),
+            told,
+            ..Submission::acknowledged(run.id())
+        });
     }
     // A dropped transaction is rolled back when its connection goes back to the pool.
     fleet.db.pool().close().await;
@@ -84,7 +104,7 @@ async fn many_callers_of_one_key_get_one_run() -> anyhow::Result<()> {
     let mut submissions = Vec::new();
     while let Some(told) = callers.join_next().await {
         for (key, run_id) in told? {
-            submissions.push(Submission { run_id: Some(run_id?), key: Some(key), told: Told::Ok });
+            submissions.push(Submission { key: Some(key), ..Submission::acknowledged(run_id?) });
         }
     }
     let mut connection = fleet.connect().await?;

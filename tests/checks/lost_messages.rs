@@ -1,9 +1,10 @@
 //! I10, I2: answers that are lost after the server has done what was asked, and a lock session that is lost alone.
 
 use runledger::{Call, Job, RunInfo};
+use runledger_tests::check::fleet::completes;
 use runledger_tests::check::{Facts, Fleet, Place, jobs};
+use runledger_tests::eventually;
 use runledger_tests::proxy::{Fault, Mode, Proxy};
-use runledger_tests::{PATIENCE, eventually};
 use uuid::Uuid;
 
 /// More than two heartbeats of another worker: what it wrongly believes, it has acted upon.
@@ -11,7 +12,7 @@ const HEARTBEATS: i64 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_claim_was_never_answered_is_claimed_again() -> anyhow::Result<()> {
-    let (fleet, run) = unanswered("-- claim:", jobs::check_gated).await?;
+    let (fleet, run) = unanswered(&["-- claim:"], jobs::check_gated).await?;
     assert_eq!(claims(&fleet, run.run_id).await?, 2, "the lost claim, and another");
     assert_eq!((run.attempt, run.crashes), (1, 0), "a lost claim costs no attempt");
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
@@ -20,7 +21,7 @@ async fn a_run_whose_claim_was_never_answered_is_claimed_again() -> anyhow::Resu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim() -> anyhow::Result<()> {
-    let (fleet, run) = unanswered("-- checkpoint_fresh:", jobs::check_steps).await?;
+    let (fleet, run) = unanswered(&["-- checkpoint_fresh:"], jobs::check_steps).await?;
     assert_eq!(claims(&fleet, run.run_id).await?, 1, "a lost acknowledgement is no reason to lose the run");
     assert_eq!(fleet.place.events()?.len(), 6, "three bodies, each once");
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
@@ -28,8 +29,30 @@ async fn a_step_whose_record_was_never_acknowledged_goes_on_under_the_same_claim
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_record_was_not_acknowledged_the_second_time_either_is_recorded_once()
+-> anyhow::Result<()> {
+    let (fleet, run) = unanswered(&["-- checkpoint_fresh:", "-- checkpoint:"], jobs::check_steps).await?;
+    assert_eq!((claims(&fleet, run.run_id).await?, run.attempt), (1, 1));
+    let steps = "select count(*) from runledger.step where run_id = $1";
+    let n_steps: i64 = sqlx::query_scalar(steps).bind(run.run_id).fetch_one(fleet.db.pool()).await?;
+    assert_eq!(n_steps, 3);
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_whose_start_was_never_acknowledged_is_started_once() -> anyhow::Result<()> {
+    let (fleet, run) = unanswered(&["-- start_child:"], jobs::check_parent).await?;
+    let children = "select count(*) from runledger.run where parent_id = $1";
+    let n_children: i64 = sqlx::query_scalar(children).bind(run.run_id).fetch_one(fleet.db.pool()).await?;
+    assert_eq!(n_children, 1);
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_end_was_never_acknowledged_ends_once() -> anyhow::Result<()> {
-    let (fleet, run) = unanswered("-- settle_completed:", jobs::check_gated).await?;
+    let (fleet, run) = unanswered(&["-- settle_completed:"], jobs::check_gated).await?;
     assert_eq!(claims(&fleet, run.run_id).await?, 1);
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
@@ -56,7 +79,7 @@ async fn a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beat
     heartbeats(&fleet, other.id()).await;
     proxy.set(Mode::Pass);
     fleet.place.open("all")?;
-    run.result().await?;
+    completes(&run).await;
     assert_eq!(claims(&fleet, run.id()).await?, 1, "a living worker was declared dead");
     fleet.drained().await?;
     worker.stop().await;
@@ -65,21 +88,22 @@ async fn a_worker_whose_lock_session_is_lost_keeps_its_runs_while_its_heart_beat
     Ok(())
 }
 
-/// A run that has ended in a worker that did not hear the reply to one statement. The worker has served another run since.
+/// A run that has ended in a worker that did not hear the reply to any of these statements, once each. The worker has served another run since.
 async fn unanswered<J: Job<Output = Uuid>>(
-    statement: &str,
+    statements: &[&str],
     call: impl Fn(Place) -> Call<J>,
 ) -> anyhow::Result<(Fleet, RunInfo)> {
     let fleet = Fleet::new().await?;
     let proxy = Proxy::start(fleet.url()).await?;
     let worker = fleet.worker(proxy.url()).await?;
     fleet.place.open("all")?;
-    proxy.arm(statement, Fault::LoseRows);
+    for statement in statements {
+        proxy.arm(statement, Fault::LoseRows);
+    }
     let run = call(fleet.place.clone()).enqueue(&fleet.db).await?;
-    let result = run.result_within(PATIENCE).await;
-    assert!(result.is_ok(), "the run never went on: {result:?}");
-    eventually(async || proxy.n_faults(), |n_faults| *n_faults == 1).await;
-    jobs::check_canary().enqueue(&fleet.db).await?.result().await?;
+    completes(&run).await;
+    eventually(async || proxy.n_faults(), |n_faults| *n_faults == statements.len()).await;
+    completes(&jobs::check_canary().enqueue(&fleet.db).await?).await;
     fleet.drained().await?;
     worker.stop().await;
     let run = run.info().await?;

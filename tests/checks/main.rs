@@ -3,6 +3,7 @@
 
 mod crashes;
 mod enqueue;
+mod failovers;
 mod isolation;
 mod lost_messages;
 mod points;

@@ -1,6 +1,7 @@
 //! I15: a worker leaves alone what it does not know, and a replay goes the way that was recorded or stops.
 
 use runledger::{ClientError, RunState};
+use runledger_tests::check::fleet::completes;
 use runledger_tests::check::{Facts, Fleet, jobs};
 use runledger_tests::eventually;
 
@@ -21,7 +22,7 @@ async fn a_run_of_an_unknown_job_stays_in_its_queue_untouched() -> anyhow::Resul
     .await?;
     // Every claim of these would meet it.
     for _ in 0..20 {
-        jobs::check_canary().enqueue(&fleet.db).await?.result().await?;
+        completes(&jobs::check_canary().enqueue(&fleet.db).await?).await;
     }
     worker.stop().await;
     let facts = Facts::load(&mut fleet.connect().await?).await?;
@@ -41,8 +42,7 @@ async fn a_replay_sees_the_winner_of_a_race_that_the_first_execution_saw() -> an
     first.kill().await?;
     let _second = fleet.process(WORKER).await?;
     fleet.place.open("all")?;
-    let result = run.result().await;
-    assert!(result.as_ref().is_ok_and(|winner| winner == "fast"), "{result:?}");
+    assert_eq!(completes(&run).await, "fast");
     fleet.drained().await?;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())

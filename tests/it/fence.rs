@@ -151,6 +151,15 @@ async fn fence_counts_entries(#[inject] gate: &Gate) -> Result<usize> {
     Ok(entry)
 }
 
+/// The attempt that has the run when the old one goes on.
+#[derive(Clone, Copy, Debug)]
+enum Other {
+    /// A claim after the old one's.
+    Next,
+    /// A claim of the same number, on a server that has lost the old one in a failover.
+    SameNumber,
+}
+
 /// A worker with one run, whose body stands in the gate.
 struct Scene {
     fixture: Fixture,
@@ -175,18 +184,23 @@ impl Scene {
         &self.fixture.db
     }
 
-    /// What a lease that passed and a claim by another worker leave: another token, another worker, another number.
-    async fn give_the_run_to_another_attempt(&self) {
+    /// What a claim by another worker leaves: another worker, another token, and a number.
+    async fn give_the_run_to(&self, other: Other) {
         let moved = "with other as (
                 insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at)
                 values ('other', '1', 'other', '{}', '{}', 'infinity')
                 returning worker_id
             )
             update runledger.lease
-            set token = gen_random_uuid(), worker_id = other.worker_id, claims = claims + 1, claimed_at = now()
+            set token = gen_random_uuid(), worker_id = other.worker_id, claims = claims + $2, claimed_at = now()
             from other
             where run_id = $1";
-        let moved = sqlx::query(moved).bind(self.run_id).execute(self.db().pool()).await.unwrap();
+        let n_later = match other {
+            Other::Next => 1,
+            Other::SameNumber => 0,
+        };
+        let moved = sqlx::query(moved).bind(self.run_id).bind(n_later);
+        let moved = moved.execute(self.db().pool()).await.unwrap();
         assert_eq!(moved.rows_affected(), 1);
     }
 
@@ -206,8 +220,8 @@ impl Scene {
     }
 
     /// Lets the old attempt go on after another has begun, and waits until nothing of it is left.
-    async fn expect_refusal(mut self) {
-        self.give_the_run_to_another_attempt().await;
+    async fn expect_refusal(mut self, other: Other) {
+        self.give_the_run_to(other).await;
         let before = self.rows().await;
         self.gate.door.add_permits(1);
         eventually(async || self.gate.gone.load(Ordering::SeqCst), |gone| *gone == 1).await;
@@ -219,53 +233,59 @@ impl Scene {
     }
 }
 
+async fn expect_refusal<J: Job>(call: impl Fn() -> Call<J>) {
+    for other in [Other::Next, Other::SameNumber] {
+        Scene::new(call(), Timings::DEFAULT).await.expect_refusal(other).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_completion_of_an_old_attempt_is_refused_and_changes_nothing() {
-    Scene::new(fence_completes(), Timings::DEFAULT).await.expect_refusal().await;
+    expect_refusal(fence_completes).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_failure_of_an_old_attempt_is_refused_and_changes_nothing() {
-    Scene::new(fence_fails(), Timings::DEFAULT).await.expect_refusal().await;
-    Scene::new(fence_fails_for_good(), Timings::DEFAULT).await.expect_refusal().await;
+    expect_refusal(fence_fails).await;
+    expect_refusal(fence_fails_for_good).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_checkpoint_of_an_old_attempt_is_refused_and_its_future_is_dropped() {
-    Scene::new(fence_records_a_step(), Timings::DEFAULT).await.expect_refusal().await;
+    expect_refusal(fence_records_a_step).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_failed_try_of_a_step_of_an_old_attempt_is_refused_and_its_future_is_dropped() {
-    Scene::new(fence_fails_a_step(), Timings::DEFAULT).await.expect_refusal().await;
+    expect_refusal(fence_fails_a_step).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_child_that_an_old_attempt_starts_is_refused_and_its_future_is_dropped() {
-    Scene::new(fence_starts_a_child(), Timings::DEFAULT).await.expect_refusal().await;
+    expect_refusal(fence_starts_a_child).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_suspension_of_an_old_attempt_is_refused_and_its_future_is_dropped() {
-    Scene::new(fence_waits_for_a_child(), Timings::DEFAULT).await.expect_refusal().await;
-    Scene::new(fence_sleeps(), Timings::DEFAULT).await.expect_refusal().await;
+    expect_refusal(fence_waits_for_a_child).await;
+    expect_refusal(fence_sleeps).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commit_of_an_old_attempts_transactional_step_is_refused_with_its_writes_and_submissions() {
-    Scene::new(fence_writes_in_a_step(), Timings::DEFAULT).await.expect_refusal().await;
+    expect_refusal(fence_writes_in_a_step).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commit_of_an_old_attempts_transactional_job_is_refused_with_its_writes_and_submissions() {
-    Scene::new(fence_writes(), Timings::DEFAULT).await.expect_refusal().await;
+    expect_refusal(fence_writes).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_future_of_an_old_attempt_is_dropped_even_if_it_writes_nothing_more() {
     let scene = Scene::new(fence_never_ends(), Timings::FAST).await;
     scene.gate.door.add_permits(1);
-    scene.give_the_run_to_another_attempt().await;
+    scene.give_the_run_to(Other::Next).await;
     let before = scene.rows().await;
     eventually(async || scene.gate.gone.load(Ordering::SeqCst), |gone| *gone == 1).await;
     assert_eq!(scene.rows().await, before);

@@ -13,6 +13,7 @@ mod catalogue;
 pub mod dice;
 pub mod load;
 pub mod monitor;
+pub mod pace;
 pub mod runner;
 pub mod scenario;
 pub mod scenarios;

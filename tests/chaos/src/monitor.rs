@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use runledger_tests::check::{Violations, progress};
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, Row};
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
+
+use crate::pace::Pace;
+use crate::summary::{SoFar, Summary, lock};
 
 /// How often it asks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -17,14 +20,22 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How long an answer may take before the connection is given up: faults meet this one too.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long something may stand that others will move while there are faults: longer than any fault lasts.
-const BOUND: &str = "90 seconds";
+/// A look in so many seconds is the least that a scenario must have, however often its server is down.
+const SPARSE: u64 = 10;
+
+/// However short it is.
+const FEWEST: u64 = 3;
 
 /// Workers that are believed to live though they have said nothing for longer than any fault lasts.
 const SILENT: &str = "
 select format('worker %s has been silent since %s, and is not declared dead', worker_id, heartbeat_at)
 from runledger.worker
 where state <> 'dead' and heartbeat_at < clock_timestamp() - $1::text::interval";
+
+/// The columns of the table that the database has.
+const COUNTS: &str = "
+select (select count(*) from runledger.run), (select count(*) from runledger.outcome), (select count(*) from runledger.step),
+    (select count(*) from audit.recovery where cause <> 'handed back')";
 
 /// The newest claim of each run that was held at some look.
 pub type Claims = HashMap<Uuid, i32>;
@@ -33,39 +44,78 @@ pub type Claims = HashMap<Uuid, i32>;
 #[derive(Debug)]
 pub struct Monitor {
     claims: Arc<Mutex<Claims>>,
-    stop: Arc<watch::Sender<bool>>,
-    task: JoinHandle<(Violations, usize)>,
+    pace: watch::Sender<Pace>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Seen>,
+}
+
+/// What a monitor saw.
+#[derive(Debug, Default)]
+struct Seen {
+    violations: BTreeSet<String>,
+    n_looks: u64,
+    /// For how long it might look.
+    lasted: Duration,
+}
+
+impl Seen {
+    /// All that was amiss, also that it saw too little to say so.
+    fn judge(self) -> Violations {
+        let fewest = FEWEST.max(self.lasted.as_secs() / SPARSE);
+        let mut violations: Violations = self.violations.into_iter().collect();
+        if self.n_looks < fewest {
+            violations.push(format!(
+                "the monitor had {} answers in {} s, and needs {fewest}",
+                self.n_looks,
+                self.lasted.as_secs()
+            ));
+        }
+        violations
+    }
 }
 
 impl Monitor {
     /// Begins to watch the database at an address that no fault cuts off, but those of the server.
     #[must_use]
-    pub fn start(url: &str) -> Self {
+    pub fn start(url: &str, so_far: SoFar) -> Self {
         let (stop, mut stopped) = watch::channel(false);
+        let (pace, paces) = watch::channel(Pace::FAST);
         let url = url.to_owned();
         let claims = Arc::<Mutex<Claims>>::default();
         let known = Arc::clone(&claims);
         let task = tokio::spawn(async move {
-            let (mut seen, mut n_looks) = (BTreeSet::new(), 0);
+            let mut seen = Seen::default();
             let mut connection = None;
             while !*stopped.borrow() {
                 let mut claims = known.lock().await;
-                let looked = tokio::time::timeout(PATIENCE, look(&url, &mut connection, &mut claims)).await;
+                let (began, bound) = (Instant::now(), paces.borrow().bound());
+                let look = async {
+                    let violations = look(&url, &mut connection, &mut claims, bound).await?;
+                    count(connection.as_mut(), &so_far).await?;
+                    Ok::<_, sqlx::Error>(violations)
+                };
+                let looked = tokio::time::timeout(PATIENCE, look).await;
                 drop(claims);
                 match looked {
                     Ok(Ok(violations)) => {
-                        n_looks += 1;
-                        seen.extend(violations);
+                        seen.n_looks += 1;
+                        seen.violations.extend(violations);
                     }
                     // The server is down, or the session was ended: the next look is by another.
                     Ok(Err(_)) | Err(_) => connection = None,
                 }
                 // The sender lives until the end.
                 let _ = tokio::time::timeout(EVERY, stopped.changed()).await;
+                seen.lasted += began.elapsed();
             }
-            (seen.into_iter().collect(), n_looks)
+            seen
         });
-        Self { claims, stop: Arc::new(stop), task }
+        Self { claims, pace, stop, task }
+    }
+
+    /// What it looks at works at this pace or a faster one.
+    pub fn expect(&self, pace: Pace) {
+        self.pace.send_replace(pace);
     }
 
     /// Lets it look at nothing until what this gives is dropped: while a clock is set, or another server takes the place of the one that it knew
@@ -74,13 +124,13 @@ impl Monitor {
         Arc::clone(&self.claims).lock_owned().await
     }
 
-    /// What it saw, and how often it looked.
+    /// What it saw that must not be, or that it saw too little.
     ///
     /// # Errors
     /// When it has panicked.
-    pub async fn end(self) -> Result<(Violations, usize)> {
+    pub async fn end(&mut self) -> Result<Violations> {
         let _ = self.stop.send(true);
-        Ok(self.task.await?)
+        Ok((&mut self.task).await?.judge())
     }
 }
 
@@ -88,13 +138,15 @@ async fn look(
     url: &str,
     connection: &mut Option<PgConnection>,
     claims: &mut Claims,
+    bound: Duration,
 ) -> Result<Violations, sqlx::Error> {
     let connection = match connection {
         Some(connection) => connection,
         None => connection.insert(PgConnection::connect(url).await?),
     };
-    let mut violations = progress::lost_for(connection, BOUND).await?;
-    violations.extend(sqlx::query_scalar::<_, String>(SILENT).bind(BOUND).fetch_all(&mut *connection).await?);
+    let bound = format!("{} seconds", bound.as_secs_f64());
+    let mut violations = progress::lost_for(connection, &bound).await?;
+    violations.extend(sqlx::query_scalar::<_, String>(SILENT).bind(bound).fetch_all(&mut *connection).await?);
     let held: Vec<(Uuid, i32)> =
         sqlx::query_as("select run_id, claims from runledger.lease").fetch_all(connection).await?;
     for (run_id, now) in held {
@@ -104,4 +156,77 @@ async fn look(
         }
     }
     Ok(violations)
+}
+
+/// Counts what there is, for a scenario that does not come to its end.
+async fn count(connection: Option<&mut PgConnection>, so_far: &SoFar) -> Result<(), sqlx::Error> {
+    let Some(connection) = connection else { return Ok(()) };
+    let counts: [i64; 4] = sqlx::query(COUNTS)
+        .fetch_one(connection)
+        .await
+        .and_then(|row| Ok([row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?]))?;
+    let [n_started, n_ended, n_steps, n_recoveries] = counts.map(|n| usize::try_from(n).unwrap_or_default());
+    let mut so_far = lock(so_far);
+    *so_far = Summary { n_started, n_ended, n_steps, n_recoveries, ..std::mem::take(&mut *so_far) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use runledger_tests::Fixture;
+    use sqlx::AssertSqlSafe;
+
+    use super::*;
+
+    /// A run that waits for nothing since so many seconds, one that should have been woken then, one that is leased to a worker that died then, and a worker
+    /// that has been silent since.
+    const HISTORY: &str = "
+        insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at)
+        values ('silent', '0', 'silent', '{}', '{}', clock_timestamp() - interval 'SINCE s');
+        insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, state, died_at, died_why)
+        values ('dead', '0', 'dead', '{}', '{}', now(), 'dead', clock_timestamp() - interval 'SINCE s', 'a test');
+        insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+        select gen_random_uuid(), job, '', 'default', 0, '{}', now() from unnest(array['woken', 'slept', 'leased']) as job;
+        insert into runledger.waiting (run_id, state, wait_for, wake_at, attempt, crashes, claims, since)
+        select run_id, 'waiting', '{}', case when job = 'slept' then clock_timestamp() - interval 'SINCE s' end, 0, 0, 1,
+            clock_timestamp() - case when job = 'woken' then interval 'SINCE s' else interval '0' end
+        from runledger.run where job in ('woken', 'slept');
+        insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+        select run_id, gen_random_uuid(), worker_id, 1, 0, 1, now() from runledger.run, runledger.worker where job = 'leased' and name = 'dead'";
+
+    async fn looked(since: Duration, pace: Pace) -> Result<Violations> {
+        let fixture = Fixture::new().await;
+        let history = HISTORY.replace("SINCE", &since.as_secs().to_string());
+        sqlx::raw_sql(AssertSqlSafe(history)).execute(fixture.db.pool()).await?;
+        Ok(look(fixture.database.url(), &mut None, &mut Claims::new(), pace.bound()).await?)
+    }
+
+    #[tokio::test]
+    async fn what_stands_for_longer_than_the_pace_allows_is_seen_and_nothing_before() -> Result<()> {
+        let late = looked(Pace::FAST.bound() + Duration::from_secs(2), Pace::FAST).await?;
+        for kind in ["waits for children", "should have been woken", "leased to worker", "has been silent"] {
+            assert_eq!(
+                late.iter().filter(|violation| violation.contains(kind)).count(),
+                1,
+                "{kind}: {late:?}"
+            );
+        }
+        assert_eq!(late.len(), 4, "{late:?}");
+        assert_eq!(looked(Pace::FAST.bound() / 2, Pace::FAST).await?, Violations::new());
+        assert_eq!(
+            looked(Pace::FAST.bound() + Duration::from_secs(2), Pace::DEFAULT).await?,
+            Violations::new()
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn a_monitor_that_saw_too_little_says_so() {
+        let seen =
+            |n_looks, seconds| Seen { n_looks, lasted: Duration::from_secs(seconds), ..Seen::default() };
+        assert_eq!(seen(3, 8).judge().len(), 0);
+        assert_eq!(seen(2, 8).judge().len(), 1);
+        assert_eq!(seen(11, 120).judge().len(), 1);
+        assert_eq!(seen(12, 120).judge().len(), 0);
+    }
 }

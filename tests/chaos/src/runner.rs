@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::arguments::Arguments;
 use crate::scenario::{Scenario, Setting, Side};
 use crate::site;
-use crate::summary::Summary;
+use crate::summary::{SoFar, Summary};
 
 /// How many scenarios run side by side: each has some worker processes.
 const BY_SIDE: usize = 3;
@@ -63,21 +63,23 @@ fn setting(scenario: &Scenario, arguments: &Arguments, seed: u64) -> Result<Sett
         load: arguments.seconds().unwrap_or(scenario.load),
         rate: arguments.number("rate").unwrap_or(RATE),
         workers: usize::try_from(arguments.number("workers").unwrap_or(WORKERS))?.max(1),
+        so_far: SoFar::default(),
     })
 }
 
 async fn one(scenario: Scenario, setting: Setting) -> (Scenario, Summary) {
     let began = Instant::now();
     let limit = setting.load + SLACK;
+    let so_far = SoFar::clone(&setting.so_far);
     let running = AssertUnwindSafe((scenario.run)(setting)).catch_unwind();
     let mut summary = match tokio::time::timeout(limit, running).await {
         Ok(Ok(Ok(summary))) => summary,
         Ok(Ok(Err(error))) => match error.downcast_ref::<Missing>() {
             Some(missing) => Summary::not_run(missing.to_string()),
-            None => Summary::failed(format!("the scenario could not go on: {error:#}")),
+            None => Summary::failed(format!("the scenario could not go on: {error:#}"), &so_far),
         },
-        Ok(Err(_)) => Summary::failed("the scenario panicked"),
-        Err(_) => Summary::failed(format!("the scenario had not ended after {limit:?}")),
+        Ok(Err(_)) => Summary::failed("the scenario panicked", &so_far),
+        Err(_) => Summary::failed(format!("the scenario had not ended after {limit:?}"), &so_far),
     };
     summary.took = began.elapsed();
     (scenario, summary)
@@ -120,4 +122,36 @@ pub fn say(line: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+    use runledger::Db;
+    use runledger_tests::check::jobs::check_canary;
+
+    use super::*;
+    use crate::site::Site;
+    use crate::summary::lock;
+
+    async fn gives_up(setting: Setting) -> Result<Summary> {
+        let mut site = Site::new(&setting).await?;
+        check_canary().enqueue(&Db::connect(site.url()).await?).await?;
+        // The runner's own limit bounds it.
+        while lock(&setting.so_far).n_started == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        site.n_faults = 3;
+        site.violations.push("seen before".to_owned());
+        bail!("on purpose")
+    }
+
+    #[tokio::test]
+    async fn a_scenario_that_cannot_go_on_says_what_there_was_until_then() -> Result<()> {
+        let scenario = Scenario::new("gives-up", "nothing", &[], |setting| Box::pin(gives_up(setting)));
+        let (_, summary) = one(scenario, setting(&scenario, &Arguments::default(), 0)?).await;
+        assert_eq!((summary.n_started, summary.n_ended, summary.n_faults), (1, 0, 3));
+        assert_eq!(summary.violations, ["the scenario could not go on: on purpose", "seen before"]);
+        Ok(std::fs::remove_dir_all(site::base())?)
+    }
 }

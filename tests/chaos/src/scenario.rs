@@ -7,7 +7,7 @@ use anyhow::Result;
 use futures::future::BoxFuture;
 
 use crate::dice::Dice;
-use crate::summary::Summary;
+use crate::summary::{SoFar, Summary};
 
 /// One scripted scenario.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,8 @@ pub struct Setting {
     pub rate: u64,
     /// How many workers there are where the scenario does not say.
     pub workers: usize,
+    /// What there was until now, for a scenario that does not come to its end.
+    pub so_far: SoFar,
 }
 
 impl Setting {

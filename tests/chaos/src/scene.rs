@@ -13,7 +13,7 @@ use crate::scenario::Setting;
 use crate::site::Site;
 use crate::summary::Summary;
 
-/// The default timings, as a worker's options: where nothing may be reclaimed, a loaded machine must not look like a fault.
+/// The default timings, as a worker's options: where nothing may be reclaimed, neither a loaded machine nor an outage may look like a death.
 pub const PATIENT: &[&str] = &["--timings", "default"];
 
 /// The sessions of the engine in this database, but those of the monitor and of scenarios.
@@ -21,6 +21,11 @@ pub const OURS: &str = "datname = current_database() and application_name like '
 
 /// How many workers have a heartbeat that is new: those that have come to the server.
 pub const BEATING: &str = "select count(*) from runledger.worker where state = 'active' and heartbeat_at > clock_timestamp() - interval '2 seconds'";
+
+/// The locks of this database's workers, in `pg_locks`: a session that has one listens too.
+pub const WORKER_LOCKS: &str =
+    "locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
+    and classid = 'runledger.worker'::regclass and objsubid = 2 and granted";
 
 /// How long to wait for what is certain.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -196,11 +201,8 @@ pub async fn end_a_session(connection: &mut PgConnection) -> Result<i64> {
 /// # Errors
 /// When the database refuses.
 pub async fn end_lock_sessions(connection: &mut PgConnection) -> Result<i64> {
-    let holders = "select count(pg_terminate_backend(pid))
-        from pg_locks
-        where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
-            and classid = 'runledger.worker'::regclass and objsubid = 2 and granted";
-    count(connection, holders).await
+    let holders = format!("select count(pg_terminate_backend(pid)) from pg_locks where {WORKER_LOCKS}");
+    count(connection, &holders).await
 }
 
 /// Waits until a number is so large.

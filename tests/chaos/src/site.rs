@@ -11,7 +11,7 @@ use runledger_tests::Fixture;
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
 use runledger_tests::check::fleet::{Process, contradictions};
 use runledger_tests::check::place::now_us;
-use runledger_tests::check::{Facts, Place, What, jobs, steps};
+use runledger_tests::check::{Excuses, Facts, Place, What, jobs, steps};
 use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
 use uuid::Uuid;
@@ -19,8 +19,9 @@ use uuid::Uuid;
 use crate::WORKER;
 use crate::load::Client;
 use crate::monitor::Monitor;
+use crate::pace::Pace;
 use crate::scenario::Setting;
-use crate::summary::Summary;
+use crate::summary::{SoFar, Summary, lock};
 use crate::tail::Content;
 
 /// How long the tail may take: every run has to end, and a canary.
@@ -59,11 +60,13 @@ pub struct Site {
     url: String,
     address: String,
     folder: PathBuf,
-    excused: BTreeSet<u32>,
+    excuses: Excuses,
+    pace: Pace,
     n_workers: usize,
     began: Instant,
     began_us: i64,
-    _fixture: Option<Fixture>,
+    so_far: SoFar,
+    fixture: Option<Fixture>,
 }
 
 impl Site {
@@ -74,7 +77,9 @@ impl Site {
     pub async fn new(setting: &Setting) -> Result<Self> {
         let fixture = Fixture::new().await;
         let url = fixture.database.url().to_owned();
-        Ok(Self { _fixture: Some(fixture), ..Self::on(setting, &url).await? })
+        let mut site = Self::on(setting, &url).await?;
+        site.fixture = Some(fixture);
+        Ok(site)
     }
 
     /// An empty database on a server of the scenario's own. The address is one that no fault of the network cuts off.
@@ -102,12 +107,14 @@ impl Site {
             url: url.to_owned(),
             address: url.to_owned(),
             folder: setting.folder.clone(),
-            excused: BTreeSet::new(),
+            excuses: Excuses::default(),
+            pace: Pace::FAST,
             n_workers: 0,
-            monitor: Monitor::start(url),
+            monitor: Monitor::start(url, SoFar::clone(&setting.so_far)),
             began: Instant::now(),
             began_us: now_us(),
-            _fixture: None,
+            so_far: SoFar::clone(&setting.so_far),
+            fixture: None,
         })
     }
 
@@ -174,6 +181,8 @@ impl Site {
     /// When there is no room for its log.
     pub fn command_of(&mut self, mut command: Command, url: &str, options: &[&str]) -> Result<Command> {
         self.n_workers += 1;
+        self.pace = self.pace.max(Pace::of(options));
+        self.monitor.expect(self.pace);
         let log = File::create(self.folder.join(format!("worker-{}.log", self.n_workers)))?;
         command.args([WORKER, url]).args(options).stderr(log);
         Ok(command)
@@ -196,9 +205,14 @@ impl Site {
         Ok(Client::start(db, self.place.clone(), setting.rate, setting.seed))
     }
 
-    /// Notes that a process was paused, or cut off for longer than its lease: bodies of it may run beside others, and begin too late.
+    /// Notes that a process is paused or cut off from now on: bodies of it may run beside others, and begin too late, until it [recovers](Self::recovers).
     pub fn excuse(&mut self, process: &Process) {
-        self.excused.insert(process.pid);
+        self.excuses.begin(process.pid);
+    }
+
+    /// Notes that what befell a process is over: soon it must know what it has lost.
+    pub fn recovers(&mut self, process: &Process) {
+        self.excuses.end(process.pid, self.pace.recovery());
     }
 
     /// The end of a scenario: the faults are over, and at least one worker lives. Every run has to end, a canary has to, and no checker may
@@ -220,17 +234,12 @@ impl Site {
         let mut connection = self.connect().await?;
         submissions.append(&mut self.asked);
         submissions.extend(self.tail(&mut connection).await?);
-        let (seen, n_looks) = self.monitor.end().await?;
-        let mut violations = self.violations;
-        violations.extend(seen);
+        self.violations.extend(self.monitor.end().await?);
         if self.n_faults == 0 {
-            violations.push("no fault was injected, so that nothing is shown".to_owned());
+            self.violations.push("no fault was injected, so that nothing is shown".to_owned());
         }
         if !submissions.iter().any(|submission| submission.told == Told::Ok) {
-            violations.push("no call was acknowledged, so that nothing is shown".to_owned());
-        }
-        if n_looks == 0 {
-            violations.push("the monitor never had an answer".to_owned());
+            self.violations.push("no call was acknowledged, so that nothing is shown".to_owned());
         }
         let (mut events, mut facts) = (self.place.events()?, Facts::load(&mut connection).await?);
         for event in &mut events {
@@ -245,24 +254,22 @@ impl Site {
                 "lost with servers: {n_calls} acknowledged calls, and the claims of {n_bodies} bodies"
             ));
         }
-        let excused: Vec<u32> = self.excused.iter().copied().collect();
-        violations.extend(steps::stale_starts(&events, &facts, &excused));
-        violations.extend(contradictions(&mut connection, &events, &facts, &excused).await?);
-        violations.extend(lost_or_invented(&mut connection, &submissions).await?);
-        violations.extend(doubled_keys(&mut connection, &submissions).await?);
-        violations.extend(torn(&mut connection).await?);
-        violations.extend(uncompleted(&mut connection, &self.hopeless).await?);
+        self.violations.extend(steps::stale_starts(&events, &facts, &self.excuses));
+        self.violations.extend(contradictions(&mut connection, &events, &facts, &self.excuses).await?);
+        self.violations.extend(lost_or_invented(&mut connection, &submissions).await?);
+        self.violations.extend(doubled_keys(&mut connection, &submissions).await?);
+        self.violations.extend(torn(&mut connection).await?);
+        self.violations.extend(uncompleted(&mut connection, &self.hopeless).await?);
         if !self.may_reclaim {
-            violations.extend(reclaimed(&mut connection).await?);
+            self.violations.extend(reclaimed(&mut connection).await?);
         }
         let n_unknown = submissions.iter().filter(|submission| submission.told == Told::Unknown).count();
         if n_unknown > 0 {
             self.notes.push(format!("{n_unknown} of {} calls ended without an answer", submissions.len()));
         }
-        let n_recoveries: i64 =
-            sqlx::query_scalar("select count(*) from audit.recovery").fetch_one(&mut connection).await?;
+        let n_recoveries = facts.n_recoveries();
         if self.must_recover && n_recoveries == 0 {
-            violations.push("no run had to go on elsewhere, so that nothing is shown".to_owned());
+            self.violations.push("no run had to go on elsewhere, so that nothing is shown".to_owned());
         }
         let n_started: i64 =
             sqlx::query_scalar("select count(*) from runledger.run").fetch_one(&mut connection).await?;
@@ -271,11 +278,11 @@ impl Site {
             n_ended: facts.ends.len(),
             n_steps: facts.steps.len(),
             n_faults: self.n_faults,
-            n_recoveries: usize::try_from(n_recoveries)?,
+            n_recoveries,
             n_stale_starts: steps::late(&events, &facts, What::Start).count(),
             n_fenced: steps::late(&events, &facts, What::End).count(),
-            violations,
-            notes: self.notes,
+            violations: std::mem::take(&mut self.violations),
+            notes: std::mem::take(&mut self.notes),
             not_run: None,
             took: self.began.elapsed(),
         })
@@ -299,14 +306,18 @@ impl Site {
             self.violations
                 .push(format!("a canary that was enqueued after the last fault did not end: {error}"));
         }
-        Ok(Some(acknowledged(canary.id())))
+        Ok(Some(Submission::acknowledged(canary.id())))
     }
 }
 
-/// A call without a key that was acknowledged.
-#[must_use]
-pub fn acknowledged(run_id: Uuid) -> Submission {
-    Submission { run_id: Some(run_id), key: None, told: Told::Ok }
+impl Drop for Site {
+    /// What a scenario that cannot go on had found.
+    fn drop(&mut self) {
+        let mut so_far = lock(&self.so_far);
+        so_far.n_faults = self.n_faults;
+        so_far.violations.append(&mut self.violations);
+        so_far.notes.append(&mut self.notes);
+    }
 }
 
 async fn n_open(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {

@@ -23,9 +23,18 @@ pub fn soak() -> Scenario {
 /// Between two lines about how it goes.
 const REPORT: Duration = Duration::from_secs(10);
 
-/// What may happen, each as likely as the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Happening {
+/// An enum, and all of it.
+macro_rules! happenings {
+    ($($name:ident,)*) => {
+        /// What may happen, each as likely as the others.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Happening { $($name,)* }
+
+        const HAPPENINGS: &[Happening] = &[$(Happening::$name,)*];
+    };
+}
+
+happenings! {
     Kill,
     Stop,
     ShortPause,
@@ -41,26 +50,6 @@ enum Happening {
     LockTable,
     ClientCut,
 }
-
-const HAPPENINGS: [Happening; 14] = {
-    use Happening::*;
-    [
-        Kill,
-        Stop,
-        ShortPause,
-        LongPause,
-        Cut,
-        BlackHole,
-        Strand,
-        Delay,
-        LoseReply,
-        Truncate,
-        EndSession,
-        EndLockSession,
-        LockTable,
-        ClientCut,
-    ]
-};
 
 async fn run(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, setting.workers, &[]).await?;
@@ -108,12 +97,14 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
             scene.crew[at].process.pause()?;
             scene.moment(100, 2500).await;
             scene.crew[at].process.resume()?;
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::LongPause => {
             scene.site.excuse(&scene.crew[at].process);
             scene.crew[at].process.pause()?;
             scene.moment(4500, 6500).await;
             scene.crew[at].process.resume()?;
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::Cut => scene.crew[at].proxy.cut(),
         Happening::ClientCut => scene.proxy.cut(),
@@ -122,12 +113,14 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
             scene.crew[at].proxy.set(Mode::BlackHole);
             scene.moment(500, 6000).await;
             scene.crew[at].proxy.set(Mode::Pass);
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::Strand => {
             scene.site.excuse(&scene.crew[at].process);
             scene.crew[at].proxy.strand();
             scene.moment(1000, 8000).await;
             scene.crew[at].proxy.cut();
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::Delay => {
             scene.site.excuse(&scene.crew[at].process);
@@ -135,6 +128,7 @@ async fn happen(scene: &mut Scene, happening: Happening) -> Result<()> {
             scene.crew[at].proxy.set(Mode::Delay(late));
             scene.moment(500, 3000).await;
             scene.crew[at].proxy.set(Mode::Pass);
+            scene.site.recovers(&scene.crew[at].process);
         }
         Happening::LoseReply => lose_reply(scene),
         Happening::Truncate => {

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use runledger::Db;
+use runledger_tests::check::calls::Submission;
 use runledger_tests::check::fleet::Process;
 use runledger_tests::check::jobs;
 use runledger_tests::proxy::Proxy;
+use uuid::Uuid;
 
 use crate::load::Client;
 use crate::scenario::Setting;
 use crate::server::{Cluster, Settings};
-use crate::site::{Site, acknowledged};
+use crate::site::Site;
 use crate::summary::Summary;
 
 /// The database of the fleet.
@@ -77,12 +79,13 @@ impl Stage {
     /// # Errors
     /// When it does not end.
     pub async fn works(&mut self) -> Result<()> {
-        // Until the server is there, and its client has noticed.
+        // Until the server is there, and its client has noticed. With a key, since what is not acknowledged may have been carried out.
+        let key = Uuid::now_v7().to_string();
         let again = async {
             loop {
-                match jobs::check_canary().enqueue(&self.db).await {
+                match jobs::check_canary().idempotency_key(&key).enqueue(&self.db).await {
                     Ok(canary) => {
-                        self.site.asked.push(acknowledged(canary.id()));
+                        self.site.asked.push(Submission::acknowledged(canary.id()));
                         return canary.result().await;
                     }
                     Err(_) => tokio::time::sleep(POLL).await,

@@ -1,6 +1,7 @@
 //! What came of a scenario, and the table of all.
 
 use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runledger_tests::check::Violations;
@@ -16,7 +17,7 @@ pub struct Summary {
     pub n_steps: usize,
     /// Faults that were injected.
     pub n_faults: usize,
-    /// Runs that went on in another attempt: after their worker had crashed, after a claim that it had not heard of, or handed back by one that stops.
+    /// Runs that went on in another attempt: after their worker had crashed, or after a claim that it had not heard of.
     pub n_recoveries: usize,
     /// Bodies that began after another attempt had taken their run: only pauses between the guard and the body lead there.
     pub n_stale_starts: usize,
@@ -32,6 +33,14 @@ pub struct Summary {
     pub took: Duration,
 }
 
+/// What there was until now, for others to read.
+pub type SoFar = Arc<Mutex<Summary>>;
+
+/// A summary that others write too.
+pub fn lock(so_far: &SoFar) -> MutexGuard<'_, Summary> {
+    so_far.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Summary {
     /// Of a scenario that needs something this machine lacks: why, and how to install it.
     #[must_use]
@@ -39,10 +48,12 @@ impl Summary {
         Self { not_run: Some(why.into()), ..Self::default() }
     }
 
-    /// Of a scenario that could not go on.
+    /// Of a scenario that could not go on, with what there was until then.
     #[must_use]
-    pub fn failed(why: impl Into<String>) -> Self {
-        Self { violations: vec![why.into()], ..Self::default() }
+    pub fn failed(why: impl Into<String>, so_far: &SoFar) -> Self {
+        let mut summary = std::mem::take(&mut *lock(so_far));
+        summary.violations.insert(0, why.into());
+        summary
     }
 
     fn verdict(&self) -> String {

@@ -25,12 +25,38 @@ pub struct Submission {
     pub run_id: Option<Uuid>,
     /// Its idempotency key.
     pub key: Option<String>,
+    /// The number that this call alone has, in its input ([`Place::of_call`](super::Place::of_call)): it finds the run of a call that was not answered.
+    pub call: Option<Uuid>,
     /// What came of it.
     pub told: Told,
 }
 
-/// Acknowledged runs that are not there (I1a), runs that were rolled back and are there (I1b), and runs that nobody asked
-/// for: more than there were calls of which nothing was heard.
+impl Submission {
+    /// A call without a key that was acknowledged.
+    #[must_use]
+    pub fn acknowledged(run_id: Uuid) -> Self {
+        Self { run_id: Some(run_id), key: None, call: None, told: Told::Ok }
+    }
+
+    /// A call with this number in its input, of which nothing was heard.
+    #[must_use]
+    pub fn unanswered(call: Uuid) -> Self {
+        Self { run_id: None, key: None, call: Some(call), told: Told::Unknown }
+    }
+}
+
+/// A run that somebody asked for, as the database has it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The run.
+    pub run_id: Uuid,
+    /// Its idempotency key.
+    pub key: Option<String>,
+    /// The number of the call in its input.
+    pub call: Option<Uuid>,
+}
+
+/// What the database has of what was asked for: see [`mismatched`].
 ///
 /// # Errors
 /// When the database does not answer.
@@ -38,26 +64,59 @@ pub async fn lost_or_invented(
     connection: &mut PgConnection,
     submissions: &[Submission],
 ) -> Result<Violations, sqlx::Error> {
-    let runs: Vec<Uuid> = sqlx::query_scalar("select run_id from runledger.run where parent_id is null")
-        .fetch_all(connection)
-        .await?;
-    let there: HashSet<Uuid> = runs.into_iter().collect();
+    let runs: Vec<(Uuid, Option<String>, Option<Uuid>)> = sqlx::query_as(
+        "select run_id, idempotency_key as key, (input #>> '{place,call}')::uuid as call
+        from runledger.run
+        where parent_id is null",
+    )
+    .fetch_all(connection)
+    .await?;
+    let runs: Vec<Asked> = runs.into_iter().map(|(run_id, key, call)| Asked { run_id, key, call }).collect();
+    Ok(mismatched(&runs, submissions))
+}
+
+/// Acknowledged runs that are not there (I1a), runs that were rolled back and are there (I1b), calls that became several runs, and runs that nobody
+/// asked for.
+#[must_use]
+pub fn mismatched(runs: &[Asked], submissions: &[Submission]) -> Violations {
+    let there: HashSet<Uuid> = runs.iter().map(|run| run.run_id).collect();
+    let mut of_call: HashMap<Uuid, usize> = HashMap::new();
+    for call in runs.iter().filter_map(|run| run.call) {
+        *of_call.entry(call).or_default() += 1;
+    }
     let mut violations = Violations::new();
-    for submission in submissions {
-        let Some(run_id) = submission.run_id else { continue };
-        match (submission.told, there.contains(&run_id)) {
-            (Told::Ok, false) => violations.push(format!("run {run_id} was acknowledged and is not there")),
-            (Told::RolledBack, true) => violations.push(format!("run {run_id} was rolled back and is there")),
+    for Submission { run_id, call, told, .. } in submissions {
+        match (told, run_id.map(|run_id| (run_id, there.contains(&run_id)))) {
+            (Told::Ok, Some((run_id, false))) => {
+                violations.push(format!("run {run_id} was acknowledged and is not there"));
+            }
+            (Told::RolledBack, Some((run_id, true))) => {
+                violations.push(format!("run {run_id} was rolled back and is there"));
+            }
             (Told::Ok | Told::RolledBack | Told::Unknown, _) => {}
+        }
+        let Some(call) = call else { continue };
+        let n_runs = of_call.get(call).copied().unwrap_or_default();
+        let as_told = match told {
+            Told::Ok => n_runs == 1,
+            Told::Unknown => n_runs <= 1,
+            Told::RolledBack => n_runs == 0,
+        };
+        if !as_told {
+            violations.push(format!("call {call} was told {told:?} and became {n_runs} runs"));
         }
     }
     let asked: HashSet<Uuid> = submissions.iter().filter_map(|submission| submission.run_id).collect();
-    let n_unknown = submissions.iter().filter(|submission| submission.run_id.is_none()).count();
-    let strangers: Vec<&Uuid> = there.difference(&asked).collect();
-    if strangers.len() > n_unknown {
-        violations.extend(strangers.iter().map(|run_id| format!("nobody asked for run {run_id}")));
-    }
-    Ok(violations)
+    let calls: HashSet<Uuid> = submissions.iter().filter_map(|submission| submission.call).collect();
+    let keys: HashSet<&str> = submissions.iter().filter_map(|submission| submission.key.as_deref()).collect();
+    let is_known = |run: &&Asked| {
+        asked.contains(&run.run_id)
+            || run.call.is_some_and(|call| calls.contains(&call))
+            || run.key.as_deref().is_some_and(|key| keys.contains(key))
+    };
+    let strangers = runs.iter().filter(|run| !is_known(run));
+    violations.extend(strangers.map(|run| format!("nobody asked for run {}", run.run_id)));
+    violations
 }
 
 /// Keys for which callers were given several runs, or that have several runs (I5).
@@ -105,4 +164,50 @@ pub async fn torn(connection: &mut PgConnection) -> Result<Violations, sqlx::Err
     )
     .fetch_all(connection)
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_of(call: Uuid) -> Asked {
+        Asked { run_id: Uuid::now_v7(), key: None, call: Some(call) }
+    }
+
+    #[test]
+    fn an_acknowledged_call_has_one_run_and_an_unanswered_one_at_most_one() {
+        let call = Uuid::now_v7();
+        let (first, second) = (run_of(call), run_of(call));
+        let told_ok = Submission { call: Some(call), ..Submission::acknowledged(first.run_id) };
+        let unanswered = Submission::unanswered(call);
+        let n_wrong = |runs: &[&Asked], submission: &Submission| {
+            let runs: Vec<Asked> = runs.iter().copied().cloned().collect();
+            mismatched(&runs, std::slice::from_ref(submission)).len()
+        };
+        assert_eq!(n_wrong(&[&first], &told_ok), 0);
+        assert_eq!(n_wrong(&[&first, &second], &told_ok), 1, "doubled");
+        assert_eq!(n_wrong(&[&second], &told_ok), 1, "another run than the one that was acknowledged");
+        assert_eq!(n_wrong(&[], &told_ok), 2, "lost, and no run of the call");
+        assert_eq!(n_wrong(&[], &unanswered), 0);
+        assert_eq!(n_wrong(&[&first], &unanswered), 0);
+        assert_eq!(n_wrong(&[&first, &second], &unanswered), 1, "doubled, though nobody knows their ids");
+    }
+
+    #[test]
+    fn one_call_that_was_not_answered_does_not_hide_the_second_run_of_another() {
+        let [lost, doubled] = [(); 2].map(|()| Uuid::now_v7());
+        let submissions = [lost, doubled].map(Submission::unanswered);
+        assert_eq!(mismatched(&[run_of(doubled), run_of(doubled)], &submissions).len(), 1);
+        assert_eq!(mismatched(&[run_of(lost), run_of(doubled)], &submissions).len(), 0);
+    }
+
+    #[test]
+    fn a_run_is_known_by_its_id_its_call_or_its_key_and_any_other_is_invented() {
+        let keyed = |key: &str| Asked { run_id: Uuid::now_v7(), key: Some(key.to_owned()), call: None };
+        let asked =
+            Submission { run_id: None, key: Some("order-7".to_owned()), call: None, told: Told::Unknown };
+        assert_eq!(mismatched(&[keyed("order-7")], std::slice::from_ref(&asked)).len(), 0);
+        assert_eq!(mismatched(&[keyed("order-8")], std::slice::from_ref(&asked)).len(), 1);
+        assert_eq!(mismatched(&[run_of(Uuid::now_v7())], &[asked]).len(), 1);
+    }
 }

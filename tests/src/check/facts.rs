@@ -22,7 +22,13 @@ end $$;
 create trigger claimed after insert on runledger.lease for each row execute function audit.claimed();
 
 create function audit.recovered() returns trigger language plpgsql as $$ begin
-    insert into audit.recovery (run_id, cause) values (new.run_id, new.cause);
+    if new.cause = 'released' and exists (
+        select from audit.claim join runledger.worker using (worker_id) where run_id = new.run_id and claims = new.claims and state = 'draining'
+    ) then
+        insert into audit.recovery (run_id, cause) values (new.run_id, 'handed back');
+    else
+        insert into audit.recovery (run_id, cause) values (new.run_id, new.cause);
+    end if;
     return null;
 end $$;
 create trigger recovered after insert on runledger.ready for each row when (new.cause in ('crashed', 'released')) execute function audit.recovered();
@@ -88,6 +94,8 @@ pub struct Facts {
     pub ends: Vec<Written>,
     /// Failed attempts of runs that were followed by another; crashes and divergences are kept beside them, and cost nothing.
     pub failed: Vec<Uuid>,
+    /// Why runs went on in another attempt: `crashed` with their worker, `released` because it did not know of its claim, `handed back` when it stopped.
+    pub recoveries: Vec<String>,
     /// Where the claims of a run are.
     by_run: HashMap<Uuid, Vec<usize>>,
 }
@@ -127,18 +135,30 @@ impl Facts {
         let failed = sqlx::query_scalar(
             "select run_id from runledger.attempt where step_key = '' and error ->> 'kind' not in ('crash', 'diverged')",
         );
-        let claims: Vec<Claim> = claims.iter().map(claim).collect::<Result<_>>()?;
+        let recoveries = sqlx::query_scalar("select cause from audit.recovery order by at");
+        Ok(Self {
+            steps: steps.iter().map(written).collect::<Result<_>>()?,
+            ends: ends.iter().map(written).collect::<Result<_>>()?,
+            failed: failed.fetch_all(&mut *connection).await?,
+            recoveries: recoveries.fetch_all(connection).await?,
+            ..Self::of_claims(claims.iter().map(claim).collect::<Result<_>>()?)
+        })
+    }
+
+    /// Claims, oldest first, and nothing else.
+    #[must_use]
+    pub fn of_claims(claims: Vec<Claim>) -> Self {
         let mut by_run: HashMap<Uuid, Vec<usize>> = HashMap::new();
         for (at, claim) in claims.iter().enumerate() {
             by_run.entry(claim.run_id).or_default().push(at);
         }
-        Ok(Self {
-            claims,
-            by_run,
-            steps: steps.iter().map(written).collect::<Result<_>>()?,
-            ends: ends.iter().map(written).collect::<Result<_>>()?,
-            failed: failed.fetch_all(connection).await?,
-        })
+        Self { claims, by_run, ..Self::default() }
+    }
+
+    /// How many runs went on in another attempt because something had gone wrong: a worker that stops and hands them back is no fault.
+    #[must_use]
+    pub fn n_recoveries(&self) -> usize {
+        self.recoveries.iter().filter(|cause| *cause != "handed back").count()
     }
 
     /// Corrects the instants of a server whose clock was wrong by one of so many seconds at times, each more than the scenario took from any other:

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, Result};
-use runledger::{App, Db, Timings, Worker};
+use runledger::{App, Db, Handle, Job, Timings, Worker};
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -14,8 +14,10 @@ use uuid::Uuid;
 
 use super::place::Deleted;
 use super::progress::Watch;
-use super::{Event, Facts, Place, Violations, What, attempts, jobs, ownership, progress, steps, terminal};
-use crate::{Fixture, eventually};
+use super::{
+    Event, Excuses, Facts, Place, Violations, What, attempts, jobs, ownership, progress, steps, terminal,
+};
+use crate::{Fixture, PATIENCE, eventually};
 
 /// What a scenario works with.
 #[derive(Debug)]
@@ -140,10 +142,20 @@ impl Fleet {
         let mut connection = PgConnection::connect(&self.url).await?;
         let (events, facts) = (self.place.events()?, Facts::load(&mut connection).await?);
         // A pause just before a body would be one after the guard; the schedules of tests have none.
-        violations.extend(steps::stale_starts(&events, &facts, &[]));
-        violations.extend(contradictions(&mut connection, &events, &facts, paused).await?);
+        violations.extend(steps::stale_starts(&events, &facts, &Excuses::default()));
+        let excuses = Excuses::always(paused);
+        violations.extend(contradictions(&mut connection, &events, &facts, &excuses).await?);
         Ok(violations)
     }
+}
+
+/// What a run gives, which must complete.
+///
+/// # Panics
+/// When it fails, or has not ended in time.
+pub async fn completes<J: Job>(run: &Handle<J>) -> J::Output {
+    let result = run.result_within(PATIENCE).await;
+    result.unwrap_or_else(|error| unreachable!("run {} has to complete: {error}", run.id()))
 }
 
 /// What contradicts a guarantee, whatever happened to the processes, but for bodies that began too late: where pauses are anywhere, those of paused
@@ -155,10 +167,10 @@ pub async fn contradictions(
     connection: &mut PgConnection,
     events: &[Event],
     facts: &Facts,
-    paused: &[u32],
+    excuses: &Excuses,
 ) -> Result<Violations> {
     let mut violations = steps::repeated(events, facts);
-    violations.extend(steps::unexplained_overlaps(events, paused));
+    violations.extend(steps::unexplained_overlaps(events, excuses));
     violations.extend(steps::not_once(connection).await?);
     violations.extend(ownership::stale_writes(facts));
     violations.extend(ownership::foreign_claims(connection).await?);

@@ -12,6 +12,7 @@
 
 pub mod attempts;
 pub mod calls;
+pub mod excuses;
 pub mod facts;
 pub mod fleet;
 pub mod jobs;
@@ -23,6 +24,7 @@ pub mod scenes;
 pub mod steps;
 pub mod terminal;
 
+pub use excuses::Excuses;
 pub use facts::Facts;
 pub use fleet::Fleet;
 pub use place::{Event, Place, What};

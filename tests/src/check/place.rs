@@ -40,6 +40,9 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     dir: PathBuf,
+    /// The number of the call whose input this is, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    call: Option<Uuid>,
 }
 
 impl Place {
@@ -62,7 +65,13 @@ impl Place {
     /// When it cannot be made.
     pub fn within(dir: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&dir)?;
-        Ok(Self { dir })
+        Ok(Self { dir, call: None })
+    }
+
+    /// The same folder in the input of one call, with a number that no other call has: it tells which runs came of it.
+    #[must_use]
+    pub fn of_call(&self, call: Uuid) -> Self {
+        Self { call: Some(call), ..self.clone() }
     }
 
     /// Appends a line: one write, so that lines of several processes do not mix.

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::facts::{Claim, Written};
-use super::{Event, Facts, Violations, What};
+use super::{Event, Excuses, Facts, Violations, What};
 
 /// Bodies that began under a claim that came after their step was recorded (I2a).
 #[must_use]
@@ -31,11 +31,11 @@ pub fn repeated(events: &[Event], facts: &Facts) -> Violations {
 }
 
 /// Bodies that began after another claim had taken their run away (I2c). A schedule whose pauses are all before the guard
-/// allows none; `paused` are the processes for which that is not so.
+/// allows none; elsewhere a process has an excuse.
 #[must_use]
-pub fn stale_starts(events: &[Event], facts: &Facts, paused: &[u32]) -> Violations {
+pub fn stale_starts(events: &[Event], facts: &Facts, excuses: &Excuses) -> Violations {
     late(events, facts, What::Start)
-        .filter(|(event, _)| !paused.contains(&event.pid))
+        .filter(|(event, _)| !excuses.cover(event.pid, event.at_us, event.at_us))
         .map(|(event, next)| {
             format!(
                 "body `{}` of run {} began in process {} after claim {}",
@@ -57,9 +57,9 @@ pub fn late<'a>(
     })
 }
 
-/// Two bodies of one step at the same time, unless one of them is of a process that was paused (I2c, I3).
+/// Two bodies of one step at the same time, unless one of them is of a process that had an excuse all the while (I2c, I3).
 #[must_use]
-pub fn unexplained_overlaps(events: &[Event], paused: &[u32]) -> Violations {
+pub fn unexplained_overlaps(events: &[Event], excuses: &Excuses) -> Violations {
     let mut ends: HashMap<(Uuid, &str, Uuid), i64> = HashMap::new();
     let mut starts: HashMap<(Uuid, &str), Vec<&Event>> = HashMap::new();
     for event in events {
@@ -75,8 +75,9 @@ pub fn unexplained_overlaps(events: &[Event], paused: &[u32]) -> Violations {
     for starts in starts.values() {
         for (at, one) in starts.iter().enumerate() {
             for other in starts.iter().skip(at + 1).filter(|other| other.token != one.token) {
-                let overlap = one.at_us <= end_of(other) && other.at_us <= end_of(one);
-                if overlap && !paused.contains(&one.pid) && !paused.contains(&other.pid) {
+                let (from_us, until_us) = (one.at_us.max(other.at_us), end_of(one).min(end_of(other)));
+                let is_excused = |event: &Event| excuses.cover(event.pid, from_us, until_us);
+                if from_us <= until_us && !is_excused(one) && !is_excused(other) {
                     violations.push(format!(
                         "body `{}` of run {} ran in processes {} and {} at once",
                         one.key, one.run_id, one.pid, other.pid
@@ -110,4 +111,66 @@ pub async fn not_once(connection: &mut PgConnection) -> Result<Violations, sqlx:
     )
     .fetch_all(connection)
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::Claim;
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    /// Two bodies of one step: of a process that lost its run in the seventh second, and of the heir, from the eighth to the twelfth.
+    fn history(lost_from: i64, lost_until: i64) -> (Vec<Event>, Facts) {
+        let [run_id, lost, heir] = [(); 3].map(|()| Uuid::now_v7());
+        let body = |token, pid, from: i64, until: i64| {
+            [(What::Start, from), (What::End, until)].map(|(what, at)| Event {
+                what,
+                run_id,
+                key: "charge".to_owned(),
+                token,
+                pid,
+                at_us: at * SECOND,
+            })
+        };
+        let claim = |token, worker_id, claims, at: i64| Claim {
+            run_id,
+            token,
+            worker_id,
+            claims,
+            at_us: at * SECOND,
+        };
+        let events = [body(lost, 1, lost_from, lost_until), body(heir, 2, 8, 12)].concat();
+        (events, Facts::of_claims(vec![claim(lost, 1, 1, 1), claim(heir, 2, 2, 7)]))
+    }
+
+    fn excused(pid: u32, from: i64, until: i64) -> Excuses {
+        Excuses::during(pid, from * SECOND, until * SECOND)
+    }
+
+    #[test]
+    fn a_body_that_begins_too_late_is_a_violation_unless_its_process_has_an_excuse_then() {
+        let (events, facts) = history(9, 10);
+        assert_eq!(stale_starts(&events, &facts, &Excuses::default()).len(), 1);
+        assert_eq!(stale_starts(&events, &facts, &excused(1, 2, 9)).len(), 0);
+        assert_eq!(stale_starts(&events, &facts, &excused(1, 2, 8)).len(), 1, "the excuse was over");
+        assert_eq!(stale_starts(&events, &facts, &excused(1, 10, 12)).len(), 1, "the fault came after it");
+        assert_eq!(stale_starts(&events, &facts, &excused(2, 2, 12)).len(), 1, "of another process");
+    }
+
+    #[test]
+    fn a_body_beside_another_is_a_violation_unless_one_of_them_has_an_excuse_all_the_while() {
+        let (events, _) = history(6, 10);
+        assert_eq!(unexplained_overlaps(&events, &Excuses::default()).len(), 1);
+        assert_eq!(unexplained_overlaps(&events, &excused(1, 7, 11)).len(), 0);
+        assert_eq!(unexplained_overlaps(&events, &excused(2, 8, 10)).len(), 0);
+        assert_eq!(unexplained_overlaps(&events, &excused(1, 7, 9)).len(), 1, "it went on after its excuse");
+        assert_eq!(
+            unexplained_overlaps(&events, &excused(1, 9, 12)).len(),
+            1,
+            "it was beside the other before"
+        );
+        let (apart, _) = history(6, 7);
+        assert_eq!(unexplained_overlaps(&apart, &Excuses::default()).len(), 0);
+    }
 }

@@ -9,8 +9,6 @@ use runledger_tests::check::jobs::check_canary;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::site::acknowledged;
-
 /// How long a canary may take while there are faults: longer than any lasts.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -81,5 +79,5 @@ async fn one(db: Db) -> (Option<Submission>, Result<Duration, String>) {
     };
     let ended = canary.result_within(PATIENCE).await;
     let took = ended.map(|()| began.elapsed()).map_err(|error| format!("a canary did not end: {error}"));
-    (Some(acknowledged(canary.id())), took)
+    (Some(Submission::acknowledged(canary.id())), took)
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use runledger::{Call, Db, Job, Tx};
+use runledger::{Call, Db, Handle, Job, Tx};
 use runledger_tests::check::calls::{Submission, Told};
 use runledger_tests::check::jobs;
 use runledger_tests::check::place::Place;
@@ -110,16 +110,19 @@ impl Caller {
     /// Makes one call: which, the dice say.
     async fn call(&self, kind: u64, key: u64) {
         let place = || self.place.clone();
+        let call = Uuid::now_v7();
+        let numbered = self.place.of_call(call);
         match kind {
-            0..22 => self.once(jobs::check_quick(place())).await,
-            22..30 => self.once(own::chaos_slow(place(), key)).await,
-            30..38 => self.once(jobs::check_post(place())).await,
-            38..48 => self.once(own::chaos_ten(place())).await,
-            48..56 => self.once(own::chaos_posting(place())).await,
-            56..62 => self.once(own::chaos_family(place(), 20 * key % 700)).await,
-            62..66 => self.once(jobs::check_flaky(place())).await,
-            66..70 => self.once(jobs::check_racing(place())).await,
-            70..72 => self.cancelled(own::chaos_family(place(), 700)).await,
+            0..22 => self.once(call, jobs::check_quick(numbered)).await,
+            22..30 => self.once(call, own::chaos_slow(numbered, key)).await,
+            30..38 => self.once(call, jobs::check_post(numbered)).await,
+            38..48 => self.once(call, own::chaos_ten(numbered)).await,
+            48..56 => self.once(call, own::chaos_posting(numbered)).await,
+            56..62 => self.once(call, own::chaos_family(numbered, 20 * key % 700)).await,
+            62..64 => self.once(call, jobs::check_flaky(numbered)).await,
+            64..66 => self.once(call, own::chaos_stumbling(numbered)).await,
+            66..70 => self.once(call, jobs::check_racing(numbered)).await,
+            70..72 => self.cancelled(call, own::chaos_family(numbered, 700)).await,
             72..84 => self.until_acknowledged(&format!("shared-{key}"), || jobs::check_quick(place())).await,
             84..92 => {
                 self.until_acknowledged(&Uuid::now_v7().to_string(), || jobs::check_steps(place())).await;
@@ -128,28 +131,34 @@ impl Caller {
         }
     }
 
-    fn note(&self, run_id: Option<Uuid>, key: Option<&str>, told: Told) {
-        lock(&self.history).push(Submission { run_id, key: key.map(str::to_owned), told });
+    fn note(&self, submission: Submission) {
+        lock(&self.history).push(submission);
     }
 
-    /// Without a key, so that a call of which nothing was heard cannot be repeated.
-    async fn once<J: Job>(&self, call: Call<J>) {
-        match tokio::time::timeout(PATIENCE, call.enqueue(&self.db)).await {
-            Ok(Ok(run)) => self.note(Some(run.id()), None, Told::Ok),
+    async fn once<J: Job>(&self, number: Uuid, call: Call<J>) {
+        self.numbered(number, call).await;
+    }
+
+    /// Without a key, so that a call of which nothing was heard cannot be repeated. Its number says which run came of it.
+    async fn numbered<J: Job>(&self, number: Uuid, call: Call<J>) -> Option<Handle<J>> {
+        let run = match tokio::time::timeout(PATIENCE, call.enqueue(&self.db)).await {
+            Ok(Ok(run)) => Some(run),
             Ok(Err(error)) => {
                 tracing::info!(%error, "a call failed");
-                self.note(None, None, Told::Unknown);
+                None
             }
-            Err(_) => self.note(None, None, Told::Unknown),
-        }
+            Err(_) => None,
+        };
+        self.note(match &run {
+            Some(run) => Submission { call: Some(number), ..Submission::acknowledged(run.id()) },
+            None => Submission::unanswered(number),
+        });
+        run
     }
 
     /// Cancelled at some moment of its life. It may have ended before.
-    async fn cancelled<J: Job>(&self, call: Call<J>) {
-        let Ok(Ok(run)) = tokio::time::timeout(PATIENCE, call.enqueue(&self.db)).await else {
-            return self.note(None, None, Told::Unknown);
-        };
-        self.note(Some(run.id()), None, Told::Ok);
+    async fn cancelled<J: Job>(&self, number: Uuid, call: Call<J>) {
+        let Some(run) = self.numbered(number, call).await else { return };
         lock(&self.cancelled).push(run.id());
         tokio::time::sleep(Duration::from_millis(300)).await;
         for _ in 0..MOST_TRIES {
@@ -168,24 +177,25 @@ impl Caller {
             if let Ok(Ok(run)) =
                 tokio::time::timeout(PATIENCE, call().idempotency_key(key).enqueue(&self.db)).await
             {
-                return self.note(Some(run.id()), Some(key), Told::Ok);
+                return self
+                    .note(Submission { key: Some(key.to_owned()), ..Submission::acknowledged(run.id()) });
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        self.note(None, Some(key), Told::Unknown);
+        self.note(Submission { run_id: None, key: Some(key.to_owned()), call: None, told: Told::Unknown });
     }
 
     /// In a transaction with a row of the application.
     async fn beside_a_business_row(&self) {
         let id = Uuid::now_v7();
-        let told = match tokio::time::timeout(PATIENCE, self.begin_beside(id)).await {
+        let (run_id, told) = match tokio::time::timeout(PATIENCE, self.begin_beside(id)).await {
             Ok(Ok((run_id, tx))) => match tokio::time::timeout(PATIENCE, tx.commit()).await {
                 Ok(Ok(())) => (Some(run_id), Told::Ok),
                 Ok(Err(_)) | Err(_) => (Some(run_id), Told::Unknown),
             },
             Ok(Err(_)) | Err(_) => (None, Told::Unknown),
         };
-        self.note(told.0, Some(&id.to_string()), told.1);
+        self.note(Submission { run_id, key: Some(id.to_string()), call: None, told });
     }
 
     async fn begin_beside(&self, id: Uuid) -> Result<(Uuid, Tx)> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use runledger::__private::Definition;
 use runledger::prelude::*;
-use runledger_tests::check::jobs::{check_post, check_quick};
+use runledger_tests::check::jobs::{check_post, check_quick, check_stumbling};
 use runledger_tests::check::place::{Place, What};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 #[must_use]
 pub fn all() -> Vec<&'static Definition> {
     let mut all = runledger_tests::check::jobs::all();
-    all.extend(jobs![chaos_slow, chaos_ten, chaos_posting, chaos_family, chaos_poison]);
+    all.extend(jobs![chaos_slow, chaos_ten, chaos_posting, chaos_family, chaos_stumbling, chaos_poison]);
     all
 }
 
@@ -54,6 +54,12 @@ pub async fn chaos_family(wf: &Wf, place: Place, millis: u64) -> Result<Uuid> {
     wf.sleep(Duration::from_millis(millis)).await?;
     wf.run(check_quick(place)).await?;
     Ok(child.result().await?)
+}
+
+/// A step whose first try fails.
+#[workflow(name = "chaos.stumbling", queue = "checks", max_attempts = 1)]
+pub async fn chaos_stumbling(wf: &Wf, place: Place) -> Result<Uuid> {
+    Ok(wf.run(check_stumbling(place)).await?)
 }
 
 /// How a body ends its process.

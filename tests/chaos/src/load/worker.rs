@@ -6,10 +6,11 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use runledger::{App, DEFAULT_CONNECTIONS, Db, Timings};
+use runledger::{App, DEFAULT_CONNECTIONS, Db};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::jobs;
+use crate::pace::Pace;
 
 /// How many runs it has in hand at most: a kill should cost a few attempts of many.
 const CONCURRENCY: usize = 32;
@@ -19,14 +20,13 @@ const CONCURRENCY: usize = 32;
 /// # Errors
 /// Where it cannot start.
 pub fn main(arguments: &[String]) -> Result<()> {
-    let (mut url, mut timings, mut connections, mut name, mut drain) =
-        (None, Timings::FAST, DEFAULT_CONNECTIONS, None, None);
+    let (mut url, mut pace, mut connections, mut name, mut drain) =
+        (None, Pace::FAST, DEFAULT_CONNECTIONS, None, None);
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("`{argument}` has no value"));
         match argument.as_str() {
-            "--timings" if value()? == "default" => timings = Timings::DEFAULT,
-            "--timings" => timings = Timings::FAST,
+            "--timings" => pace = Pace::of(&["--timings", value()?]),
             "--connections" => connections = value()?.parse()?,
             "--name" => name = Some(value()?.clone()),
             "--memory-mib" => limit_memory(value()?.parse()?)?,
@@ -40,8 +40,11 @@ pub fn main(arguments: &[String]) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let db = Db::connect_with(url.parse()?, connections).await?;
-        let mut app =
-            App::new(db.clone()).with(jobs::all()).provide(db).timings(timings).concurrency(CONCURRENCY);
+        let mut app = App::new(db.clone())
+            .with(jobs::all())
+            .provide(db)
+            .timings(pace.timings())
+            .concurrency(CONCURRENCY);
         if let Some(name) = name {
             app = app.name(name);
         }

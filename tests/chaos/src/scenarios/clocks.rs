@@ -6,6 +6,7 @@ use anyhow::Result;
 use runledger_tests::check::fleet::Process;
 
 use crate::scenario::{Scenario, Setting};
+use crate::scene::PATIENT;
 use crate::server::{Clock, Settings};
 use crate::stage::Stage;
 use crate::summary::Summary;
@@ -35,9 +36,6 @@ pub const ALL: &[Scenario] = &[
     .seconds(15),
 ];
 
-/// With the intervals of production: a loaded machine is not silent for so long.
-const PRODUCTION: [&str; 2] = ["--timings", "default"];
-
 const HOUR: i64 = 3600;
 
 /// Longer than it takes every worker to send a heartbeat.
@@ -47,11 +45,11 @@ const BEAT: Duration = Duration::from_secs(4);
 const ASLEEP: Duration = Duration::from_secs(6);
 
 async fn worker_clock(setting: Setting) -> Result<Summary> {
-    let mut stage = Stage::start(&setting, Settings::new()?, 1, &PRODUCTION).await?;
+    let mut stage = Stage::start(&setting, Settings::new()?, 1, PATIENT).await?;
     for offset in [HOUR, -HOUR] {
         let clock = Clock::new(&setting.folder.join(format!("clock{offset}")))?;
         clock.set(offset)?;
-        let mut command = stage.site.command(stage.proxy.url(), &PRODUCTION)?;
+        let mut command = stage.site.command(stage.proxy.url(), PATIENT)?;
         let worker = Process::start(command.envs(clock.environment())).await?;
         stage.site.clocks.insert(worker.pid, offset);
         stage.workers.push(worker);
@@ -69,7 +67,7 @@ async fn server_clock(setting: Setting) -> Result<Summary> {
     let mut dice = setting.dice();
     let clock = Clock::new(&setting.folder.join("server-clock"))?;
     let settings = Settings::new()?.environment(clock.environment());
-    let mut stage = Stage::start(&setting, settings, 3, &PRODUCTION).await?;
+    let mut stage = Stage::start(&setting, settings, 3, PATIENT).await?;
     stage.site.server_clock = vec![0, HOUR, -HOUR];
     let began = Instant::now();
     let mut jumps = [HOUR, -HOUR].into_iter().cycle();
@@ -112,6 +110,7 @@ async fn suspended(setting: Setting) -> Result<Summary> {
         tokio::time::sleep(ASLEEP).await;
         for worker in &stage.workers {
             worker.resume()?;
+            stage.site.recovers(worker);
         }
         stage.works().await?;
         drop(looks);

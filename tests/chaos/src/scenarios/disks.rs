@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use runledger_tests::tools;
 
 use crate::scenario::{Scenario, Setting};
+use crate::scene::PATIENT;
 use crate::server::{Disk, Settings};
 use crate::stage::Stage;
 use crate::summary::Summary;
@@ -112,7 +113,7 @@ async fn slow_disk(setting: Setting) -> Result<Summary> {
     let library = tools::slow_fsync()?;
     let environment = [("LD_PRELOAD".into(), library.into()), ("SLOW_FSYNC".into(), slowness.clone().into())];
     let settings = Settings::new()?.environment(environment).set("wal_sync_method", "fdatasync");
-    let mut stage = Stage::start(&setting, settings, 3, &["--timings", "default"]).await?;
+    let mut stage = Stage::start(&setting, settings, 3, PATIENT).await?;
     let began = Instant::now();
     while began.elapsed() < setting.load {
         tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(2))).await;

@@ -6,13 +6,12 @@ use anyhow::Result;
 use runledger::{Db, enqueue_all};
 use runledger_tests::check::Place;
 use runledger_tests::check::calls::{Submission, Told};
-use runledger_tests::check::jobs::{check_canary, check_quick};
+use runledger_tests::check::jobs::check_quick;
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::scenario::{Scenario, Setting};
 use crate::scene::{PATIENT, Scene};
-use crate::site::acknowledged;
 use crate::summary::Summary;
 
 /// The scenarios of this file.
@@ -49,38 +48,48 @@ async fn futures_dropped(setting: Setting) -> Result<Summary> {
 
 /// Makes a call, and gives it up after so long; gives what is known of the runs that it asked for, and whether it was given up.
 async fn given_up(db: Db, place: Place, kind: u64, limit: Duration) -> (Vec<Submission>, bool) {
-    let unknown = || Submission { run_id: None, key: None, told: Told::Unknown };
+    let numbers = [(); 3].map(|()| Uuid::now_v7());
+    let [number, ..] = numbers;
+    let call = |number| check_quick(place.of_call(number));
+    let told = |number, run_id| Submission { call: Some(number), ..Submission::acknowledged(run_id) };
     match kind {
-        0 | 1 => match timeout(limit, check_quick(place).enqueue(&db)).await {
-            Ok(Ok(run)) => (vec![acknowledged(run.id())], false),
-            Ok(Err(_)) => (vec![unknown()], false),
-            Err(_) => (vec![unknown()], true),
+        0 | 1 => match timeout(limit, call(number).enqueue(&db)).await {
+            Ok(Ok(run)) => (vec![told(number, run.id())], false),
+            Ok(Err(_)) => (vec![Submission::unanswered(number)], false),
+            Err(_) => (vec![Submission::unanswered(number)], true),
         },
-        2 => {
-            let calls = (0..3).map(|_| check_quick(place.clone()));
-            match timeout(limit, enqueue_all(calls, &db)).await {
-                Ok(Ok(runs)) => (runs.iter().map(|run| acknowledged(run.run_id)).collect(), false),
-                Ok(Err(_)) => (vec![unknown(), unknown(), unknown()], false),
-                Err(_) => (vec![unknown(), unknown(), unknown()], true),
+        2 => match timeout(limit, enqueue_all(numbers.map(call), &db)).await {
+            Ok(Ok(runs)) => {
+                (numbers.iter().zip(runs).map(|(number, run)| told(*number, run.run_id)).collect(), false)
             }
-        }
+            Ok(Err(_)) => (numbers.map(Submission::unanswered).to_vec(), false),
+            Err(_) => (numbers.map(Submission::unanswered).to_vec(), true),
+        },
         3 => {
             let key = Uuid::now_v7().to_string();
             let call = || check_quick(place.clone()).idempotency_key(&key);
             let was_given_up = timeout(limit, call().enqueue(&db)).await.is_err();
             // Repeated, it is the same run, whether or not it was there.
             match call().enqueue(&db).await {
-                Ok(run) => (vec![Submission { key: Some(key), ..acknowledged(run.id()) }], was_given_up),
-                Err(_) => (vec![unknown()], was_given_up),
+                Ok(run) => {
+                    (vec![Submission { key: Some(key), ..Submission::acknowledged(run.id()) }], was_given_up)
+                }
+                Err(_) => {
+                    let unknown =
+                        Submission { run_id: None, key: Some(key), call: None, told: Told::Unknown };
+                    (vec![unknown], was_given_up)
+                }
             }
         }
         4 => (Vec::new(), timeout(limit, db.begin()).await.is_err()),
         5 => (Vec::new(), timeout(limit, db.workers()).await.is_err()),
         _ => {
-            let Ok(run) = check_canary().enqueue(&db).await else { return (vec![unknown()], false) };
+            let Ok(run) = call(number).enqueue(&db).await else {
+                return (vec![Submission::unanswered(number)], false);
+            };
             let was_given_up = timeout(limit, run.result()).await.is_err();
             let _ = timeout(limit, run.info()).await;
-            (vec![acknowledged(run.id())], was_given_up)
+            (vec![told(number, run.id())], was_given_up)
         }
     }
 }

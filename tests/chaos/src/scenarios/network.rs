@@ -84,6 +84,7 @@ async fn black_holes(setting: Setting) -> Result<Summary> {
                 scene.crew[at].proxy.set(Mode::Pass);
             }
         }
+        scene.site.recovers(&scene.crew[at].process);
         scene.moment(300, 1500).await;
     }
     // Before anybody tells the fleet that its connections are gone. A body that waits for an answer to a statement of its own waits on.

@@ -4,13 +4,13 @@ use std::process::Stdio;
 
 use anyhow::Result;
 use runledger::Db;
+use runledger_tests::check::calls::Submission;
 use runledger_tests::check::jobs::check_killer;
 use tokio::process::{Child, Command};
 
 use crate::load::jobs::{Poison, chaos_poison};
 use crate::scenario::{Scenario, Setting};
 use crate::scene::{PATIENT, Scene, count};
-use crate::site::acknowledged;
 use crate::summary::Summary;
 
 /// The scenarios of this file.
@@ -131,6 +131,7 @@ async fn zombies(setting: Setting) -> Result<Summary> {
         scene.site.excuse(&scene.crew[at].process);
         scene.moment(4500, 6500).await;
         scene.crew[at].process.resume()?;
+        scene.site.recovers(&scene.crew[at].process);
     }
     scene.end().await
 }
@@ -144,7 +145,7 @@ async fn suicides(setting: Setting) -> Result<Summary> {
         poisons.push(chaos_poison(poison).enqueue(&db).await?.id());
     }
     scene.site.hopeless.extend(&poisons);
-    scene.site.asked.extend(poisons.iter().copied().map(acknowledged));
+    scene.site.asked.extend(poisons.iter().copied().map(Submission::acknowledged));
     let mut n_deaths = 0;
     loop {
         // The delays between crashes are moved in time, not waited for.

@@ -7,6 +7,7 @@ use runledger_tests::tools;
 use sqlx::Connection;
 
 use crate::scenario::{Scenario, Setting};
+use crate::scene::PATIENT;
 use crate::server::{Programs, Settings, Stop};
 use crate::stage::Stage;
 use crate::summary::Summary;
@@ -37,9 +38,6 @@ pub const ALL: &[Scenario] = &[
     .seconds(12),
 ];
 
-/// With the intervals of production: silence of the length of an outage is less than a lease.
-const PRODUCTION: [&str; 2] = ["--timings", "default"];
-
 /// A session of a client, any.
 const BACKEND: &str = "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1";
 
@@ -52,7 +50,7 @@ const NOTIFY: &str = "select pg_notify('nobody', repeat('x', 7900))";
 
 async fn restart(setting: Setting) -> Result<Summary> {
     let mut dice = setting.dice();
-    let mut stage = Stage::start(&setting, Settings::new()?, 3, &PRODUCTION).await?;
+    let mut stage = Stage::start(&setting, Settings::new()?, 3, PATIENT).await?;
     let began = Instant::now();
     let mut outage = Duration::from_secs(10);
     while began.elapsed() < setting.load {
@@ -70,7 +68,7 @@ async fn restart(setting: Setting) -> Result<Summary> {
 
 async fn crash_restart(setting: Setting) -> Result<Summary> {
     let mut dice = setting.dice();
-    let mut stage = Stage::start(&setting, Settings::new()?, 3, &PRODUCTION).await?;
+    let mut stage = Stage::start(&setting, Settings::new()?, 3, PATIENT).await?;
     let began = Instant::now();
     let mut kind = 0;
     while began.elapsed() < setting.load {
@@ -103,7 +101,7 @@ async fn notify_queue_full(setting: Setting) -> Result<Summary> {
     let found = tools::other_postgres().into_iter().find(has_size);
     let (_, bin) = found.ok_or_else(|| tools::missing("PostgreSQL 17 or later"))?;
     let settings = Settings::with(Programs::of(&bin)?).set("max_notify_queue_pages", &N_PAGES.to_string());
-    let mut stage = Stage::start(&setting, settings, 3, &PRODUCTION).await?;
+    let mut stage = Stage::start(&setting, settings, 3, PATIENT).await?;
     let began = Instant::now();
     while began.elapsed() < setting.load {
         tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(2))).await;

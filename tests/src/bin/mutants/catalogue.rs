@@ -82,6 +82,36 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["zombies::a_run_of_a_worker_that_slept_through_its_lease_is_not_ended_by_it"],
     },
     Mutant {
+        // The number of the claim in the place of the random token, in every statement at once.
+        name: "integer-fence",
+        edits: &[
+            Edit {
+                file: "runledger/src/store/sql/claim.sql",
+                old: "select run_id, $2::uuid, $1,",
+                new: "select run_id, coalesce(lpad(to_hex(claims + 1), 32, '0')::uuid, $2::uuid), $1,",
+            },
+            Edit {
+                file: "runledger/src/store/claim.rs",
+                old: "    pub(crate) claimed_at: Timestamp,\n",
+                new: "    pub(crate) claimed_at: Timestamp,\n    pub(crate) claims: i32,\n",
+            },
+            Edit {
+                file: "runledger/src/store/claim.rs",
+                old: "        claimed_at: row.try_get(\"claimed_at\")?,\n",
+                new: "        claimed_at: row.try_get(\"claimed_at\")?,\n        claims: row.try_get(\"claims\")?,\n",
+            },
+            Edit {
+                file: "runledger/src/runtime/claimer.rs",
+                old: "let fence = Fence { run_id: run.run_id, token };",
+                new: "let fence = Fence { run_id: run.run_id, token: Uuid::from_u128(u128::from(run.claims.unsigned_abs())) };",
+            },
+        ],
+        tests: &[
+            "failovers::a_step_of_a_forgotten_claim_is_not_recorded_though_the_next_claim_has_its_number",
+            "failovers::a_run_is_not_ended_by_a_forgotten_claim_though_the_next_claim_has_its_number",
+        ],
+    },
+    Mutant {
         name: "no-reconcile",
         edits: &[Edit {
             file: "runledger/src/runtime/maintenance.rs",
@@ -165,7 +195,9 @@ pub const MUTANTS: &[Mutant] = &[
             old: "if is_repeated {",
             new: "if false && is_repeated {",
         }],
-        tests: &["points::every_point_is_survived_without_its_acknowledgement_and_after_a_death"],
+        tests: &[
+            "lost_messages::a_step_whose_record_was_not_acknowledged_the_second_time_either_is_recorded_once",
+        ],
     },
     Mutant {
         name: "enqueue-again-as-fresh",
@@ -174,7 +206,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "Delivery::Unknown => submit_on_pool(db.pool(), std::slice::from_ref(run), true, false).await",
             new: "Delivery::Unknown => submit_on_pool(db.pool(), std::slice::from_ref(run), true, true).await",
         }],
-        tests: &["points::every_point_is_survived_without_its_acknowledgement_and_after_a_death"],
+        tests: &["enqueue::an_enqueue_whose_reply_is_lost_gives_the_run_that_it_has_made"],
     },
     Mutant {
         name: "child-started-once-only",
@@ -183,7 +215,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "    on conflict (run_id) do nothing\n",
             new: "",
         }],
-        tests: &["points::every_point_is_survived_without_its_acknowledgement_and_after_a_death"],
+        tests: &["lost_messages::a_child_whose_start_was_never_acknowledged_is_started_once"],
     },
     Mutant {
         name: "no-guard",

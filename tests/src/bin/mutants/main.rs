@@ -5,7 +5,7 @@
 //!
 //! It works on a copy of the sources in `<target>/mutants`, with a target folder of its own there, so that a second call
 //! is quick. Every replacement must match exactly once, and the tests must be green without it: else the answer would mean
-//! nothing.
+//! nothing. Red is a failing assertion; a test that gives an error or does not end in time has shown nothing either.
 
 mod catalogue;
 mod workspace;
@@ -31,15 +31,19 @@ fn main() -> Result<ExitCode> {
     say(&format!("{} mutants; first, their {} tests without them", chosen.len(), tests.len()))?;
     workspace.build()?;
     for test in tests {
-        if let Tested::Red(why) = workspace.test(test)? {
-            bail!("`{test}` is red without any mutant, so it shows nothing: {why}");
+        match workspace.test(test)? {
+            Tested::Green => {}
+            Tested::Red(why) | Tested::Broken(why) => {
+                bail!("`{test}` fails without any mutant, so it shows nothing: {why}")
+            }
+            Tested::Hung(limit) => bail!("`{test}` has not ended after {limit:?} without any mutant"),
         }
     }
     let mut n_survivors = 0;
     for mutant in chosen {
         n_survivors += usize::from(!is_caught(&workspace, mutant)?);
     }
-    say(&format!("{n_survivors} survived"))?;
+    say(&format!("{n_survivors} were not caught"))?;
     Ok(if n_survivors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -60,7 +64,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Mutant>> {
     Ok(MUTANTS.iter().filter(is_chosen).collect())
 }
 
-/// A mutant is caught when each of its tests is red.
+/// A mutant is caught when an assertion of each of its tests fails.
 fn is_caught(workspace: &Workspace, mutant: &Mutant) -> Result<bool> {
     let _applied = workspace.apply(mutant)?;
     workspace.build()?;
@@ -69,6 +73,8 @@ fn is_caught(workspace: &Workspace, mutant: &Mutant) -> Result<bool> {
         let (verdict, why) = match workspace.test(test)? {
             Tested::Red(why) => ("caught", why),
             Tested::Green => ("SURVIVED", String::new()),
+            Tested::Broken(why) => ("BROKE", why),
+            Tested::Hung(limit) => ("TIMED OUT", format!("it had not ended after {limit:?}")),
         };
         all &= verdict == "caught";
         say(&format!("{:<24} {verdict:<9} {test}\n{:<34} {why}", mutant.name, ""))?;

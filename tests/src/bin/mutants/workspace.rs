@@ -2,16 +2,19 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::catalogue::{Edit, Mutant};
 
-/// A mutant may hang. No test takes longer than this without one, however slow the machine.
+/// A mutant may hang, which says nothing of the checks: a test whose mutant does has a bound of its own, and fails there. No test takes longer than
+/// this, however slow the machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What is not copied: results of builds, history, and folders that hold no sources.
@@ -21,8 +24,12 @@ const LEFT_OUT: &[&str] = &["target", ".git", "node_modules"];
 pub enum Tested {
     /// It passed.
     Green,
-    /// It failed, and this is the first line that says why.
+    /// An assertion of it failed, and this is the first line that says which.
     Red(String),
+    /// It gave an error, or ended in another way that no assertion of it foresees.
+    Broken(String),
+    /// It had not ended after so long.
+    Hung(Duration),
 }
 
 /// The copy.
@@ -86,6 +93,7 @@ impl Workspace {
             .env("RUST_BACKTRACE", "0")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()?;
         let mut out = child.stdout.take().context("cargo has no output")?;
         let reader = thread::spawn(move || {
@@ -100,16 +108,18 @@ impl Workspace {
                 break status;
             }
             if began.elapsed() > PATIENCE {
-                // The test's own processes end with their input.
-                child.kill()?;
+                // Cargo and the test; the test's own processes end with their input.
+                let group =
+                    Pid::from_raw(i32::try_from(child.id())?).context("no process has the number 0")?;
+                kill_process_group(group, Signal::KILL)?;
                 child.wait()?;
-                return Ok(Tested::Red(format!("it had not ended after {PATIENCE:?}")));
+                return Ok(Tested::Hung(PATIENCE));
             }
             thread::sleep(Duration::from_millis(50));
         };
         let text = reader.join().unwrap_or_default();
         ensure!(text.contains("1 test"), "there is no test `{test}`");
-        Ok(if status.success() { Tested::Green } else { Tested::Red(reason(&text)) })
+        Ok(if status.success() { Tested::Green } else { failed(&text) })
     }
 
     fn cargo(&self) -> Command {
@@ -124,23 +134,26 @@ impl Workspace {
 
 impl Drop for Applied<'_> {
     fn drop(&mut self) {
-        for (file, text) in &self.originals {
+        // The newest first: several may be of one file.
+        for (file, text) in self.originals.iter().rev() {
             // A copy that cannot be restored differs from its origin, which the next call mends.
             let _ = fs::write(self.workspace.source.join(file), text);
         }
     }
 }
 
-/// The first lines after the panic's own, or the error that the test returned.
-fn reason(output: &str) -> String {
+/// How a test failed: with the first lines after a panic's own, or the error that it returned.
+fn failed(output: &str) -> Tested {
     let short = |line: &str| line.chars().take(200).collect::<String>();
     let lines: Vec<&str> = output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let panicked = lines.iter().position(|line| line.contains("panicked at"));
     let error = lines.iter().position(|line| line.starts_with("Error:"));
     match (panicked, error) {
-        (Some(at), _) => short(&lines[at + 1..].iter().take(2).copied().collect::<Vec<_>>().join(" | ")),
-        (None, Some(at)) => short(lines[at]),
-        (None, None) => "it failed".to_owned(),
+        (Some(at), _) => {
+            Tested::Red(short(&lines[at + 1..].iter().take(3).copied().collect::<Vec<_>>().join(" | ")))
+        }
+        (None, Some(at)) => Tested::Broken(short(lines[at])),
+        (None, None) => Tested::Broken("it failed and does not say why".to_owned()),
     }
 }
 

@@ -1,0 +1,76 @@
+//! How fast the workers of a scenario find out what became of each other, and so how long something may stand.
+
+use std::time::Duration;
+
+use runledger::Timings;
+
+/// The slowest poll of a worker.
+const POLL: Duration = Duration::from_secs(5);
+
+/// How much longer than a lease a worker waits for the answer to a statement.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// No fault of any scenario lasts longer.
+const LONGEST_FAULT: Duration = Duration::from_secs(10);
+
+/// The intervals of a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pace {
+    lease: Duration,
+    suspect: Duration,
+    heartbeat: Duration,
+}
+
+impl Pace {
+    /// That of [`Timings::FAST`].
+    pub const FAST: Self = Self::new(500, 1200, 4000);
+
+    /// That of [`Timings::DEFAULT`].
+    pub const DEFAULT: Self = Self::new(2000, 5000, 30_000);
+
+    const fn new(heartbeat: u64, suspect: u64, lease: u64) -> Self {
+        Self {
+            lease: Duration::from_millis(lease),
+            suspect: Duration::from_millis(suspect),
+            heartbeat: Duration::from_millis(heartbeat),
+        }
+    }
+
+    /// That of workers with these [options](crate::load::worker::main).
+    #[must_use]
+    pub fn of(options: &[&str]) -> Self {
+        if options.windows(2).any(|pair| pair == ["--timings", "default"]) {
+            Self::DEFAULT
+        } else {
+            Self::FAST
+        }
+    }
+
+    /// The engine's name for it.
+    #[must_use]
+    pub const fn timings(self) -> Timings {
+        Timings::new(self.heartbeat, self.suspect, self.lease)
+    }
+
+    /// How long a process that is back from a pause may not know what it has lost: its next heartbeat tells, and where that finds its connection
+    /// gone, another before a lease has passed.
+    #[must_use]
+    pub fn recovery(self) -> Duration {
+        self.lease + self.heartbeat
+    }
+
+    /// How long something may stand that others will move while there are faults: the fault lasts, whoever is to move it waits for an answer that does
+    /// not come, is found dead, and its successor looks again.
+    #[must_use]
+    pub fn bound(self) -> Duration {
+        LONGEST_FAULT + (self.lease + ANSWER) + (self.lease + self.heartbeat) + POLL
+    }
+}
+
+#[test]
+fn the_paces_are_those_of_the_engine() {
+    assert_eq!(Pace::FAST.timings(), Timings::FAST);
+    assert_eq!(Pace::DEFAULT.timings(), Timings::DEFAULT);
+    assert_eq!(Pace::of(crate::scene::PATIENT), Pace::DEFAULT);
+    assert_eq!(Pace::of(&["--drain-millis", "300"]), Pace::FAST);
+}
