@@ -1,4 +1,4 @@
-//! What runs and steps cost, counted in statements by a proxy before the server. Enqueueing goes past it and is not counted, where nothing else is said.
+//! What runs and steps cost, counted in statements by a proxy before the server. Enqueueing goes past it and is not counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,8 +27,6 @@ const MOST_LOOKS: usize = 40;
 struct Counted {
     fixture: Fixture,
     proxy: Proxy,
-    /// The worker's own client.
-    through: Db,
     worker: runledger::Worker,
 }
 
@@ -37,10 +35,9 @@ impl Counted {
     async fn new(concurrency: usize) -> Self {
         let fixture = Fixture::new().await;
         let proxy = Proxy::start(fixture.database.url()).await.unwrap();
-        let through = Db::connect(proxy.url()).await.unwrap();
-        let worker =
-            App::new(through.clone()).with(jobs![costed]).concurrency(concurrency).start().await.unwrap();
-        let counted = Self { fixture, proxy, through, worker };
+        let db = Db::connect(proxy.url()).await.unwrap();
+        let worker = App::new(db).with(jobs![costed]).concurrency(concurrency).start().await.unwrap();
+        let counted = Self { fixture, proxy, worker };
         counted.until_asleep().await;
         // The last statement of the nets that a worker casts when it starts, and not again for thirty seconds.
         eventually(async || counted.proxy.count("-- cancel_left"), |n_casts| *n_casts == 1).await;
@@ -81,6 +78,10 @@ impl Counted {
     }
 }
 
+fn is_of_a_new_connection(verb: &str) -> bool {
+    verb == "timeline" || verb.starts_with("set ")
+}
+
 /// Every statement is counted from the end of the second run to that of the last, but what goes by time and not by run: heartbeats, the look at the
 /// lanes (at most one in 60 ms), and what a new connection is told. A sleeping worker notes that it is awake while it runs the first. A worker of one slot shares nothing between runs, and does not sleep before they end.
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +89,7 @@ async fn a_workflow_of_three_steps_alone_costs_five_statements_one_claim_its_ste
     let counted = Counted::new(1).await;
     counted.run(6, 3).await;
     let mut verbs = counted.verbs();
-    verbs.retain(|verb| !["heartbeat", "lanes"].contains(&verb.as_str()) && !verb.starts_with("set "));
+    verbs.retain(|verb| !["heartbeat", "lanes"].contains(&verb.as_str()) && !is_of_a_new_connection(verb));
     let runs: Vec<&[String]> = verbs.split_inclusive(|verb| verb == "settle_completed").collect();
     for run in &runs[2..6] {
         assert_eq!(
@@ -150,31 +151,4 @@ async fn an_idle_worker_asks_the_database_at_most_once_a_second() {
     assert!(n_statements <= 10, "{n_statements} statements in {window:?}: {kinds:?}");
     assert!(kinds.contains_key("heartbeat"), "{kinds:?}");
     soon(counted.worker.stop()).await;
-}
-
-/// A worker that nobody wakes looks at the lanes first. Without its note that it sleeps nobody notifies it; the pause after which it looks by itself may
-/// end at the very moment of an enqueue, so one of several counts.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_enqueue_wakes_a_worker_of_its_own_client_without_a_notification() {
-    let counted = Counted::new(DEFAULT_CONCURRENCY).await;
-    let mut firsts = Vec::new();
-    for n_runs in 1..=10_i64 {
-        counted.until_asleep().await;
-        sqlx::raw_sql("update runledger.worker set sleeping = false")
-            .execute(counted.db().pool())
-            .await
-            .unwrap();
-        counted.proxy.forget();
-        costed(1).enqueue(&counted.through).await.unwrap();
-        let ended = "select count(*) from runledger.outcome";
-        eventually(async || scalar::<i64>(counted.db(), ended).await, |n_ended| *n_ended == n_runs).await;
-        let verbs = counted.verbs();
-        let mut of_worker = verbs.iter().skip_while(|verb| *verb != "enqueue_fresh").skip(1);
-        firsts.push(of_worker.find(|verb| !["heartbeat", "rollback"].contains(&verb.as_str())).cloned());
-        if firsts.last().is_some_and(|first| first.as_deref() == Some("claim")) {
-            counted.worker.stop().await;
-            return;
-        }
-    }
-    panic!("nobody woke the worker: {firsts:?}");
 }

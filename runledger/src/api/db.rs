@@ -11,7 +11,6 @@ use super::client_error::ClientError;
 use super::tx::Tx;
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
-use crate::runtime::neighbours::Neighbours;
 use crate::store::migrate::migrate;
 use crate::store::server::{OLDEST_VERSION, server};
 use crate::store::session::{acquire, begin_body, connect, for_client, roll_back};
@@ -38,8 +37,6 @@ const PONG: Duration = Duration::from_secs(2);
 pub struct Db {
     pool: PgPool,
     inbox: Arc<Inbox>,
-    /// The workers that use this client.
-    neighbours: Arc<Neighbours>,
     session_name: Arc<str>,
     /// The embedded server, which lives as long as somebody uses it.
     #[cfg(all(feature = "dev", unix))]
@@ -132,7 +129,6 @@ impl Db {
         Self {
             pool,
             inbox: Arc::default(),
-            neighbours: Arc::default(),
             session_name: session_name.into(),
             #[cfg(all(feature = "dev", unix))]
             server: None,
@@ -167,10 +163,6 @@ impl Db {
 
     pub(crate) fn inbox(&self) -> &Arc<Inbox> {
         &self.inbox
-    }
-
-    pub(crate) fn neighbours(&self) -> &Neighbours {
-        &self.neighbours
     }
 
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {

@@ -102,23 +102,16 @@ async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<
     }
 }
 
-async fn submit_on_db(db: &Db, runs: Vec<NewRun>) -> Result<Vec<Submitted>, ClientError> {
-    let submitted = match &runs[..] {
-        [run] if run.idempotency_key.is_none() => submit_by_inbox(db, run).await,
-        _ => submit_on_pool(db.pool(), &runs, true, true).await,
-    };
-    if submitted.is_ok() {
-        db.neighbours().tell(&runs);
-    }
-    submitted
-}
-
 /// A single run without a key shares its commit with others of this client.
-async fn submit_by_inbox(db: &Db, run: &NewRun) -> Result<Vec<Submitted>, ClientError> {
+async fn submit_on_db(db: &Db, runs: Vec<NewRun>) -> Result<Vec<Submitted>, ClientError> {
+    let [run] = &runs[..] else { return submit_on_pool(db.pool(), &runs, true, true).await };
+    if run.idempotency_key.is_some() {
+        return submit_on_pool(db.pool(), &runs, true, true).await;
+    }
     match db.inbox().put(db.pool(), run.clone()).await {
         Delivery::Committed => Ok(vec![Submitted { run_id: run.run_id, created: true }]),
         Delivery::NoConnection => Err(why_none(db.pool()).await),
-        Delivery::Unknown => submit_on_pool(db.pool(), std::slice::from_ref(run), true, false).await,
+        Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, false).await,
     }
 }
 

@@ -18,7 +18,6 @@ use uuid::Uuid;
 use super::executor::{Executor, unknown_job};
 use super::held::Order;
 use super::looks::Looks;
-use super::neighbours::Neighbour;
 use super::serve::Session;
 use super::task;
 use super::timings::Timings;
@@ -73,8 +72,6 @@ pub(crate) struct Claimer {
     pub(crate) timings: Timings,
     pub(crate) executor: Arc<Executor>,
     pub(crate) wake: Arc<Notify>,
-    /// How enqueues of this process reach it.
-    pub(crate) neighbour: Arc<Neighbour>,
     /// Tells maintenance that the reply to a claim was lost.
     pub(crate) doubt: Arc<Notify>,
     pub(crate) stop: watch::Receiver<bool>,
@@ -258,8 +255,6 @@ impl Claimer {
     /// Nothing to do: look again soon, and after a while sleep until woken, until the next known instant, or for a poll.
     async fn rest(&mut self, memory: &mut Memory, due: &mut mpsc::UnboundedReceiver<Duration>) {
         let pause = if memory.asleep { memory.nap } else { memory.pause };
-        // At a run a millisecond and more, one claim takes what one pause brings.
-        let may_be_told = memory.asleep || memory.pause > FIRST_PAUSE;
         if memory.pause < DROWSY {
             memory.pause *= 2;
         } else if !memory.asleep {
@@ -273,7 +268,6 @@ impl Claimer {
             .into_iter()
             .flatten()
             .fold(Instant::now() + pause, Instant::min);
-        self.neighbour.rests(may_be_told);
         tokio::select! {
             () = tokio::time::sleep_until(until) => {
                 memory.unprompted = true;
@@ -289,7 +283,6 @@ impl Claimer {
             Some(delay) = due.recv() => memory.expect(delay),
             () = task::raised(&mut self.stop) => {}
         }
-        self.neighbour.rests(false);
         while let Ok(delay) = due.try_recv() {
             memory.expect(delay);
         }

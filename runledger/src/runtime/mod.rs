@@ -23,7 +23,6 @@ pub(crate) mod liveness;
 pub(crate) mod looks;
 #[cfg(feature = "worker")]
 pub(crate) mod maintenance;
-pub(crate) mod neighbours;
 pub(crate) mod panic;
 #[cfg(feature = "worker")]
 pub(crate) mod serve;

@@ -231,8 +231,6 @@ impl Worker {
             transactions: Arc::new(Semaphore::new(n_transactions(&self.plan))),
             due,
         });
-        let jobs = self.plan.registry.names().map(str::to_owned).collect();
-        let neighbour = self.plan.db.neighbours().join(self.plan.queues.clone(), jobs, Arc::clone(&wake));
         let claimer = Claimer {
             session: self.session.clone(),
             worker_id,
@@ -242,7 +240,6 @@ impl Worker {
             timings: self.plan.timings,
             executor: Arc::clone(&executor),
             wake,
-            neighbour,
             doubt,
             stop: claims_stopped,
         };

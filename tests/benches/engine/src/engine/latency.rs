@@ -51,8 +51,7 @@ pub async fn measure(url: &str, arguments: &Arguments) -> Res<Line> {
     let (rate, seconds) = (arguments.get("rate", 0), arguments.get("seconds", 10));
     let db = client(url, 32).await?;
     let begun = Starts::default();
-    let of_worker = if arguments.get("apart", 0) == 1 { client(url, 10).await? } else { db.clone() };
-    let worker = App::new(of_worker).with(jobs![starts]).provide(begun.clone()).start().await?;
+    let worker = App::new(client(url, 10).await?).with(jobs![starts]).provide(begun.clone()).start().await?;
     let began = Instant::now();
     let pace = Pace { pause: pace::pause(rate)?, ..Pace::default() };
     let waits = pace.keep(&db, &begun, tokio::time::sleep(Duration::from_secs(seconds))).await?;

@@ -210,7 +210,6 @@ pub const PLAN: &[Figure] = &[
         runs: &[
             run("limit"),
             run("runledger"),
-            named("runledger, from another client", "runledger", &["--apart", "1"]),
             run("graphile_worker"),
             run("dbos"),
             run("apalis-postgres"),
