@@ -460,7 +460,7 @@ async fn a_transaction_that_always_loses_its_connection_says_so_and_nothing_of_c
     assert!(!text.contains("serialization"), "{text}");
     assert_eq!(
         scalar::<i64>(&db, "select last_value from bodies").await,
-        5,
+        10,
         "bodies, each in its own transaction"
     );
     worker.stop().await;

@@ -18,11 +18,15 @@ use crate::store::checkpoint::{Found, checkpoint, is_in_body, recorded};
 use crate::store::error::{Class, class};
 use crate::store::write;
 
-/// How often a body is run whose transaction met a serialization failure or a deadlock, or lost its connection, before that is a failure of its own.
-const TRIES: u32 = 5;
+/// How often a body is run whose transaction met a serialization failure or a deadlock, before that is a failure of its own.
+const CONFLICTS: u32 = 5;
 
-/// The pause before it is run again; it doubles, and jitter adds as much again: two that met must not meet again.
+/// The same where it lost its connection: a network that fails again and again is no failure of the body, but the body may be what ends its session.
+const LOSSES: u32 = 10;
+
+/// The pause before it is run again; it doubles some times, and jitter adds as much again: two that met must not meet again.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const DOUBLINGS: u32 = 7;
 
 /// The pause between questions about the fate of a commit whose acknowledgement was lost.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -87,13 +91,17 @@ where
             waited += pause;
             continue;
         }
-        if tries == TRIES || class == Class::Refused {
+        if tries >= most_tries(class) || class == Class::Refused {
             return Err(failed);
         }
-        let pause = FIRST_PAUSE * 2_u32.pow(tries - 1);
+        let pause = FIRST_PAUSE * 2_u32.pow((tries - 1).min(DOUBLINGS));
         tokio::time::sleep(pause.mul_f64(1.0 + unit_random())).await;
         tries += 1;
     }
+}
+
+fn most_tries(class: Class) -> u32 {
+    if class == Class::Conflict { CONFLICTS } else { LOSSES }
 }
 
 /// Why the transaction of a body that failed is undone, where that and not the body is the reason: the same error of another database, or one that the
@@ -237,7 +245,7 @@ fn is_aborted(error: &sqlx::Error) -> bool {
 
 fn undone(error: &sqlx::Error) -> End {
     let class = class(error);
-    let tries = format!("{TRIES} tries");
+    let tries = format!("{} tries", most_tries(class));
     let (within, why) = match class {
         Class::Conflict => (tries, "it met a serialization failure or a deadlock"),
         Class::Refused => (format!("{} s of tries", REFUSED.as_secs()), "the server refused to write"),
