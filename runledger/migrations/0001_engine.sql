@@ -1,5 +1,6 @@
 -- The engine's tables. A run is one immutable row; where it stands is the one narrow row that it has in `ready`, `lease`, `waiting` or
--- `outcome`. Nothing on the hot path updates a row in place: see docs/decisions/0001-hot-path.md.
+-- `outcome`. Nothing on the hot path updates a row in place: see docs/decisions/0001-hot-path.md. Text that an index orders is compared by its bytes:
+-- an upgrade of the system's locales would leave the index in another order than its searches expect, and runs unfound.
 
 -- What was asked for. Never updated; locked (`for no key update`) by whatever must be serial for one run: suspending, waking, cancelling.
 create table runledger.run (
@@ -21,8 +22,8 @@ create index run_parent on runledger.run (parent_id) where parent_id is not null
 -- Runs that may be claimed, at their instant. Inserted and deleted, never updated.
 create table runledger.ready (
     run_id uuid primary key,
-    queue text not null,
-    job text not null,
+    queue text collate "C" not null,
+    job text collate "C" not null,
     priority smallint not null,
     ready_at timestamptz not null,
     cause text not null check (cause in ('enqueued', 'retried', 'slept', 'released', 'crashed', 'woken', 'resumed')),
@@ -82,7 +83,7 @@ create table runledger.outcome (
 -- What a workflow's steps gave. Written once, read by replay.
 create table runledger.step (
     run_id uuid not null,
-    key text not null,
+    key text collate "C" not null,
     ordinal integer not null,
     fingerprint bigint not null,
     output json,
@@ -98,7 +99,7 @@ create table runledger.step (
 -- Attempts that failed and were followed by another (the last one stands in `outcome`), of runs and, with a key, of steps.
 create table runledger.attempt (
     run_id uuid not null,
-    step_key text not null default '',
+    step_key text collate "C" not null default '',
     claims integer not null,
     attempt integer not null,
     worker_id bigint not null,
@@ -153,6 +154,14 @@ create table runledger.worker (
 with (fillfactor = 50);
 
 create index worker_living on runledger.worker (worker_id) where state <> 'dead';
+
+-- Notifies, unless the queue of notifications is more than half full: one that is full fails the commit of whoever notifies. A notification is a hint.
+-- Without settings of its own, so that statements contain it instead of calling it.
+create function runledger.notify(channel text, payload text) returns void
+language sql volatile
+as $$
+    select case when pg_notification_queue_usage() < 0.5 then pg_notify(channel, payload) end;
+$$;
 
 -- Emptied by a crash of the server, so that its id changes whenever session locks may have vanished unnoticed.
 create unlogged table runledger.incarnation (

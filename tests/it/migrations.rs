@@ -205,3 +205,16 @@ async fn a_failed_migration_leaves_no_lock_behind() {
     let mut other = database.connect().await.unwrap();
     migrate(&mut other).await.unwrap();
 }
+
+/// An upgrade of the system's locales leaves the others in an order in which searches miss what is there.
+#[tokio::test]
+async fn every_index_orders_text_by_its_bytes() {
+    let database = empty().await;
+    let mut connection = database.connect().await.unwrap();
+    migrate(&mut connection).await.unwrap();
+    let others = "select count(*) from pg_index
+        join pg_class on pg_class.oid = indexrelid
+        cross join unnest(indcollation) as by (collation_id)
+        where relnamespace = 'runledger'::regnamespace and collation_id not in (0, 'pg_catalog.\"C\"'::regcollation)";
+    assert_eq!(number(&mut connection, others).await, 0);
+}

@@ -4,7 +4,7 @@
 //! old snapshot holds vacuum back. What positions miss (commits that arrive late with an earlier instant, retries, lanes never seen) is found by the
 //! *look*, from the very start of each lane. Cheap, it follows every empty claim; expensive, it is rare, and goes on beside the claims ([`Looks`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::executor::{Executor, unknown_job};
 use super::held::Order;
-use super::looks::Looks;
+use super::looks::{Looks, Seen};
 use super::serve::Session;
 use super::task;
 use super::timings::Timings;
@@ -33,7 +33,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const DROWSY: Duration = Duration::from_millis(4);
 
 /// A transaction that began before the worker said that it sleeps does not announce its runs, and may commit after the last look: so a worker that has
-/// fallen asleep looks again after this pause, four times as long each time up to the poll. What is missed so is late by the length of its transaction.
+/// fallen asleep looks again after this pause, four times as long each time up to the poll. What is missed so is late by the length of its transaction;
+/// while looks are slow, until the next one.
 const FIRST_NAP: Duration = Duration::from_millis(16);
 
 /// The position of a lane that is found empty lies so long before: a run whose transaction takes longer to commit is found by the next look.
@@ -56,7 +57,7 @@ const GATHERED: usize = 8;
 /// The most runs one claim takes.
 const MAX_BATCH: usize = 200;
 
-/// Lanes that are remembered; beyond it the empty ones are forgotten and found again by a look.
+/// Lanes that are remembered beside the worker's own; beyond it the empty ones are forgotten and found again by a look.
 const MAX_LANES: usize = 256;
 
 /// How many timers of waits wake one statement at most.
@@ -66,6 +67,8 @@ const TIMERS: i64 = 1000;
 pub(crate) struct Claimer {
     pub(crate) session: Session,
     pub(crate) worker_id: i64,
+    /// By the database's clock.
+    pub(crate) registered_at: Timestamp,
     pub(crate) registry: Arc<Registry>,
     pub(crate) queues: Vec<String>,
     pub(crate) concurrency: usize,
@@ -81,9 +84,9 @@ pub(crate) struct Claimer {
 struct Memory {
     connection: Option<PoolConnection<Postgres>>,
     positions: BTreeMap<Lane, Position>,
+    /// The lanes of the jobs that this worker knows, at their own priorities.
+    own: BTreeSet<Lane>,
     looks: Looks,
-    /// The positions when the look began that goes on beside the claims.
-    positions_then: BTreeMap<Lane, Position>,
     /// When the next run that is known to be queued is due.
     next_due: Option<Instant>,
     pause: Duration,
@@ -138,32 +141,22 @@ impl Claimer {
     }
 
     fn memory(&self) -> Memory {
-        let mut positions = BTreeMap::new();
-        for definition in self.registry.definitions() {
-            if self.queues.iter().any(|queue| queue == definition.queue) {
-                let (queue, job) = (definition.queue.to_owned(), definition.name.to_owned());
-                let lane = Lane { queue, job, priority: definition.priority };
-                positions.insert(lane, Position::START);
-            }
-        }
-        Memory {
-            connection: None,
-            positions,
-            looks: Looks::default(),
-            positions_then: BTreeMap::new(),
-            next_due: None,
-            pause: FIRST_PAUSE,
-            was_full: false,
-            asleep: false,
-            nap: FIRST_NAP,
-            unprompted: false,
-        }
+        let served = self
+            .registry
+            .definitions()
+            .filter(|definition| self.queues.iter().any(|queue| queue == definition.queue));
+        let own = served.map(|definition| Lane {
+            queue: definition.queue.to_owned(),
+            job: definition.name.to_owned(),
+            priority: definition.priority,
+        });
+        Memory::new(own.collect(), self.registered_at)
     }
 
     /// Claims up to `limit` runs: from the positions, and where they give nothing and a look is affordable, from what it finds.
     async fn take(&self, memory: &mut Memory, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
-        if let Some(look) = memory.looks.try_ended() {
-            memory.see_late(look);
+        if let Some(seen) = memory.looks.try_ended() {
+            memory.see(seen);
         }
         if memory.asleep && memory.unprompted && !memory.looks.are_slow() {
             // An idle worker's poll: one statement, unless it finds something.
@@ -220,16 +213,16 @@ impl Claimer {
     async fn look(&self, memory: &mut Memory) -> Result<bool, sqlx::Error> {
         let jobs: Vec<String> = self.registry.names().map(str::to_owned).collect();
         if memory.looks.are_slow() {
-            memory.positions_then.clone_from(&memory.positions);
             memory.looks.begin(&self.session, &self.queues, &jobs);
             return Ok(false);
         }
         let began = Instant::now();
         let connection = memory.connection(&self.session).await?;
-        let look = self.session.answered(lanes(connection, &self.queues, &jobs)).await?;
-        memory.looks.done(began);
-        let then = memory.positions.clone();
-        Ok(memory.see(look, &then))
+        let look = self.session.answered(lanes(connection, &self.queues, &jobs)).await;
+        memory.looks.done(began, look.is_err());
+        // It sees every run that is due later; of what is settled meanwhile we are told after it.
+        memory.next_due = None;
+        Ok(memory.see((began, look?)))
     }
 
     fn start(&self, tasks: &mut JoinSet<()>, token: Uuid, claimed: Vec<Claimed>) {
@@ -279,16 +272,21 @@ impl Claimer {
                 memory.looks.owe();
                 (memory.unprompted, memory.pause) = (false, FIRST_PAUSE);
             }
-            Some(look) = memory.looks.ended() => memory.see_late(look),
-            Some(delay) = due.recv() => memory.expect(delay),
+            seen = memory.looks.ended() => {
+                if let Some(seen) = seen {
+                    memory.see(seen);
+                }
+            }
+            Some(delay) = due.recv() => memory.expect(after(delay)),
             () = task::raised(&mut self.stop) => {}
         }
         while let Ok(delay) = due.try_recv() {
-            memory.expect(delay);
+            memory.expect(after(delay));
         }
         if memory.next_due.is_some_and(|due| due <= Instant::now()) {
             memory.next_due = None;
-            memory.looks.afford();
+            memory.looks.owe();
+            (memory.pause, memory.nap) = (FIRST_PAUSE, FIRST_NAP);
             self.wake_timers(memory).await;
         }
     }
@@ -325,40 +323,48 @@ impl Claimer {
 }
 
 impl Memory {
-    /// Takes over what a look saw that began at the positions `then`. True where something is due.
-    fn see(&mut self, Look { now, firsts }: Look, then: &BTreeMap<Lane, Position>) -> bool {
-        if self.positions.len() > MAX_LANES {
-            self.positions.retain(|lane, _| firsts.contains_key(lane));
+    fn new(own: BTreeSet<Lane>, registered_at: Timestamp) -> Self {
+        // What was queued before is found by the first look.
+        let positions = own.iter().map(|lane| (lane.clone(), dead_before(registered_at))).collect();
+        Self {
+            connection: None,
+            positions,
+            own,
+            looks: Looks::default(),
+            next_due: None,
+            pause: FIRST_PAUSE,
+            was_full: false,
+            asleep: false,
+            nap: FIRST_NAP,
+            unprompted: false,
         }
-        for lane in firsts.keys() {
-            if !self.positions.contains_key(lane) {
-                self.positions.insert(lane.clone(), Position::START);
-            }
-        }
-        // What lies before the first living run of a lane is dead, a million rows under an old snapshot, and claims need not meet it.
-        let dead_before = dead_before(now);
-        for (lane, position) in &mut self.positions {
-            *position = match firsts.get(lane) {
-                None => (*position).max(dead_before),
-                Some(first) if first.due_at > now => (*position).max(dead_before).min(first.before),
-                Some(first) if then.get(lane).is_some_and(|then| *then > first.before) => first.before,
-                // What stood behind the position has been claimed since, or is claimed next.
-                Some(first) => (*position).max(first.before),
-            };
-        }
-        let (due, later): (Vec<Timestamp>, Vec<Timestamp>) =
-            firsts.values().map(|first| first.due_at).partition(|due_at| *due_at <= now);
-        self.next_due = None;
-        if let Some(next) = later.into_iter().min() {
-            self.expect(next.since(now));
-        }
-        !due.is_empty()
     }
 
-    /// The same of the look that went on beside the claims.
-    fn see_late(&mut self, look: Look) {
-        let then = std::mem::take(&mut self.positions_then);
-        self.see(look, &then);
+    /// Takes over what a look saw. True where something is due.
+    fn see(&mut self, (began, Look { now, firsts }): Seen) -> bool {
+        if self.positions.len() > self.own.len() + MAX_LANES {
+            self.positions.retain(|lane, _| firsts.contains_key(lane) || self.own.contains(lane));
+        }
+        // What lies before the first living run of a lane is dead, a million rows under an old snapshot, and claims need not meet it.
+        for (lane, position) in &mut self.positions {
+            if !firsts.contains_key(lane) {
+                *position = (*position).max(dead_before(now));
+            }
+        }
+        let mut is_due = false;
+        for (lane, first) in firsts {
+            if first.due_at <= now {
+                is_due = true;
+                // Back too, also where a claim has taken it since: that costs the next claim what has died during the look.
+                self.positions.insert(lane, first.before);
+            } else {
+                self.expect(began + first.due_at.since(now).min(FAR));
+                // Runs of now come before it.
+                let position = self.positions.entry(lane).or_insert(dead_before(now));
+                *position = (*position).max(dead_before(now)).min(first.before);
+            }
+        }
+        is_due
     }
 
     /// Takes over that at this instant nothing was due.
@@ -368,10 +374,8 @@ impl Memory {
         }
     }
 
-    /// Notes that a run is due after `delay`.
-    fn expect(&mut self, delay: Duration) {
-        // A delay beyond all reason must not overflow; a look finds the run long before.
-        let at = Instant::now() + delay.min(FAR);
+    /// Notes that a run is due then.
+    fn expect(&mut self, at: Instant) {
         self.next_due = Some(self.next_due.map_or(at, |known| known.min(at)));
     }
 
@@ -381,6 +385,11 @@ impl Memory {
             none => Ok(none.insert(session.open().await?)),
         }
     }
+}
+
+/// A delay beyond all reason must not overflow; a look finds the run long before.
+fn after(delay: Duration) -> Instant {
+    Instant::now() + delay.min(FAR)
 }
 
 /// The place before which nothing lives in a lane that is empty at this instant.
@@ -415,5 +424,98 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
         && error.is_panic()
     {
         tracing::error!(%error, "the engine panicked while it executed a run; the run goes back to its queue: please report this");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::store::claim::First;
+
+    fn lane(job: &str) -> Lane {
+        Lane { queue: "default".to_owned(), job: job.to_owned(), priority: 0 }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_unix_micros(seconds * 1_000_000)
+    }
+
+    fn claimed_at(seconds: i64) -> Position {
+        Position { ready_at: at(seconds), run_id: Uuid::max() }
+    }
+
+    fn memory() -> Memory {
+        Memory::new(BTreeSet::from([lane("charge")]), at(1_000))
+    }
+
+    fn seen(now: i64, firsts: &[(&str, i64)]) -> Seen {
+        let first = |due_at| First { before: Position::at(at(due_at)), due_at: at(due_at) };
+        let firsts = firsts.iter().map(|(job, due_at)| (lane(job), first(*due_at))).collect();
+        (Instant::now(), Look { now: at(now), firsts })
+    }
+
+    #[tokio::test]
+    async fn a_new_worker_meets_nothing_of_what_died_before_it_and_a_look_leads_it_back_to_what_lives() {
+        let mut memory = memory();
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(999)));
+        assert!(memory.see(seen(1_001, &[("charge", 500), ("mail", 600)])));
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(500)));
+        assert_eq!(memory.positions[&lane("mail")], Position::at(at(600)));
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_a_look_finds_empty_is_not_searched_again_and_never_moves_back() {
+        let mut memory = memory();
+        assert!(!memory.see(seen(2_000, &[])));
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(1_999)));
+        memory.positions.insert(lane("charge"), claimed_at(2_050));
+        assert!(!memory.see(seen(2_010, &[])), "an old one, made beside the claims");
+        assert_eq!(memory.positions[&lane("charge")], claimed_at(2_050));
+    }
+
+    #[tokio::test]
+    async fn a_run_behind_the_position_is_met_again() {
+        let mut memory = memory();
+        memory.positions.insert(lane("charge"), claimed_at(2_050));
+        assert!(memory.see(seen(2_051, &[("charge", 1_500)])));
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(1_500)));
+        memory.empty(at(2_052));
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(2_051)), "once it has been claimed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_of_the_future_is_expected_and_does_not_hide_those_of_now() {
+        let mut memory = memory();
+        assert!(!memory.see(seen(2_000, &[("charge", 2_010), ("mail", 2_020)])));
+        for job in ["charge", "mail"] {
+            assert_eq!(memory.positions[&lane(job)], Position::at(at(1_999)));
+        }
+        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_secs(10)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_look_forgets_no_instant_and_counts_from_its_beginning() {
+        let mut memory = memory();
+        memory.expect(Instant::now() + Duration::from_secs(30));
+        let slow = seen(2_000, &[("charge", 2_010)]);
+        tokio::time::advance(Duration::from_secs(4)).await;
+        memory.see(slow);
+        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_secs(6)));
+        memory.next_due = None;
+        memory.expect(Instant::now() + Duration::from_millis(300));
+        memory.see(seen(2_000, &[]));
+        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_millis(300)));
+    }
+
+    #[tokio::test]
+    async fn of_too_many_lanes_the_empty_ones_are_forgotten_but_not_the_workers_own() {
+        let mut memory = memory();
+        for n in 0..=MAX_LANES {
+            memory.positions.insert(lane(&format!("job-{n}")), claimed_at(1_500));
+        }
+        memory.see(seen(2_000, &[("job-7", 1_600)]));
+        assert_eq!(memory.positions.keys().collect::<Vec<_>>(), [&lane("charge"), &lane("job-7")]);
     }
 }

@@ -6,20 +6,33 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
+use super::answer::answered;
 use super::serve::Session;
 use crate::store::claim::{Look, lanes};
+use crate::store::session::{LONGEST_LOOK, for_looks};
 
-/// Looks may take a twentieth of the time.
+/// Looks may take a twentieth of the time, but are not further apart than this, or twice as long as one takes: nothing else finds a run behind the
+/// positions.
 const SHARE: u32 = 20;
+const FURTHEST_APART: Duration = Duration::from_secs(60);
 
 /// A look that was asked for comes sooner: it waits no longer than this, or four times as long as the last one took. One slow look must not hold up every
 /// run that is announced after it.
 const LONGEST_DEBT: Duration = Duration::from_millis(500);
 const DEBT_SHARE: u32 = 4;
 
+/// The pause after one that failed.
+const AFTER_ERROR: Duration = Duration::from_millis(250);
+
 /// After two in a row that took longer, no claim waits for the next. One alone may have met a busy machine.
 const PROMPT: Duration = Duration::from_millis(50);
 const SLOW: u32 = 2;
+
+/// What may be outstanding when a look's own server is silent.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// What a look saw, and the instant here at which it began.
+pub(super) type Seen = (Instant, Look);
 
 /// The looks of a claimer, one at a time.
 #[derive(Default)]
@@ -33,12 +46,15 @@ pub(super) struct Looks {
     beside: JoinSet<Beside>,
 }
 
-/// When it began, and what it saw.
-type Beside = (Instant, Result<Look, sqlx::Error>);
+/// What became of one beside the claims: an error, where there was no connection for it.
+type Beside = Result<(Last, Result<Look, sqlx::Error>), sqlx::Error>;
 
+#[derive(Clone, Copy)]
 struct Last {
     began: Instant,
+    /// The statement alone: not the connection, and not the time until somebody came for what it saw.
     took: Duration,
+    has_failed: bool,
 }
 
 impl Looks {
@@ -57,14 +73,9 @@ impl Looks {
         self.beside.is_empty() && self.affordable_at() <= Instant::now()
     }
 
-    /// Lets the next look begin at once.
-    pub(super) fn afford(&mut self) {
-        self.last = None;
-    }
-
     /// Whether the last one began longer ago than this.
     pub(super) fn are_older_than(&self, age: Duration) -> bool {
-        self.last.as_ref().is_none_or(|last| last.began.elapsed() > age)
+        self.last.is_none_or(|last| last.began.elapsed() > age)
     }
 
     /// Whether the next one is too slow for claims to wait for it.
@@ -72,28 +83,27 @@ impl Looks {
         self.n_slow >= SLOW
     }
 
-    /// Notes one that began then and ends now.
-    pub(super) fn done(&mut self, began: Instant) {
-        self.count(began);
+    /// Notes one between two claims that began then and ends now.
+    pub(super) fn done(&mut self, began: Instant, has_failed: bool) {
         self.is_owed = false;
+        self.count(Last { began, took: began.elapsed(), has_failed });
     }
 
     /// Begins one beside the claims.
     pub(super) fn begin(&mut self, session: &Session, queues: &[String], jobs: &[String]) {
         let (session, queues, jobs) = (session.clone(), queues.to_vec(), jobs.to_vec());
-        let began = Instant::now();
         self.is_owed = false;
         self.beside.spawn(async move {
-            let look = async {
-                let mut connection = session.open().await?;
-                session.answered(lanes(&mut connection, &queues, &jobs)).await
-            };
-            (began, look.await)
+            let mut connection = session.open().await?;
+            session.answered(for_looks(&mut connection)).await?;
+            let began = Instant::now();
+            let look = answered(LONGEST_LOOK + SILENCE, lanes(&mut connection, &queues, &jobs)).await;
+            Ok((Last { began, took: began.elapsed(), has_failed: look.is_err() }, look))
         });
     }
 
-    /// What the one beside the claims saw, when it ends; never, where there is none. A failure is logged, and sees nothing.
-    pub(super) async fn ended(&mut self) -> Option<Look> {
+    /// What the one beside the claims saw, when it ends; never, where there is none. One that failed is logged, is owed again, and saw nothing.
+    pub(super) async fn ended(&mut self) -> Option<Seen> {
         match self.beside.join_next().await {
             Some(ended) => self.conclude(ended),
             None => std::future::pending().await,
@@ -101,37 +111,46 @@ impl Looks {
     }
 
     /// The same, where it has ended by now.
-    pub(super) fn try_ended(&mut self) -> Option<Look> {
+    pub(super) fn try_ended(&mut self) -> Option<Seen> {
         let ended = self.beside.try_join_next()?;
         self.conclude(ended)
     }
 
-    fn conclude(&mut self, ended: Result<Beside, JoinError>) -> Option<Look> {
-        let found = match ended {
-            Ok((began, found)) => {
-                self.count(began);
-                found
+    fn conclude(&mut self, ended: Result<Beside, JoinError>) -> Option<Seen> {
+        let error = match ended {
+            Ok(Ok((last, look))) => {
+                self.count(last);
+                match look {
+                    Ok(look) => return Some((last.began, look)),
+                    Err(error) => error,
+                }
+            }
+            Ok(Err(error)) => {
+                // Bodies hold the pool, perhaps. The claims have a connection, which the next look shares.
+                self.count(Last { began: Instant::now(), took: Duration::ZERO, has_failed: true });
+                error
             }
             // It has panicked, or the runtime ends.
-            Err(error) => Err(sqlx::Error::Io(error.into())),
+            Err(error) => {
+                self.count(Last { began: Instant::now(), took: Duration::ZERO, has_failed: true });
+                sqlx::Error::Io(error.into())
+            }
         };
-        found
-            .inspect_err(|error| {
-                tracing::warn!(%error, "a look for runs that claims may have missed failed; another follows");
-            })
-            .ok()
+        tracing::warn!(%error, "a look for runs that claims may have missed failed; another follows");
+        None
     }
 
-    fn count(&mut self, began: Instant) {
-        let took = began.elapsed();
-        self.n_slow = if took > PROMPT { self.n_slow.saturating_add(1) } else { 0 };
-        self.last = Some(Last { began, took });
+    fn count(&mut self, last: Last) {
+        self.is_owed |= last.has_failed;
+        self.n_slow = if last.took > PROMPT { self.n_slow.saturating_add(1) } else { 0 };
+        self.last = Some(last);
     }
 
     fn affordable_at(&self) -> Instant {
-        let Some(last) = &self.last else { return Instant::now() };
-        let longest = if self.is_owed { LONGEST_DEBT.max(last.took * DEBT_SHARE) } else { Duration::MAX };
-        last.began + (last.took * SHARE).min(longest)
+        let Some(Last { began, took, has_failed }) = self.last else { return Instant::now() };
+        let debt = if self.is_owed { LONGEST_DEBT.max(took * DEBT_SHARE) } else { Duration::MAX };
+        let at = began + (took * SHARE).min(debt).min(FURTHEST_APART.max(took * 2));
+        if has_failed { at.max(began + took + AFTER_ERROR) } else { at }
     }
 }
 
@@ -140,26 +159,37 @@ mod tests {
     use super::*;
 
     /// One between two claims.
-    async fn look(looks: &mut Looks, took: Duration) -> Instant {
+    async fn look(looks: &mut Looks, took: Duration, has_failed: bool) -> Instant {
         let began = Instant::now();
         tokio::time::advance(took).await;
-        looks.done(began);
+        looks.done(began, has_failed);
         began
+    }
+
+    fn seen() -> Look {
+        Look {
+            now: crate::model::timestamp::Timestamp::DISTANT_PAST,
+            firsts: std::collections::BTreeMap::new(),
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_dearer_a_look_the_rarer_it_is_and_one_that_is_owed_comes_sooner() {
         assert!(Looks::default().may_begin(), "the first");
-        for (took, alone, owed) in [(1, 20, 20), (100, 2_000, 500), (1_000, 20_000, 4_000)] {
+        let cases = [
+            (1, 20, 20),
+            (100, 2_000, 500),
+            (1_000, 20_000, 4_000),
+            (10_000, 60_000, 40_000),
+            (90_000, 180_000, 180_000),
+        ];
+        for (took, alone, owed) in cases {
             let [took, alone, owed] = [took, alone, owed].map(Duration::from_millis);
             let mut looks = Looks::default();
-            let began = look(&mut looks, took).await;
+            let began = look(&mut looks, took, false).await;
             assert_eq!((looks.owed_at(), looks.affordable_at()), (None, began + alone));
             looks.owe();
             assert_eq!(looks.owed_at(), Some(began + owed));
-            assert!(!looks.may_begin());
-            looks.afford();
-            assert!(looks.may_begin());
         }
     }
 
@@ -170,8 +200,32 @@ mod tests {
         for (took, are_slow) in
             [(slow, false), (quick, false), (slow, false), (slow, true), (slow, true), (quick, false)]
         {
-            look(&mut looks, took).await;
+            look(&mut looks, took, false).await;
             assert_eq!(looks.are_slow(), are_slow);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_failed_is_owed_again_and_follows_soon() {
+        let mut looks = Looks::default();
+        look(&mut looks, Duration::from_millis(1), true).await;
+        assert_eq!(looks.owed_at(), Some(Instant::now() + AFTER_ERROR));
+        looks.beside.spawn(async { Err(sqlx::Error::PoolTimedOut) });
+        looks.n_slow = SLOW;
+        assert!(looks.ended().await.is_none());
+        assert_eq!(looks.owed_at(), Some(Instant::now() + AFTER_ERROR));
+        assert!(!looks.are_slow(), "the next one is made on the claims' connection");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_until_somebody_comes_for_what_a_look_saw_is_not_its_own() {
+        let mut looks = Looks::default();
+        let began = Instant::now();
+        let last = Last { began, took: PROMPT, has_failed: false };
+        looks.beside.spawn(async move { Ok((last, Ok(seen()))) });
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(looks.try_ended().is_some());
+        assert!(!looks.are_slow());
+        assert!(looks.may_begin());
     }
 }

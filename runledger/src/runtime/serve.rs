@@ -27,6 +27,7 @@ use crate::api::client_error::ClientError;
 use crate::api::db::Db;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
+use crate::model::timestamp::Timestamp;
 use crate::store::pooler::shares_sessions;
 use crate::store::session::{connect, for_engine};
 use crate::store::worker;
@@ -138,6 +139,8 @@ struct Worker {
 /// A worker's registration under one number.
 struct Identity {
     worker_id: i64,
+    /// When, by the database's clock.
+    registered_at: Timestamp,
     control: Control,
 }
 
@@ -179,7 +182,7 @@ impl Worker {
     }
 
     async fn live_once(&self, identity: Identity) -> Fate {
-        let worker_id = identity.worker_id;
+        let Identity { worker_id, registered_at, control } = identity;
         let (stop, stopped) = watch::channel(false);
         let (stop_claims, claims_stopped) = watch::channel(false);
         let (fate, mut fates) = watch::channel(Fate::Alive);
@@ -204,7 +207,7 @@ impl Worker {
         for receiver in receivers {
             task::spawn_on(&mut crew, "writer", writer::write(self.session.clone(), receiver));
         }
-        let control = identity.control.listen(
+        let control = control.listen(
             engine_options(&self.plan.db),
             Arc::clone(&self.held),
             Arc::clone(&wake),
@@ -234,6 +237,7 @@ impl Worker {
         let claimer = Claimer {
             session: self.session.clone(),
             worker_id,
+            registered_at,
             registry: Arc::clone(&self.plan.registry),
             queues: self.plan.queues.clone(),
             concurrency: self.plan.concurrency,
@@ -321,13 +325,13 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
     let options = engine_options(&plan.db);
     for _ in 0..NUMBERS {
         let mut connection = session.open().await?;
-        let worker_id =
+        let (worker_id, registered_at) =
             worker::register(&mut connection, &plan.name, plan.db.session_name(), &jobs, &plan.queues)
                 .await?;
         let Some(control) = Control::open(&options, worker_id).await? else { continue };
         bury_predecessors(&mut connection, plan, worker_id).await?;
         tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
-        return Ok(Identity { worker_id, control });
+        return Ok(Identity { worker_id, registered_at, control });
     }
     Err(ClientError::Setup(format!(
         "the session locks of {NUMBERS} fresh workers are all held by others: another program uses advisory locks of the class of our table; \

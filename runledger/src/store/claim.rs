@@ -31,9 +31,6 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// The place before everything.
-    pub(crate) const START: Self = Self { ready_at: Timestamp::DISTANT_PAST, run_id: Uuid::nil() };
-
     /// The place just before everything that is due at this instant or later.
     pub(crate) fn at(instant: Timestamp) -> Self {
         Self { ready_at: instant, run_id: Uuid::nil() }

@@ -1,6 +1,8 @@
 //! How the sessions of the engine and of a client are set up. Settings steer plans and bound waits; no correctness rests on them, because a pooler
 //! may drop them.
 
+use std::time::Duration;
+
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Postgres};
@@ -16,6 +18,14 @@ pub const ENGINE: &str = "set jit = off; set enable_seqscan = off; set enable_ha
 /// Sets up a connection for the engine's own statements. It must not go back to users.
 pub(crate) async fn for_engine(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     set(connection, ENGINE).await
+}
+
+/// How long a look at the lanes may take. The dead entries that it meets are as many as an old snapshot keeps.
+pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(120);
+
+/// Lets a session of the engine take as long as [`LONGEST_LOOK`].
+pub(crate) async fn for_looks(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "set statement_timeout = '120s'").await
 }
 
 /// Sets up a connection for heartbeats: they need not survive a crash of the server, and must not wait for a slow disk.

@@ -65,9 +65,9 @@ pub(crate) async fn register(
     session_name: &str,
     jobs: &[String],
     queues: &[String],
-) -> Result<i64, sqlx::Error> {
+) -> Result<(i64, Timestamp), sqlx::Error> {
     write(sql::WORKER_REGISTER, |register| {
-        sqlx::query_scalar(register)
+        sqlx::query_as(register)
             .bind(name)
             .bind(env!("CARGO_PKG_VERSION"))
             .bind(session_name)

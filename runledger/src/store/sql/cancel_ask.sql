@@ -11,7 +11,7 @@ with asked as (
     on conflict (run_id) do nothing
 ),
 told as (
-    select case when pg_notification_queue_usage() < 0.5 then pg_notify('runledger_cancel', $1::text) end
+    select runledger.notify('runledger_cancel', $1::text)
     where exists (select from runledger.lease where run_id = $1)
 )
 select

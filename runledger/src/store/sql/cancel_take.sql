@@ -35,7 +35,7 @@ unwatched as (
     returning watch.run_id
 ),
 told as (
-    select case when pg_notification_queue_usage() < 0.5 then pg_notify('runledger_ended', run_id::text) end
+    select runledger.notify('runledger_ended', run_id::text)
     from unwatched
 )
 select run_id, (select count(*) from told) as told

@@ -23,7 +23,7 @@ queued as (
     from created
 ),
 told as (
-    select case when pg_notification_queue_usage() < 0.5 then pg_notify('runledger_ready', worker_id::text) end
+    select runledger.notify('runledger_ready', worker_id::text)
     from runledger.worker
     where state = 'active' and sleeping
         and exists (select from created where created.queue = any (worker.queues) and created.job = any (worker.jobs))

@@ -3,8 +3,7 @@
 --        length, or empty where all are null: no tenant, no delay
 -- out:   told; one row: how many workers are woken
 -- locks: none
--- index: none. Of the sleeping workers that serve these jobs one more than there are runs is woken, since one of them may be dead. Nobody is while the
---        queue of notifications is more than half full: one that is full fails the commit
+-- index: none. Of the sleeping workers that serve these jobs one more than there are runs is woken, since one of them may be dead
 with created as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, start_at)
     select
@@ -21,7 +20,7 @@ queued as (
     from created
 ),
 told as (
-    select case when pg_notification_queue_usage() < 0.5 then pg_notify('runledger_ready', worker_id::text) end
+    select runledger.notify('runledger_ready', worker_id::text)
     from runledger.worker
     where state = 'active' and sleeping
         and exists (select from created where created.queue = any (worker.queues) and created.job = any (worker.jobs))

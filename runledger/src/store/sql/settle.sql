@@ -68,7 +68,7 @@ unwatched as (
     returning run_id
 ),
 told as (
-    select case when pg_notification_queue_usage() < 0.5 then pg_notify('runledger_ended', run_id::text) end
+    select runledger.notify('runledger_ended', run_id::text)
     from unwatched
 )
 select

@@ -37,7 +37,7 @@ recorded as (
     on conflict (run_id, key) do nothing
 ),
 told as (
-    select case when pg_notification_queue_usage() < 0.5 then pg_notify('runledger_ready', '') end
+    select runledger.notify('runledger_ready', '')
     where exists (select from created)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )

@@ -17,7 +17,7 @@ queued as (
     cross join lateral (select queue, job, priority from runledger.run where run_id = woken.run_id offset 0) as run
 ),
 told as (
-    select case when pg_notification_queue_usage() < 0.5 then pg_notify('runledger_ready', '') end
+    select runledger.notify('runledger_ready', '')
     where exists (select from woken)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
