@@ -21,8 +21,9 @@ use crate::store::write;
 /// How often a body is run whose transaction met a serialization failure or a deadlock, before that is a failure of its own.
 const CONFLICTS: u32 = 5;
 
-/// The same where it lost its connection: a network that fails again and again is no failure of the body, but the body may be what ends its session.
-const LOSSES: u32 = 10;
+/// The same where it lost its connection, or the server gave one of its statements up: a network that fails again and again, or a lock that others hold, is no
+/// failure of the body, but the body may be what ends its session or takes too long.
+const INTERRUPTIONS: u32 = 10;
 
 /// The pause before it is run again; it doubles some times, and jitter adds as much again: two that met must not meet again.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -101,7 +102,10 @@ where
 }
 
 fn most_tries(class: Class) -> u32 {
-    if class == Class::Conflict { CONFLICTS } else { LOSSES }
+    match class {
+        Class::Conflict => CONFLICTS,
+        Class::Transient | Class::Refused | Class::Permanent => INTERRUPTIONS,
+    }
 }
 
 /// Why the transaction of a body that failed is undone, where that and not the body is the reason: the same error of another database, or one that the
