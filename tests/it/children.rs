@@ -8,7 +8,7 @@ use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use crate::rows::{LONG, scalar, soon, take_away, until, worker};
+use crate::rows::{LONG, execute, scalar, soon, take_away, until, worker};
 
 static CHILD_GATE: Semaphore = Semaphore::const_new(0);
 
@@ -45,6 +45,38 @@ async fn a_parent_that_waits_for_its_child_leaves_its_slot_to_it() {
     assert_eq!(handle.info().await.unwrap().attempt, 1, "waiting consumes no attempt");
     let n_runs: i64 = scalar(&db, "select count(*) from runledger.run").await;
     assert_eq!(n_runs, 6, "each child was started once");
+    worker.stop().await;
+}
+
+static FORGETFUL_GATE: Semaphore = Semaphore::const_new(0);
+
+#[workflow]
+async fn waits_for_a_forgotten_child(wf: &Wf) -> Result<u64> {
+    let child = wf.start(quick_child(3)).await?;
+    FORGETFUL_GATE.acquire().await?.forget();
+    Ok(child.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_that_waits_for_a_child_which_a_failover_has_lost_starts_it_again() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![waits_for_a_forgotten_child, quick_child]);
+    // The parent has the only slot, so that the child stays in its queue.
+    let worker = app.timings(Timings::FAST).concurrency(1).start().await.unwrap();
+    let handle = waits_for_a_forgotten_child().enqueue(&db).await.unwrap();
+    let n_children = "select count(*) from runledger.run where parent_id is not null";
+    eventually(async || scalar::<i64>(&db, n_children).await, |n| *n == 1).await;
+    // As a standby has it that had not received the start.
+    let forget = format!(
+        "delete from runledger.ready;
+        delete from runledger.step where run_id = '{0}';
+        delete from runledger.run where run_id <> '{0}'",
+        handle.id()
+    );
+    execute(&db, &forget).await;
+    // Each replay passes it.
+    FORGETFUL_GATE.add_permits(100);
+    assert_eq!(soon(handle.result()).await.unwrap(), 3);
     worker.stop().await;
 }
 

@@ -181,3 +181,12 @@ async fn every_event_leads_where_the_table_says_or_changes_nothing() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_run_that_would_wait_for_a_child_which_a_failover_has_lost_is_put_back() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut connection = db.pool().acquire().await.unwrap();
+    let of_lost = Subject { child: Uuid::now_v7(), ..subject(&mut connection, RunState::Running).await };
+    happen(&mut connection, &of_lost, RunEvent::Suspend).await;
+    assert_eq!(state(&mut connection, of_lost.run_id).await, RunState::Queued);
+}

@@ -1,6 +1,6 @@
 //! One attempt of a run: what its body, its steps and the executor share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub(crate) enum Halt {
     Refused(Failure),
     /// The run is to be cancelled: a step has met the request before this worker was told.
     Cancelled,
+    /// A failover has lost a child that this attempt had started, with the record of it: the replay starts it again.
+    ChildLost,
 }
 
 /// What a step waits for without working.
@@ -85,6 +87,8 @@ pub(crate) struct Progress {
     gated: Vec<Waker>,
     /// Steps that wait without working, by ordinal.
     waits: HashMap<u32, Wait>,
+    /// Children that this attempt has started.
+    started: HashSet<Uuid>,
     /// Failed tries of steps, by key.
     failures: HashMap<String, u32>,
     halt: Option<Halt>,
@@ -131,6 +135,16 @@ impl Attempt {
     /// What is recorded for a step.
     pub(crate) fn result(&self, ordinal: u32) -> Option<Result<String, Failure>> {
         self.progress().replay.result(ordinal).cloned()
+    }
+
+    /// Notes that this attempt has started a child.
+    pub(crate) fn note_start(&self, child: Uuid) {
+        self.progress().started.insert(child);
+    }
+
+    /// Whether this attempt has started the child, and not one before.
+    pub(crate) fn has_started(&self, child: Uuid) -> bool {
+        self.progress().started.contains(&child)
     }
 
     /// How often this step has failed before.

@@ -286,6 +286,7 @@ fn end_of(halt: Halt) -> End {
         Halt::Diverged(divergence) => End::Outcome(Outcome::Diverged(divergence.to_failure())),
         Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
         Halt::Cancelled => End::Outcome(cancelled()),
+        Halt::ChildLost => End::Outcome(Outcome::Released),
     }
 }
 

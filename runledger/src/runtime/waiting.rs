@@ -72,6 +72,7 @@ pub(crate) async fn start(
             }
             tokio::time::sleep(REPEAT).await;
         }
+        attempt.note_start(child.run_id);
         attempt.acknowledge(claim);
     }
     attempt.turn(claim.ordinal).await;
@@ -115,6 +116,7 @@ async fn wait_for_child(attempt: &Attempt, claim: &Claim, child: Uuid) -> Result
                 };
             }
             Ok(Some(_)) => {}
+            Ok(None) if attempt.has_started(child) => return halted(attempt, Halt::ChildLost).await,
             Ok(None) => {
                 let message =
                     format!("child run `{child}` is not in this database any more: retention has deleted it");

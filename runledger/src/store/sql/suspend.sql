@@ -1,15 +1,22 @@
--- suspend: parks a run until one of its children ends, or puts it back at once where one has ended already.
+-- suspend: parks a run until one of its children ends, or puts it back at once where one has ended already, or is not there: a failover has lost its
+--        start, which the replay repeats.
 -- in:    $1 run, $2 token, $3 children, $4 the instant to wake at anyway (null: none), $5 attempts spent, $6 crashes
--- out:   parked (false where a child has ended already); one row where the fence held
+-- out:   parked (false where the run was put back); one row where the fence held
 -- locks: the lease (deleted); the run is locked before, by lock_runs.sql, so that a child that ends now is either seen here or wakes it
--- index: lease_pkey, outcome_pkey
+-- index: lease_pkey, outcome_pkey, run_pkey
 with held as (
     delete from runledger.lease
     where run_id = $1 and token = $2
     returning run_id, claims
 ),
 ended as (
-    select exists (select from runledger.outcome where run_id = any($3::uuid[])) as already
+    select
+        exists (select from runledger.outcome where run_id = any($3::uuid[]))
+        or (
+            select count(*)
+            from unnest($3::uuid[]) as child (run_id)
+            cross join lateral (select from runledger.run where run.run_id = child.run_id offset 0) as there
+        ) < cardinality($3::uuid[]) as already
 ),
 parked as (
     insert into runledger.waiting (run_id, state, wait_for, wake_at, attempt, crashes, claims, since)
