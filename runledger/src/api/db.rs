@@ -14,6 +14,7 @@ use crate::runtime::inbox::Inbox;
 use crate::store::migrate::migrate;
 use crate::store::server::{OLDEST_VERSION, server};
 use crate::store::session::{acquire, begin_body, connect, for_client, roll_back};
+use crate::store::timeline::Address;
 
 /// How many connections a [`Db`] opens at most where it is not told.
 pub const DEFAULT_CONNECTIONS: u32 = 10;
@@ -111,14 +112,20 @@ impl Db {
 
     fn lazily(options: PgConnectOptions, connections: u32) -> Self {
         let session_name = format!("runledger/{}", uuid::Uuid::now_v7().simple());
+        let (met, moved) = (Address::of(&options), Address::of(&options));
         let pool = PgPoolOptions::new()
             .max_connections(connections.max(1))
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
-            .after_connect(|connection, _| Box::pin(for_client(connection)))
-            .before_acquire(|connection, meta| {
+            .after_connect(move |connection, _| {
+                let address = Arc::clone(&met);
+                Box::pin(async move { for_client(connection, &address).await })
+            })
+            .before_acquire(move |connection, meta| {
+                let may_be_replaced = moved.has_moved_within(meta.age);
                 Box::pin(async move {
-                    Ok(meta.idle_for < RESTED || answered(PONG, connection.ping()).await.is_ok())
+                    Ok(!may_be_replaced
+                        && (meta.idle_for < RESTED || answered(PONG, connection.ping()).await.is_ok()))
                 })
             })
             // Without the rollback acknowledged writes are lost; a connection that refuses it is of no more use.

@@ -20,6 +20,7 @@ use super::answer::{PATIENCE, answered};
 use super::task;
 use crate::store::enqueue::{NewRun, enqueue_fresh};
 use crate::store::session::acquire;
+use crate::store::timeline::Era;
 
 /// The largest batch: beyond it a statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 256;
@@ -140,8 +141,15 @@ struct Server {
 
 impl Server {
     async fn serve(mut self, pool: PgPool) {
+        let mut era = Era::begin(&pool.connect_options());
         let Some(mut connection) = self.connect(&pool).await else { return };
         while !self.is_closed {
+            if era.is_over() {
+                era = Era::begin(&pool.connect_options());
+                drop(connection);
+                let Some(next) = self.connect(&pool).await else { return };
+                connection = next;
+            }
             let Some(batch) = self.take() else { return };
             if batch.is_empty() {
                 if tokio::time::timeout(LINGER, self.inbox.more.notified()).await.is_err() {

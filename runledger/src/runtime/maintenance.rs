@@ -23,7 +23,8 @@ use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::Fence;
 use crate::store::settle::{self as settlement, Settled};
-use crate::store::worker::{self, Orphan, Pulse, Silence};
+use crate::store::timeline::Era;
+use crate::store::worker::{self, Lease, Orphan, Pulse, Silence};
 use crate::store::{cancel, wait};
 
 /// A database clock that moves by this much more than our own has jumped.
@@ -47,8 +48,20 @@ pub(crate) enum Fate {
     Drain,
     /// It was declared dead.
     Dead,
+    /// A promoted server was met in the place of the one that it began on.
+    Moved,
     /// A task of it has panicked.
     Broken,
+}
+
+impl Fate {
+    /// Whether nothing of this life may be written any more.
+    pub(crate) fn is_lost(self) -> bool {
+        match self {
+            Self::Dead | Self::Moved => true,
+            Self::Alive | Self::Drain | Self::Broken => false,
+        }
+    }
 }
 
 /// The maintenance of one worker.
@@ -56,6 +69,8 @@ pub(crate) struct Maintenance {
     pub(crate) session: Session,
     pub(crate) worker_id: i64,
     pub(crate) timings: Timings,
+    /// Begun before the first session of this life.
+    pub(crate) era: Era,
     pub(crate) held: Arc<Held>,
     /// Wakes the claimer.
     pub(crate) wake: Arc<Notify>,
@@ -146,6 +161,22 @@ impl Maintenance {
             );
             self.held.order_all(Order::Drop);
             let _ = self.fate.send(Fate::Dead);
+            return;
+        }
+        if self.era.is_over() {
+            // Some of its sessions may still lead to the old server, which goes on acknowledging, and what it has in hand may rest on records that the
+            // promoted one has not.
+            tracing::warn!(
+                "a promoted server has taken the place of the one that this worker began on; what it has in hand goes on from the record of that one"
+            );
+            self.held.order_all(Order::Drop);
+            self.fate.send_if_modified(|fate| {
+                let is_alive = *fate == Fate::Alive;
+                if is_alive {
+                    *fate = Fate::Moved;
+                }
+                is_alive
+            });
             return;
         }
         if pulse.draining {
@@ -254,20 +285,14 @@ impl Maintenance {
                 self.held.drop_attempt(fence);
             }
         }
-        let mut unknown = Vec::new();
-        for lease in leases {
-            let fence = Fence { run_id: lease.run_id, token: lease.token };
-            if !self.held.knows(fence) {
-                let settlement = settle(Outcome::Released, lease.counters, &ANY_POLICY, 0.0);
-                unknown.push(Settled { fence, settlement, parent_id: None });
-            }
-        }
+        let mut unknown = leases;
+        unknown.retain(|lease| !self.held.knows(Fence { run_id: lease.run_id, token: lease.token }));
         if !unknown.is_empty() {
             tracing::info!(
                 n_runs = unknown.len(),
                 "runs that this worker was given without knowing it go back to their queues"
             );
-            settlement::settle(connection, &unknown.iter().collect::<Vec<_>>()).await?;
+            release(connection, unknown).await?;
             self.wake.notify_one();
         }
         Ok(())
@@ -344,6 +369,17 @@ impl Maintenance {
 
 /// Releases and crashes are not the job's failures: no policy of a job decides them.
 const ANY_POLICY: RetryPolicy = RetryPolicy { max_attempts: 1, backoff: Backoff::DEFAULT };
+
+/// Gives runs back to their queues.
+pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -> Result<(), sqlx::Error> {
+    let released = |lease: Lease| Settled {
+        fence: Fence { run_id: lease.run_id, token: lease.token },
+        settlement: settle(Outcome::Released, lease.counters, &ANY_POLICY, 0.0),
+        parent_id: None,
+    };
+    let settled: Vec<Settled> = leases.into_iter().map(released).collect();
+    settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await.map(drop)
+}
 
 /// Settles runs of dead workers as crashed, or as cancelled with what is below them, until there are none.
 pub(crate) async fn adopt_orphans(connection: &mut PgConnection) -> Result<usize, sqlx::Error> {

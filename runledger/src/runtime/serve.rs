@@ -19,7 +19,7 @@ use super::heartbeat::Heart;
 use super::held::{Held, Order};
 use super::journal::Journal;
 use super::liveness::Liveness;
-use super::maintenance::{Fate, Maintenance, adopt_orphans};
+use super::maintenance::{Fate, Maintenance, adopt_orphans, release};
 use super::task;
 use super::timings::Timings;
 use super::writer;
@@ -30,6 +30,7 @@ use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
 use crate::store::pooler::shares_sessions;
 use crate::store::session::{connect, for_engine};
+use crate::store::timeline::Era;
 use crate::store::worker;
 
 /// What a worker is made of.
@@ -142,11 +143,12 @@ struct Identity {
     /// When, by the database's clock.
     registered_at: Timestamp,
     control: Control,
+    era: Era,
 }
 
 impl Worker {
-    /// Lives under one number after the other until it is told to stop: one that was declared dead, or has lost a task, never works under its old
-    /// number again.
+    /// Lives under one number after the other until it is told to stop: one that was declared dead, has lost a task, or began on a server whose place
+    /// another has taken, never works under its old number again.
     async fn live(self, first: Identity) {
         let mut identity = first;
         loop {
@@ -154,6 +156,10 @@ impl Worker {
             let _ = self.number.send(worker_id);
             match self.live_once(identity).await {
                 Fate::Dead => {}
+                Fate::Moved => {
+                    self.hand_back(worker_id).await;
+                    self.sign_off(worker_id).await;
+                }
                 Fate::Broken => {
                     self.sign_off(worker_id).await;
                     // A cause that stays must not make it spin.
@@ -182,7 +188,7 @@ impl Worker {
     }
 
     async fn live_once(&self, identity: Identity) -> Fate {
-        let Identity { worker_id, registered_at, control } = identity;
+        let Identity { worker_id, registered_at, control, era } = identity;
         let (stop, stopped) = watch::channel(false);
         let (stop_claims, claims_stopped) = watch::channel(false);
         let (fate, mut fates) = watch::channel(Fate::Alive);
@@ -218,6 +224,7 @@ impl Worker {
             session: self.session.clone(),
             worker_id,
             timings: self.plan.timings,
+            era,
             held: Arc::clone(&self.held),
             wake: Arc::clone(&wake),
             doubt: Arc::clone(&doubt),
@@ -265,19 +272,24 @@ impl Worker {
             return Fate::Broken;
         }
         let _ = stop_claims.send(true);
-        if *fates.borrow() != Fate::Dead {
+        let patience = if *fates.borrow() == Fate::Moved { GRACE } else { self.plan.drain };
+        if !fates.borrow().is_lost() {
             self.say_draining(worker_id).await;
         }
         if let Ok(tasks) = claims.await {
+            if fates.borrow().is_lost() {
+                // What was claimed since.
+                self.held.order_all(Order::Drop);
+            }
             tokio::select! {
-                () = drain(&executor, tasks, self.plan.drain, GRACE) => {}
+                () = drain(&executor, tasks, patience, GRACE) => {}
                 Ok(_) = fates.wait_for(|fate| *fate == Fate::Dead) => self.held.order_all(Order::Drop),
             }
         }
         let fate = *fates.borrow();
         let _ = stop.send(true);
         drop(executor);
-        if fate != Fate::Dead {
+        if !fate.is_lost() {
             // A writer ends when the journal is closed and empty. A body that has put its context away for good keeps the journal open.
             let _ = tokio::time::timeout(GRACE, async { while crew.join_next().await.is_some() {} }).await;
         }
@@ -292,6 +304,18 @@ impl Worker {
         };
         if let Err(error) = said {
             tracing::warn!(%error, "the worker stops without having said that it drains");
+        }
+    }
+
+    /// Gives back what the promoted server knows of a life that began on the one before it. Nothing of it has crashed.
+    async fn hand_back(&self, worker_id: i64) {
+        let give = async {
+            let mut connection = self.session.open_beside().await?;
+            let leases = worker::held(&mut connection, worker_id).await?;
+            release(&mut connection, leases).await
+        };
+        if let Err(error) = self.session.answered(give).await {
+            tracing::warn!(%error, "the runs of this worker could not be handed back; others will find them");
         }
     }
 
@@ -323,6 +347,7 @@ fn report(ended: Result<(), JoinError>) {
 async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientError> {
     let jobs: Vec<String> = plan.registry.names().map(str::to_owned).collect();
     let options = engine_options(&plan.db);
+    let era = Era::begin(&options);
     for _ in 0..NUMBERS {
         let mut connection = session.open().await?;
         let (worker_id, registered_at) =
@@ -331,7 +356,7 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
         let Some(control) = Control::open(&options, worker_id).await? else { continue };
         bury_predecessors(&mut connection, plan, worker_id).await?;
         tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
-        return Ok(Identity { worker_id, registered_at, control });
+        return Ok(Identity { worker_id, registered_at, control, era });
     }
     Err(ClientError::Setup(format!(
         "the session locks of {NUMBERS} fresh workers are all held by others: another program uses advisory locks of the class of our table; \

@@ -17,7 +17,7 @@ pub mod session;
 #[cfg(feature = "worker")]
 pub mod settle;
 pub mod sql;
-mod timeline;
+pub(crate) mod timeline;
 mod timestamp;
 pub mod wait;
 #[cfg(feature = "worker")]

@@ -1,13 +1,14 @@
 //! How the sessions of the engine and of a client are set up. Settings steer plans and bound waits; no correctness rests on them, because a pooler
 //! may drop them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Postgres};
 
-use super::timeline::refuse_replaced;
+use super::timeline::Address;
 
 /// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say.
 /// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs. A transaction of the
@@ -35,10 +36,11 @@ pub(crate) async fn for_heartbeat(connection: &mut PgConnection) -> Result<(), s
 
 /// Sets up a connection of a client's pool: no warning about the `ROLLBACK` outside a transaction that every release makes, and an isolation at which a
 /// keyed enqueue can tell whether its run is there, whatever the default of the role.
-pub(crate) async fn for_client(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    refuse_replaced(connection).await?;
+pub(crate) async fn for_client(connection: &mut PgConnection, address: &Address) -> Result<(), sqlx::Error> {
     set(connection, "set client_min_messages = error; set default_transaction_isolation = 'read committed'")
-        .await
+        .await?;
+    // Last, so that the pool counts the age of the connection from here.
+    address.admit(connection).await
 }
 
 /// A connection of a pool.
@@ -51,7 +53,7 @@ pub(crate) async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, s
 /// A connection beside a pool.
 pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     let mut connection = Box::pin(options.connect()).await?;
-    refuse_replaced(&mut connection).await?;
+    Address::of(options).admit(&mut connection).await?;
     Ok(connection)
 }
 
@@ -73,9 +75,13 @@ pub(crate) fn begin_body(mark: &str) -> String {
 
 /// A listening connection of its own, not one of a caller's pool: a wait must work with a pool of one. After a loss it connects and listens again.
 pub(crate) async fn listen(options: &PgConnectOptions, channels: &[&str]) -> Result<PgListener, sqlx::Error> {
+    let address = Address::of(options);
     let own = PgPoolOptions::new()
         .max_connections(1)
-        .after_connect(|connection, _| Box::pin(refuse_replaced(connection)))
+        .after_connect(move |connection, _| {
+            let address = Arc::clone(&address);
+            Box::pin(async move { address.admit(connection).await })
+        })
         .connect_lazy_with(options.clone());
     let mut listener = Box::pin(PgListener::connect_with(&own)).await?;
     for channel in channels {

@@ -1,18 +1,22 @@
 //! The timeline of the server behind an address: that of a server whose place a promoted standby has taken is older.
 //!
-//! Each new session of the engine asks, so an address that leads to the old server again, because both are still served, is refused by every process that
-//! has met the promoted one. A process that never has cannot know.
+//! Each new session of the engine asks. An address that leads to the old server again, because both are still served, is refused by every process that has
+//! met the promoted one there; and sessions that it opened before, which may lead to the old one, are given up ([`Era`]). What the old server acknowledges
+//! until then is lost. A process that has not met the promoted server cannot know, and of two standbys that were promoted apart nothing tells which is
+//! the right one: both are on the same timeline. An application's own pool is its own affair.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, Row};
 
 use super::sql;
 
-/// Timelines are compared within one database system: a server that was made anew, as from a dump, begins at the first one again.
-type Newest = BTreeMap<String, String>;
+/// A pool notes that it has opened a session a moment after the session was [admitted](Address::admit): at most so long after.
+const MARGIN: Duration = Duration::from_millis(100);
 
 /// A server that has been replaced.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,48 +29,155 @@ struct Replaced {
     newest: String,
 }
 
-/// Refuses the session of a server on an older timeline than this process has met.
-pub(crate) async fn refuse_replaced(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    static NEWEST: Mutex<Newest> = Mutex::new(Newest::new());
-    // By the simple protocol, which works behind any pooler. A server may keep its system or its log to itself: then there is nothing to compare.
-    let row = match sqlx::raw_sql(sql::TIMELINE).fetch_one(connection).await {
-        Err(error) if error.as_database_error().is_some() => {
-            tracing::debug!(%error, "the server does not tell its timeline");
-            return Ok(());
-        }
-        row => row?,
-    };
-    let (system, met): (String, Option<String>) = (row.try_get("system")?, row.try_get("timeline")?);
-    let Some(met) = met else { return Ok(()) };
-    let mut newest = NEWEST.lock().unwrap_or_else(PoisonError::into_inner);
-    compare(&mut newest, system, met).map_err(|replaced| sqlx::Error::Io(io::Error::other(replaced)))
+/// A host or socket with its port, and the servers that this process has met there. Elsewhere a copy of the same database system may be served, made from a
+/// backup of it: it is no server that has taken this one's place.
+#[derive(Debug, Default)]
+pub(crate) struct Address(Mutex<Met>);
+
+#[derive(Debug, Default)]
+struct Met {
+    /// By database system: a server that was made anew, as from a dump, begins at the first timeline again.
+    newest: BTreeMap<String, String>,
+    /// When a promoted server was last met in the place of another.
+    moved_at: Option<Instant>,
 }
 
-/// Timelines are eight hexadecimal digits each, so that their order is that of the texts.
-fn compare(newest: &mut Newest, system: String, met: String) -> Result<(), Replaced> {
-    match newest.get(&system) {
-        Some(newest) if *newest > met => Err(Replaced { met, newest: newest.clone() }),
-        _ => {
-            newest.insert(system, met);
-            Ok(())
-        }
+impl Address {
+    /// That of these options: one for the whole process, and kept as long.
+    pub(crate) fn of(options: &PgConnectOptions) -> Arc<Self> {
+        static ADDRESSES: Mutex<BTreeMap<String, Arc<Address>>> = Mutex::new(BTreeMap::new());
+        let name = format!("{}:{:?}:{}", options.get_host(), options.get_socket(), options.get_port());
+        Arc::clone(ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default())
     }
+
+    /// Refuses the session of a server on an older timeline than this process has met here.
+    pub(crate) async fn admit(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        // By the simple protocol, which works behind any pooler.
+        let row = match sqlx::raw_sql(sql::TIMELINE).fetch_one(connection).await {
+            Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| is_kept_secret(&code)) => {
+                tracing::debug!(%error, "the server does not tell its timeline");
+                return Ok(());
+            }
+            row => row?,
+        };
+        let (system, met): (String, Option<String>) = (row.try_get("system")?, row.try_get("timeline")?);
+        let Some(met) = met else { return Ok(()) };
+        self.meet(system, met).map_err(|replaced| sqlx::Error::Io(io::Error::other(replaced)))
+    }
+
+    /// Timelines are eight hexadecimal digits each, so that their order is that of the texts.
+    fn meet(&self, system: String, timeline: String) -> Result<(), Replaced> {
+        let mut met = self.met();
+        match met.newest.get(&system) {
+            Some(newest) if *newest > timeline => {
+                return Err(Replaced { met: timeline, newest: newest.clone() });
+            }
+            Some(newest) if *newest < timeline => {
+                tracing::warn!(
+                    from = newest,
+                    to = timeline,
+                    "a promoted server has taken the place of another; sessions of before are given up"
+                );
+                met.moved_at = Some(Instant::now());
+            }
+            Some(_) | None => {}
+        }
+        met.newest.insert(system, timeline);
+        Ok(())
+    }
+
+    /// Whether a session of this age in a pool may lead to a server that has been replaced.
+    pub(crate) fn has_moved_within(&self, age: Duration) -> bool {
+        self.met().moved_at.is_some_and(|at| at.elapsed() <= age + MARGIN)
+    }
+
+    fn met(&self) -> MutexGuard<'_, Met> {
+        // Nothing panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time from some instant on, as long as no promoted server is met in the place of the one at an address. Whoever keeps a session for long begins one
+/// before it opens the session, and gives the session up when it is over.
+#[derive(Debug)]
+pub(crate) struct Era {
+    address: Arc<Address>,
+    since: Instant,
+}
+
+impl Era {
+    pub(crate) fn begin(options: &PgConnectOptions) -> Self {
+        Self { address: Address::of(options), since: Instant::now() }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.address.met().moved_at.is_some_and(|at| at >= self.since)
+    }
+}
+
+/// Whether this error says that the server keeps its system or its log to itself, so that there is nothing to compare: a right is lacking, or such a server
+/// has no such function. Any other may be gone the next time.
+fn is_kept_secret(code: &str) -> bool {
+    ["42501", "42883", "0A000"].contains(&code)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn meet(address: &Address, system: &str, timeline: &str) -> Result<(), Replaced> {
+        address.meet(system.to_owned(), timeline.to_owned())
+    }
+
+    fn at(port: u16) -> PgConnectOptions {
+        PgConnectOptions::new_without_pgpass().host("timeline.invalid").port(port)
+    }
+
     #[test]
     fn a_timeline_is_refused_once_a_newer_one_of_its_system_was_met() {
-        let mut newest = Newest::new();
-        let mut meet =
-            |system: &str, timeline: &str| compare(&mut newest, system.to_owned(), timeline.to_owned());
+        let address = Address::default();
         for (system, timeline) in [("a", "00000009"), ("a", "0000000A"), ("b", "00000001"), ("a", "0000000A")]
         {
-            assert_eq!(meet(system, timeline), Ok(()), "{system} {timeline}");
+            assert_eq!(meet(&address, system, timeline), Ok(()), "{system} {timeline}");
         }
         let refused = Replaced { met: "00000009".to_owned(), newest: "0000000A".to_owned() };
-        assert_eq!(meet("a", "00000009"), Err(refused));
+        assert_eq!(meet(&address, "a", "00000009"), Err(refused));
+    }
+
+    #[test]
+    fn a_copy_that_is_served_elsewhere_takes_nobodys_place() {
+        let (production, copy) = (at(1), at(2));
+        let era = Era::begin(&production);
+        assert_eq!(meet(&Address::of(&production), "a", "00000001"), Ok(()));
+        assert_eq!(meet(&Address::of(&copy), "a", "00000002"), Ok(()));
+        assert_eq!(meet(&Address::of(&production), "a", "00000001"), Ok(()));
+        assert!(!era.is_over());
+    }
+
+    #[test]
+    fn sessions_of_before_a_promotion_are_given_up_and_later_ones_kept() {
+        let address = Address::of(&at(3));
+        let life = Era::begin(&at(3));
+        for (system, timeline) in [("a", "00000001"), ("b", "00000007"), ("a", "00000001")] {
+            assert_eq!(meet(&address, system, timeline), Ok(()));
+            assert!(!life.is_over(), "{system} {timeline}");
+            assert!(!address.has_moved_within(Duration::MAX / 2), "{system} {timeline}");
+        }
+        assert_eq!(meet(&address, "a", "00000002"), Ok(()));
+        assert!(life.is_over());
+        assert!(address.has_moved_within(life.since.elapsed()));
+        assert!(!Era::begin(&at(3)).is_over());
+        address.met().moved_at = Instant::now().checked_sub(MARGIN * 3);
+        assert!(!address.has_moved_within(MARGIN));
+    }
+
+    #[test]
+    fn only_a_server_that_cannot_tell_its_timeline_is_trusted_without() {
+        for code in ["42501", "42883", "0A000"] {
+            assert!(is_kept_secret(code), "{code}");
+        }
+        for code in ["57014", "53100", "53200", "53300", "57P01", "57P03", "XX001", "58030", "25006"] {
+            assert!(!is_kept_secret(code), "{code}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use runledger_tests::proxy::Mode;
 use sqlx::{Connection, PgConnection};
 
 use crate::scenario::{Scenario, Setting};
-use crate::scene::{BEATING, reaches};
+use crate::scene::{BEATING, end_lock_sessions, reaches};
 use crate::server::{Cluster, Settings, Stop};
 use crate::stage::{DATABASE, Stage};
 use crate::summary::Summary;
@@ -33,15 +33,19 @@ pub const ALL: &[Scenario] = &[
     .seconds(25),
     Scenario::new(
         "split-brain",
-        "who has met a promoted server writes nothing to the old one, which is still served, where the address leads there again",
+        "who has met a promoted server writes nothing to the old one, which is still served: neither over sessions that are open, nor where the address leads \
+         there again",
         &["F25"],
         |setting| Box::pin(split_brain(setting)),
     )
     .seconds(15),
 ];
 
-/// How long the address leads to the old server.
-const WRONG: Duration = Duration::from_secs(4);
+/// How long nothing may be written to the old server.
+const STILL: Duration = Duration::from_secs(4);
+
+/// One where no worker has a session for its heartbeats any more: the last that it gives up.
+const HEARTLESS: &str = "select (count(*) = 0)::int::bigint from pg_stat_activity where datname = current_database() and query like '-- heartbeat:%'";
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,19 +120,28 @@ async fn split_brain(setting: Setting) -> Result<Summary> {
         tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(2))).await;
         let mut claims = stage.site.monitor.pause().await;
         stage.proxy.set(Mode::Refuse);
-        stage.proxy.cut();
         standby.promote().await?;
         let kept = Content::of(&standby.url(DATABASE)).await?;
-        let old = stage.succeed(standby)?;
-        stage.site.lost.extend(Content::of(&old.url(DATABASE)).await?.without(&kept));
+        // Only new connections are led to the promoted server: all that are open go on with the old one.
+        stage.proxy.lead_to(&standby.url(DATABASE))?;
         stage.proxy.set(Mode::Pass);
+        let old = std::mem::replace(&mut stage.cluster, standby);
+        let mut on_old = PgConnection::connect(&old.url(DATABASE)).await?;
+        // One of each worker, and one more of the client, which is of this process: so each process meets the promoted server.
+        let n_ended = end_lock_sessions(&mut on_old).await?;
+        drop(Db::connect(stage.proxy.url()).await?);
+        reaches(&mut stage.site.connect().await?, BEATING, n_workers).await?;
+        reaches(&mut on_old, HEARTLESS, 1).await?;
+        if n_ended != n_workers {
+            stage.site.violations.push(format!("{n_ended} of {n_workers} workers had a session to be ended"));
+        }
+        expect_still(&mut stage, &old).await?;
+        stage.site.lost.extend(Content::of(&old.url(DATABASE)).await?.without(&kept));
         claims.clear();
         drop(claims);
         stage.works().await?;
-        reaches(&mut stage.site.connect().await?, BEATING, n_workers).await?;
 
         let claims = stage.site.monitor.pause().await;
-        let before = writes(&old).await?;
         stage.proxy.lead_to(&old.url(DATABASE))?;
         stage.proxy.cut();
         let told = Db::connect(stage.proxy.url())
@@ -138,11 +151,7 @@ async fn split_brain(setting: Setting) -> Result<Summary> {
         if !told.as_ref().is_some_and(|told| told.contains("a standby was promoted in its place")) {
             stage.site.violations.push(format!("a client that met the old server was told {told:?}"));
         }
-        tokio::time::sleep(WRONG).await;
-        let after = writes(&old).await?;
-        if after != before {
-            stage.site.violations.push(format!("the old server was written to: {before} and then {after}"));
-        }
+        expect_still(&mut stage, &old).await?;
         stage.proxy.lead_to(&stage.cluster.url(DATABASE))?;
         stage.proxy.cut();
         drop((claims, old));
@@ -150,6 +159,17 @@ async fn split_brain(setting: Setting) -> Result<Summary> {
         stage.works().await?;
     }
     stage.judge().await
+}
+
+/// Says so where the old server is written to.
+async fn expect_still(stage: &mut Stage, old: &Cluster) -> Result<()> {
+    let before = writes(old).await?;
+    tokio::time::sleep(STILL).await;
+    let after = writes(old).await?;
+    if after != before {
+        stage.site.violations.push(format!("the old server was written to: {before} and then {after}"));
+    }
+    Ok(())
 }
 
 /// What the engine has written to a server, as a text that changes with every write.
