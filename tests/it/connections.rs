@@ -127,6 +127,20 @@ async fn a_limited_wait_ends_though_the_database_does_not_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_listener_for_results_that_is_forgotten_by_a_firewall_is_replaced() {
+    let Fixture { db: _db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let db = Db::connect(proxy.url()).await.unwrap();
+    let waited = connections_plain(1).enqueue(&db).await.unwrap();
+    let waiting = tokio::spawn(async move { waited.result().await });
+    let listeners = || proxy.count("LISTEN");
+    eventually(async || listeners(), |n| *n == 1).await;
+    proxy.strand();
+    eventually(async || listeners(), |n| *n == 2).await;
+    waiting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_sessions_of_a_pool_end_with_the_last_worker_that_uses_it() {
     let Fixture { db, database } = Fixture::new().await;
     let shared = Db::connect(database.url()).await.unwrap();

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// Longer than the server lets a statement of the engine take (30 seconds, `store::session`), so that a slow one is not taken for a lost one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(35);
 
+/// How long a listening connection that is asked whether it lives may take to answer.
+pub(crate) const LIFE_SIGN: Duration = Duration::from_secs(5);
+
 /// Waits for an answer. Where none comes the connection must not be used again.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::answer::answered;
+use super::answer::{LIFE_SIGN, answered};
 use super::held::{Held, Order};
 use super::task;
 use crate::store::session::listen;
@@ -21,9 +21,8 @@ const CANCEL: &str = "runledger_cancel";
 
 const CHANNELS: [&str; 2] = [READY, CANCEL];
 
-/// How often the connection is asked whether it lives and has the lock, and how long it may take to answer.
+/// How often the connection is asked whether it lives and has the lock.
 const ASK: Duration = Duration::from_secs(15);
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// The pause before a lost connection is tried again.
 const RECONNECT: Duration = Duration::from_millis(200);
@@ -97,7 +96,7 @@ impl Control {
 
     /// Whether this session has the worker's lock. A connection that a firewall has forgotten would be silent for ever, so no answer is one too.
     async fn holds_lock(&mut self) -> Result<bool, sqlx::Error> {
-        answered(ANSWER, lock_is_held(&mut self.listener)).await
+        answered(LIFE_SIGN, lock_is_held(&mut self.listener)).await
     }
 
     /// Another connection in the place of one that does not answer: as if it had been lost and made anew.
@@ -107,7 +106,7 @@ impl Control {
         error: &sqlx::Error,
     ) -> Result<Option<PgNotification>, sqlx::Error> {
         tracing::warn!(%error, "the control connection does not answer; another takes its place");
-        self.listener = answered(ANSWER, listen(options, &CHANNELS)).await?;
+        self.listener = answered(LIFE_SIGN, listen(options, &CHANNELS)).await?;
         Ok(None)
     }
 
@@ -117,9 +116,9 @@ impl Control {
     }
 
     async fn relock(&mut self) {
-        match answered(ANSWER, lock(&mut self.listener, self.worker_id)).await {
+        match answered(LIFE_SIGN, lock(&mut self.listener, self.worker_id)).await {
             Ok(true) => {
-                if let Err(error) = answered(ANSWER, locked(&mut self.listener, self.worker_id)).await {
+                if let Err(error) = answered(LIFE_SIGN, locked(&mut self.listener, self.worker_id)).await {
                     tracing::warn!(%error, "the session lock was taken again, but not noted");
                 }
             }

@@ -11,22 +11,27 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
-use super::answer::answered;
+use super::answer::{LIFE_SIGN, answered};
 use super::task;
 use crate::store::inspect::watch;
-use crate::store::session::{acquire, listen};
+use crate::store::session::{acquire, answers, listen};
+use crate::store::timeline::Era;
 
 /// The first pause; it doubles up to [`LAST_SHORT`], after which the waiter listens.
 const FIRST: Duration = Duration::from_millis(1);
 const LAST_SHORT: Duration = Duration::from_millis(32);
 
-/// How often a listening waiter asks all the same.
+/// How often a listening waiter asks all the same, and the listener whether its connection lives.
 const NET: Duration = Duration::from_secs(5);
 
 /// How often a waiter asks where nobody can listen: behind a pooler, or without a free connection.
 const WITHOUT_LISTENING: Duration = Duration::from_millis(250);
+
+/// How long nobody tries to listen after somebody could not.
+const DEAF: Duration = Duration::from_secs(5);
 
 /// How long a server may take to let somebody listen: all waiters of its database wait for it, and can do without.
 const OPENING: Duration = Duration::from_secs(10);
@@ -52,8 +57,8 @@ enum Ear {
     /// The hub is being opened.
     Opening(Arc<Hub>),
     Listening(broadcast::Receiver<Uuid>, #[expect(dead_code, reason = "held, not read")] Arc<Hub>),
-    /// Nobody can listen, or tell.
-    Deaf(#[expect(dead_code, reason = "held, not read")] Arc<Hub>),
+    /// Nobody can listen, or tell, for now.
+    Deaf(Instant, #[expect(dead_code, reason = "held, not read")] Arc<Hub>),
 }
 
 impl<'a> Waiter<'a> {
@@ -82,7 +87,12 @@ impl<'a> Waiter<'a> {
                     self.ear = None;
                 }
             }
-            Ear::Deaf(_) => tokio::time::sleep(within(WITHOUT_LISTENING)).await,
+            Ear::Deaf(until, _) => {
+                tokio::time::sleep(within(WITHOUT_LISTENING)).await;
+                if *until <= Instant::now() {
+                    self.ear = None;
+                }
+            }
         }
     }
 
@@ -90,9 +100,10 @@ impl<'a> Waiter<'a> {
     async fn join(&self, hub: Arc<Hub>, opened: Option<Opened>) -> Option<Ear> {
         let ends = match opened? {
             Opened::Listening(ends) => ends.upgrade()?.subscribe(),
-            Opened::Deaf => return Some(Ear::Deaf(hub)),
+            Opened::Deaf(until) => return Some(Ear::Deaf(until, hub)),
         };
-        Some(if self.announce().await { Ear::Listening(ends, hub) } else { Ear::Deaf(hub) })
+        let is_announced = self.announce().await;
+        Some(if is_announced { Ear::Listening(ends, hub) } else { Ear::Deaf(Instant::now() + DEAF, hub) })
     }
 
     /// Asks for a notification. False where this client may not ask, or cannot now.
@@ -139,8 +150,8 @@ struct Hub {
 enum Opened {
     /// The listener has the only strong one.
     Listening(broadcast::WeakSender<Uuid>),
-    /// Nobody can listen.
-    Deaf,
+    /// Nobody can listen, and until then nobody tries.
+    Deaf(Instant),
 }
 
 impl Hub {
@@ -154,9 +165,10 @@ impl Hub {
         self.opened.clone().wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    /// Whether its listener goes on, or nobody can listen.
+    /// Whether its listener goes on, or nobody tries to listen yet.
     fn lives(&self) -> bool {
-        !self.listener.is_finished() || matches!(*self.opened.borrow(), Some(Opened::Deaf))
+        !self.listener.is_finished()
+            || matches!(*self.opened.borrow(), Some(Opened::Deaf(until)) if until > Instant::now())
     }
 }
 
@@ -197,23 +209,48 @@ impl Hubs {
 
 /// Opens a hub, and listens.
 async fn serve(options: Arc<PgConnectOptions>, open: watch::Sender<Option<Opened>>) {
+    let era = Era::begin(&options);
     match answered(OPENING, listen(&options, &[CHANNEL])).await {
         Ok(listener) => {
             let (ends, _) = broadcast::channel(BACKLOG);
             open.send_replace(Some(Opened::Listening(ends.downgrade())));
-            Box::pin(forward(listener, ends)).await;
+            Box::pin(forward(listener, era, &options, ends)).await;
         }
         Err(error) => {
             tracing::debug!(%error, "nobody can listen for the ends of runs; waiters ask instead");
-            open.send_replace(Some(Opened::Deaf));
+            open.send_replace(Some(Opened::Deaf(Instant::now() + DEAF)));
         }
     }
 }
 
-#[expect(clippy::large_futures, reason = "one a database")]
-async fn forward(mut listener: PgListener, ends: broadcast::Sender<Uuid>) {
+async fn forward(
+    mut listener: PgListener,
+    mut era: Era,
+    options: &PgConnectOptions,
+    ends: broadcast::Sender<Uuid>,
+) {
+    let mut asking = tokio::time::interval_at(Instant::now() + NET, NET);
+    asking.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        match listener.try_recv().await {
+        let heard = tokio::select! {
+            heard = listener.try_recv() => heard,
+            // One that a firewall has forgotten, or that leads to a server which has been replaced, would be silent for ever.
+            _ = asking.tick() => {
+                if !era.is_over() && answered(LIFE_SIGN, answers(&mut listener)).await.is_ok() {
+                    continue;
+                }
+                let next = Era::begin(options);
+                match answered(OPENING, listen(options, &[CHANNEL])).await {
+                    Ok(another) => {
+                        tracing::debug!("another connection listens for the ends of runs");
+                        (listener, era) = (another, next);
+                        Ok(None)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        match heard {
             Ok(Some(notification)) => {
                 if let Ok(run_id) = notification.payload().parse() {
                     // Nobody listening any more is no error.
@@ -262,7 +299,7 @@ mod tests {
             opened = other.opened() => opened,
             _ = opening.opened() => unreachable!("a server that says nothing lets nobody listen"),
         };
-        assert!(matches!(opened, Some(Opened::Deaf)), "the other one closes every connection");
+        assert!(matches!(opened, Some(Opened::Deaf(_))), "the other one closes every connection");
     }
 
     #[tokio::test(start_paused = true)]
@@ -270,13 +307,41 @@ mod tests {
         let silent = server();
         let pool = pool_before(&silent);
         let mut waiter = Waiter::new(&pool, Uuid::now_v7());
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let mut n_looks = 0;
         while began.elapsed() < OPENING / 2 {
             waiter.wait(None).await;
             n_looks += 1;
         }
         assert!(n_looks > 10, "it looked {n_looks} times in {:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn somebody_tries_to_listen_again_though_waits_overlap() {
+        let silent = server();
+        let (pool, hubs) = (pool_before(&silent), Hubs::default());
+        let first = hubs.of(&pool);
+        assert!(matches!(first.opened().await, Some(Opened::Deaf(_))));
+        assert!(Arc::ptr_eq(&first, &hubs.of(&pool)), "not at once");
+        tokio::time::advance(DEAF).await;
+        let second = hubs.of(&pool);
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert!(Arc::ptr_eq(&second, &hubs.of(&pool)), "together");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_tries_to_listen_again() {
+        let silent = server();
+        let pool = pool_before(&silent);
+        let mut waiter = Waiter::new(&pool, Uuid::now_v7());
+        let mut n_tries = 0;
+        let began = Instant::now();
+        while began.elapsed() < (OPENING + DEAF) * 3 {
+            let was_open = waiter.ear.is_some();
+            waiter.wait(None).await;
+            n_tries += usize::from(!was_open && waiter.ear.is_some());
+        }
+        assert!(n_tries > 1, "it tried {n_tries} times");
     }
 
     #[tokio::test]

@@ -90,6 +90,11 @@ pub(crate) async fn listen(options: &PgConnectOptions, channels: &[&str]) -> Res
     Ok(listener)
 }
 
+/// Asks a listening connection for a sign of life.
+pub(crate) async fn answers(listener: &mut PgListener) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql("select 1").execute(listener).await.map(drop)
+}
+
 async fn set(connection: &mut PgConnection, text: &'static str) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(text).execute(connection).await.map(drop)
 }
