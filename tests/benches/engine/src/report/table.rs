@@ -13,6 +13,8 @@ Every figure of the engine, beside its limit (the bare SQL of the same work thro
 documented settings, interleaved in one run. The value is the median of the rounds, with the lowest and the highest where there was more than one. Read ratios: absolute figures are those of one
 small machine. Work counts as done when the database says so.
 
+What is not met, by how far and why, as measured: [decision 0006](../decisions/0006-throughput.md).
+
 ";
 
 const COMMANDS: &str = "
