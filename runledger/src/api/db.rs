@@ -112,7 +112,8 @@ impl Db {
 
     fn lazily(options: PgConnectOptions, connections: u32) -> Self {
         let session_name = format!("runledger/{}", uuid::Uuid::now_v7().simple());
-        let (met, moved) = (Address::of(&options), Address::of(&options));
+        let met = Address::of(&options);
+        let moved = Arc::clone(&met);
         let pool = PgPoolOptions::new()
             .max_connections(connections.max(1))
             .acquire_timeout(ACQUIRE_TIMEOUT)

@@ -46,8 +46,8 @@ pub(super) struct Looks {
     beside: JoinSet<Beside>,
 }
 
-/// What became of one beside the claims: an error, where there was no connection for it.
-type Beside = Result<(Last, Result<Look, sqlx::Error>), sqlx::Error>;
+/// When one beside the claims began, how long it took, and what it saw: an error, where there was no connection for it.
+type Beside = Result<(Instant, Duration, Result<Look, sqlx::Error>), sqlx::Error>;
 
 #[derive(Clone, Copy)]
 struct Last {
@@ -86,7 +86,7 @@ impl Looks {
     /// Notes one between two claims that began then and ends now.
     pub(super) fn done(&mut self, began: Instant, has_failed: bool) {
         self.is_owed = false;
-        self.count(Last { began, took: began.elapsed(), has_failed });
+        self.count(began, began.elapsed(), has_failed);
     }
 
     /// Begins one beside the claims.
@@ -98,7 +98,7 @@ impl Looks {
             session.answered(for_looks(&mut connection)).await?;
             let began = Instant::now();
             let look = answered(LONGEST_LOOK + SILENCE, lanes(&mut connection, &queues, &jobs)).await;
-            Ok((Last { began, took: began.elapsed(), has_failed: look.is_err() }, look))
+            Ok((began, began.elapsed(), look))
         });
     }
 
@@ -117,33 +117,30 @@ impl Looks {
     }
 
     fn conclude(&mut self, ended: Result<Beside, JoinError>) -> Option<Seen> {
-        let error = match ended {
-            Ok(Ok((last, look))) => {
-                self.count(last);
-                match look {
-                    Ok(look) => return Some((last.began, look)),
-                    Err(error) => error,
-                }
+        // One that has panicked, or goes with its runtime, is as one that had no connection.
+        let error = match ended.unwrap_or_else(|error| Err(sqlx::Error::Io(error.into()))) {
+            Ok((began, took, Ok(look))) => {
+                self.count(began, took, false);
+                return Some((began, look));
             }
-            Ok(Err(error)) => {
-                // Bodies hold the pool, perhaps. The claims have a connection, which the next look shares.
-                self.count(Last { began: Instant::now(), took: Duration::ZERO, has_failed: true });
+            Ok((began, took, Err(error))) => {
+                self.count(began, took, true);
                 error
             }
-            // It has panicked, or the runtime ends.
             Err(error) => {
-                self.count(Last { began: Instant::now(), took: Duration::ZERO, has_failed: true });
-                sqlx::Error::Io(error.into())
+                // Bodies hold the pool, perhaps. The claims have a connection, which the next look shares.
+                self.count(Instant::now(), Duration::ZERO, true);
+                error
             }
         };
         tracing::warn!(%error, "a look for runs that claims may have missed failed; another follows");
         None
     }
 
-    fn count(&mut self, last: Last) {
-        self.is_owed |= last.has_failed;
-        self.n_slow = if last.took > PROMPT { self.n_slow.saturating_add(1) } else { 0 };
-        self.last = Some(last);
+    fn count(&mut self, began: Instant, took: Duration, has_failed: bool) {
+        self.is_owed |= has_failed;
+        self.n_slow = if took > PROMPT { self.n_slow.saturating_add(1) } else { 0 };
+        self.last = Some(Last { began, took, has_failed });
     }
 
     fn affordable_at(&self) -> Instant {
@@ -221,8 +218,7 @@ mod tests {
     async fn the_time_until_somebody_comes_for_what_a_look_saw_is_not_its_own() {
         let mut looks = Looks::default();
         let began = Instant::now();
-        let last = Last { began, took: PROMPT, has_failed: false };
-        looks.beside.spawn(async move { Ok((last, Ok(seen()))) });
+        looks.beside.spawn(async move { Ok((began, PROMPT, Ok(seen()))) });
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert!(looks.try_ended().is_some());
         assert!(!looks.are_slow());

@@ -26,7 +26,8 @@ pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(120);
 
 /// Lets a session of the engine take as long as [`LONGEST_LOOK`].
 pub(crate) async fn for_looks(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    set(connection, "set statement_timeout = '120s'").await
+    let set = format!("set statement_timeout = {}", LONGEST_LOOK.as_millis());
+    sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
 /// Sets up a connection for heartbeats: they need not survive a crash of the server, and must not wait for a slow disk.
