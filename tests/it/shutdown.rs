@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{RunState, Timings};
+use runledger::{RunState, Timings, Worker};
 use runledger_tests::chain::chain;
 use runledger_tests::{Fixture, eventually};
 use rustix::process::Signal;
@@ -37,6 +37,22 @@ async fn a_shutdown_lets_running_attempts_end_and_takes_nothing_new() {
     let info = late.info().await.unwrap();
     assert_eq!((info.state, info.attempt), (RunState::Queued, 0));
     assert!(db.workers().await.unwrap().is_empty(), "it signs off");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_are_listed_in_the_order_in_which_they_registered() {
+    let Fixture { db, database } = Fixture::new().await;
+    let mut workers = Vec::new();
+    // Their numbers are random: of six in a row, one order in 720 is the one in which they began.
+    for _ in 0..6 {
+        let its_own = Db::connect(database.url()).await.unwrap();
+        workers.push(worker(&its_own, jobs![waits_at_the_gate]).await);
+    }
+    let listed: Vec<i64> = db.workers().await.unwrap().iter().map(|worker| worker.worker_id).collect();
+    assert_eq!(listed, workers.iter().map(Worker::id).collect::<Vec<_>>());
+    for worker in workers {
+        soon(worker.stop()).await;
+    }
 }
 
 static DROPPED: AtomicUsize = AtomicUsize::new(0);

@@ -248,7 +248,7 @@ impl Db {
             .ok_or(ClientError::NoSuchRun { run_id })
     }
 
-    /// The living workers. One query.
+    /// The living workers, in the order in which they registered. One query.
     ///
     /// # Errors
     /// A failure of the database.

@@ -1,4 +1,4 @@
--- workers: the living workers.
+-- workers: the living workers, the oldest first.
 -- in:    none
 -- out:   worker_id, name, version, state, jobs, queues, heartbeat_at, n_held
 -- locks: none
@@ -8,4 +8,4 @@ select
     (select count(*) from runledger.lease where lease.worker_id = worker.worker_id) as n_held
 from runledger.worker
 where state <> 'dead'
-order by worker_id
+order by started_at, worker_id
