@@ -32,6 +32,7 @@ mod registry;
 mod replay;
 mod rows;
 mod shutdown;
+mod signals;
 mod smoke;
 mod statements;
 mod steps;

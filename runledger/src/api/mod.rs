@@ -16,6 +16,7 @@ pub mod jobs;
 pub mod lent;
 pub mod provided;
 pub mod registry;
+pub mod signal;
 pub mod step;
 pub mod tx;
 pub mod workflow;

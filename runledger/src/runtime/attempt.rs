@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::journal::Journal;
 use super::liveness::Liveness;
+use super::nudge::Nudges;
 use crate::api::db::Db;
 use crate::api::definition::Definition;
 use crate::api::provided::Provided;
@@ -33,6 +34,9 @@ pub(crate) struct Attempt {
     pub(crate) liveness: Liveness,
     pub(crate) transactions: Arc<Semaphore>,
     pub(crate) clock: Clock,
+    pub(crate) nudges: Arc<Nudges>,
+    /// Held by the step that takes a signal: two that wait for one name take one after the other.
+    pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) progress: Mutex<Progress>,
 }
 
@@ -75,6 +79,8 @@ pub(crate) enum Wait {
     Until(Timestamp),
     /// The end of another run.
     Child(Uuid),
+    /// A signal of this name.
+    Signal(String),
 }
 
 /// How far an attempt has come.
@@ -108,7 +114,7 @@ impl Progress {
 pub(crate) enum Rest {
     /// Steps work, or the future waits for something of its own.
     Working,
-    /// Every step waits for time or for children: the run can leave this worker.
+    /// Every step waits for time, for children or for signals: the run can leave this worker.
     Waiting(Vec<Wait>),
     /// Recorded results wait for a turn that nothing under way will bring; `moves` tells whether it is still so later.
     Stalled(u64),

@@ -19,7 +19,10 @@ const READY: &str = "runledger_ready";
 /// The channel on which cancellations of running runs come.
 const CANCEL: &str = "runledger_cancel";
 
-const CHANNELS: [&str; 2] = [READY, CANCEL];
+/// The channel on which resident runs hear that what they may wait for has come.
+const NUDGE: &str = "runledger_nudge";
+
+const CHANNELS: [&str; 3] = [READY, CANCEL, NUDGE];
 
 /// How often the connection is asked whether it lives and has the lock.
 const ASK: Duration = Duration::from_secs(15);
@@ -72,6 +75,11 @@ impl Control {
                 Ok(Some(notification)) if notification.channel() == CANCEL => {
                     if let Ok(run_id) = notification.payload().parse() {
                         held.order(run_id, Order::Cancel);
+                    }
+                }
+                Ok(Some(notification)) if notification.channel() == NUDGE => {
+                    if let Ok(run_id) = notification.payload().parse() {
+                        held.nudge(run_id);
                     }
                 }
                 Ok(Some(notification)) => {

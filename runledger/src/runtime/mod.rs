@@ -23,9 +23,11 @@ pub(crate) mod liveness;
 pub(crate) mod looks;
 #[cfg(feature = "worker")]
 pub(crate) mod maintenance;
+pub(crate) mod nudge;
 pub(crate) mod panic;
 #[cfg(feature = "worker")]
 pub(crate) mod serve;
+pub(crate) mod signals;
 pub(crate) mod step;
 pub(crate) mod task;
 #[cfg(feature = "worker")]

@@ -16,6 +16,7 @@ pub mod server;
 pub mod session;
 #[cfg(feature = "worker")]
 pub mod settle;
+pub mod signal;
 pub mod sql;
 pub(crate) mod timeline;
 mod timestamp;

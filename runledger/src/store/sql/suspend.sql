@@ -1,9 +1,10 @@
--- suspend: parks a run until one of its children ends, or puts it back at once where one has ended already, or is not there: a failover has lost its
---        start, which the replay repeats.
--- in:    $1 run, $2 token, $3 children, $4 the instant to wake at anyway (null: none), $5 attempts spent, $6 crashes
+-- suspend: parks a run until something that it waits for comes, or puts it back at once where that has come already, or a child is not there: a failover
+--        has lost its start, which the replay repeats.
+-- in:    $1 run, $2 token, $3 children of which one must end, $4 children of which all must, $5 names of signals of which one must come, $6 the instant to
+--        wake at anyway (null: none), $7 attempts spent, $8 crashes
 -- out:   parked (false where the run was put back); one row where the fence held
--- locks: the lease (deleted); the run is locked before, by lock_runs.sql, so that a child that ends now is either seen here or wakes it
--- index: lease_pkey, outcome_pkey, run_pkey
+-- locks: the lease (deleted); the run is locked before, by lock_runs.sql, so that what comes now is either seen here or wakes it
+-- index: lease_pkey, outcome_pkey, run_pkey, signal_left
 with held as (
     delete from runledger.lease
     where run_id = $1 and token = $2
@@ -13,21 +14,39 @@ ended as (
     select
         exists (select from runledger.outcome where run_id = any($3::uuid[]))
         or (
+            cardinality($4::uuid[]) > 0
+            and not exists (
+                select
+                from unnest($4::uuid[]) as child (run_id)
+                where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
+            )
+        )
+        or (
             select count(*)
-            from unnest($3::uuid[]) as child (run_id)
+            from unnest($3::uuid[] || $4::uuid[]) as child (run_id)
             cross join lateral (select from runledger.run where run.run_id = child.run_id offset 0) as there
-        ) < cardinality($3::uuid[]) as already
+        ) < cardinality($3::uuid[] || $4::uuid[])
+        or exists (
+            select
+            from unnest($5::text[]) as awaited (name)
+            cross join lateral (
+                select
+                from runledger.signal
+                where signal.run_id = $1 and signal.name = awaited.name and signal.taken_by is null
+                limit 1
+            ) as untaken
+        ) as already
 ),
 parked as (
-    insert into runledger.waiting (run_id, state, wait_for, wake_at, attempt, crashes, claims, since)
-    select held.run_id, 'waiting', $3::uuid[], $4::timestamptz, $5, $6, held.claims, statement_timestamp()
+    insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
+    select held.run_id, 'waiting', $3::uuid[], $4::uuid[], $5::text[], $6::timestamptz, $7, $8, held.claims, statement_timestamp()
     from held, ended
     where not ended.already
     returning run_id
 ),
 queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select held.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', $5, $6, held.claims
+    select held.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', $7, $8, held.claims
     from held
     cross join ended
     cross join lateral (select queue, job, priority from runledger.run where run_id = held.run_id offset 0) as run
