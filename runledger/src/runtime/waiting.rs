@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt, Wait};
-use super::step::{halted, record};
+use super::step::{halted, marks_first, record};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
 use crate::model::state::RunState;
@@ -55,6 +55,7 @@ pub(crate) async fn start(
     let output = format!("\"{}\"", child.run_id);
     if !claim.recorded {
         let _working = attempt.work();
+        marks_first(attempt).await;
         let step = attempt.checkpoint(claim, fingerprint, Ok(String::new()));
         loop {
             let started = match attempt.db.acquire().await {
@@ -88,11 +89,12 @@ pub(crate) async fn child_result(
     claim: &Claim,
     fingerprint: i64,
     child: Uuid,
+    wait: Wait,
 ) -> Result<String, Failure> {
     let result = match attempt.result(claim.ordinal) {
         Some(recorded) if claim.recorded => recorded,
         _ => {
-            let result = wait_for_child(attempt, claim, child).await;
+            let result = wait_for_child(attempt, claim, child, &wait).await;
             let _working = attempt.work();
             record(attempt, claim, fingerprint, result).await
         }
@@ -101,7 +103,12 @@ pub(crate) async fn child_result(
     result
 }
 
-async fn wait_for_child(attempt: &Attempt, claim: &Claim, child: Uuid) -> Result<String, Failure> {
+async fn wait_for_child(
+    attempt: &Attempt,
+    claim: &Claim,
+    child: Uuid,
+    wait: &Wait,
+) -> Result<String, Failure> {
     loop {
         let mut nudges = attempt.nudges.listen();
         let working = attempt.work();
@@ -129,7 +136,7 @@ async fn wait_for_child(attempt: &Attempt, claim: &Claim, child: Uuid) -> Result
             Err(error) => tracing::warn!(%error, "the wait for a child waits for the database"),
         }
         // Waiting first, then no longer working: in between the run must not look idle.
-        let waiting = attempt.waiting(claim.ordinal, Wait::Child(child));
+        let waiting = attempt.waiting(claim.ordinal, wait.clone());
         drop(working);
         tokio::select! {
             () = nudges.nudged() => {}
