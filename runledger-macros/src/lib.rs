@@ -92,6 +92,7 @@ pub fn job(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// The macro sees names and nothing else. It does not see what the functions do that the body calls, what was renamed or imported by its bare name
 /// (`sleep(…)`), nor iteration over a `HashMap` or a `HashSet`, whose order differs from process to process: use a `BTreeMap`, a `BTreeSet` or a `Vec`.
+/// Nor does it see that branches of a `tokio::select!` build their steps only when they are polled, in a random order without `biased;`.
 /// Where such a thing leads a replay to other steps than were recorded, the run is blocked, with the step and the reason; where it only changes what
 /// the body computes, nothing notices.
 #[proc_macro_attribute]
