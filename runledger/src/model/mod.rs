@@ -10,6 +10,7 @@ pub mod name;
 pub mod recorded;
 pub mod replay;
 pub mod request;
+pub mod scope;
 pub mod settle;
 pub mod state;
 pub mod timestamp;
