@@ -26,7 +26,7 @@ create table runledger.ready (
     job text collate "C" not null,
     priority smallint not null,
     ready_at timestamptz not null,
-    cause text not null check (cause in ('enqueued', 'retried', 'slept', 'released', 'crashed', 'woken', 'resumed')),
+    cause text not null check (cause in ('enqueued', 'retried', 'slept', 'released', 'crashed', 'woken', 'resumed', 'undoing')),
     attempt integer not null check (attempt >= 0),
     crashes integer not null check (crashes >= 0),
     claims integer not null check (claims >= 0)
@@ -94,10 +94,36 @@ create table runledger.step (
     seen_len integer not null,
     seen bigint[],
     claims integer not null,
+    -- The call that takes back what the step did: the name of its job, its input, its options.
+    undo json,
     recorded_at timestamptz not null default statement_timestamp(),
     primary key (run_id, key),
-    check ((output is null) <> (error is null))
+    check ((output is null) <> (error is null)),
+    check (undo is null or output is not null)
 );
+
+create index step_undo on runledger.step (run_id) where undo is not null;
+
+-- Runs that are to fail or to be cancelled once what their steps did is taken back: their code is not run any more.
+create table runledger.undo (
+    run_id uuid primary key,
+    state text not null check (state in ('failed', 'cancelled')),
+    error json not null,
+    since timestamptz not null default statement_timestamp()
+);
+
+-- Whether a run has a step whose undo is not recorded.
+create function runledger.is_to_undo(run_id uuid) returns boolean
+language sql stable
+as $$
+    select exists (
+        select
+        from runledger.step
+        where step.run_id = $1
+            and step.undo is not null
+            and not exists (select from runledger.step as undone where undone.run_id = $1 and undone.key = 'undo[' || step.key || ']')
+    );
+$$;
 
 -- Values sent to runs from outside, numbered by run and name under the lock of the run. A step takes the first of its name that is left.
 create table runledger.signal (
@@ -219,6 +245,7 @@ select
     end as state,
     coalesce(outcome.attempt, lease.attempt, waiting.attempt, ready.attempt) as attempt,
     coalesce(lease.crashes, waiting.crashes, ready.crashes, 0) as crashes,
+    outcome.run_id is null and exists (select from runledger.undo where undo.run_id = run.run_id) as undoing,
     ready.cause,
     ready.ready_at,
     coalesce(outcome.worker_id, lease.worker_id) as worker_id,

@@ -58,7 +58,7 @@ pub use api::job::{Job, JobError, JobResult, Payload};
 pub use api::signal::{SendSignal, Signalled};
 pub use api::step::{Step, StepError};
 pub use api::tx::Tx;
-pub use api::workflow::{Branch, Child, Map, Race, SignalWait, Wf};
+pub use api::workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
 pub use model::failure::{Failure, FailureKind};
 pub use model::state::RunState;
 pub use runledger_macros::{job, workflow};

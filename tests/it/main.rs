@@ -32,6 +32,7 @@ mod processes;
 mod registry;
 mod replay;
 mod rows;
+mod sagas;
 mod shutdown;
 mod signals;
 mod smoke;

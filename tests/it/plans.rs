@@ -158,15 +158,15 @@ const HOT_CALLS: [(&str, &str, u32); 11] = [
     (
         "checkpoint",
         "{held}, \
-         array_fill('bbbbbbbb-0000-0000-0000-000000000001'::uuid, '{10}'), array_fill('k'::text, '{10}'), array_fill(1, '{10}'), \
-         array_fill(1::int8, '{10}'), array_fill('1'::text, '{10}'), '{}', array_fill(0, '{10}'), '{}', null",
+         array_fill('bbbbbbbb-0000-0000-0000-000000000001'::uuid, '{10}'), array_fill('k'::text, '{10}'), array_fill(1::int8, '{10}'), \
+         array_fill(1::int8, '{10}'), array_fill('1'::text, '{10}'), '{}', array_fill(0, '{10}'), '{}', '{}', null",
         1,
     ),
     (
         "checkpoint_fresh",
         "{held}, \
-         array_fill('bbbbbbbb-0000-0000-0000-000000000001'::uuid, '{10}'), array_fill('fresh'::text, '{10}'), array_fill(1, '{10}'), \
-         array_fill(1::int8, '{10}'), array_fill('1'::text, '{10}'), '{}', array_fill(0, '{10}'), '{}'",
+         array_fill('bbbbbbbb-0000-0000-0000-000000000001'::uuid, '{10}'), array_fill('fresh'::text, '{10}'), array_fill(1::int8, '{10}'), \
+         array_fill(1::int8, '{10}'), array_fill('1'::text, '{10}'), '{}', array_fill(0, '{10}'), '{}', '{}'",
         1,
     ),
     (

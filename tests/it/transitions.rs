@@ -104,6 +104,7 @@ async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEven
             sqlx::query(statement("cancel_take"))
                 .bind(subject.run_id)
                 .bind(ERROR)
+                .bind(false)
                 .execute(&mut *connection)
                 .await
                 .unwrap();

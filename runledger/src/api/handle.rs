@@ -134,6 +134,9 @@ impl<J: Job> Handle<J> {
     /// Cancels the run, and everything that goes on below it: the runs that it has started, and those that they have started. A run that no worker
     /// holds is cancelled at once; a running one is stopped at its next await, and starts no others meanwhile.
     ///
+    /// Where steps of a [saga](crate::Saga) are recorded, what they did is taken back before the run is cancelled. A run that is parked because that failed
+    /// ends by a second cancel, with the rest left undone.
+    ///
     /// A run that has ended stays as it is. What it has left going on is cancelled all the same, whether it was cancelled, completed or failed.
     ///
     /// Costs a transaction for each run, and a query for everything below, repeated until it finds nothing.
@@ -146,7 +149,7 @@ impl<J: Job> Handle<J> {
     /// stored a worker does that within about half a minute, unless the run had ended before.
     pub async fn cancel(&self, reason: &str) -> Result<Cancelled, ClientError> {
         let mut connection = connection(self.pool()?).await?;
-        let done = cancel::cancel(&mut connection, self.run_id, Some(reason))
+        let done = cancel::cancel(&mut connection, self.run_id, Some(reason), cancel::By::Person)
             .await?
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })?;
         cancel::cancel_below(&mut connection, &[self.run_id], Some(reason)).await?;

@@ -71,6 +71,11 @@ impl<'wf, T> Step<'wf, T> {
         Self { key, policy, make: Some(Box::new(make)), future: None, decode: Box::new(decode) }
     }
 
+    /// Its key.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
     /// The same step with another output.
     pub(crate) fn map<U>(self, change: impl Fn(T) -> U + Send + 'wf) -> Step<'wf, U>
     where

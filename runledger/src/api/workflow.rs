@@ -4,7 +4,9 @@ mod branch;
 mod child;
 mod map;
 mod mark;
+mod saga;
 mod signal;
+mod tx;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -16,11 +18,12 @@ use uuid::Uuid;
 pub use self::branch::{Branch, Race};
 pub use self::child::Child;
 pub use self::map::Map;
+pub use self::saga::Saga;
 pub use self::signal::SignalWait;
-use super::call::{Call, Request};
-use super::context::Context;
+pub use self::tx::StepTx;
+use super::call::Call;
 use super::definition::{DEFAULT_MAX_ATTEMPTS, Kind};
-use super::invocation::{Finished, Invocation, finished};
+use super::invocation::{Finished, finished};
 use super::job::{Job, JobResult, Payload};
 use super::step::{Step, StepFuture, decode_output};
 use crate::model::backoff::Backoff;
@@ -31,8 +34,9 @@ use crate::model::replay::{Claim, Scope};
 use crate::model::settle::RetryPolicy;
 use crate::model::timestamp::FURTHEST;
 use crate::runtime::attempt::Attempt;
+use crate::runtime::call::{body_of, policy_of};
 use crate::runtime::panic::contained;
-use crate::runtime::step::{Body, StepPolicy, Try, resolve};
+use crate::runtime::step::{Body, LastFailure, MakeUndo, StepPolicy, Work, resolve};
 use crate::runtime::waiting;
 
 /// A workflow's view of its run. It is borrowed and cannot be cloned, so a step cannot be moved into a spawned task, where replay would not see
@@ -75,6 +79,10 @@ impl Wf {
     /// The step's error, after its tries. A call with an option that only a run of its own can have (queue, priority, tenant, idempotency key, delay,
     /// start) is refused.
     pub fn run<J: Job>(&self, call: Call<J>) -> Step<'_, J::Output> {
+        self.run_with(call, None)
+    }
+
+    fn run_with<'wf, J: Job>(&'wf self, call: Call<J>, undo: Option<MakeUndo<'wf>>) -> Step<'wf, J::Output> {
         let definition = J::DEFINITION;
         if definition.kind() == Kind::Workflow {
             return refused(definition.name, not_a_step(definition.name));
@@ -82,24 +90,15 @@ impl Wf {
         if let Some(option) = call.request.said_beyond(&["max_attempts", "timeout", "backoff"]) {
             return refused(definition.name, not_for_a_step(definition.name, option));
         }
-        let policy = policy_of(&call.request, definition.retry_policy(), definition.timeout);
+        let policy = policy_of(&call.request.options, definition);
         let input = match call.request.input {
             Ok(input) => input,
             Err(error) => return refused(definition.name, Failure::from_chain(FailureKind::Encode, &error)),
         };
         let fingerprint = fingerprint(&input);
         let input: Arc<str> = input.into();
-        self.step_with(definition.name, call.key.as_deref(), fingerprint, policy, move |attempt, key| {
-            let invoke = move |number: u32, tx| -> Try<'static> {
-                let context = Context::new(Arc::clone(&attempt), Some(Arc::clone(&key)), number);
-                (definition.run)(Invocation::new(Arc::clone(&attempt), context, Arc::clone(&input), tx))
-            };
-            if definition.transactional {
-                Body::Transaction(Box::new(move |number, tx| invoke(number, Some(tx))))
-            } else {
-                Body::Code(Box::new(move |number| invoke(number, None)))
-            }
-        })
+        let body = move |attempt, key| body_of(definition, attempt, key, input);
+        self.undoable(definition.name, call.key.as_deref(), fingerprint, policy, body, undo)
     }
 
     /// Runs a closure as a step: `wf.step("total", || async { … })`. It may borrow from the workflow's locals; it cannot change them, since replay
@@ -162,6 +161,18 @@ impl Wf {
         policy: StepPolicy,
         body: impl FnOnce(Arc<Attempt>, Arc<str>) -> Body<'wf> + Send + 'wf,
     ) -> Step<'wf, T> {
+        self.undoable(name, key, fingerprint, policy, body, None)
+    }
+
+    fn undoable<'wf, T: Payload>(
+        &'wf self,
+        name: &str,
+        key: Option<&str>,
+        fingerprint: i64,
+        policy: StepPolicy,
+        body: impl FnOnce(Arc<Attempt>, Arc<str>) -> Body<'wf> + Send + 'wf,
+        undo: Option<MakeUndo<'wf>>,
+    ) -> Step<'wf, T> {
         let claim = match self.claim(name, key, fingerprint) {
             Ok(claim) => claim,
             Err(step) => return step,
@@ -171,7 +182,9 @@ impl Wf {
         let work = move |policy| -> StepFuture<'wf> {
             Box::pin(async move {
                 let body = body(Arc::clone(&attempt), claim.key.as_str().into());
-                resolve(&attempt, &claim, fingerprint, policy, &body).await
+                let last_failure = LastFailure::IsItsResult;
+                let work = Work { fingerprint, policy, body, undo, last_failure };
+                resolve(&attempt, &claim, &work).await
             })
         };
         Step::new(key, policy, work, decode_output)
@@ -274,17 +287,6 @@ fn refused<'wf, T>(name: &str, failure: Failure) -> Step<'wf, T> {
 
 fn ended<R: JobResult>(result: R) -> Finished {
     finished(result, None)
-}
-
-fn policy_of(request: &Request, retry: RetryPolicy, timeout: Option<Duration>) -> StepPolicy {
-    let said = &request.options;
-    StepPolicy {
-        retry: RetryPolicy {
-            max_attempts: said.max_attempts.unwrap_or(retry.max_attempts),
-            backoff: said.backoff().unwrap_or(retry.backoff),
-        },
-        timeout: said.timeout_ms.map(Duration::from_millis).or(timeout),
-    }
 }
 
 /// What identifies an input: equal inputs agree whatever the order of a map's keys.

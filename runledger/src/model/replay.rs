@@ -14,6 +14,9 @@
 //! The list of deliveries is kept as deltas, and a delta is stored only where it differs from the order of the
 //! claims, so a plain sequence of steps stores nothing and a wide fan-out stays linear.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
@@ -55,6 +58,8 @@ pub struct Recorded {
     /// The last of those deliveries, where they are not those of a plain sequence: the ordinal that was delivered, and the number of claims
     /// before it, in turn.
     pub seen: Option<Vec<u64>>,
+    /// The call that takes back what it did.
+    pub undo: Option<String>,
 }
 
 /// What a claim gives: the key, the place, and the deliveries to record beside the step.
@@ -187,6 +192,8 @@ pub struct Replay {
     /// The scopes that have claimed, by their base, with how many steps each has claimed.
     claimed: HashMap<u64, (String, u64)>,
     n_claims: u64,
+    /// The calls that take back what steps did, in the order in which these were recorded or claimed, with the steps' keys.
+    undos: Vec<(String, String)>,
     /// What was decided of changes to the code, by their names.
     patches: HashMap<String, bool>,
     /// How much of `delivered` the database is known to have.
@@ -212,6 +219,10 @@ impl Replay {
             *replay.unclaimed.entry(row.seen_len).or_default() += 1;
         }
         replay.acknowledged = replay.order.len();
+        let mut undos: Vec<&Recorded> = rows.iter().filter(|row| row.undo.is_some()).collect();
+        undos.sort_unstable_by_key(|row| (row.seen_len, row.ordinal));
+        replay.undos =
+            undos.into_iter().filter_map(|row| Some((row.key.clone(), row.undo.clone()?))).collect();
         replay.ordinals = rows.iter().map(|row| (row.key.clone(), row.ordinal)).collect();
         replay.recorded = rows.into_iter().map(|row| (row.ordinal, row)).collect();
         replay
@@ -259,6 +270,32 @@ impl Replay {
         }
         self.n_claims += 1;
         Ok(Claim { key, ordinal, seen_len: self.seen_len(), recorded })
+    }
+
+    /// Claims the step that takes back what another did. It has a place of its own, whatever the code has claimed.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub fn claim_undo(&mut self, key: &str) -> Result<Claim, Divergence> {
+        self.claim_in(&Scope::of_undo(key), "undo", Some(key), 0)
+    }
+
+    /// Notes the call that takes back what a step did.
+    pub fn note_undo(&mut self, key: &str, undo: String) {
+        self.undos.push((key.to_owned(), undo));
+    }
+
+    /// The call that takes back what a step did.
+    #[must_use]
+    pub fn undo_of(&self, key: &str) -> Option<String> {
+        self.undos.iter().find(|(known, _)| known == key).map(|(_, undo)| undo.clone())
+    }
+
+    /// The steps whose effects can be taken back and are not, the last first, each with the call that does it.
+    #[must_use]
+    pub fn to_undo(&self) -> Vec<(String, String)> {
+        let is_undone = |key: &str| self.ordinals.contains_key(&format!("undo[{key}]"));
+        self.undos.iter().rev().filter(|(key, _)| !is_undone(key)).cloned().collect()
     }
 
     /// A branch of a scope, counted per occurrence.
@@ -390,195 +427,5 @@ impl Replay {
             1 => StepKey(base),
             n => StepKey(format!("{base}#{n}")),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(key: &str, ordinal: u64, seen_len: u32, seen: Option<&[u64]>) -> Recorded {
-        let result = Ok(format!("\"{key}\""));
-        Recorded {
-            key: key.into(),
-            ordinal,
-            fingerprint: 7,
-            result,
-            seen_len,
-            seen: seen.map(<[u64]>::to_vec),
-        }
-    }
-
-    fn claim(replay: &mut Replay, name: &str) -> Claim {
-        replay.claim(name, None, 7).unwrap_or_else(|divergence| unreachable!("{divergence}"))
-    }
-
-    #[test]
-    fn keys_are_names_counted_per_occurrence() {
-        let mut replay = Replay::default();
-        let keys = [
-            ("charge", None),
-            ("charge", None),
-            ("reserve", Some("a")),
-            ("reserve", Some("a")),
-            ("charge", None),
-        ]
-        .map(|(name, key)| replay.claim(name, key, 0).map(|claim| claim.key.to_string()));
-        assert_eq!(
-            keys.map(Result::unwrap_or_default),
-            ["charge", "charge#2", "reserve[a]", "reserve[a]#2", "charge#3"]
-        );
-    }
-
-    #[test]
-    fn a_sequence_of_steps_stores_no_order() {
-        let mut replay = Replay::default();
-        for _ in 0..5 {
-            let step = claim(&mut replay, "step");
-            assert_eq!(replay.seen(step.seen_len), None);
-            replay.deliver(step.ordinal);
-        }
-    }
-
-    #[test]
-    fn an_order_that_is_not_that_of_the_claims_is_stored_until_it_is_acknowledged() {
-        let mut replay = Replay::default();
-        let (a, b) = (claim(&mut replay, "a"), claim(&mut replay, "b"));
-        replay.deliver(b.ordinal);
-        let c = claim(&mut replay, "c");
-        assert_eq!(replay.seen(c.seen_len), Some(vec![1, 2]));
-        replay.deliver(a.ordinal);
-        let d = claim(&mut replay, "d");
-        assert_eq!(replay.seen(d.seen_len), Some(vec![1, 2, 0, 3]));
-        replay.acknowledge(c.seen_len);
-        assert_eq!(replay.seen(d.seen_len), Some(vec![0, 3]));
-    }
-
-    #[test]
-    fn results_are_delivered_in_the_order_in_which_they_were_observed() {
-        let rows = vec![row("a", 0, 0, None), row("b", 1, 0, None), row("c", 2, 1, Some(&[1, 2]))];
-        let mut replay = Replay::new(rows);
-        claim(&mut replay, "a");
-        assert!(!replay.may_deliver(0), "`b` is not claimed yet and was before any delivery");
-        claim(&mut replay, "b");
-        assert!(!replay.may_deliver(0), "`b` was observed first");
-        assert!(replay.may_deliver(1));
-        replay.deliver(1);
-        assert!(!replay.may_deliver(0), "`c` was claimed before `a` was observed");
-        claim(&mut replay, "c");
-        assert!(replay.may_deliver(0) && replay.may_deliver(2));
-    }
-
-    #[test]
-    fn a_step_in_flight_at_the_crash_is_claimed_at_its_old_place() {
-        let mut replay = Replay::new(vec![row("a", 0, 0, None), row("a2", 2, 1, Some(&[0, 2]))]);
-        assert!(claim(&mut replay, "a").recorded);
-        assert!(!replay.may_deliver(0), "`b`, whose row was lost, was claimed before `a` was observed");
-        assert!(!claim(&mut replay, "b").recorded);
-        replay.deliver(0);
-        assert!(claim(&mut replay, "a2").recorded);
-        assert_eq!(replay.unmet(), None);
-    }
-
-    #[test]
-    fn another_step_at_a_recorded_place_diverges() {
-        let mut replay = Replay::new(vec![row("reserve", 0, 0, None), row("charge", 1, 1, None)]);
-        claim(&mut replay, "reserve");
-        replay.deliver(0);
-        let divergence = replay.claim("bill", None, 7).map_err(|divergence| divergence.to_string());
-        assert!(divergence.is_err_and(|text| text.contains("`bill` stands where `charge` was recorded")));
-    }
-
-    #[test]
-    fn inserting_a_step_before_others_keeps_the_keys_of_the_finished_ones() {
-        let mut replay = Replay::new(vec![row("charge", 0, 0, None)]);
-        assert!(
-            matches!(replay.claim("audit", None, 7), Err(Divergence::Moved { recorded, .. }) if recorded == "charge")
-        );
-        assert_eq!(claim(&mut replay, "charge").key.as_str(), "charge");
-    }
-
-    #[test]
-    fn a_recorded_step_with_another_input_diverges() {
-        let mut replay = Replay::new(vec![row("charge", 0, 0, None)]);
-        assert!(matches!(replay.claim("charge", None, 8), Err(Divergence::Input { .. })));
-    }
-
-    #[test]
-    fn a_recorded_step_that_is_never_reached_diverges() {
-        let mut replay = Replay::new(vec![row("reserve", 0, 0, None), row("charge", 1, 1, None)]);
-        claim(&mut replay, "reserve");
-        replay.deliver(0);
-        assert!(
-            matches!(replay.unmet(), Some(Divergence::Unmet { recorded, count: 1 }) if recorded == "charge")
-        );
-    }
-
-    #[test]
-    fn branches_claim_the_same_keys_and_ordinals_whatever_order_they_are_polled_in() {
-        let both = |first_is_left: bool| {
-            let mut replay = Replay::default();
-            let (left, right) =
-                (replay.branch(&Scope::root(), "left"), replay.branch(&Scope::root(), "right"));
-            let order = if first_is_left { [&left, &right, &left] } else { [&right, &left, &left] };
-            let mut claims = order.map(|scope| {
-                let claim = replay.claim_in(scope, "step", None, 0);
-                claim.map(|claim| (claim.key.to_string(), claim.ordinal)).unwrap_or_default()
-            });
-            claims.sort_unstable();
-            claims
-        };
-        assert_eq!(both(true), both(false));
-        assert_eq!(both(true).map(|(key, _)| key), ["left/step", "left/step#2", "right/step"]);
-    }
-
-    #[test]
-    fn branches_of_one_name_and_nested_ones_differ() {
-        let mut replay = Replay::default();
-        let first = replay.branch(&Scope::root(), "item");
-        let second = replay.branch(&Scope::root(), "item");
-        let inner = replay.branch(&second, "item");
-        let keys = [&first, &second, &inner].map(|scope| {
-            replay.claim_in(scope, "item", None, 0).map(|claim| claim.key.to_string()).unwrap_or_default()
-        });
-        assert_eq!(keys, ["item/item", "item#2/item", "item#2/item/item"]);
-    }
-
-    #[test]
-    fn a_step_of_a_branch_that_is_never_reached_diverges() {
-        let mut first = Replay::default();
-        let left = first.branch(&Scope::root(), "left");
-        let claimed =
-            first.claim_in(&left, "charge", None, 7).unwrap_or_else(|error| unreachable!("{error}"));
-        let mut replay = Replay::new(vec![row("left/charge", claimed.ordinal, 0, None)]);
-        assert!(
-            matches!(replay.unmet(), Some(Divergence::Unmet { recorded, .. }) if recorded == "left/charge")
-        );
-        let left = replay.branch(&Scope::root(), "left");
-        let other = replay.claim_in(&left, "bill", None, 7);
-        assert!(matches!(other, Err(Divergence::Moved { recorded, .. }) if recorded == "left/charge"));
-    }
-
-    #[test]
-    fn a_change_is_in_force_where_the_run_has_not_come_beyond_its_place() {
-        let mut fresh = Replay::default();
-        claim(&mut fresh, "reserve");
-        let (is_patched, marker) = fresh.patched("mail").unwrap_or_else(|error| unreachable!("{error}"));
-        assert!(is_patched && marker.is_some_and(|marker| !marker.recorded && marker.ordinal == 1));
-        assert_eq!(fresh.patched("mail"), Ok((true, None)), "decided once");
-
-        let mut beyond = Replay::new(vec![row("reserve", 0, 0, None), row("charge", 1, 1, None)]);
-        claim(&mut beyond, "reserve");
-        beyond.deliver(0);
-        assert_eq!(beyond.patched("mail"), Ok((false, None)));
-        assert!(claim(&mut beyond, "charge").recorded, "the old steps keep their places");
-        assert_eq!(beyond.patched("mail"), Ok((false, None)), "decided once");
-
-        let mut marker = row("patched[mail]", 1, 1, None);
-        marker.fingerprint = 0;
-        let mut again = Replay::new(vec![row("reserve", 0, 0, None), marker, row("mail", 2, 1, None)]);
-        claim(&mut again, "reserve");
-        again.deliver(0);
-        assert!(matches!(again.patched("mail"), Ok((true, Some(Claim { recorded: true, .. })))));
     }
 }

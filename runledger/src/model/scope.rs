@@ -27,6 +27,11 @@ impl Scope {
         let number = fingerprint(&path).cast_unsigned() >> (u64::BITS - SCOPE_BITS);
         Self { path, base: number.max(1) << LOCAL_BITS }
     }
+
+    /// The place of the step that takes back what another did: every such step has a scope of its own, since the code may be gone that began the others.
+    pub(super) fn of_undo(key: &str) -> Self {
+        Self { path: String::new(), ..Self::at(format!("undo[{key}]")) }
+    }
 }
 
 /// The place of an ordinal within its scope.

@@ -16,6 +16,7 @@ use super::nudge::Nudges;
 use crate::api::db::Db;
 use crate::api::definition::Definition;
 use crate::api::provided::Provided;
+use crate::api::registry::Registry;
 use crate::model::failure::Failure;
 use crate::model::replay::{Claim, Divergence, Replay, Scope};
 use crate::model::settle::Counters;
@@ -30,6 +31,7 @@ pub(crate) struct Attempt {
     pub(crate) definition: &'static Definition,
     pub(crate) counters: Counters,
     pub(crate) provided: Arc<Provided>,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) db: Db,
     pub(crate) journal: Journal,
     pub(crate) liveness: Liveness,
@@ -73,6 +75,8 @@ pub(crate) enum Halt {
     Cancelled,
     /// A failover has lost a child that this attempt had started, with the record of it: the replay starts it again.
     ChildLost,
+    /// What a step did could not be taken back: a person decides.
+    UndoFailed(Failure),
 }
 
 /// What a step waits for without working.
@@ -206,7 +210,38 @@ impl Attempt {
             result,
             seen_len: claim.seen_len,
             seen: self.progress().replay.seen(claim.seen_len),
+            undo: None,
         }
+    }
+
+    /// Claims the step that takes back what another did. None where the attempt halts.
+    pub(crate) fn claim_undo(&self, key: &str) -> Option<Claim> {
+        let mut progress = self.progress();
+        match progress.replay.claim_undo(key) {
+            Ok(claim) => {
+                progress.moved();
+                Some(claim)
+            }
+            Err(divergence) => {
+                progress.halt.get_or_insert(Halt::Diverged(divergence));
+                None
+            }
+        }
+    }
+
+    /// Notes the call that takes back what a step did.
+    pub(crate) fn note_undo(&self, key: &str, undo: String) {
+        self.progress().replay.note_undo(key, undo);
+    }
+
+    /// The call that takes back what a step did.
+    pub(crate) fn undo_of(&self, key: &str) -> Option<String> {
+        self.progress().replay.undo_of(key)
+    }
+
+    /// The steps whose effects can be taken back and are not, the last first, each with the call that does it.
+    pub(crate) fn to_undo(&self) -> Vec<(String, String)> {
+        self.progress().replay.to_undo()
     }
 
     /// Notes that a step's checkpoint is committed.

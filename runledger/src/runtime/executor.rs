@@ -16,6 +16,7 @@ use super::held::{Held, Hold, Order, Orders};
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::marks;
+use super::saga;
 use super::step::{bounded, unit_random};
 use super::transaction;
 use crate::api::call::is_workflow;
@@ -24,9 +25,11 @@ use crate::api::db::Db;
 use crate::api::definition::{Definition, RunFuture};
 use crate::api::invocation::{Finished, Invocation};
 use crate::api::provided::Provided;
+use crate::api::registry::Registry;
 use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::replay::Replay;
 use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Verdict, settle};
+use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::store::cancel;
 use crate::store::checkpoint::Fence;
@@ -51,6 +54,7 @@ pub(crate) struct Executor {
     pub(crate) db: Db,
     pub(crate) journal: Journal,
     pub(crate) provided: Arc<Provided>,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) liveness: Liveness,
     pub(crate) held: Arc<Held>,
     /// How many transactional bodies may hold a connection of the pool: it must not be theirs alone.
@@ -79,7 +83,13 @@ impl Executor {
     ) {
         let attempt = Arc::new(self.attempt(&claimed, &hold, definition));
         let policy = policy_of(&claimed, definition);
-        let end = if claimed.cancel_requested {
+        let end = if let Some(state) = claimed.undoing {
+            tokio::select! {
+                biased;
+                end = obey(&hold.orders) => not_cancelled(end),
+                end = Box::pin(self.undo(&attempt, state)) => end,
+            }
+        } else if claimed.cancel_requested {
             End::Outcome(cancelled())
         } else {
             tokio::select! {
@@ -99,6 +109,7 @@ impl Executor {
             definition,
             counters: claimed.counters,
             provided: Arc::clone(&self.provided),
+            registry: Arc::clone(&self.registry),
             db: self.db.clone(),
             journal: self.journal.clone(),
             liveness: self.liveness.clone(),
@@ -137,6 +148,20 @@ impl Executor {
         End::Outcome(outcome(bounded(invoke(None), timeout).await))
     }
 
+    /// Takes back what the steps of the run did, the last first, and ends it as was decided before.
+    async fn undo(&self, attempt: &Arc<Attempt>, state: RunState) -> End {
+        self.liveness.guard().await;
+        match Box::pin(unless_halted(attempt, saga::undo_all(attempt))).await {
+            Err(halt) => end_of(halt),
+            // Why it ends stands in the database, and counts there.
+            Ok(()) if state == RunState::Cancelled => End::Outcome(cancelled()),
+            Ok(()) => {
+                let failure = Failure::new(FailureKind::Error, "what its steps did is taken back");
+                End::Outcome(Outcome::Failed(failure, Retry::Never))
+            }
+        }
+    }
+
     async fn finish(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, end: End) {
         // What a run is parked with may come from its marks.
         let end = match end {
@@ -166,7 +191,8 @@ impl Executor {
         };
         let decided = Instant::now();
         let fence = attempt.fence;
-        let settled = Settled { fence, settlement, parent_id: claimed.parent_id };
+        let may_undo = is_workflow(attempt.definition);
+        let settled = Settled { fence, settlement, parent_id: claimed.parent_id, may_undo };
         match self.journal.settle(settled).await {
             Written::Yes => {
                 if let Some(delay) = due {
@@ -192,8 +218,10 @@ impl Executor {
     async fn settle_refused(&self, claimed: &Claimed, fence: Fence, failure: Failure) {
         let policy = RetryPolicy { max_attempts: 1, backoff: crate::model::backoff::Backoff::DEFAULT };
         let settlement = settle(Outcome::Failed(failure, Retry::Never), claimed.counters, &policy, 0.0);
-        if let Written::Refused(failure) =
-            self.journal.settle(Settled { fence, settlement, parent_id: claimed.parent_id }).await
+        if let Written::Refused(failure) = self
+            .journal
+            .settle(Settled { fence, settlement, parent_id: claimed.parent_id, may_undo: true })
+            .await
         {
             tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; the run stays leased until this worker ends");
         }
@@ -311,6 +339,7 @@ fn end_of(halt: Halt) -> End {
         Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
         Halt::Cancelled => End::Outcome(cancelled()),
         Halt::ChildLost => End::Outcome(Outcome::Released),
+        Halt::UndoFailed(failure) => End::Outcome(Outcome::Diverged(failure)),
     }
 }
 
@@ -323,6 +352,14 @@ fn outcome(finished: Finished) -> Outcome {
 
 fn cancelled() -> Outcome {
     Outcome::Cancelled(cancel::failure(None))
+}
+
+/// A run whose steps are being undone cannot be cancelled any more. Whoever asked did so before that was known: it goes on in another attempt.
+fn not_cancelled(end: End) -> End {
+    match end {
+        End::Outcome(Outcome::Cancelled(_)) => End::Outcome(Outcome::Released),
+        end => end,
+    }
 }
 
 /// Waits for an order to stop.

@@ -376,6 +376,7 @@ pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -
         fence: Fence { run_id: lease.run_id, token: lease.token },
         settlement: settle(Outcome::Released, lease.counters, &ANY_POLICY, 0.0),
         parent_id: None,
+        may_undo: false,
     };
     let settled: Vec<Settled> = leases.into_iter().map(released).collect();
     settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await.map(drop)
@@ -406,7 +407,7 @@ fn crashed(orphan: &Orphan) -> Settled {
     };
     let fence = Fence { run_id: orphan.lease.run_id, token: orphan.lease.token };
     let settlement = settle(outcome, orphan.lease.counters, &ANY_POLICY, unit_random());
-    Settled { fence, settlement, parent_id: orphan.parent_id }
+    Settled { fence, settlement, parent_id: orphan.parent_id, may_undo: true }
 }
 
 impl Memory {

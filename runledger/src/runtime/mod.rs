@@ -5,6 +5,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod attempt;
+pub(crate) mod call;
 #[cfg(feature = "worker")]
 pub(crate) mod claimer;
 #[cfg(feature = "worker")]
@@ -26,6 +27,7 @@ pub(crate) mod maintenance;
 pub(crate) mod marks;
 pub(crate) mod nudge;
 pub(crate) mod panic;
+pub(crate) mod saga;
 #[cfg(feature = "worker")]
 pub(crate) mod serve;
 pub(crate) mod signals;

@@ -236,6 +236,7 @@ impl Worker {
             db: self.plan.db.clone(),
             journal,
             provided: Arc::clone(&self.plan.provided),
+            registry: Arc::clone(&self.plan.registry),
             liveness,
             held: Arc::clone(&self.held),
             transactions: Arc::new(Semaphore::new(n_transactions(&self.plan))),

@@ -10,12 +10,13 @@ use super::attempt::{Attempt, Halt, Wait};
 use super::journal::Written;
 use super::marks;
 use super::panic::Caught;
+use super::saga::in_vain;
 use super::transaction;
 use crate::api::invocation::Finished;
 use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::replay::Claim;
 use crate::model::settle::{RetryPolicy, retry_delay};
-use crate::store::checkpoint::FailedTry;
+use crate::store::checkpoint::{Checkpoint, FailedTry};
 
 /// One try of a step's body.
 pub(crate) type Try<'a> = Pin<Box<dyn Future<Output = Finished> + Send + 'a>>;
@@ -35,44 +36,70 @@ pub(crate) struct StepPolicy {
     pub(crate) timeout: Option<Duration>,
 }
 
+/// Makes of the output of a step the call that takes back what it did, as it is stored.
+pub(crate) type MakeUndo<'a> = Box<dyn Fn(&str) -> Result<String, Failure> + Send + Sync + 'a>;
+
+/// What a step does and how.
+pub(crate) struct Work<'a> {
+    pub(crate) fingerprint: i64,
+    pub(crate) policy: StepPolicy,
+    pub(crate) body: Body<'a>,
+    pub(crate) undo: Option<MakeUndo<'a>>,
+    /// What becomes of the run when the last try has failed.
+    pub(crate) last_failure: LastFailure,
+}
+
+/// What becomes of a step whose last try has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastFailure {
+    /// It is recorded, and given to the code.
+    IsItsResult,
+    /// It is not recorded: the run is parked with it, and when it is resumed the step is tried again.
+    Parks,
+}
+
 /// Gives the recorded result of a step, or runs its body until it has one, records it, and gives it when its turn has come. Never completes where
 /// the attempt halts.
 pub(crate) async fn resolve(
     attempt: &Arc<Attempt>,
     claim: &Claim,
-    fingerprint: i64,
-    policy: StepPolicy,
-    body: &Body<'_>,
+    work: &Work<'_>,
 ) -> Result<String, Failure> {
-    let result = match attempt.result(claim.ordinal) {
-        Some(recorded) if claim.recorded => recorded,
-        _ => perform(attempt, claim, fingerprint, policy, body).await,
-    };
+    let result = outcome(attempt, claim, work).await;
     attempt.turn(claim.ordinal).await;
     result
 }
 
-async fn perform(
+/// As [`resolve`], without regard to turns: for steps that are no part of the code's own order.
+pub(crate) async fn outcome(
     attempt: &Arc<Attempt>,
     claim: &Claim,
-    fingerprint: i64,
-    policy: StepPolicy,
-    body: &Body<'_>,
+    work: &Work<'_>,
 ) -> Result<String, Failure> {
+    match attempt.result(claim.ordinal) {
+        Some(recorded) if claim.recorded => recorded,
+        _ => perform(attempt, claim, work).await,
+    }
+}
+
+async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Result<String, Failure> {
     let mut tries = attempt.failures(claim.key.as_str());
     loop {
         let working = attempt.work();
         attempt.liveness.guard().await;
         tries += 1;
         let began = Instant::now();
-        let (failure, retry) = match one_try(attempt, claim, fingerprint, policy, body, tries).await {
+        let (failure, retry) = match one_try(attempt, claim, work, tries).await {
             Tried::Recorded(result) => return result,
-            Tried::Output(output) => return record(attempt, claim, fingerprint, Ok(output)).await,
+            Tried::Output(output) => return record_output(attempt, claim, work, output).await,
             Tried::Failed(failure, retry) => (failure, retry),
         };
         tracing::warn!(run_id = %attempt.fence.run_id, step = claim.key.as_str(), attempt = tries, %failure, "a try of a step failed");
-        let Some(delay) = retry_delay(retry, tries, &policy.retry, unit_random()) else {
-            return record(attempt, claim, fingerprint, Err(failure)).await;
+        let Some(delay) = retry_delay(retry, tries, &work.policy.retry, unit_random()) else {
+            return match work.last_failure {
+                LastFailure::IsItsResult => record(attempt, claim, work.fingerprint, Err(failure)).await,
+                LastFailure::Parks => halted(attempt, Halt::UndoFailed(in_vain(claim, failure))).await,
+            };
         };
         keep(attempt, claim, tries, failure, began.elapsed()).await;
         let until = attempt.clock.now().plus(delay);
@@ -91,28 +118,57 @@ enum Tried {
     Failed(Failure, Retry),
 }
 
-async fn one_try(
-    attempt: &Arc<Attempt>,
-    claim: &Claim,
-    fingerprint: i64,
-    policy: StepPolicy,
-    body: &Body<'_>,
-    tries: u32,
-) -> Tried {
-    match body {
-        Body::Code(code) => match bounded(code(tries), policy.timeout).await.result {
+async fn one_try(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>, tries: u32) -> Tried {
+    let timeout = work.policy.timeout;
+    match &work.body {
+        Body::Code(code) => match bounded(code(tries), timeout).await.result {
             Ok(output) => Tried::Output(output),
             Err((failure, retry)) => Tried::Failed(failure, retry),
         },
         Body::Transaction(code) => {
             marks_first(attempt).await;
-            let commit = transaction::Commit::Step { claim, fingerprint };
-            let run = |tx| bounded(code(tries, tx), policy.timeout);
+            let commit = transaction::Commit::Step { claim, work };
+            let run = |tx| bounded(code(tries, tx), timeout);
             match Box::pin(transaction::perform(attempt, commit, run)).await {
                 Ok(result) => Tried::Recorded(result),
                 Err((failure, retry)) => Tried::Failed(failure, retry),
             }
         }
+    }
+}
+
+async fn record_output(
+    attempt: &Attempt,
+    claim: &Claim,
+    work: &Work<'_>,
+    output: String,
+) -> Result<String, Failure> {
+    match checkpoint_of(attempt, claim, work, output) {
+        Ok(step) => {
+            let (result, undo) = (step.result.clone(), step.undo.clone());
+            let result = record_step(attempt, claim, step, result).await;
+            note_undo(attempt, claim, undo);
+            result
+        }
+        Err(failure) => record(attempt, claim, work.fingerprint, Err(failure)).await,
+    }
+}
+
+/// The checkpoint of a step that has given an output, with the call that takes back what it did.
+pub(crate) fn checkpoint_of(
+    attempt: &Attempt,
+    claim: &Claim,
+    work: &Work<'_>,
+    output: String,
+) -> Result<Checkpoint, Failure> {
+    let undo = work.undo.as_ref().map(|undo| undo(&output)).transpose()?;
+    Ok(Checkpoint { undo, ..attempt.checkpoint(claim, work.fingerprint, Ok(output)) })
+}
+
+/// Notes that a step is recorded that can be taken back.
+pub(crate) fn note_undo(attempt: &Attempt, claim: &Claim, undo: Option<String>) {
+    if let Some(undo) = undo {
+        attempt.note_undo(claim.key.as_str(), undo);
     }
 }
 
@@ -144,8 +200,17 @@ pub(crate) async fn record(
     fingerprint: i64,
     result: Result<String, Failure>,
 ) -> Result<String, Failure> {
-    let checkpoint = attempt.checkpoint(claim, fingerprint, result.clone());
-    match marks::checkpoint(attempt, checkpoint).await {
+    let step = attempt.checkpoint(claim, fingerprint, result.clone());
+    record_step(attempt, claim, step, result).await
+}
+
+async fn record_step(
+    attempt: &Attempt,
+    claim: &Claim,
+    step: Checkpoint,
+    result: Result<String, Failure>,
+) -> Result<String, Failure> {
+    match marks::checkpoint(attempt, step).await {
         Written::Yes => {
             attempt.acknowledge(claim);
             result

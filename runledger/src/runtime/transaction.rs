@@ -9,12 +9,12 @@ use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt};
-use super::step::{halted, unit_random};
+use super::step::{Work, checkpoint_of, halted, note_undo, unit_random};
 use crate::api::invocation::Finished;
 use crate::api::tx::Tx;
 use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::replay::Claim;
-use crate::store::checkpoint::{Found, checkpoint, is_in_body, recorded};
+use crate::store::checkpoint::{Checkpoint, Found, checkpoint, is_in_body, recorded};
 use crate::store::error::{Class, class};
 use crate::store::write;
 
@@ -43,10 +43,10 @@ const REFUSED: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is written in the body's transaction before it is committed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Commit<'a> {
+#[derive(Clone, Copy)]
+pub(crate) enum Commit<'a, 'w> {
     /// The checkpoint of a step.
-    Step { claim: &'a Claim, fingerprint: i64 },
+    Step { claim: &'a Claim, work: &'a Work<'w> },
     /// The settlement of a run whose job is transactional.
     #[cfg(feature = "worker")]
     Run { parent_id: Option<Uuid> },
@@ -55,7 +55,7 @@ pub(crate) enum Commit<'a> {
 /// Runs a body in a transaction, records it there, and commits. The recorded result, or the failure of the body.
 pub(crate) async fn perform<F>(
     attempt: &Arc<Attempt>,
-    commit: Commit<'_>,
+    commit: Commit<'_, '_>,
     run: impl Fn(Tx) -> F,
 ) -> Result<Result<String, Failure>, (Failure, Retry)>
 where
@@ -130,8 +130,12 @@ enum End {
     Failed((Failure, Retry)),
 }
 
-async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, mark: &str, output: &str) -> End {
-    match answered(PATIENCE, write(attempt, commit, &mut tx, mark, output)).await {
+async fn finish(attempt: &Attempt, commit: Commit<'_, '_>, mut tx: Tx, mark: &str, output: &str) -> End {
+    let record = match Record::of(attempt, commit, output) {
+        Ok(record) => record,
+        Err(failure) => return End::Failed((failure, Retry::Never)),
+    };
+    match answered(PATIENCE, record.write(&mut tx, mark)).await {
         Ok(true) => {}
         Ok(false) => return unwritten(attempt, &mut tx, mark).await,
         Err(error) if is_aborted(&error) => return End::Failed(went_on(&error)),
@@ -142,14 +146,14 @@ async fn finish(attempt: &Attempt, commit: Commit<'_>, mut tx: Tx, mark: &str, o
     }
     match answered(PATIENCE, write::commit("body", tx.commit())).await {
         Ok(()) => {
-            acknowledge(attempt, commit);
+            record.acknowledge(attempt, commit);
             End::Done
         }
         Err(error) => match class(&error) {
             Class::Conflict => undone(&error),
             // A deferred constraint: as if the body's own statement had failed.
             Class::Permanent => End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Policy)),
-            Class::Transient | Class::Refused => after_lost_commit(attempt, commit, &error).await,
+            Class::Transient | Class::Refused => after_lost_commit(attempt, commit, record, &error).await,
         },
     }
 }
@@ -163,39 +167,63 @@ async fn unwritten(attempt: &Attempt, tx: &mut PgConnection, mark: &str) -> End 
     }
 }
 
-async fn write(
-    attempt: &Attempt,
-    commit: Commit<'_>,
-    tx: &mut PgConnection,
-    mark: &str,
-    output: &str,
-) -> Result<bool, sqlx::Error> {
-    match commit {
-        Commit::Step { claim, fingerprint } => {
-            let step = attempt.checkpoint(claim, fingerprint, Ok(output.to_owned()));
-            Ok(checkpoint(tx, &[&step], Some(mark)).await?[..] == [true])
-        }
-        #[cfg(feature = "worker")]
-        Commit::Run { parent_id } => {
-            use crate::model::settle::{Outcome, settle};
-            use crate::store::settle::{Settled, settle_in};
-            let policy = attempt.definition.retry_policy();
-            let settlement = settle(Outcome::Completed(output.to_owned()), attempt.counters, &policy, 0.0);
-            settle_in(tx, &Settled { fence: attempt.fence, settlement, parent_id }, mark).await
-        }
-    }
+/// What is written in the transaction of a body that has given an output.
+enum Record {
+    Step(Box<Checkpoint>),
+    #[cfg(feature = "worker")]
+    Run(Box<crate::store::settle::Settled>),
 }
 
-fn acknowledge(attempt: &Attempt, commit: Commit<'_>) {
-    match commit {
-        Commit::Step { claim, .. } => attempt.acknowledge(claim),
-        #[cfg(feature = "worker")]
-        Commit::Run { .. } => {}
+impl Record {
+    fn of(attempt: &Attempt, commit: Commit<'_, '_>, output: &str) -> Result<Self, Failure> {
+        match commit {
+            Commit::Step { claim, work } => {
+                Ok(Self::Step(Box::new(checkpoint_of(attempt, claim, work, output.to_owned())?)))
+            }
+            #[cfg(feature = "worker")]
+            Commit::Run { parent_id } => {
+                use crate::model::settle::{Outcome, settle};
+                use crate::store::settle::Settled;
+                let policy = attempt.definition.retry_policy();
+                let outcome = Outcome::Completed(output.to_owned());
+                let settlement = settle(outcome, attempt.counters, &policy, 0.0);
+                Ok(Self::Run(Box::new(Settled {
+                    fence: attempt.fence,
+                    settlement,
+                    parent_id,
+                    may_undo: false,
+                })))
+            }
+        }
+    }
+
+    async fn write(&self, tx: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
+        match self {
+            Self::Step(step) => Ok(checkpoint(tx, &[step.as_ref()], Some(mark)).await?[..] == [true]),
+            #[cfg(feature = "worker")]
+            Self::Run(run) => crate::store::settle::settle_in(tx, run, mark).await,
+        }
+    }
+
+    fn acknowledge(self, attempt: &Attempt, commit: Commit<'_, '_>) {
+        match (self, commit) {
+            (Self::Step(step), Commit::Step { claim, .. }) => {
+                attempt.acknowledge(claim);
+                note_undo(attempt, claim, step.undo);
+            }
+            #[cfg(feature = "worker")]
+            (Self::Run(_), _) | (_, Commit::Run { .. }) => {}
+        }
     }
 }
 
 /// Finds out what became of a commit whose acknowledgement was lost. It asks until the database answers: guessing would lose or repeat writes.
-async fn after_lost_commit(attempt: &Attempt, commit: Commit<'_>, error: &sqlx::Error) -> End {
+async fn after_lost_commit(
+    attempt: &Attempt,
+    commit: Commit<'_, '_>,
+    record: Record,
+    error: &sqlx::Error,
+) -> End {
     let key = match commit {
         Commit::Step { claim, .. } => claim.key.as_str(),
         #[cfg(feature = "worker")]
@@ -208,7 +236,7 @@ async fn after_lost_commit(attempt: &Attempt, commit: Commit<'_>, error: &sqlx::
         {
             return match (commit, result, held) {
                 (Commit::Step { .. }, Some(result), _) => {
-                    acknowledge(attempt, commit);
+                    record.acknowledge(attempt, commit);
                     End::Recorded(result)
                 }
                 (_, _, true) => undone(error),

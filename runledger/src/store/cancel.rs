@@ -20,10 +20,17 @@ use crate::model::state::RunState;
 pub enum Cancelled {
     /// The run is cancelled.
     Now,
-    /// A worker holds the run; it stops it at its next await and settles it as cancelled.
+    /// A worker holds the run, and stops it at its next await; or what its steps did is taken back first. Then it is cancelled.
     Requested,
     /// The run had ended before, and stays as it is; what goes on below it is cancelled all the same.
     AlreadyEnded(RunState),
+}
+
+/// Who cancels. A person's cancel of a run that is parked because an undo failed ends it, with that left undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Person,
+    Engine,
 }
 
 /// How often a cancel is tried that meets the locks of a settlement crosswise: it locks a child and then its parent, a batch of settlements the parents
@@ -35,20 +42,22 @@ pub(crate) async fn cancel(
     connection: &mut PgConnection,
     run_id: Uuid,
     reason: Option<&str>,
+    by: By,
 ) -> Result<Option<Cancelled>, sqlx::Error> {
     for _ in 1..TRIES {
-        match cancel_once(connection, run_id, reason).await {
+        match cancel_once(connection, run_id, reason, by).await {
             Err(error) if class(&error) == Class::Conflict => {}
             done => return done,
         }
     }
-    cancel_once(connection, run_id, reason).await
+    cancel_once(connection, run_id, reason, by).await
 }
 
 async fn cancel_once(
     connection: &mut PgConnection,
     run_id: Uuid,
     reason: Option<&str>,
+    by: By,
 ) -> Result<Option<Cancelled>, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![run_id]).execute(&mut *tx).await?;
@@ -66,12 +75,14 @@ async fn cancel_once(
     }
     let reason: Option<String> = asked.try_get("reason")?;
     let error = as_json(&failure(reason.as_deref()));
-    let taken =
-        write(sql::CANCEL_TAKE, |take| sqlx::query(take).bind(run_id).bind(error).fetch_optional(&mut *tx))
-            .await?;
-    wake_parent(&mut tx, run_id, taken.is_some()).await?;
+    let taken = write(sql::CANCEL_TAKE, |take| {
+        sqlx::query(take).bind(run_id).bind(error).bind(by == By::Person).fetch_optional(&mut *tx)
+    })
+    .await?;
+    let has_ended = taken.map(|row| row.try_get("ended")).transpose()? == Some(true);
+    wake_parent(&mut tx, run_id, has_ended).await?;
     commit("cancel", tx.commit()).await?;
-    Ok(Some(if taken.is_some() { Cancelled::Now } else { Cancelled::Requested }))
+    Ok(Some(if has_ended { Cancelled::Now } else { Cancelled::Requested }))
 }
 
 /// Cancels everything that goes on below some runs: parents first, so that no cancelled child wakes a parent that is about to be cancelled too, and
@@ -103,7 +114,7 @@ async fn below(
             if budget.is_spent() {
                 return Ok(false);
             }
-            budget.spend(cancel(connection, run_id, reason.as_deref())).await?;
+            budget.spend(cancel(connection, run_id, reason.as_deref(), By::Engine)).await?;
         }
     }
 }
@@ -123,7 +134,7 @@ pub(crate) async fn carry_out(
         if budget.is_spent() {
             return Ok(false);
         }
-        budget.spend(cancel(connection, *run_id, reason.as_deref())).await?;
+        budget.spend(cancel(connection, *run_id, reason.as_deref(), By::Engine)).await?;
     }
     let runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
     if runs.is_empty() {

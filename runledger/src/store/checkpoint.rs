@@ -31,6 +31,8 @@ pub(crate) struct Checkpoint {
     pub(crate) result: Result<String, Failure>,
     pub(crate) seen_len: u32,
     pub(crate) seen: Option<Vec<u64>>,
+    /// The call that takes back what it did.
+    pub(crate) undo: Option<String>,
 }
 
 /// A try of a step that failed and will be repeated.
@@ -79,6 +81,7 @@ fn bind<'q>(
         .bind(sparse(steps.iter().map(|step| step.result.as_ref().err().map(as_json))))
         .bind(steps.iter().map(|step| step.seen_len.cast_signed()).collect::<Vec<_>>())
         .bind(sparse(steps.iter().map(|step| step.seen.as_deref().map(as_array))))
+        .bind(sparse(steps.iter().map(|step| step.undo.as_deref())))
 }
 
 /// Whether the connection is in the transaction of a body with this mark.

@@ -13,6 +13,7 @@ use crate::model::recorded;
 use crate::model::replay::Recorded;
 use crate::model::request::RequestOptions;
 use crate::model::settle::Counters;
+use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 
 /// One line of runs: all of a queue, a job and a priority.
@@ -73,6 +74,8 @@ pub(crate) struct Claimed {
     pub(crate) counters: Counters,
     pub(crate) cancel_requested: bool,
     pub(crate) steps: Vec<Recorded>,
+    /// The state in which it ends once what its steps did is taken back: its code is not run any more.
+    pub(crate) undoing: Option<RunState>,
     /// How often each unrecorded step has failed so far.
     pub(crate) step_failures: Vec<(String, u32)>,
 }
@@ -138,6 +141,7 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
         cancel_requested: row.try_get("cancel_requested")?,
         steps: steps(row.try_get("steps")?)?,
+        undoing: row.try_get::<Option<String>, _>("undoing")?.as_deref().and_then(RunState::parse),
         step_failures: failures(row.try_get("step_failures")?)?,
     })
 }

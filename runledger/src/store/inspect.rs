@@ -51,6 +51,8 @@ pub struct RunInfo {
     pub finished_at: Option<SystemTime>,
     /// What it failed with, or why it is blocked.
     pub error: Option<Failure>,
+    /// Whether it is to fail or to be cancelled, and what its steps did is taken back first.
+    pub undoing: bool,
 }
 
 /// One attempt of a run, or one failed try of a step.
@@ -228,6 +230,7 @@ fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
         started_at: instant(row, "started_at")?,
         finished_at: instant(row, "finished_at")?,
         error: failure(row, "error")?,
+        undoing: row.try_get("undoing")?,
     })
 }
 

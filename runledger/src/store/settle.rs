@@ -23,6 +23,8 @@ pub(crate) struct Settled {
     pub(crate) settlement: Settlement,
     /// The run that may wait for this one.
     pub(crate) parent_id: Option<Uuid>,
+    /// Whether steps of the run may have to be undone.
+    pub(crate) may_undo: bool,
 }
 
 /// Writes settlements and gives those whose fence held. Runs that end and have a parent are settled in one transaction with the wake-up of
@@ -33,13 +35,19 @@ pub(crate) async fn settle(
 ) -> Result<HashSet<Fence>, sqlx::Error> {
     let mut parents: Vec<Uuid> =
         items.iter().filter(|item| ends(item)).filter_map(|item| item.parent_id).collect();
-    if parents.is_empty() {
+    let to_lock: Vec<Fence> =
+        items.iter().filter(|item| item.may_undo && fails(item)).map(|item| item.fence).collect();
+    if parents.is_empty() && to_lock.is_empty() {
         return write(connection, items, None).await;
     }
     parents.sort_unstable();
     parents.dedup();
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(&parents).execute(&mut *tx).await?;
+    for fence in to_lock {
+        // A step that is being recorded, with what is to undo it, is seen by the next statement.
+        sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
+    }
     let held = write(&mut tx, items, None).await?;
     let ended: Vec<Uuid> = items
         .iter()
@@ -152,6 +160,10 @@ fn outputs<'a>(items: &[&'a Settled]) -> Option<Vec<&'a str>> {
         _ => None,
     };
     items.iter().map(output).collect()
+}
+
+fn fails(item: &Settled) -> bool {
+    matches!(item.settlement.verdict, Verdict::Fail(_) | Verdict::Cancel(_))
 }
 
 fn ends(item: &Settled) -> bool {

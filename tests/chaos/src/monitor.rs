@@ -204,7 +204,7 @@ mod tests {
     #[tokio::test]
     async fn what_stands_for_longer_than_the_pace_allows_is_seen_and_nothing_before() -> Result<()> {
         let late = looked(Pace::FAST.bound() + Duration::from_secs(2), Pace::FAST).await?;
-        for kind in ["waits for children", "should have been woken", "leased to worker", "has been silent"] {
+        for kind in ["waits for nothing", "should have been woken", "leased to worker", "has been silent"] {
             assert_eq!(
                 late.iter().filter(|violation| violation.contains(kind)).count(),
                 1,

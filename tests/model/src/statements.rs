@@ -165,6 +165,17 @@ impl Statements {
         held(&step(self.query("checkpoint"), fence, key).bind(None::<String>).fetch_one(db).await?)
     }
 
+    /// Records a step that can be taken back. False where the fence is lost.
+    pub async fn checkpoint_to_undo(&self, db: &mut PgConnection, fence: Fence, key: &str) -> Result<bool> {
+        let query = step_with(self.query("checkpoint"), fence, key, vec![Some("{}")]);
+        held(&query.bind(None::<String>).fetch_one(db).await?)
+    }
+
+    /// Waits for what an attempt is writing.
+    pub async fn lock_lease(&self, db: &mut PgConnection, fence: Fence) -> Result<()> {
+        self.query("lock_lease").bind(fence.run_id).bind(fence.token).execute(db).await.map(drop)
+    }
+
     /// Ends an attempt. False where the fence is lost.
     pub async fn settle(&self, db: &mut PgConnection, fence: Fence, settlement: &Settlement) -> Result<bool> {
         if let Verdict::Complete(output) = &settlement.verdict {
@@ -225,7 +236,7 @@ impl Statements {
         key: &str,
     ) -> Result<Option<bool>> {
         let query = self.query("take_signal").bind(fence.run_id).bind(fence.token).bind(key.to_owned());
-        let query = query.bind(0_i32).bind(0_i64).bind(0_i32).bind(None::<String>).bind(name.to_owned());
+        let query = query.bind(0_i64).bind(0_i64).bind(0_i32).bind(None::<String>).bind(name.to_owned());
         let row = query.fetch_optional(db).await?;
         row.map(|row| Ok(row.try_get::<Option<String>, _>("payload")?.is_some())).transpose()
     }
@@ -248,7 +259,7 @@ impl Statements {
 
     /// Ends a run that no worker holds as cancelled. False where it is not there to be taken.
     pub async fn cancel_take(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
-        let query = self.query("cancel_take").bind(run_id).bind(ERROR);
+        let query = self.query("cancel_take").bind(run_id).bind(ERROR).bind(false);
         Ok(query.fetch_optional(db).await?.is_some())
     }
 
@@ -333,16 +344,21 @@ fn text(name: &str) -> &'static str {
 }
 
 fn step(query: Query, fence: Fence, key: &str) -> Query {
+    step_with(query, fence, key, Vec::new())
+}
+
+fn step_with(query: Query, fence: Fence, key: &str, undo: Vec<Option<&'static str>>) -> Query {
     query
         .bind(vec![fence.run_id])
         .bind(vec![fence.token])
         .bind(vec![key.to_owned()])
-        .bind(vec![0_i32])
+        .bind(vec![0_i64])
         .bind(vec![0_i64])
         .bind(vec![Some("null")])
         .bind(Vec::<Option<String>>::new())
         .bind(vec![0_i32])
         .bind(Vec::<Option<String>>::new())
+        .bind(undo)
 }
 
 fn held(row: &PgRow) -> Result<bool> {

@@ -10,10 +10,11 @@
 use protocol::permutations::{End, Ending, Pair, Start, Step, Wrong};
 use protocol::statements::{Edit, Submission};
 
-use Ending::{Completes, Fails};
+use Ending::{Completes, Fails, IsCancelled};
 use Step::{
-    Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, Claim, Commit, Enqueue, Existing, Held,
-    LockRun, Orphans, Release, SendSignal, Settle, Suspend, SuspendForSignal, TakeSignal, WakeParents,
+    Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit, Enqueue,
+    Existing, Held, LockLease, LockRun, Orphans, Release, SendSignal, Settle, Suspend, SuspendForSignal,
+    TakeSignal, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -173,8 +174,8 @@ async fn a_run_that_completes_while_it_is_cancelled_is_completed() {
     };
     let taken = Edit {
         statement: "cancel_take",
-        old: "    select run_id, attempt from unparked\n",
-        new: "    select run_id, attempt from unparked union all select run_id, attempt from runledger.lease where run_id = $1\n",
+        old: "        select run_id, attempt, crashes, claims from unparked\n",
+        new: "        select run_id, attempt, crashes, claims from unparked\n        union all\n        select run_id, attempt, crashes, claims from runledger.lease where run_id = $1\n",
     };
     explore(pair, Wrong::Text(taken)).await;
 }
@@ -323,4 +324,20 @@ async fn a_signal_is_taken_by_the_attempt_that_holds_the_run_or_by_none() {
         new: "    where run_id = $1 and name",
     };
     explore(pair, Wrong::Text(unfenced)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_recorded_while_its_run_is_cancelled_is_undone_or_not_recorded() {
+    let pair = Pair {
+        name: "checkpoint to undo/cancel",
+        start: Start::Held,
+        transactions: &[&[CheckpointToUndo, Commit], &[LockLease, Settle(0, 0, IsCancelled), Commit]],
+        holds: |end| {
+            let is_recorded = end.said[0].held == Some(true);
+            let place = if is_recorded { "ready" } else { "outcome" };
+            expect(end.place(0) == place && end.said[1].held == Some(true), "nobody undoes it", end)
+        },
+    };
+    let unlocked = Wrong::Transactions(&[&[CheckpointToUndo, Commit], &[Settle(0, 0, IsCancelled), Commit]]);
+    explore(pair, unlocked).await;
 }

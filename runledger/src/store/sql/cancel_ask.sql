@@ -1,18 +1,21 @@
--- cancel_ask: notes that a run is to be cancelled, unless it has ended. Whoever claims or holds the run sees it.
+-- cancel_ask: notes that a run is to be cancelled, unless it has ended or its end waits for its undo. Whoever claims or holds the run sees it.
 -- in:    $1 run, $2 reason
 -- out:   state (null while it goes on), reason (the first that was given), told; one row where the run exists
 -- locks: none; the run is locked before, by lock_runs.sql
--- index: run_pkey, outcome_pkey, cancel_pkey
+-- index: run_pkey, outcome_pkey, cancel_pkey, undo_pkey
 with asked as (
     insert into runledger.cancel (run_id, reason)
     select run.run_id, $2
     from runledger.run
-    where run.run_id = $1 and not exists (select from runledger.outcome where outcome.run_id = run.run_id)
+    where run.run_id = $1
+        and not exists (select from runledger.outcome where outcome.run_id = run.run_id)
+        and not exists (select from runledger.undo where undo.run_id = run.run_id)
     on conflict (run_id) do nothing
 ),
 told as (
     select runledger.notify('runledger_cancel', $1::text)
     where exists (select from runledger.lease where run_id = $1)
+        and not exists (select from runledger.undo where run_id = $1)
 )
 select
     outcome.state,

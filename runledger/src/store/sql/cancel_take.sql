@@ -1,42 +1,72 @@
--- cancel_take: ends a run that no worker holds as cancelled. The statement after cancel_ask.sql, in the same transaction.
--- in:    $1 run, $2 error
--- out:   run_id, told; one row where the run was taken
+-- cancel_take: ends a run that no worker holds as cancelled, or sends it back to its queue where steps are left to be undone first. The statement after
+--        cancel_ask.sql, in the same transaction.
+-- in:    $1 run, $2 error, $3 whether a run that is parked because an undo failed is to end with that left undone: somebody has decided it
+-- out:   run_id, ended, told; one row where the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)
--- index: ready_pkey, waiting_pkey, watch_pkey, run_parent. The request of a run that has started others stays until nothing goes on below it.
-with unqueued as (
-    delete from runledger.ready
+-- index: ready_pkey, waiting_pkey, watch_pkey, run_parent, undo_pkey, step_undo. The request of a run that has started others stays until nothing goes on
+--        below it, unless it is to be undone: what is below it is cancelled at the end of that.
+with undo as (
+    select state, error
+    from runledger.undo
     where run_id = $1
-    returning run_id, attempt
+),
+unqueued as (
+    delete from runledger.ready
+    where run_id = $1 and not exists (select from undo)
+    returning run_id, attempt, crashes, claims
 ),
 unparked as (
     delete from runledger.waiting
-    where run_id = $1
-    returning run_id, attempt
+    where run_id = $1 and ($3 or not exists (select from undo))
+    returning run_id, attempt, crashes, claims
 ),
 taken as (
-    select run_id, attempt from unqueued
-    union all
-    select run_id, attempt from unparked
+    select taken.*, not exists (select from undo) and runledger.is_to_undo(run_id) as is_to_undo
+    from (
+        select run_id, attempt, crashes, claims from unqueued
+        union all
+        select run_id, attempt, crashes, claims from unparked
+    ) as taken
 ),
 ended as (
     insert into runledger.outcome (run_id, state, error, attempt)
-    select run_id, 'cancelled', $2::text::json, attempt
+    select run_id, coalesce((select state from undo), 'cancelled'), coalesce((select error from undo), $2::text::json), attempt
     from taken
+    where not is_to_undo
+),
+undoing as (
+    insert into runledger.undo (run_id, state, error)
+    select run_id, 'cancelled', $2::text::json
+    from taken
+    where is_to_undo
+),
+to_undo as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select taken.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'undoing', taken.attempt, taken.crashes, taken.claims
+    from taken
+    cross join lateral (select queue, job, priority from runledger.run where run_id = taken.run_id offset 0) as run
+    where taken.is_to_undo
 ),
 uncancelled as (
     delete from runledger.cancel
     using taken
-    where cancel.run_id = taken.run_id and not exists (select from runledger.run where parent_id = taken.run_id offset 0)
+    where cancel.run_id = taken.run_id
+        and (taken.is_to_undo or not exists (select from runledger.run where parent_id = taken.run_id offset 0))
 ),
 unwatched as (
     delete from runledger.watch
     using taken
-    where watch.run_id = taken.run_id
+    where watch.run_id = taken.run_id and not taken.is_to_undo
     returning watch.run_id
 ),
 told as (
     select runledger.notify('runledger_ended', run_id::text)
     from unwatched
+),
+woken as (
+    select runledger.notify('runledger_ready', '')
+    where exists (select from taken where is_to_undo)
+        and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select run_id, (select count(*) from told) as told
+select run_id, not is_to_undo as ended, (select count(*) from told) + (select count(*) from woken) as told
 from taken

@@ -1,6 +1,6 @@
 -- checkpoint: records steps of runs that this worker holds, some of which may be recorded already.
 -- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors, $8 seen_len, $9 seen (as JSON arrays);
---        errors and seen may be empty where all are null; $10 the mark of the body's transaction that this must be in, or null
+--        errors, seen and undos may be empty where all are null; $10 undos; $11 the mark of the body's transaction that this must be in, or null
 -- out:   held, restless; one row: the positions from 1 of the items whose fence holds, also of one that was recorded before (a lost acknowledgement);
 --        a body's transaction has only its commit before it now and may not rest, as those of the engine may not: one whose commit the network has
 --        swallowed holds the lease that its own worker asks about
@@ -8,8 +8,8 @@
 -- index: lease_pkey, step_pkey
 with held as (
     select item.*, lease.claims
-    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[])
-        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, position)
+    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[], $10::text[])
+        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, undo, position)
     cross join lateral (
         select claims
         from runledger.lease
@@ -17,17 +17,17 @@ with held as (
         offset 0
         for key share
     ) as lease
-    where $10::text is null or current_setting('runledger.body', true) = $10
+    where $11::text is null or current_setting('runledger.body', true) = $11
 ),
 recorded as (
-    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, claims)
+    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, undo, claims)
     select
         run_id, key, ordinal, fingerprint, output::json, error::json, seen_len,
-        translate(seen, '[]', '{}')::bigint[], claims
+        translate(seen, '[]', '{}')::bigint[], undo::json, claims
     from held
     on conflict (run_id, key) do nothing
 )
 select
     array_agg(position) as held,
-    case when $10::text is not null then set_config('idle_in_transaction_session_timeout', '10s', true) end as restless
+    case when $11::text is not null then set_config('idle_in_transaction_session_timeout', '10s', true) end as restless
 from held

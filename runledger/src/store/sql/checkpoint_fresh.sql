@@ -1,13 +1,13 @@
 -- checkpoint_fresh: records steps of runs that this worker holds, for the first time; a fifth cheaper than checkpoint. The group commit of the journal.
 -- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors, $8 seen_len, $9 seen (as JSON arrays);
---        errors and seen may be empty where all are null
+--        errors, seen and undos may be empty where all are null; $10 undos
 -- out:   held; one row: the positions from 1 of the items whose fence holds. It fails where one is recorded already: then checkpoint tells
 -- locks: `for key share` on the leases: a reclaim that deletes one waits, and one that has deleted it is seen
 -- index: lease_pkey, step_pkey
 with held as (
     select item.*, lease.claims
-    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[])
-        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, position)
+    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[], $10::text[])
+        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, undo, position)
     cross join lateral (
         select claims
         from runledger.lease
@@ -17,10 +17,10 @@ with held as (
     ) as lease
 ),
 recorded as (
-    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, claims)
+    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, undo, claims)
     select
         run_id, key, ordinal, fingerprint, output::json, error::json, seen_len,
-        translate(seen, '[]', '{}')::bigint[], claims
+        translate(seen, '[]', '{}')::bigint[], undo::json, claims
     from held
 )
 select array_agg(position) as held

@@ -2,7 +2,7 @@
 -- in:    $1 worker, $2 token, $3 how many, $4 queues, $5 jobs, $6 priorities, $7 after instants, $8 after ids: a lane and its position each, the
 --        lane of the highest priority first
 -- out:   run_id, job, tenant, queue, parent_id, input, options, priority, ready_at, attempt, crashes, claims, claimed_at, cancel_requested,
---        steps, step_failures
+--        steps, undoing (the state in which it ends once what its steps did is taken back), step_failures
 -- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
 -- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
 with lane as (
@@ -53,10 +53,11 @@ select
     now() as claimed_at,
     exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested,
     case when taken.claims > 0 then (
-        select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen))::text
+        select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
         from runledger.step
         where step.run_id = run.run_id
     ) end as steps,
+    case when taken.claims > 0 then (select state from runledger.undo where undo.run_id = taken.run_id) end as undoing,
     case when taken.claims > 0 then (
         select json_object_agg(failed.step_key, failed.attempts)::text
         from (

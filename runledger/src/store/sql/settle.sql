@@ -1,11 +1,13 @@
--- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says.
+-- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says. One that fails or is cancelled goes back
+--        to its queue where steps are left to be undone, and ends as was said then once there are none.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
 --        $11 the mark of the body's transaction that this must be in, or null;
 --        the state is `completed`, `failed`, `cancelled`, `queued` or `blocked`
 -- out:   run_id, token, told, restless; the items whose fence held. The error of a cancelled one is kept with the reason that was given; a body's
 --        transaction may not rest any more, as in checkpoint.sql
--- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any
--- index: lease_pkey, run_pkey, watch_pkey, cancel_pkey
+-- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any, and leases of workflows that fail or
+--        are cancelled by lock_lease.sql, so that a step that is being recorded is seen
+-- index: lease_pkey, run_pkey, watch_pkey, cancel_pkey, undo_pkey, step_undo, step_pkey
 with item as (
     select *
     from unnest(
@@ -24,21 +26,51 @@ held as (
         item.run_id, item.token, item.state, item.output, item.error, item.delay_us, item.due_at, item.cause, item.attempt, item.crashes,
         lease.attempt as tried, lease.claims, lease.worker_id, lease.claimed_at
 ),
-ended as (
-    insert into runledger.outcome (run_id, state, output, error, attempt, worker_id, started_at)
+failing as (
     select
-        run_id, state, output::json,
-        case when state = 'cancelled' then coalesce(
+        held.run_id, held.attempt, held.crashes, held.claims, held.worker_id, held.claimed_at,
+        coalesce(undo.state, held.state) as state,
+        coalesce(
+            undo.error,
             (
                 select jsonb_set(held.error::jsonb, '{message}', to_jsonb((held.error::json ->> 'message') || ': ' || cancel.reason))::json
                 from runledger.cancel
-                where cancel.run_id = held.run_id and cancel.reason is not null
+                where held.state = 'cancelled' and cancel.run_id = held.run_id and cancel.reason is not null
             ),
-            error::json
-        ) else error::json end,
-        attempt, worker_id, claimed_at
+            held.error::json
+        ) as error,
+        runledger.is_to_undo(held.run_id) as is_to_undo
     from held
-    where state in ('completed', 'failed', 'cancelled')
+    left join lateral (select state, error from runledger.undo where undo.run_id = held.run_id offset 0) as undo on true
+    where held.state in ('failed', 'cancelled')
+),
+ended as (
+    insert into runledger.outcome (run_id, state, output, error, attempt, worker_id, started_at)
+    select run_id, state, output::json, null, attempt, worker_id, claimed_at
+    from held
+    where state = 'completed'
+    union all
+    select run_id, state, null, error, attempt, worker_id, claimed_at
+    from failing
+    where not is_to_undo
+),
+undoing as (
+    insert into runledger.undo (run_id, state, error)
+    select run_id, state, error
+    from failing
+    where is_to_undo
+    on conflict (run_id) do nothing
+),
+uncancelled as (
+    delete from runledger.cancel
+    where run_id = any (array(select run_id from failing where is_to_undo))
+),
+to_undo as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select failing.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'undoing', failing.attempt, failing.crashes, failing.claims
+    from failing
+    cross join lateral (select * from runledger.run where run_id = failing.run_id offset 0) as run
+    where failing.is_to_undo
 ),
 queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
@@ -64,7 +96,13 @@ tried as (
 ),
 unwatched as (
     delete from runledger.watch
-    where run_id = any (array(select run_id from held where state <> 'queued'))
+    where run_id = any (
+        array(
+            select run_id from held where state in ('completed', 'blocked')
+            union all
+            select run_id from failing where not is_to_undo
+        )
+    )
     returning run_id
 ),
 told as (

@@ -19,6 +19,8 @@ pub enum Ending {
     Completes,
     /// With a failure that is tried again.
     Fails,
+    /// Cancelled.
+    IsCancelled,
 }
 
 /// One statement. The first of a transaction opens it. Runs, workers and tokens are numbers in the scene.
@@ -34,6 +36,10 @@ pub enum Step {
     CheckpointFresh(usize),
     /// The attempt of a token records a step of run 0, which may be recorded already.
     Checkpoint(usize),
+    /// The attempt of token 0 records a step of run 0 that can be taken back.
+    CheckpointToUndo,
+    /// Waits for what the attempt of token 0 is writing.
+    LockLease,
     /// The attempt of a token ends a run.
     Settle(usize, usize, Ending),
     /// Locks a run.
@@ -147,6 +153,10 @@ impl Step {
             Self::Checkpoint(token) => {
                 said.held = Some(statements.checkpoint(db, fence(0, token), "step").await?);
             }
+            Self::CheckpointToUndo => {
+                said.held = Some(statements.checkpoint_to_undo(db, fence(0, 0), "step").await?);
+            }
+            Self::LockLease => statements.lock_lease(db, fence(0, 0)).await?,
             Self::Settle(run, token, ending) => {
                 let counters = Counters { attempt: 1, crashes: scene.crashes };
                 let settlement = settle(ending.outcome(), counters, &POLICY, 0.0);
@@ -221,6 +231,7 @@ impl Ending {
         match self {
             Self::Completes => Outcome::Completed("1".to_owned()),
             Self::Fails => Outcome::Failed(failure(FailureKind::Error), Retry::Policy),
+            Self::IsCancelled => Outcome::Cancelled(failure(FailureKind::Cancelled)),
         }
     }
 }

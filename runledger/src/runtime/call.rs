@@ -1,0 +1,42 @@
+//! Calls of jobs as steps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::attempt::Attempt;
+use super::step::{Body, StepPolicy, Try};
+use crate::api::context::Context;
+use crate::api::definition::Definition;
+use crate::api::invocation::Invocation;
+use crate::model::request::RequestOptions;
+use crate::model::settle::RetryPolicy;
+
+/// The body of a job as a step of this attempt.
+pub(crate) fn body_of<'a>(
+    definition: &'static Definition,
+    attempt: Arc<Attempt>,
+    key: Arc<str>,
+    input: Arc<str>,
+) -> Body<'a> {
+    let invoke = move |number: u32, tx| -> Try<'static> {
+        let context = Context::new(Arc::clone(&attempt), Some(Arc::clone(&key)), number);
+        (definition.run)(Invocation::new(Arc::clone(&attempt), context, Arc::clone(&input), tx))
+    };
+    if definition.transactional {
+        Body::Transaction(Box::new(move |number, tx| invoke(number, Some(tx))))
+    } else {
+        Body::Code(Box::new(move |number| invoke(number, None)))
+    }
+}
+
+/// How a call is tried: as it says, and else as its job does.
+pub(crate) fn policy_of(said: &RequestOptions, definition: &Definition) -> StepPolicy {
+    let retry = definition.retry_policy();
+    StepPolicy {
+        retry: RetryPolicy {
+            max_attempts: said.max_attempts.unwrap_or(retry.max_attempts),
+            backoff: said.backoff().unwrap_or(retry.backoff),
+        },
+        timeout: said.timeout_ms.map(Duration::from_millis).or(definition.timeout),
+    }
+}

@@ -1,0 +1,74 @@
+//! Sagas: the calls that take back what steps did, recorded with these, and carried out where the run fails, is cancelled, or says so.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::attempt::{Attempt, Halt};
+use super::call::{body_of, policy_of};
+use super::step::{LastFailure, Work, halted, outcome};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::replay::Claim;
+use crate::model::request::RequestOptions;
+
+/// A call that takes something back, as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct UndoCall<'a> {
+    pub(crate) job: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    pub(crate) input: std::borrow::Cow<'a, RawValue>,
+    #[serde(default)]
+    pub(crate) options: RequestOptions,
+}
+
+/// Takes back everything that can be and is not, the last step first. Never returns where one of them cannot.
+pub(crate) async fn undo_all(attempt: &Arc<Attempt>) {
+    for (key, call) in attempt.to_undo() {
+        Box::pin(undo(attempt, &key, &call)).await;
+    }
+}
+
+/// As [`undo`], as a step of the workflow's code.
+pub(crate) async fn undo_in_code(attempt: &Arc<Attempt>, key: &str, call: &str) {
+    let ordinal = Box::pin(undo(attempt, key, call)).await;
+    attempt.turn(ordinal).await;
+}
+
+/// Takes back what one step did, once, by its recorded call, and gives the ordinal of the step that did so. Never returns where that fails for good: the run
+/// is parked with the reason.
+async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
+    let Some(claim) = attempt.claim_undo(key) else { return std::future::pending().await };
+    let call: UndoCall<'_> = match serde_json::from_str(call) {
+        Ok(call) => call,
+        Err(error) => {
+            let failure = Failure::from_chain(FailureKind::Decode, &error);
+            return halted(attempt, Halt::UndoFailed(in_vain(&claim, failure))).await;
+        }
+    };
+    let Some(definition) = attempt.registry.get(&call.job) else {
+        let message = format!("this worker has no code for job `{}`", call.job);
+        let failure = Failure::new(FailureKind::Setup, message);
+        return halted(attempt, Halt::UndoFailed(in_vain(&claim, failure))).await;
+    };
+    let body = body_of(definition, Arc::clone(attempt), claim.key.as_str().into(), call.input.get().into());
+    let work = Work {
+        fingerprint: 0,
+        policy: policy_of(&call.options, definition),
+        body,
+        undo: None,
+        last_failure: LastFailure::Parks,
+    };
+    // What it gives is for the record.
+    let _ = outcome(attempt, &claim, &work).await;
+    claim.ordinal
+}
+
+/// Why a run is parked whose steps are to be undone.
+pub(crate) fn in_vain(claim: &Claim, failure: Failure) -> Failure {
+    let message = format!(
+        "step `{}` could not take back what was done: {}; mend the cause and resume the run, or cancel it, which leaves that undone",
+        claim.key, failure.message
+    );
+    Failure { message, ..failure }
+}

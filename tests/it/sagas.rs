@@ -1,0 +1,292 @@
+//! Behaviours 19 and 25: inline transactions, and what steps did taken back.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{Cancelled, ClientError, FailureKind, RunState};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
+
+use crate::rows::{execute, scalar, soon, take_away, until, worker};
+
+const TABLES: &str =
+    "create table deed (n serial, what text); create table broken (what text); create sequence kills";
+
+/// Writes that it was done. It is written with the record of the step, or not at all.
+#[job(max_attempts = 2, backoff = "10ms..10ms")]
+async fn does(what: String, #[inject] tx: &mut Tx) -> Result<String> {
+    sqlx::query("insert into deed (what) values ($1)").bind(&what).execute(&mut **tx).await?;
+    Ok(what)
+}
+
+/// Writes that it was undone, unless that is broken.
+#[job(max_attempts = 2, backoff = "10ms..10ms")]
+async fn undoes(what: String, #[inject] tx: &mut Tx) -> Result<()> {
+    let is_broken = "select exists (select from broken where what = $1)";
+    if sqlx::query_scalar(is_broken).bind(&what).fetch_one(&mut **tx).await? {
+        return Err(format!("{what} cannot be undone now").into());
+    }
+    sqlx::query("insert into deed (what) values ($1)").bind(format!("not {what}")).execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[job(max_attempts = 1)]
+async fn fails() -> Result<()> {
+    Err("no more".into())
+}
+
+static GATE: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn waits_at_the_gate() -> Result<()> {
+    GATE.acquire().await?.forget();
+    Ok(())
+}
+
+/// Three steps that can be taken back, one of them inside a branch, and then what `then` says.
+#[workflow]
+async fn journey(wf: &Wf, then: String) -> Result<u32> {
+    let (saga, branch) = (wf.saga(), wf.branch("inner"));
+    saga.run(does("flight".into()), |what| undoes(what.clone())).await?;
+    let inner = branch.saga();
+    inner.run(does("hotel".into()), |what| undoes(what.clone())).await?;
+    wf.run(does("no undo".into())).await?;
+    saga.run(does("car".into()), |what| undoes(what.clone())).await?;
+    match then.as_str() {
+        "fails" => wf.run(fails()).await?,
+        "sleeps" => wf.sleep(Duration::from_secs(3600)).await?,
+        "waits" => wf.signal("go").await?,
+        "works" => wf.run(waits_at_the_gate()).await?,
+        "undoes" => saga.undo().await,
+        "undoes and fails" => {
+            saga.undo().await;
+            wf.run(fails()).await?;
+        }
+        _ => {}
+    }
+    Ok(7)
+}
+
+const ALL_UNDONE: [&str; 7] = ["flight", "hotel", "no undo", "car", "not car", "not hotel", "not flight"];
+
+async fn deeds(db: &Db) -> Vec<String> {
+    sqlx::query_scalar("select what from deed order by n").fetch_all(db.pool()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let handle = journey("fails".into()).enqueue(&db).await.unwrap();
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+    assert_eq!(failure.message, "step `fails` failed");
+    assert_eq!(deeds(&db).await, ALL_UNDONE);
+    let keys: Vec<String> = handle.steps().await.unwrap().into_iter().map(|step| step.key).collect();
+    for key in ["undo[does]", "undo[does#3]", "undo[inner/does]"] {
+        assert!(keys.iter().any(|known| known == key), "{key} is not in {keys:?}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compensations_run_when_a_sleeping_a_waiting_or_a_running_run_is_cancelled() {
+    for then in ["sleeps", "waits", "works"] {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        execute(&db, TABLES).await;
+        let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+        let handle = journey(then.into()).enqueue(&db).await.unwrap();
+        eventually(async || deeds(&db).await.len(), |n| *n == 4).await;
+        if then != "works" {
+            until(&db, handle.id(), |info| info.state != RunState::Running).await;
+        }
+        assert_eq!(handle.cancel("not needed").await.unwrap(), Cancelled::Requested, "{then}");
+        let error = soon(handle.result()).await.unwrap_err();
+        let ClientError::RunCancelled { failure, .. } = error else { panic!("{error}") };
+        assert_eq!(failure.message, "cancelled: not needed", "{then}");
+        assert_eq!(deeds(&db).await, ALL_UNDONE, "{then}");
+        assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.cancel").await, 0);
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_that_fails_parks_the_run_and_is_tried_again_when_it_is_resumed() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    execute(&db, "insert into broken values ('hotel')").await;
+    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let handle = journey("fails".into()).enqueue(&db).await.unwrap();
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunBlocked { failure, .. } = error else { panic!("{error}") };
+    let expected = "step `undo[inner/does]` could not take back what was done: hotel cannot be undone now";
+    assert!(failure.message.starts_with(expected), "{failure}");
+    let info = handle.info().await.unwrap();
+    assert!(info.undoing && info.state == RunState::Blocked);
+    execute(&db, "delete from broken").await;
+    handle.resume().await.unwrap();
+    let error = soon(handle.result()).await.unwrap_err();
+    assert!(matches!(error, ClientError::RunFailed { .. }), "{error}");
+    assert_eq!(deeds(&db).await, ALL_UNDONE);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_parked_in_its_undo_ends_when_somebody_cancels_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    execute(&db, "insert into broken values ('hotel')").await;
+    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let handle = journey("fails".into()).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    assert_eq!(handle.cancel("leave it").await.unwrap(), Cancelled::Now);
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+    assert_eq!(failure.message, "step `fails` failed", "it ends as it would have");
+    assert_eq!(deeds(&db).await, ["flight", "hotel", "no undo", "car", "not car"]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_undo_is_interrupted_goes_on_with_what_is_left() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let mut handles = Vec::new();
+    for _ in 0..12 {
+        handles.push(journey("fails".into()).enqueue(&db).await.unwrap());
+    }
+    let one = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let two = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let undoing = "select count(*) from runledger.undo";
+    eventually(async || scalar::<i64>(&db, undoing).await, |n| *n > 0).await;
+    let mut n_losses = 0;
+    while scalar::<i64>(&db, "select count(*) from runledger.outcome").await < 12 {
+        for handle in &handles {
+            n_losses += i32::from(n_losses < 60 && take_away(&db, handle.id()).await);
+        }
+    }
+    let twice = "select count(*) from (select what from deed group by what having count(*) <> 12) as wrong";
+    assert_eq!(scalar::<i64>(&db, twice).await, 0, "after {n_losses} losses");
+    for handle in &handles {
+        assert!(matches!(soon(handle.result()).await, Err(ClientError::RunFailed { .. })));
+    }
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_workflow_has_taken_back_itself_is_not_taken_back_again() {
+    for (then, completes) in [("undoes", true), ("undoes and fails", false)] {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        execute(&db, TABLES).await;
+        let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+        let handle = journey(then.into()).enqueue(&db).await.unwrap();
+        assert_eq!(soon(handle.result()).await.is_ok(), completes);
+        let mut expected = vec!["flight", "hotel", "no undo", "car", "not car", "not flight"];
+        if !completes {
+            expected.push("not hotel");
+        }
+        assert_eq!(deeds(&db).await, expected, "{then}");
+        worker.stop().await;
+    }
+}
+
+/// An undo whose job this worker does not serve.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_without_code_parks_the_run_with_its_name() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = worker(&db, jobs![journey, does, fails, waits_at_the_gate]).await;
+    let handle = journey("fails".into()).enqueue(&db).await.unwrap();
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunBlocked { failure, .. } = error else { panic!("{error}") };
+    assert_eq!(failure.kind, FailureKind::Setup);
+    assert!(failure.message.contains("no code for job `undoes`"), "{failure}");
+    worker.stop().await;
+}
+
+/// Ends the session of the body at its first visit.
+const KILL: &str = "select case when nextval('kills') = 1 then pg_terminate_backend(pg_backend_pid()) end";
+
+#[workflow]
+async fn keeps_books(wf: &Wf, point: u8, other: uuid::Uuid, #[inject] db: &Db) -> Result<i64> {
+    let booked = wf.tx("book", |mut tx| async move {
+        let n: i64 = sqlx::query_scalar("insert into deed (what) values ('booked') returning n::int8")
+            .fetch_one(&mut *tx)
+            .await?;
+        if point == 0 {
+            sqlx::query(KILL).execute(&mut *tx).await?;
+        }
+        does("follow-up".into()).enqueue(&mut *tx).await?;
+        db.signal(other, "booked", &n).send(&mut *tx).await?;
+        if point == 1 {
+            sqlx::query(KILL).execute(&mut *tx).await?;
+        }
+        Ok::<_, Error>(n)
+    });
+    Ok(booked.await?)
+}
+
+#[workflow]
+async fn hears_of_it(wf: &Wf) -> Result<i64> {
+    Ok(wf.signal("booked").await?)
+}
+
+/// A trigger that ends the session at its first firing.
+fn killer(table: &str, when: &str) -> String {
+    format!(
+        "create function kill() returns trigger language plpgsql as $$ begin
+             if nextval('kills') = 1 then perform pg_terminate_backend(pg_backend_pid()); end if; return null; end $$;
+         create constraint trigger killer after insert on {table} {when} for each row execute function kill()"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inline_transaction_killed_at_any_statement_leaves_all_or_nothing() {
+    for point in 0..=3 {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        execute(&db, TABLES).await;
+        match point {
+            2 => execute(&db, &killer("runledger.step", "")).await,
+            3 => execute(&db, &killer("deed", "deferrable initially deferred")).await,
+            _ => {}
+        }
+        let app = App::new(db.clone()).with(jobs![keeps_books, hears_of_it]).provide(db.clone());
+        let worker = app.timings(runledger::Timings::FAST).start().await.unwrap();
+        let hears = hears_of_it().enqueue(&db).await.unwrap();
+        let handle = keeps_books(point, hears.id()).enqueue(&db).await.unwrap();
+        let n = soon(handle.result()).await.unwrap();
+        assert_eq!(soon(hears.result()).await.unwrap(), n, "point {point}");
+        let counts = "select array[(select count(*) from deed), (select count(*) from runledger.run where job = 'does'),
+                      (select count(*) from runledger.signal), (select count(*) from runledger.step where key = 'book')]";
+        assert_eq!(scalar::<Vec<i64>>(&db, counts).await, [1, 1, 1, 1], "point {point}");
+        assert_ne!(scalar::<i64>(&db, "select last_value from kills").await, 1, "the session was ended once");
+        worker.stop().await;
+    }
+}
+
+#[workflow]
+async fn gives_its_transaction_away(wf: &Wf) -> Result<()> {
+    let given = tokio::sync::Mutex::new(None);
+    Ok(wf
+        .tx("book", |tx| {
+            let given = &given;
+            async move {
+                *given.lock().await = Some(tx);
+                Ok::<_, Error>(())
+            }
+        })
+        .max_attempts(1)
+        .await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_inline_transaction_that_is_given_away_commits_nothing_and_says_so() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![gives_its_transaction_away]).await;
+    let error = soon(gives_its_transaction_away().enqueue(&db).await.unwrap().result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+    assert!(failure.to_string().contains("gave its transaction away"), "{failure}");
+    worker.stop().await;
+}
