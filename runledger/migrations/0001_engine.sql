@@ -13,11 +13,14 @@ create table runledger.run (
     options json,
     idempotency_key text,
     parent_id uuid,
+    -- The run that this one is another go at: made by `run_again`, `fork` or `revive`.
+    origin_id uuid,
     start_at timestamptz not null,
     created_at timestamptz not null default statement_timestamp()
 );
 
 create index run_parent on runledger.run (parent_id) where parent_id is not null;
+create index run_origin on runledger.run (origin_id) where origin_id is not null;
 
 -- Runs that may be claimed, at their instant. Inserted and deleted, never updated.
 create table runledger.ready (
@@ -190,6 +193,7 @@ select
     run.priority,
     run.idempotency_key,
     run.parent_id,
+    run.origin_id,
     run.start_at,
     run.created_at,
     case

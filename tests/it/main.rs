@@ -21,6 +21,7 @@ mod enqueue;
 mod fence;
 mod idempotency;
 mod incarnation;
+mod linked;
 mod looks;
 mod migrations;
 mod nested;

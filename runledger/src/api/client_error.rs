@@ -192,6 +192,26 @@ pub enum ClientError {
         /// What was asked.
         verb: &'static str,
     },
+    /// A cancelled run cannot be revived before everything that it has started has ended.
+    #[error(
+        "run `{run_id}` is cancelled, but run `{below}`, which it has started, still goes on; nothing was written; revive it once that one has ended"
+    )]
+    NotQuiet {
+        /// The run.
+        run_id: Uuid,
+        /// One of those that go on.
+        below: Uuid,
+    },
+    /// The run has no such step on record.
+    #[error("run `{run_id}` has no recorded step `{key}`{hint}; nothing was written")]
+    UnknownStep {
+        /// The run.
+        run_id: Uuid,
+        /// The key that was given.
+        key: String,
+        /// `; did you mean …?` where a key is near, or the keys that there are.
+        hint: String,
+    },
     /// A handle that was made inside a transaction has no database of its own to ask.
     #[error(
         "the handle of run `{run_id}` was made in a transaction and cannot read by itself; after the commit, give it a database with `handle.on(&db)`"

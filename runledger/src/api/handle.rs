@@ -220,7 +220,7 @@ impl<J: Job> Handle<J> {
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }
 
-    fn pool(&self) -> Result<&PgPool, ClientError> {
+    pub(super) fn pool(&self) -> Result<&PgPool, ClientError> {
         self.pool.as_ref().ok_or(ClientError::Detached { run_id: self.run_id })
     }
 }

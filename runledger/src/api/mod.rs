@@ -14,6 +14,7 @@ pub mod invocation;
 pub mod job;
 pub mod jobs;
 pub mod lent;
+pub mod linked;
 pub mod provided;
 pub mod registry;
 pub mod step;

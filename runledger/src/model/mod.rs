@@ -7,6 +7,7 @@ pub mod backoff;
 pub mod failure;
 pub mod json;
 pub mod name;
+pub mod prefix;
 pub mod recorded;
 pub mod replay;
 pub mod request;

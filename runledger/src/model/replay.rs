@@ -143,9 +143,9 @@ impl fmt::Display for Divergence {
 
 /// A result that has reached the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Delivery {
+pub(super) struct Delivery {
     /// Whose result it was.
-    ordinal: u32,
+    pub(super) ordinal: u32,
     /// How many steps the code had claimed before.
     claims: u32,
 }
@@ -155,6 +155,32 @@ impl Delivery {
     const fn in_sequence(place: u32) -> Self {
         Self { ordinal: place, claims: place.saturating_add(1) }
     }
+}
+
+/// The order of deliveries that rows have recorded.
+pub(super) fn order_of(rows: &[Recorded]) -> Vec<Delivery> {
+    // What is delivered is recorded. Rows that say they have seen more were not left by a workflow, and must not take the worker's memory.
+    let most = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    let len = rows.iter().map(|row| row.seen_len).max().unwrap_or(0).min(most);
+    let mut order: Vec<Delivery> = (0..len).map(Delivery::in_sequence).collect();
+    for row in rows {
+        let seen = row.seen.as_deref().unwrap_or_default();
+        let from = (row.seen_len as usize).saturating_sub(seen.len() / 2);
+        let places = order.get_mut(from..).unwrap_or_default();
+        for (place, pair) in places.iter_mut().zip(seen.chunks_exact(2)) {
+            *place = Delivery { ordinal: pair[0], claims: pair[1] };
+        }
+    }
+    order
+}
+
+/// Deliveries from a place on, as they are stored: not at all where they are those of a plain sequence.
+pub(super) fn stored_from(place: usize, deliveries: &[Delivery]) -> Option<Vec<u32>> {
+    let in_sequence = (place..).zip(deliveries).all(|(place, delivery)| {
+        u32::try_from(place).is_ok_and(|place| *delivery == Delivery::in_sequence(place))
+    });
+    (!in_sequence)
+        .then(|| deliveries.iter().flat_map(|delivery| [delivery.ordinal, delivery.claims]).collect())
 }
 
 /// The state of one replay: what is recorded, what the code has claimed, and what it has been given.
@@ -177,17 +203,8 @@ impl Replay {
     /// A replay over the steps recorded so far.
     #[must_use]
     pub fn new(rows: Vec<Recorded>) -> Self {
-        // What is delivered is recorded. Rows that say they have seen more were not left by a workflow, and must not take the worker's memory.
-        let most = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        let len = rows.iter().map(|row| row.seen_len).max().unwrap_or(0).min(most);
-        let mut replay = Self { order: (0..len).map(Delivery::in_sequence).collect(), ..Self::default() };
+        let mut replay = Self { order: order_of(&rows), ..Self::default() };
         for row in &rows {
-            let seen = row.seen.as_deref().unwrap_or_default();
-            let from = (row.seen_len as usize).saturating_sub(seen.len() / 2);
-            let places = replay.order.get_mut(from..).unwrap_or_default();
-            for (place, pair) in places.iter_mut().zip(seen.chunks_exact(2)) {
-                *place = Delivery { ordinal: pair[0], claims: pair[1] };
-            }
             *replay.unclaimed.entry(row.seen_len).or_default() += 1;
         }
         replay.acknowledged = replay.order.len();
@@ -229,12 +246,7 @@ impl Replay {
     pub fn seen(&self, seen_len: u32) -> Option<Vec<u32>> {
         let to = (seen_len as usize).min(self.delivered.len());
         let from = self.acknowledged.min(to);
-        let delta = &self.delivered[from..to];
-        let in_sequence = (from..).zip(delta).all(|(place, delivery)| {
-            u32::try_from(place).is_ok_and(|place| *delivery == Delivery::in_sequence(place))
-        });
-        (!in_sequence)
-            .then(|| delta.iter().flat_map(|delivery| [delivery.ordinal, delivery.claims]).collect())
+        stored_from(from, &self.delivered[from..to])
     }
 
     /// Notes that the database has the step claimed after `seen_len` deliveries.

@@ -90,6 +90,13 @@ pub fn child_run_id(parent: Uuid, step_key: &str) -> Uuid {
     Uuid::new_v5(&parent, step_key.as_bytes())
 }
 
+/// The id of the run that a run is revived as: derived from it, so that it is revived once.
+#[must_use]
+pub fn revived_run_id(origin: Uuid) -> Uuid {
+    // No step has this key: a name has no blank.
+    Uuid::new_v5(&origin, b" revive")
+}
+
 /// The namespace of keyed runs, drawn once.
 const KEYED_RUNS: Uuid = Uuid::from_u128(0x6b1f_03a2_94c7_4d0e_8f5d_2c71_e9a6_b348);
 

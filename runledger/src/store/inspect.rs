@@ -31,6 +31,9 @@ pub struct RunInfo {
     pub idempotency_key: Option<String>,
     /// The run that started it.
     pub parent_id: Option<Uuid>,
+    /// The run that it is another go at, where it was made by [`run_again`](crate::Handle::run_again), [`fork`](crate::Handle::fork) or
+    /// [`revive`](crate::Handle::revive).
+    pub origin_id: Option<Uuid>,
     /// When it was enqueued.
     pub created_at: SystemTime,
     /// Where it stands.
@@ -83,7 +86,8 @@ pub struct StepInfo {
     pub ordinal: i32,
     /// What it gave: JSON text, or the failure that the workflow's code received.
     pub result: Result<String, Failure>,
-    /// Under which claim of the run it was recorded, from 1. A run that was never interrupted has one claim.
+    /// Under which claim of the run it was recorded, from 1. A run that was never interrupted has one claim. 0 for a step that was taken over from the
+    /// run's origin.
     pub claim: i32,
     /// When it was recorded.
     pub recorded_at: SystemTime,
@@ -218,6 +222,7 @@ fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
         priority: row.try_get("priority")?,
         idempotency_key: row.try_get("idempotency_key")?,
         parent_id: row.try_get("parent_id")?,
+        origin_id: row.try_get("origin_id")?,
         created_at: row.try_get::<Timestamp, _>("created_at")?.into(),
         state: state(row)?,
         attempt: row.try_get::<Option<i32>, _>("attempt")?.unwrap_or(0),
@@ -231,7 +236,7 @@ fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
     })
 }
 
-fn state(row: &PgRow) -> Result<RunState, sqlx::Error> {
+pub(super) fn state(row: &PgRow) -> Result<RunState, sqlx::Error> {
     let word: &str = row.try_get("state")?;
     RunState::parse(word).ok_or_else(|| {
         let problem =

@@ -9,6 +9,7 @@ pub mod error;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
 pub mod inspect;
+pub mod link;
 pub mod migrate;
 #[cfg(feature = "worker")]
 pub mod pooler;

@@ -18,6 +18,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("enqueue", Scene::Work),
     ("enqueue_fresh", Scene::Work),
     ("heartbeat", Scene::Work),
+    ("link", Scene::Resume),
     ("predecessors", Scene::Killed),
     ("resume", Scene::Resume),
     ("settle", Scene::Work),

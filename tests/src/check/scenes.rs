@@ -29,7 +29,7 @@ pub enum Scene {
     Work,
     /// Cancels a run that waits for its instant, and one with a child.
     Cancel,
-    /// Lets a blocked run go on.
+    /// Lets a blocked run go on, and runs it again.
     Resume,
     /// Asks a worker to drain.
     Drain,
@@ -131,6 +131,8 @@ async fn resume(db: &Db, place: &Place) -> Result<()> {
     .await?;
     let worker = start(db).await?;
     again(async || run.result().await).await?;
+    let another = again(async || run.run_again().await).await?;
+    again(async || another.result().await).await?;
     worker.stop().await;
     Ok(())
 }

@@ -1,5 +1,5 @@
 -- suspend: parks a run until one of its children ends, or puts it back at once where one has ended already, or is not there: a failover has lost its
---        start, which the replay repeats.
+--        start, which the replay repeats. The end of another run's child, taken over from the run's origin, does not wake this one: it looks every 5 s.
 -- in:    $1 run, $2 token, $3 children, $4 the instant to wake at anyway (null: none), $5 attempts spent, $6 crashes
 -- out:   parked (false where the run was put back); one row where the fence held
 -- locks: the lease (deleted); the run is locked before, by lock_runs.sql, so that a child that ends now is either seen here or wakes it
@@ -12,15 +12,14 @@ with held as (
 ended as (
     select
         exists (select from runledger.outcome where run_id = any($3::uuid[]))
-        or (
-            select count(*)
-            from unnest($3::uuid[]) as child (run_id)
-            cross join lateral (select from runledger.run where run.run_id = child.run_id offset 0) as there
-        ) < cardinality($3::uuid[]) as already
+        or count(*) < cardinality($3::uuid[]) as already,
+        case when count(*) filter (where there.parent_id is distinct from $1) > 0 then statement_timestamp() + interval '5 seconds' end as look_at
+    from unnest($3::uuid[]) as child (run_id)
+    cross join lateral (select parent_id from runledger.run where run.run_id = child.run_id offset 0) as there
 ),
 parked as (
     insert into runledger.waiting (run_id, state, wait_for, wake_at, attempt, crashes, claims, since)
-    select held.run_id, 'waiting', $3::uuid[], $4::timestamptz, $5, $6, held.claims, statement_timestamp()
+    select held.run_id, 'waiting', $3::uuid[], least($4::timestamptz, ended.look_at), $5, $6, held.claims, statement_timestamp()
     from held, ended
     where not ended.already
     returning run_id
