@@ -52,19 +52,23 @@ with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 
 create index lease_worker on runledger.lease (worker_id);
 
--- Runs that time alone does not wake: for a child (`waiting`), or for a person (`blocked`).
+-- Runs that time alone does not wake: for a child (`waiting`), or for a person (`blocked`: something is wrong; `paused`: somebody said so).
 create table runledger.waiting (
     run_id uuid primary key,
-    state text not null check (state in ('waiting', 'blocked')),
+    state text not null check (state in ('waiting', 'blocked', 'paused')),
     wait_for uuid[],
     wake_at timestamptz,
+    -- Of a paused run: the instant before which it does not go on, and why it is paused.
+    ready_at timestamptz,
+    reason text,
     error json,
     attempt integer not null check (attempt >= 0),
     crashes integer not null check (crashes >= 0),
-    claims integer not null check (claims >= 1),
+    claims integer not null check (claims >= 0),
     since timestamptz not null,
     check ((state = 'waiting') = (wait_for is not null)),
-    check ((state = 'blocked') = (error is not null))
+    check ((state = 'blocked') = (error is not null)),
+    check ((state = 'paused') = (ready_at is not null))
 );
 
 create index waiting_wake on runledger.waiting (wake_at) where wake_at is not null;
@@ -116,6 +120,13 @@ create table runledger.attempt (
 create table runledger.cancel (
     run_id uuid primary key,
     reason text,
+    requested_at timestamptz not null default statement_timestamp()
+);
+
+-- Runs whose pause has been asked for and has not yet taken place.
+create table runledger.pause (
+    run_id uuid primary key,
+    reason text not null,
     requested_at timestamptz not null default statement_timestamp()
 );
 
@@ -205,12 +216,13 @@ select
     coalesce(outcome.attempt, lease.attempt, waiting.attempt, ready.attempt) as attempt,
     coalesce(lease.crashes, waiting.crashes, ready.crashes, 0) as crashes,
     ready.cause,
-    ready.ready_at,
+    coalesce(ready.ready_at, waiting.ready_at) as ready_at,
     coalesce(outcome.worker_id, lease.worker_id) as worker_id,
     coalesce(outcome.started_at, lease.claimed_at) as started_at,
     outcome.finished_at,
     outcome.output,
-    coalesce(outcome.error, waiting.error) as error
+    coalesce(outcome.error, waiting.error) as error,
+    waiting.reason as pause_reason
 from runledger.run
 left join runledger.ready using (run_id)
 left join runledger.lease using (run_id)

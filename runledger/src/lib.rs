@@ -60,6 +60,7 @@ pub use runledger_macros::{job, workflow};
 pub use runtime::timings::Timings;
 pub use store::cancel::Cancelled;
 pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, WorkerInfo};
+pub use store::pause::Paused;
 
 /// What most programs need: `use runledger::prelude::*;`.
 pub mod prelude {

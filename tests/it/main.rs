@@ -26,6 +26,7 @@ mod looks;
 mod migrations;
 mod nested;
 mod panics;
+mod pausing;
 mod payload;
 mod plans;
 mod processes;

@@ -19,7 +19,10 @@ const READY: &str = "runledger_ready";
 /// The channel on which cancellations of running runs come.
 const CANCEL: &str = "runledger_cancel";
 
-const CHANNELS: [&str; 2] = [READY, CANCEL];
+/// The channel on which pauses of running runs come.
+const PAUSE: &str = "runledger_pause";
+
+const CHANNELS: [&str; 3] = [READY, CANCEL, PAUSE];
 
 /// How often the connection is asked whether it lives and has the lock.
 const ASK: Duration = Duration::from_secs(15);
@@ -69,9 +72,10 @@ impl Control {
                 () = task::raised(&mut stop) => return,
             };
             match heard {
-                Ok(Some(notification)) if notification.channel() == CANCEL => {
+                Ok(Some(notification)) if notification.channel() != READY => {
+                    let order = if notification.channel() == PAUSE { Order::Pause } else { Order::Cancel };
                     if let Ok(run_id) = notification.payload().parse() {
-                        held.order(run_id, Order::Cancel);
+                        held.order(run_id, order);
                     }
                 }
                 Ok(Some(notification)) => {

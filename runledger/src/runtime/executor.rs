@@ -151,6 +151,8 @@ impl Executor {
         let due = match &settlement.verdict {
             Verdict::Requeue { due: Due::In(delay), .. } => Some(*delay),
             Verdict::Requeue { due: Due::At(instant), .. } => Some(instant.since(attempt.clock.now())),
+            // Somebody may have resumed it meanwhile.
+            Verdict::Pause => Some(Duration::ZERO),
             _ => None,
         };
         let decided = Instant::now();
@@ -306,6 +308,7 @@ async fn obey(orders: &Orders) -> End {
     match orders.to_stop().await {
         Order::Cancel => End::Outcome(cancelled()),
         Order::Release => End::Outcome(Outcome::Released),
+        Order::Pause => End::Outcome(Outcome::Paused),
         Order::GoOn | Order::Drop => End::Done,
     }
 }

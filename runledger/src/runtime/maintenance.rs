@@ -25,7 +25,7 @@ use crate::store::checkpoint::Fence;
 use crate::store::settle::{self as settlement, Settled};
 use crate::store::timeline::Era;
 use crate::store::worker::{self, Lease, Orphan, Pulse, Silence};
-use crate::store::{cancel, wait};
+use crate::store::{cancel, pause, wait};
 
 /// A database clock that moves by this much more than our own has jumped.
 const CLOCK_JUMP: Duration = Duration::from_secs(5);
@@ -185,6 +185,12 @@ impl Maintenance {
         for run_id in &pulse.cancels {
             self.held.order(*run_id, Order::Cancel);
         }
+        for run_id in &pulse.pauses {
+            self.held.order(*run_id, Order::Pause);
+        }
+        if pulse.pauses_left {
+            self.with(memory, "pauses", Self::carry_out_pauses).await;
+        }
         memory.has_cancels |= !pulse.unheld.is_empty() || std::mem::take(&mut memory.owes_cancels);
         let Change { jumped_back, is_new_server } = memory.remember(&pulse, &self.timings);
         if jumped_back {
@@ -306,6 +312,11 @@ impl Maintenance {
     /// Cancels runs that left their workers before these heard of the request. False where others are left.
     async fn carry_out(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         carry_out(connection).await
+    }
+
+    /// Pauses runs that left their workers before these heard of the request.
+    async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        pause::carry_out(connection, BATCH).await
     }
 
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {

@@ -44,7 +44,7 @@ pub struct RunInfo {
     pub crashes: i32,
     /// Why it is in its queue, while it is.
     pub cause: Option<String>,
-    /// When it may be claimed, while it is queued.
+    /// When it may be claimed, while it is queued; the earliest instant, while it is paused.
     pub ready_at: Option<SystemTime>,
     /// The worker that holds it or has ended it.
     pub worker_id: Option<i64>,
@@ -54,6 +54,8 @@ pub struct RunInfo {
     pub finished_at: Option<SystemTime>,
     /// What it failed with, or why it is blocked.
     pub error: Option<Failure>,
+    /// Why it is paused, while it is.
+    pub pause_reason: Option<String>,
 }
 
 /// One attempt of a run, or one failed try of a step.
@@ -233,6 +235,7 @@ fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
         started_at: instant(row, "started_at")?,
         finished_at: instant(row, "finished_at")?,
         error: failure(row, "error")?,
+        pause_reason: row.try_get("pause_reason")?,
     })
 }
 

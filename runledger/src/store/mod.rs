@@ -11,6 +11,7 @@ pub mod failpoints;
 pub mod inspect;
 pub mod link;
 pub mod migrate;
+pub mod pause;
 #[cfg(feature = "worker")]
 pub mod pooler;
 pub mod server;

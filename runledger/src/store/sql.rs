@@ -38,6 +38,10 @@ statements! {
     ORIGINS = "origins";
     ORPHANS = "orphans";
     PARENT = "parent";
+    PAUSE_ASK = "pause_ask";
+    PAUSE_FORGET = "pause_forget";
+    PAUSE_LEFT = "pause_left";
+    PAUSE_TAKE = "pause_take";
     PREDECESSORS = "predecessors";
     PROGRESSED = "progressed";
     RECORDED = "recorded";

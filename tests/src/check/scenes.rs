@@ -31,6 +31,8 @@ pub enum Scene {
     Cancel,
     /// Lets a blocked run go on, and runs it again.
     Resume,
+    /// Pauses a queued run, drops a request that came too late, and lets the run go on.
+    Pause,
     /// Asks a worker to drain.
     Drain,
     /// Follows a process that was killed.
@@ -44,10 +46,11 @@ pub enum Scene {
 }
 
 /// Every scene.
-pub const SCENES: [Scene; 8] = [
+pub const SCENES: [Scene; 9] = [
     Scene::Work,
     Scene::Cancel,
     Scene::Resume,
+    Scene::Pause,
     Scene::Drain,
     Scene::Killed,
     Scene::Paused,
@@ -66,6 +69,7 @@ impl Scene {
             Self::Work => work(&db, place).await?,
             Self::Cancel => cancel(&db, place).await?,
             Self::Resume => resume(&db, place).await?,
+            Self::Pause => pause(&db, place).await?,
             Self::Drain => drain(&db).await?,
             Self::Killed => finish(&db, || jobs::check_steps(place.clone())).await?,
             Self::Paused => finish(&db, || jobs::check_post(place.clone())).await?,
@@ -123,18 +127,39 @@ async fn cancel(db: &Db, place: &Place) -> Result<()> {
 
 async fn resume(db: &Db, place: &Place) -> Result<()> {
     let run = keyed(db, "blocked", || jobs::check_quick(place.clone())).await?;
-    again(async || match run.resume().await {
-        // A try before this one has done it.
-        Err(ClientError::WrongState { .. }) => Ok(()),
-        done => done,
-    })
-    .await?;
+    again(async || unless_wrong(run.resume().await)).await?;
     let worker = start(db).await?;
     again(async || run.result().await).await?;
     let another = again(async || run.run_again().await).await?;
     again(async || another.result().await).await?;
     worker.stop().await;
     Ok(())
+}
+
+async fn pause(db: &Db, place: &Place) -> Result<()> {
+    let run = keyed(db, "run", || jobs::check_quick(place.clone())).await?;
+    again(async || unless_wrong(run.pause("on purpose").await)).await?;
+    let worker = start(db).await?;
+    // As if its worker had not heard of it in time.
+    let canary = keyed(db, "ended", jobs::check_canary).await?;
+    again(async || canary.result().await).await?;
+    let late = "insert into runledger.pause (run_id, reason) values ($1, 'too late') on conflict do nothing";
+    again(async || sqlx::query(late).bind(canary.id()).execute(db.pool()).await).await?;
+    let left = "select count(*) from runledger.pause";
+    let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
+    eventually(n_left, |n| *n == Some(0)).await;
+    again(async || unless_wrong(run.resume().await)).await?;
+    again(async || run.result().await).await?;
+    worker.stop().await;
+    Ok(())
+}
+
+/// What was to be done, unless a try before this one has done it.
+fn unless_wrong<T>(done: std::result::Result<T, ClientError>) -> std::result::Result<(), ClientError> {
+    match done {
+        Ok(_) | Err(ClientError::WrongState { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 async fn drain(db: &Db) -> Result<()> {
