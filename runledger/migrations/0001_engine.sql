@@ -130,6 +130,14 @@ create table runledger.pause (
     requested_at timestamptz not null default statement_timestamp()
 );
 
+-- The deadlines of runs that have one, each until it is over: a run that ends before does not touch its own.
+create table runledger.deadline (
+    run_id uuid primary key,
+    deadline_at timestamptz not null
+);
+
+create index deadline_due on runledger.deadline (deadline_at);
+
 -- Runs whose end somebody waits for: a settlement notifies only for these.
 create table runledger.watch (
     run_id uuid primary key,

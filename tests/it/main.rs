@@ -15,6 +15,7 @@ mod claim;
 mod combinators;
 mod connections;
 mod costs;
+mod deadlines;
 mod divergence;
 mod embedded;
 mod enqueue;

@@ -39,6 +39,7 @@ pub struct Wf {
 const INLINE: StepPolicy = StepPolicy {
     retry: RetryPolicy { max_attempts: DEFAULT_MAX_ATTEMPTS, backoff: Backoff::DEFAULT },
     timeout: None,
+    deadline: None,
 };
 
 impl Wf {
@@ -350,6 +351,7 @@ fn policy_of(request: &Request, retry: RetryPolicy, timeout: Option<Duration>) -
             backoff: said.backoff().unwrap_or(retry.backoff),
         },
         timeout: said.timeout_ms.map(Duration::from_millis).or(timeout),
+        deadline: None,
     }
 }
 

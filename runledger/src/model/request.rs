@@ -25,6 +25,9 @@ pub struct RequestOptions {
     /// How long an attempt may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// How long the run may take from its start instant to its end, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
     /// The first delay and the largest one, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_ms: Option<(u64, u64)>,
@@ -64,6 +67,7 @@ impl RequestOptions {
             ("priority", self.priority != other.priority),
             ("max_attempts", self.max_attempts != other.max_attempts),
             ("timeout", self.timeout_ms != other.timeout_ms),
+            ("deadline", self.deadline_ms != other.deadline_ms),
             ("backoff", self.backoff_ms != other.backoff_ms),
             ("delay", self.delay_us != other.delay_us),
             ("start_at", self.start_at_us != other.start_at_us),

@@ -19,6 +19,8 @@ use crate::model::replay::{Claim, Divergence, Replay};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::{Checkpoint, Fence};
+#[cfg(feature = "worker")]
+use crate::store::claim::FailedTries;
 
 /// What an attempt's body and its steps need, and where they leave what the executor must know.
 #[derive(Debug)]
@@ -89,8 +91,8 @@ pub(crate) struct Progress {
     waits: HashMap<u32, Wait>,
     /// Children that this attempt has started.
     started: HashSet<Uuid>,
-    /// Failed tries of steps, by key.
-    failures: HashMap<String, u32>,
+    /// Failed tries of steps, by key: how many, and when the first of them began.
+    failures: HashMap<String, (u32, Timestamp)>,
     halt: Option<Halt>,
     /// Grows with every claim and delivery.
     moves: u64,
@@ -98,8 +100,10 @@ pub(crate) struct Progress {
 
 impl Progress {
     #[cfg(feature = "worker")]
-    pub(crate) fn new(replay: Replay, failures: Vec<(String, u32)>) -> Self {
-        Self { replay, failures: failures.into_iter().collect(), ..Self::default() }
+    pub(crate) fn new(replay: Replay, failures: Vec<(String, FailedTries)>) -> Self {
+        let failures =
+            failures.into_iter().map(|(key, tries)| (key, (tries.count, tries.began_at))).collect();
+        Self { replay, failures, ..Self::default() }
     }
 }
 
@@ -147,9 +151,10 @@ impl Attempt {
         self.progress().started.contains(&child)
     }
 
-    /// How often this step has failed before.
-    pub(crate) fn failures(&self, key: &str) -> u32 {
-        self.progress().failures.get(key).copied().unwrap_or(0)
+    /// How often this step has failed before, and when the first of its tries began that is known: this one, where none is.
+    pub(crate) fn failures(&self, key: &str) -> (u32, Timestamp) {
+        let known = self.progress().failures.get(key).copied();
+        known.unwrap_or_else(|| (0, self.clock.now()))
     }
 
     /// The checkpoint of a step.

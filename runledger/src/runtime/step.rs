@@ -32,6 +32,19 @@ pub(crate) enum Body<'a> {
 pub(crate) struct StepPolicy {
     pub(crate) retry: RetryPolicy,
     pub(crate) timeout: Option<Duration>,
+    /// Over all tries.
+    pub(crate) deadline: Option<Duration>,
+}
+
+impl StepPolicy {
+    /// The policy of a try of which so much time is left.
+    fn within(self, left: Option<Duration>) -> Self {
+        let timeout = match (self.timeout, left) {
+            (Some(timeout), Some(left)) => Some(timeout.min(left)),
+            (timeout, left) => timeout.or(left),
+        };
+        Self { timeout, ..self }
+    }
 }
 
 /// Gives the recorded result of a step, or runs its body until it has one, records it, and gives it when its turn has come. Never completes where
@@ -58,19 +71,31 @@ async fn perform(
     policy: StepPolicy,
     body: &Body<'_>,
 ) -> Result<String, Failure> {
-    let mut tries = attempt.failures(claim.key.as_str());
+    let (mut tries, began_at) = attempt.failures(claim.key.as_str());
+    let deadline = policy.deadline.map(|limit| (began_at.plus(limit), limit));
     loop {
         let working = attempt.work();
         attempt.liveness.guard().await;
+        let left = deadline.map(|(until, _)| until.since(attempt.clock.now()));
         tries += 1;
         let began = Instant::now();
-        let (failure, retry) = match one_try(attempt, claim, fingerprint, policy, body, tries).await {
+        let tried = one_try(attempt, claim, fingerprint, policy.within(left), body, tries).await;
+        let (failure, retry) = match tried {
             Tried::Recorded(result) => return result,
             Tried::Output(output) => return record(attempt, claim, fingerprint, Ok(output)).await,
             Tried::Failed(failure, retry) => (failure, retry),
         };
         tracing::warn!(run_id = %attempt.fence.run_id, step = claim.key.as_str(), attempt = tries, %failure, "a try of a step failed");
-        let Some(delay) = retry_delay(retry, tries, &policy.retry, unit_random()) else {
+        let delay = retry_delay(retry, tries, &policy.retry, unit_random());
+        if let Some((until, limit)) = deadline {
+            let now = attempt.clock.now();
+            // Where the next try could not begin in time there is nothing to wait for.
+            let is_last = delay.is_some_and(|delay| now.plus(delay) >= until);
+            if is_last || (failure.kind == FailureKind::Timeout && now >= until) {
+                return record(attempt, claim, fingerprint, Err(too_late(limit, tries, &failure))).await;
+            }
+        }
+        let Some(delay) = delay else {
             return record(attempt, claim, fingerprint, Err(failure)).await;
         };
         keep(attempt, claim, tries, failure, began.elapsed()).await;
@@ -81,6 +106,13 @@ async fn perform(
         attempt.sleep_until(until).await;
         drop(waiting);
     }
+}
+
+fn too_late(limit: Duration, tries: u32, last: &Failure) -> Failure {
+    let message = format!(
+        "gave no output within its deadline of {limit:?}, after {tries} tries; raise `deadline`, or let its tries end sooner by `timeout`"
+    );
+    Failure { causes: vec![format!("the last try: {last}")], ..Failure::new(FailureKind::Timeout, message) }
 }
 
 enum Tried {

@@ -4,6 +4,7 @@ pub mod cancel;
 pub mod checkpoint;
 #[cfg(feature = "worker")]
 pub mod claim;
+pub mod deadline;
 pub mod enqueue;
 pub mod error;
 #[cfg(feature = "failpoints")]

@@ -19,6 +19,9 @@ statements! {
     CHECKPOINT = "checkpoint";
     CHECKPOINT_FRESH = "checkpoint_fresh";
     CLAIM = "claim";
+    DEADLINE_DUE = "deadline_due";
+    DEADLINE_FORGET = "deadline_forget";
+    DEADLINE_SET = "deadline_set";
     END_OF_RUN = "end_of_run";
     END_SESSIONS = "end_sessions";
     ENQUEUE = "enqueue";

@@ -33,6 +33,8 @@ pub(crate) struct Pulse {
     pub(crate) incarnation: String,
     /// Whether a wait has come to its limit.
     pub(crate) timers_due: bool,
+    /// Whether the deadline of a run is over.
+    pub(crate) deadlines_due: bool,
     /// The database's clock.
     pub(crate) now: Timestamp,
 }
@@ -116,6 +118,7 @@ pub(crate) async fn heartbeat(
         silent: row.try_get("silent")?,
         incarnation: row.try_get("incarnation")?,
         timers_due: row.try_get("timers_due")?,
+        deadlines_due: row.try_get("deadlines_due")?,
         now: row.try_get("now")?,
     })
 }

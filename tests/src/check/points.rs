@@ -14,6 +14,8 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("checkpoint", Scene::Work),
     ("checkpoint_fresh", Scene::Work),
     ("claim", Scene::Work),
+    ("deadline_forget", Scene::Cancel),
+    ("deadline_set", Scene::Cancel),
     ("end_sessions", Scene::Paused),
     ("enqueue", Scene::Work),
     ("enqueue_fresh", Scene::Work),

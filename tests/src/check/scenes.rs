@@ -27,7 +27,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub enum Scene {
     /// Enqueues in every way, works, and stops.
     Work,
-    /// Cancels a run that waits for its instant, and one with a child.
+    /// Cancels a run that waits for its instant, one whose deadline is over, and one with a child.
     Cancel,
     /// Lets a blocked run go on, and runs it again.
     Resume,
@@ -108,7 +108,17 @@ async fn work(db: &Db, place: &Place) -> Result<()> {
 async fn cancel(db: &Db, place: &Place) -> Result<()> {
     let later = keyed(db, "later", || jobs::check_gated(place.clone()).delay(HOUR)).await?;
     again(async || later.cancel("on purpose").await).await?;
+    let limited = || jobs::check_gated(place.clone()).delay(HOUR);
+    let limited = keyed(db, "limited", || limited().deadline(Duration::ZERO)).await?;
+    // As if the hour was over.
+    let pass = "update runledger.deadline set deadline_at = now()";
+    again(async || sqlx::query(pass).execute(db.pool()).await).await?;
     let worker = start(db).await?;
+    let ended = async || limited.state().await.ok();
+    eventually(ended, |state| *state == Some(RunState::Cancelled)).await;
+    let left = "select count(*) from runledger.deadline";
+    let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
+    eventually(n_left, |n| *n == Some(0)).await;
     let parent = keyed(db, "parent", || jobs::check_parent(place.clone())).await?;
     let state = async || parent.state().await.ok();
     let waits = |state: &Option<RunState>| matches!(state, Some(RunState::Waiting | RunState::Cancelled));

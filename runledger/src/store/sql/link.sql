@@ -4,7 +4,7 @@
 --        $5 the new runs of steps, $6 keys, $7 outputs in the place of the recorded ones (null: those), $8 seen (as JSON arrays, or null)
 -- out:   created (whether it is new), told; one row
 -- locks: none; a concurrent link of the same id waits for the other transaction
--- index: run_pkey, step_pkey. The first claim of the new run counts as its second, so that it reads the steps; theirs is none of its claims.
+-- index: run_pkey, step_pkey, deadline_pkey. The first claim of the new run counts as its second, so that it reads the steps; theirs is none of its claims.
 with item as (
     select item.*, origin.job, origin.tenant, origin.queue, origin.priority, origin.input, origin.options
     from unnest($2::uuid[], $3::uuid[], $4::uuid[]) as item (run_id, origin_id, parent_id)
@@ -16,7 +16,7 @@ first as (
     from item
     where run_id = $1
     on conflict (run_id) do nothing
-    returning run_id, origin_id, queue, job, priority, start_at
+    returning run_id, origin_id, queue, job, priority, options, start_at
 ),
 below as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, origin_id, start_at)
@@ -24,7 +24,7 @@ below as (
     from item
     where run_id <> $1 and exists (select from first)
     on conflict (run_id) do nothing
-    returning run_id, origin_id, queue, job, priority, start_at
+    returning run_id, origin_id, queue, job, priority, options, start_at
 ),
 created as (
     select * from first
@@ -39,6 +39,12 @@ kept as (
     from unnest($5::uuid[], $6::text[], $7::text[], $8::text[]) as kept (run_id, key, output, seen)
     join created using (run_id)
     cross join lateral (select * from runledger.step where step.run_id = created.origin_id and step.key = kept.key offset 0) as step
+),
+limited as (
+    insert into runledger.deadline (run_id, deadline_at)
+    select run_id, start_at + (options ->> 'deadline_ms')::bigint * interval '1 millisecond'
+    from created
+    where options ->> 'deadline_ms' is not null
 ),
 queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
