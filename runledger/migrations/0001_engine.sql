@@ -202,6 +202,16 @@ as $$
     from runledger.incarnation;
 $$;
 
+-- What bodies have said last of how far they are: of a run, or with a key of a step.
+create table runledger.progress (
+    run_id uuid not null,
+    step_key text collate "C" not null default '',
+    value json not null,
+    noted_at timestamptz not null default statement_timestamp(),
+    primary key (run_id, step_key)
+)
+with (fillfactor = 50);
+
 -- Where each run stands, for people and tools: one row and one state a run.
 create view runledger.run_state as
 select

@@ -31,6 +31,7 @@ mod pausing;
 mod payload;
 mod plans;
 mod processes;
+mod progress;
 mod registry;
 mod replay;
 mod rows;

@@ -16,6 +16,7 @@ pub mod jobs;
 pub mod lent;
 pub mod linked;
 pub mod provided;
+pub mod published;
 pub mod registry;
 pub mod step;
 pub mod tx;

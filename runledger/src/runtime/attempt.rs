@@ -93,6 +93,8 @@ pub(crate) struct Progress {
     started: HashSet<Uuid>,
     /// Failed tries of steps, by key: how many, and when the first of them began.
     failures: HashMap<String, (u32, Timestamp)>,
+    /// When bodies last said how far they are, by the key of their step.
+    beats: HashMap<String, Instant>,
     halt: Option<Halt>,
     /// Grows with every claim and delivery.
     moves: u64,
@@ -155,6 +157,18 @@ impl Attempt {
     pub(crate) fn failures(&self, key: &str) -> (u32, Timestamp) {
         let known = self.progress().failures.get(key).copied();
         known.unwrap_or_else(|| (0, self.clock.now()))
+    }
+
+    /// Notes that a body has given a sign of life.
+    pub(crate) fn beat(&self, key: &str) -> Instant {
+        let now = Instant::now();
+        self.progress().beats.insert(key.to_owned(), now);
+        now
+    }
+
+    /// When a body last gave one.
+    pub(crate) fn last_beat(&self, key: &str) -> Instant {
+        self.progress().beats.get(key).copied().unwrap_or_else(Instant::now)
     }
 
     /// The checkpoint of a step.

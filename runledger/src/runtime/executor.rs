@@ -130,7 +130,10 @@ impl Executor {
                 Err(halt) => end_of(halt),
             };
         }
-        End::Outcome(outcome(bounded(invoke(None), timeout).await))
+        match unless_halted(attempt, bounded(invoke(None), timeout)).await {
+            Ok(finished) => End::Outcome(outcome(finished)),
+            Err(halt) => end_of(halt),
+        }
     }
 
     async fn finish(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, end: End) {

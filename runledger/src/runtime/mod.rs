@@ -5,6 +5,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod attempt;
+pub(crate) mod beat;
 #[cfg(feature = "worker")]
 pub(crate) mod claimer;
 #[cfg(feature = "worker")]

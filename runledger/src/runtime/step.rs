@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, Halt, Wait};
+use super::beat::watched;
 use super::journal::Written;
 use super::panic::Caught;
 use super::transaction;
@@ -34,6 +35,8 @@ pub(crate) struct StepPolicy {
     pub(crate) timeout: Option<Duration>,
     /// Over all tries.
     pub(crate) deadline: Option<Duration>,
+    /// For how long a body may say nothing of its progress.
+    pub(crate) heartbeat: Option<Duration>,
 }
 
 impl StepPolicy {
@@ -130,14 +133,15 @@ async fn one_try(
     body: &Body<'_>,
     tries: u32,
 ) -> Tried {
+    let watched = |body| watched(attempt, claim.key.as_str(), policy.heartbeat, body);
     match body {
-        Body::Code(code) => match bounded(code(tries), policy.timeout).await.result {
+        Body::Code(code) => match bounded(watched(code(tries)), policy.timeout).await.result {
             Ok(output) => Tried::Output(output),
             Err((failure, retry)) => Tried::Failed(failure, retry),
         },
         Body::Transaction(code) => {
             let commit = transaction::Commit::Step { claim, fingerprint };
-            let run = |tx| bounded(code(tries, tx), policy.timeout);
+            let run = |tx| bounded(watched(code(tries, tx)), policy.timeout);
             match Box::pin(transaction::perform(attempt, commit, run)).await {
                 Ok(result) => Tried::Recorded(result),
                 Err((failure, retry)) => Tried::Failed(failure, retry),

@@ -15,6 +15,7 @@ pub mod migrate;
 pub mod pause;
 #[cfg(feature = "worker")]
 pub mod pooler;
+pub mod progress;
 pub mod server;
 pub mod session;
 #[cfg(feature = "worker")]

@@ -33,6 +33,7 @@ statements! {
     IN_BODY = "in_body";
     JOBS_KNOWN = "jobs_known";
     LANES = "lanes";
+    LAST_PROGRESS = "last_progress";
     LINK = "link";
     LOCK_HELD = "lock_held";
     LOCK_IS_FREE = "lock_is_free";
@@ -46,7 +47,9 @@ statements! {
     PAUSE_LEFT = "pause_left";
     PAUSE_TAKE = "pause_take";
     PREDECESSORS = "predecessors";
+    PROGRESS = "progress";
     PROGRESSED = "progressed";
+    PUBLISHED = "published";
     RECORDED = "recorded";
     RESUME = "resume";
     RUN = "run";

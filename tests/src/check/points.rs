@@ -25,6 +25,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("pause_forget", Scene::Pause),
     ("pause_take", Scene::Pause),
     ("predecessors", Scene::Killed),
+    ("progress", Scene::Work),
     ("resume", Scene::Resume),
     ("settle", Scene::Work),
     ("settle_completed", Scene::Work),
