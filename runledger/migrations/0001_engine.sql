@@ -52,11 +52,14 @@ with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 
 create index lease_worker on runledger.lease (worker_id);
 
--- Runs that time alone does not wake: for a child (`waiting`), or for a person (`blocked`: something is wrong; `paused`: somebody said so).
+-- Runs that time alone does not wake: for a child or a signal (`waiting`), or for a person (`blocked`: something is wrong; `paused`: somebody said so).
 create table runledger.waiting (
     run_id uuid primary key,
     state text not null check (state in ('waiting', 'blocked', 'paused')),
-    wait_for uuid[],
+    -- What wakes it: the end of one of these runs, the end of the last of those, or a signal of one of these names.
+    wait_any uuid[],
+    wait_all uuid[],
+    wait_signals text[],
     wake_at timestamptz,
     -- Of a paused run: the instant before which it does not go on, and why it is paused.
     ready_at timestamptz,
@@ -66,7 +69,7 @@ create table runledger.waiting (
     crashes integer not null check (crashes >= 0),
     claims integer not null check (claims >= 0),
     since timestamptz not null,
-    check ((state = 'waiting') = (wait_for is not null)),
+    check (num_nonnulls(wait_any, wait_all, wait_signals) = case state when 'waiting' then 3 else 0 end),
     check ((state = 'blocked') = (error is not null)),
     check ((state = 'paused') = (ready_at is not null))
 );
@@ -91,17 +94,33 @@ create table runledger.outcome (
 create table runledger.step (
     run_id uuid not null,
     key text collate "C" not null,
-    ordinal integer not null,
+    ordinal bigint not null,
     fingerprint bigint not null,
     output json,
     error json,
     seen_len integer not null,
-    seen integer[],
+    seen bigint[],
     claims integer not null,
     recorded_at timestamptz not null default statement_timestamp(),
     primary key (run_id, key),
     check ((output is null) <> (error is null))
 );
+
+-- Values sent to runs from outside, numbered by run and name under the lock of the run. A step takes the first of its name that is left.
+create table runledger.signal (
+    run_id uuid not null,
+    name text collate "C" not null,
+    number integer not null check (number >= 1),
+    payload json not null,
+    idempotency_key text collate "C" not null,
+    sent_at timestamptz not null default statement_timestamp(),
+    -- The key of the step that has taken it.
+    taken_by text,
+    primary key (run_id, name, number)
+);
+
+create unique index signal_key on runledger.signal (run_id, name, idempotency_key);
+create index signal_left on runledger.signal (run_id, name, number) where taken_by is null;
 
 -- Attempts that failed and were followed by another (the last one stands in `outcome`), of runs and, with a key, of steps.
 create table runledger.attempt (

@@ -173,7 +173,7 @@ async fn an_isolation_level_that_would_make_the_answer_wrong_is_refused_before_a
         let mut tx = db.begin().await.unwrap();
         sqlx::query(statement).execute(&mut *tx).await.unwrap();
         let alone = greet().idempotency_key("k").enqueue(&mut tx).await.unwrap_err();
-        assert!(matches!(alone, ClientError::Isolation { level } if level == name));
+        assert!(matches!(alone, ClientError::Isolation { level, .. } if level == name));
         let batch = enqueue_all([greet(), greet().idempotency_key("k")], &mut tx).await.unwrap_err();
         assert!(matches!(batch, ClientError::Isolation { .. }));
         tx.commit().await.unwrap();

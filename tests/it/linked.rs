@@ -249,3 +249,58 @@ async fn what_a_cancelled_run_has_started_is_started_again_when_it_is_revived() 
     until(&db, again, |info| info.state == RunState::Cancelled).await;
     worker.stop().await;
 }
+
+#[workflow]
+async fn takes_a_signal(wf: &Wf) -> Result<(u32, u32)> {
+    wf.step("before", || async { Ok::<_, Error>(()) }).await?;
+    let first = wf.signal::<u32>("number").await?;
+    Ok((first, wf.signal::<u32>("number").await?))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_takes_the_signals_that_none_of_its_steps_has_taken() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![takes_a_signal]).await;
+    let handle = takes_a_signal().enqueue(&db).await.unwrap();
+    for number in [1, 2] {
+        handle.signal("number", &number).await.unwrap();
+    }
+    assert_eq!(soon(handle.result()).await.unwrap(), (1, 2));
+    for step in handle.steps().await.unwrap() {
+        let fork = handle.fork(&step.key).await.unwrap();
+        assert_eq!(soon(fork.result()).await.unwrap(), (1, 2), "from `{}`", step.key);
+    }
+    let again = handle.run_again().await.unwrap();
+    again.signal("number", &3).await.unwrap();
+    again.signal("number", &4).await.unwrap();
+    assert_eq!(soon(again.result()).await.unwrap(), (3, 4));
+    worker.stop().await;
+}
+
+#[workflow]
+async fn has_branches(wf: &Wf) -> Result<u32> {
+    let (left, right) = (wf.branch("left"), wf.branch("right"));
+    let one = async {
+        left.step("one", || async { Ok::<_, Error>(()) }).await?;
+        left.step("two", || async { Ok::<_, Error>(()) }).await
+    };
+    let other = right.step("other", || async { Ok::<_, Error>(BRANCHED.fetch_add(1, Ordering::SeqCst)) });
+    let (one, other) = tokio::join!(one, other);
+    one?;
+    Ok(other?)
+}
+
+static BRANCHED: AtomicU32 = AtomicU32::new(0);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_in_one_branch_keeps_what_another_did_without_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![has_branches]).await;
+    let handle = has_branches().enqueue(&db).await.unwrap();
+    soon(handle.result()).await.unwrap();
+    for step in handle.steps().await.unwrap().iter().filter(|step| step.key.starts_with("left/")) {
+        let fork = handle.fork(&step.key).await.unwrap();
+        assert_eq!(soon(fork.result()).await.unwrap(), 0, "from `{}`", step.key);
+    }
+    worker.stop().await;
+}

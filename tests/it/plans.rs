@@ -186,7 +186,7 @@ const HOT_CALLS: [(&str, &str, u32); 11] = [
     ("end_of_run", "md5('held1')::uuid", 1),
     (
         "suspend",
-        "md5('held11')::uuid, 'bbbbbbbb-0000-0000-0000-000000000001', array[md5('held12')::uuid], null, 0, 0",
+        "md5('held11')::uuid, 'bbbbbbbb-0000-0000-0000-000000000001', array[md5('held12')::uuid], '{}', '{}', null, 0, 0",
         1,
     ),
 ];
@@ -206,8 +206,8 @@ insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, atte
     select md5('run' || n)::uuid, 'q', 'j' || n % 5, n % 3, now(), 'enqueued', 0, 0, 0 from generate_series(1, 100000) n;
 insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
     select md5('run' || n)::uuid, gen_random_uuid(), n % 10, 1, 0, 1, now() from generate_series(100001, 105000) n;
-insert into runledger.waiting (run_id, state, wait_for, attempt, crashes, claims, since)
-    select md5('run' || n)::uuid, 'waiting', '{}', 0, 0, 1, now() from generate_series(105001, 110000) n;
+insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)
+    select md5('run' || n)::uuid, 'waiting', '{}', '{}', '{}', 0, 0, 1, now() from generate_series(105001, 110000) n;
 insert into runledger.outcome (run_id, state, output, attempt)
     select md5('run' || n)::uuid, 'completed', '1', 1 from generate_series(110001, 300000) n;
 insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, claims)

@@ -55,8 +55,8 @@ async fn subject(connection: &mut PgConnection, state: RunState) -> Subject {
         RunState::Queued => "insert into runledger.ready values ($1, 'default', 'subject', 0, now(), 'enqueued', 0, 0, 0)".to_owned(),
         RunState::Running => format!("insert into runledger.lease values ($1, '{token}', {worker_id}, 1, 0, 1, now())"),
         RunState::Waiting => format!(
-            "insert into runledger.waiting (run_id, state, wait_for, attempt, crashes, claims, since)
-             values ($1, 'waiting', array['{child}'::uuid], 0, 0, 1, now())"
+            "insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)
+             values ($1, 'waiting', array['{child}'::uuid], '{{}}', '{{}}', 0, 0, 1, now())"
         ),
         RunState::Blocked => format!(
             "insert into runledger.waiting (run_id, state, error, attempt, crashes, claims, since) values ($1, 'blocked', '{ERROR}', 0, 0, 1, now())"
@@ -104,7 +104,9 @@ async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEven
             let query = sqlx::query(statement("suspend"))
                 .bind(subject.run_id)
                 .bind(subject.token)
-                .bind(vec![subject.child]);
+                .bind(vec![subject.child])
+                .bind(Vec::<Uuid>::new())
+                .bind(Vec::<String>::new());
             query.bind(None::<String>).bind(0_i32).bind(0_i32).execute(connection).await.unwrap();
         }
         RunEvent::Wake => {

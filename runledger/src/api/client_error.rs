@@ -120,14 +120,50 @@ pub enum ClientError {
         /// The first part in which the requests differ.
         difference: String,
     },
-    /// A keyed enqueue in a transaction whose isolation level could make the answer wrong.
+    /// A keyed enqueue or a signal in a transaction whose isolation level could make the answer wrong.
     #[error(
-        "a keyed enqueue needs a transaction at `read committed`, this one is at `{level}`: it could miss a run with the same key that \
-         committed after its snapshot; nothing was written; enqueue in a transaction of its own, or at `read committed`"
+        "{what} needs a transaction at `read committed`, this one is at `{level}`: it could miss what was committed after its snapshot; nothing was \
+         written; use a transaction of its own, or one at `read committed`"
     )]
     Isolation {
+        /// `a keyed enqueue` or `a signal`.
+        what: &'static str,
         /// The level of the caller's transaction.
         level: String,
+    },
+    /// The payload of a signal cannot be stored.
+    #[error("the payload of signal `{name}` cannot be stored")]
+    EncodeSignal {
+        /// The name of the signal.
+        name: String,
+        /// Why.
+        source: EncodeError,
+    },
+    /// The same idempotency key was used for a signal with another payload.
+    #[error(
+        "idempotency key `{key}` was used for a signal `{name}` of run `{run_id}` with another payload; nothing was written; use another key, or repeat \
+         the signal as it was"
+    )]
+    SignalConflict {
+        /// The run.
+        run_id: Uuid,
+        /// The name of the signal.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// Signals come faster than the run takes them.
+    #[error(
+        "run `{run_id}` has {limit} signals `{name}` left that it has not taken; nothing was written; send it again later, or send less: one signal may \
+         carry a list"
+    )]
+    TooManySignals {
+        /// The run.
+        run_id: Uuid,
+        /// The name of the signals.
+        name: String,
+        /// How many may be left.
+        limit: i32,
     },
     /// Nobody knows a job of this name.
     #[error("no job `{name}` is known to this program or to a living worker{hint}; nothing was written")]

@@ -208,7 +208,7 @@ async fn submit_on(
     if !met.is_empty() {
         // PostgreSQL carries out the one as the other.
         if !["read committed", "read uncommitted"].contains(&isolation.as_str()) {
-            return Err(ClientError::Isolation { level: isolation });
+            return Err(ClientError::Isolation { what: "a keyed enqueue", level: isolation });
         }
         for found in existing(connection, &met).await? {
             if let Some(run) = first.get(&found.run_id) {

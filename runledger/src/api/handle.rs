@@ -249,6 +249,11 @@ impl<J: Job> Handle<J> {
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }
 
+    /// The pool that it asks, unless it was made inside a transaction.
+    pub(crate) fn own_pool(&self) -> Option<PgPool> {
+        self.pool.clone()
+    }
+
     pub(super) fn pool(&self) -> Result<&PgPool, ClientError> {
         self.pool.as_ref().ok_or(ClientError::Detached { run_id: self.run_id })
     }

@@ -13,7 +13,7 @@ use crate::model::prefix::{self, Child, start_of, started};
 use crate::model::replay::Recorded;
 use crate::model::request::{child_run_id, revived_run_id};
 use crate::model::state::RunState;
-use crate::store::link::{KeptStep, Link, Origin, going_on_below, link, origins};
+use crate::store::link::{KeptStep, Link, Origin, Signals, going_on_below, link, origins};
 
 /// How many keys an error names where none is near the one that was given.
 const KEYS_SHOWN: usize = 8;
@@ -36,11 +36,12 @@ impl<J: Job> Handle<J> {
             return Err(self.refused(origin.state, "run again"));
         }
         let again = Link { run_id: Uuid::now_v7(), origin_id: self.id(), parent_id: None, steps: Vec::new() };
-        self.linked(&mut connection, vec![again]).await
+        self.linked(&mut connection, vec![again], Signals::Left).await
     }
 
     /// Goes on from one of the recorded steps of a run, whatever its state: a new run that has on record what was claimed before that step, and does that
-    /// step and what follows anew. The old run is not touched: what it still does, it does beside the new one.
+    /// step and what follows anew. Of other branches it has what they did without having seen that step's result. The signals that were sent to the old
+    /// run are the new one's too: those that no kept step has taken it takes. The old run is not touched: what it still does, it does beside the new one.
     ///
     /// A child that the kept steps have started stays the child of the old run, and is cancelled with that one alone; the new run, where it waits for its
     /// end, looks every 5 seconds. Only where it has failed or was cancelled, and no kept step has seen that, another go at it takes its place, as in
@@ -63,11 +64,11 @@ impl<J: Job> Handle<J> {
             hint,
         })?;
         let links = with_children(&mut connection, Uuid::now_v7(), self.id(), steps).await?;
-        self.linked(&mut connection, links).await
+        self.linked(&mut connection, links, Signals::Kept).await
     }
 
     /// Tries a failed or cancelled run again from where it ended: a new run with all its recorded steps but the failures that ended it, so that these are
-    /// tried again with fresh attempts. Children that failed or were cancelled, and whose end the run has not worked with, are revived with it.
+    /// tried again with fresh attempts, and with the signals that were sent to the old one. Children that failed or were cancelled, and whose end the run has not worked with, are revived with it.
     ///
     /// Once: the id of the new run follows from that of the old one, and whoever comes later is given the same run,
     /// [`created`](Self::created) being false. The state is the one in which the run was shown to whoever decides. A cancelled run must be quiet: all
@@ -87,7 +88,7 @@ impl<J: Job> Handle<J> {
         self.check_revivable(&mut connection, &origin, expected).await?;
         let steps = prefix::without_last_failures(origin.steps);
         let links = with_children(&mut connection, revived_run_id(self.id()), self.id(), steps).await?;
-        self.linked(&mut connection, links).await
+        self.linked(&mut connection, links, Signals::Kept).await
     }
 
     /// Every reason against a revive.
@@ -118,9 +119,14 @@ impl<J: Job> Handle<J> {
         found.into_iter().next().ok_or(ClientError::NoSuchRun { run_id: self.id() })
     }
 
-    async fn linked(&self, connection: &mut PgConnection, links: Vec<Link>) -> Result<Self, ClientError> {
+    async fn linked(
+        &self,
+        connection: &mut PgConnection,
+        links: Vec<Link>,
+        signals: Signals,
+    ) -> Result<Self, ClientError> {
         let Some(first) = links.first().map(|link| link.run_id) else { return Ok(self.clone()) };
-        let created = link(connection, first, &links).await?;
+        let created = link(connection, first, &links, signals).await?;
         Ok(Self::new(first, created, Some(self.pool()?.clone())))
     }
 
@@ -149,7 +155,7 @@ async fn with_children(
         let found = if candidates.is_empty() { Vec::new() } else { origins(connection, &candidates).await? };
         for child in found.into_iter().filter(|child| is_revivable(child.state)) {
             let Some(parent_id) = child.parent_id else { continue };
-            let known = Child { run_id: child.run_id, parent_id, job: &child.job };
+            let known = Child { run_id: child.run_id, parent_id };
             let Some(place) = start_of(&steps, known) else { continue };
             let new_id = child_run_id(run_id, &steps[place].key);
             outputs[place] = Some(format!("\"{new_id}\""));

@@ -18,6 +18,7 @@ pub mod linked;
 pub mod provided;
 pub mod published;
 pub mod registry;
+pub mod signal;
 pub mod step;
 pub mod tx;
 pub mod workflow;

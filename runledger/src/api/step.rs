@@ -44,7 +44,7 @@ impl StepError {
 pub(crate) type StepFuture<'wf> = Pin<Box<dyn Future<Output = Result<String, Failure>> + Send + 'wf>>;
 
 type Make<'wf> = Box<dyn FnOnce(StepPolicy) -> StepFuture<'wf> + Send + 'wf>;
-type Decode<'wf, T> = Box<dyn Fn(&str) -> Result<T, Failure> + Send + 'wf>;
+type Decode<'wf, T> = Box<dyn Fn(Result<String, Failure>) -> Result<T, Failure> + Send + 'wf>;
 
 /// A step of a workflow. Its key was claimed when it was built; its body starts when it is first polled, unless it is recorded.
 ///
@@ -66,9 +66,18 @@ impl<'wf, T> Step<'wf, T> {
         key: String,
         policy: StepPolicy,
         make: impl FnOnce(StepPolicy) -> StepFuture<'wf> + Send + 'wf,
-        decode: impl Fn(&str) -> Result<T, Failure> + Send + 'wf,
+        decode: impl Fn(Result<String, Failure>) -> Result<T, Failure> + Send + 'wf,
     ) -> Self {
         Self { key, policy, make: Some(Box::new(make)), future: None, decode: Box::new(decode) }
+    }
+
+    /// The same step with another output.
+    pub(crate) fn map<U>(self, change: impl Fn(T) -> U + Send + 'wf) -> Step<'wf, U>
+    where
+        T: 'wf,
+    {
+        let Self { key, policy, make, future, decode } = self;
+        Step { key, policy, make, future, decode: Box::new(move |recorded| decode(recorded).map(&change)) }
     }
 
     /// How many tries of this step may fail; at least 1. For a call the default is the job's own, for an inline step 5.
@@ -119,11 +128,10 @@ impl<T> Future for Step<'_, T> {
             this.future = Some(make(this.policy));
         }
         let Some(future) = &mut this.future else { return Poll::Pending };
-        future.as_mut().poll(cx).map(|result| {
-            result
-                .and_then(|text| (this.decode)(&text))
-                .map_err(|failure| StepError::new(this.key.clone(), failure))
-        })
+        future
+            .as_mut()
+            .poll(cx)
+            .map(|result| (this.decode)(result).map_err(|failure| StepError::new(this.key.clone(), failure)))
     }
 }
 
@@ -134,8 +142,8 @@ impl<T> std::fmt::Debug for Step<'_, T> {
 }
 
 /// Reads a recorded output as the type of the code: the first execution and the replay see the same value.
-pub(crate) fn decode_output<T: Payload>(text: &str) -> Result<T, Failure> {
-    json::decode(text).map_err(|error| {
+pub(crate) fn decode_output<T: Payload>(recorded: Result<String, Failure>) -> Result<T, Failure> {
+    json::decode(&recorded?).map_err(|error| {
         let failure = Failure::from_chain(crate::model::failure::FailureKind::Decode, &error);
         let message = format!("the recorded output does not fit the type of the code: {}", failure.message);
         Failure { message, ..failure }

@@ -1,13 +1,22 @@
-//! The workflow's view of its run: steps, sleep, children.
+//! The workflow's view of its run: steps and sleep here, everything else a module each.
+
+mod branch;
+mod child;
+mod map;
+mod mark;
+mod signal;
 
 use std::cell::Cell;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
+pub use self::branch::{Branch, Race};
+pub use self::child::Child;
+pub use self::map::Map;
+pub use self::signal::SignalWait;
 use super::call::{Call, Request};
 use super::context::Context;
 use super::definition::{DEFAULT_MAX_ATTEMPTS, Kind};
@@ -18,21 +27,20 @@ use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::name::{check_key, check_name};
-use crate::model::replay::Claim;
-use crate::model::request::child_run_id;
+use crate::model::replay::{Claim, Scope};
 use crate::model::settle::RetryPolicy;
 use crate::model::timestamp::FURTHEST;
 use crate::runtime::attempt::Attempt;
 use crate::runtime::panic::contained;
 use crate::runtime::step::{Body, StepPolicy, Try, resolve};
 use crate::runtime::waiting;
-use crate::store::enqueue::NewRun;
 
 /// A workflow's view of its run. It is borrowed and cannot be cloned, so a step cannot be moved into a spawned task, where replay would not see
 /// the order of its claims.
 #[derive(Debug)]
 pub struct Wf {
     attempt: Arc<Attempt>,
+    scope: Scope,
 }
 
 /// The policy of steps that have no job to take one from.
@@ -45,7 +53,7 @@ pub(super) const INLINE: StepPolicy = StepPolicy {
 
 impl Wf {
     pub(crate) fn new(attempt: Arc<Attempt>) -> Self {
-        Self { attempt }
+        Self { attempt, scope: Scope::root() }
     }
 
     pub(super) fn attempt(&self) -> &Arc<Attempt> {
@@ -136,7 +144,7 @@ impl Wf {
     /// It is longer than 100 years.
     pub fn sleep(&self, duration: Duration) -> Step<'_, ()> {
         if duration > FURTHEST {
-            return refused("sleep", too_long(duration));
+            return refused("sleep", too_long("sleep", duration));
         }
         let claim = match self.claim("sleep", None, 0) {
             Ok(claim) => claim,
@@ -148,37 +156,7 @@ impl Wf {
             key,
             INLINE,
             move |_| Box::pin(async move { waiting::sleep(&attempt, &claim, duration).await }),
-            |_| Ok(()),
-        )
-    }
-
-    /// Starts a call as a run of its own, on its own queue: a child. Cancelling this run cancels it. Its start and its record are one commit.
-    /// Once the cancel of this run has been asked for it starts no more: the attempt ends here.
-    ///
-    /// # Errors
-    /// The call cannot be stored, or names a tenant or an idempotency key: a child has its parent's tenant, and is known by its step's key.
-    pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {
-        let name = J::DEFINITION.name;
-        if let Some(option) = call.request.identity_said() {
-            return refused(name, not_for_a_child(name, option));
-        }
-        let fingerprint = call.request.input.as_deref().map_or(0, fingerprint);
-        let new_run = match call.request.into_new_run() {
-            Ok(new_run) => new_run,
-            Err(error) => return refused(name, Failure::from_chain(FailureKind::Encode, &error)),
-        };
-        let claim = match self.claim(name, call.key.as_deref(), fingerprint) {
-            Ok(claim) => claim,
-            Err(step) => return step,
-        };
-        let attempt = Arc::clone(&self.attempt);
-        let child = NewRun { run_id: child_run_id(attempt.fence.run_id, claim.key.as_str()), ..new_run };
-        let key = claim.key.as_str().to_owned();
-        Step::new(
-            key,
-            INLINE,
-            move |_| Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, &child).await }),
-            move |text| Ok(Child { wf: self, run_id: decode_output(text)?, marker: PhantomData }),
+            |recorded| recorded.map(drop),
         )
     }
 
@@ -220,45 +198,9 @@ impl Wf {
             return Err(refused(name, nested(name)));
         }
         // Where the attempt halts the step never completes: the executor ends the attempt.
-        self.attempt.claim(name, key, fingerprint).ok_or_else(|| {
+        self.attempt.claim(&self.scope, name, key, fingerprint).ok_or_else(|| {
             Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
         })
-    }
-}
-
-/// A run started by a workflow.
-#[derive(Debug)]
-pub struct Child<'wf, J> {
-    wf: &'wf Wf,
-    run_id: Uuid,
-    marker: PhantomData<fn() -> J>,
-}
-
-impl<'wf, J: Job> Child<'wf, J> {
-    /// The id of the child's run.
-    #[must_use]
-    pub fn id(&self) -> Uuid {
-        self.run_id
-    }
-
-    /// Waits until the child ends and gives its output. A run that only waits leaves its worker.
-    ///
-    /// # Errors
-    /// The child failed, was cancelled, or gave another type.
-    pub fn result(&self) -> Step<'wf, J::Output> {
-        let (wf, child) = (self.wf, self.run_id);
-        let name = format!("{}.result", J::DEFINITION.name);
-        let fingerprint = json::fingerprint(&child.to_string());
-        let claim = match wf.claim(&name, None, fingerprint) {
-            Ok(claim) => claim,
-            Err(step) => return step,
-        };
-        let attempt = Arc::clone(&wf.attempt);
-        let key = claim.key.as_str().to_owned();
-        let work = move |_| -> StepFuture<'wf> {
-            Box::pin(async move { waiting::child_result(&attempt, &claim, fingerprint, child).await })
-        };
-        Step::new(key, INLINE, work, decode_output)
     }
 }
 
@@ -301,9 +243,9 @@ fn nested(name: &str) -> Failure {
     Failure::new(FailureKind::Setup, message)
 }
 
-fn too_long(duration: Duration) -> Failure {
+fn too_long(what: &str, duration: Duration) -> Failure {
     let message = format!(
-        "a sleep of {} years is longer than the 100 that are allowed; if the run should wait for something that may never come, wait for that instead",
+        "a {what} of {} years is longer than the 100 that are allowed; if the run should wait for something that may never come, wait for that instead",
         duration.as_secs() / (365 * 24 * 60 * 60)
     );
     Failure::new(FailureKind::Setup, message)
@@ -313,14 +255,6 @@ fn not_for_a_step(name: &str, option: &str) -> Failure {
     let message = format!(
         "the call of job `{name}` has a `{option}`, which means nothing for a step: it runs here and now, in this run; leave it out, or start the call \
          as a run of its own with `wf.start`"
-    );
-    Failure::new(FailureKind::Setup, message)
-}
-
-fn not_for_a_child(name: &str, option: &str) -> Failure {
-    let message = format!(
-        "the call of job `{name}` has a `{option}`, which a child cannot have: it has the tenant of its parent, and the step that starts it is its \
-         key, so that it is started once; leave it out, and use `key` to tell children apart"
     );
     Failure::new(FailureKind::Setup, message)
 }

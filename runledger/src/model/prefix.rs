@@ -7,21 +7,27 @@ use std::collections::HashSet;
 
 use uuid::Uuid;
 
+use super::deliveries::{order_of, stored_from};
 use super::json;
-use super::replay::{Recorded, order_of, stored_from};
+use super::replay::{Recorded, is_from};
 use super::request::child_run_id;
 
-/// The steps that were claimed before the one with this key. None where it is not recorded.
+/// The steps that were claimed before the one with this key, and those of other branches that the code could claim without having seen its result. None
+/// where it is not recorded.
 #[must_use]
 pub fn before(rows: Vec<Recorded>, key: &str) -> Option<Vec<Recorded>> {
-    let place = rows.iter().find(|row| row.key == key)?.ordinal;
-    Some(keep(rows, |row| row.ordinal < place))
+    let (place, seen_len) = rows.iter().find(|row| row.key == key).map(|row| (row.ordinal, row.seen_len))?;
+    // What was delivered before one of these was claimed is among them: it was claimed before, after fewer deliveries.
+    let is_kept = |row: &Recorded| {
+        row.seen_len < seen_len || (row.seen_len == seen_len && !is_from(row.ordinal, place))
+    };
+    Some(keep(rows, is_kept))
 }
 
 /// All but the failures that no step claimed later has observed: those that ended the run. The code asks for them again, and they are tried again.
 #[must_use]
 pub fn without_last_failures(rows: Vec<Recorded>) -> Vec<Recorded> {
-    let observed: HashSet<u32> = order_of(&rows).into_iter().map(|delivery| delivery.ordinal).collect();
+    let observed: HashSet<u64> = order_of(&rows).into_iter().map(|delivery| delivery.ordinal).collect();
     keep(rows, |row| row.result.is_ok() || observed.contains(&row.ordinal))
 }
 
@@ -47,22 +53,18 @@ pub fn started(row: &Recorded) -> Option<Uuid> {
 
 /// A run that a step has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Child<'a> {
+pub struct Child {
     /// Its id.
     pub run_id: Uuid,
     /// The run that the step belonged to then: a step that was taken over from another run is still that one's.
     pub parent_id: Uuid,
-    /// The name of its job.
-    pub job: &'a str,
 }
 
 /// The kept step that started a child whose end no kept step knows: only there may another run take the child's place.
 #[must_use]
-pub fn start_of(rows: &[Recorded], child: Child<'_>) -> Option<usize> {
-    let result = format!("{}.result", child.job);
+pub fn start_of(rows: &[Recorded], child: Child) -> Option<usize> {
     let fingerprint = json::fingerprint(&child.run_id.to_string());
-    let is_awaited =
-        |row: &Recorded| row.fingerprint == fingerprint && row.key.split('#').next() == Some(result.as_str());
+    let is_awaited = |row: &Recorded| row.fingerprint == fingerprint && row.key.contains(".result");
     if rows.iter().any(is_awaited) {
         return None;
     }
@@ -77,11 +79,11 @@ mod tests {
 
     use super::*;
     use crate::model::failure::{Failure, FailureKind};
-    use crate::model::replay::Replay;
+    use crate::model::replay::{Replay, Scope};
 
-    fn row(key: &str, ordinal: u32, seen_len: u32, seen: Option<&[u32]>) -> Recorded {
+    fn row(key: &str, ordinal: u64, seen_len: u32, seen: Option<&[u64]>) -> Recorded {
         let result = Ok("null".to_owned());
-        let seen = seen.map(<[u32]>::to_vec);
+        let seen = seen.map(<[u64]>::to_vec);
         Recorded { key: key.into(), ordinal, fingerprint: 7, result, seen_len, seen }
     }
 
@@ -124,7 +126,7 @@ mod tests {
     fn a_child_is_replaced_only_where_its_end_is_not_known() {
         let parent_id = Uuid::from_u128(7);
         let run_id = child_run_id(parent_id, "work");
-        let child = Child { run_id, parent_id, job: "work" };
+        let child = Child { run_id, parent_id };
         let mut rows = vec![row("work", 0, 0, None), row("work.result", 1, 1, None)];
         rows[0].result = Ok(format!("\"{run_id}\""));
         rows[1].fingerprint = json::fingerprint(&run_id.to_string());
@@ -137,19 +139,31 @@ mod tests {
     /// What the code of a run did.
     #[derive(Clone, Copy, Debug)]
     enum Move {
-        Claim,
-        Deliver(u32),
+        /// In this scope.
+        Claim(usize),
+        Deliver(u64),
+    }
+
+    /// The workflow itself, and two branches of it.
+    fn scopes(replay: &mut Replay) -> [Scope; 3] {
+        let branches = ["left", "right"].map(|name| replay.branch(&Scope::root(), name));
+        let [left, right] = branches;
+        [Scope::root(), left, right]
     }
 
     /// A run that claims and is given results in an order drawn by `choices`, the records that it left, and which of its steps failed.
     fn course(choices: &[(u8, bool, bool)]) -> (Vec<Move>, Vec<Recorded>) {
         let (mut replay, mut moves, mut pending, mut rows) =
             (Replay::default(), Vec::new(), Vec::new(), Vec::new());
+        let scopes = scopes(&mut replay);
         for (choice, fails, is_acknowledged) in choices {
             if pending.is_empty() || choice % 2 == 0 {
-                let Ok(claim) = replay.claim("step", None, 7) else { unreachable!("nothing is recorded") };
+                let scope = usize::from(choice / 2) % scopes.len();
+                let Ok(claim) = replay.claim_in(&scopes[scope], "step", None, 7) else {
+                    unreachable!("nothing is recorded")
+                };
                 pending.push(claim.ordinal);
-                moves.push(Move::Claim);
+                moves.push(Move::Claim(scope));
                 let seen = replay.seen(claim.seen_len);
                 let row = row(claim.key.as_str(), claim.ordinal, claim.seen_len, seen.as_deref());
                 rows.push(if *fails { failed(row) } else { row });
@@ -167,18 +181,19 @@ mod tests {
 
     /// Replays what the code did over some of its rows, until it goes its own way.
     fn replays(moves: &[Move], kept: Vec<Recorded>) -> Result<(), TestCaseError> {
-        let ordinals: HashSet<u32> = kept.iter().map(|row| row.ordinal).collect();
+        let ordinals: HashSet<u64> = kept.iter().map(|row| row.ordinal).collect();
         let order_len = kept.iter().map(|row| row.seen_len).max().unwrap_or(0) as usize;
         let n_kept = kept.len();
         let (mut replay, mut n_met, mut n_delivered, mut pending) =
-            (Replay::new(kept), 0, 0, Vec::<u32>::new());
+            (Replay::new(kept), 0, 0, Vec::<u64>::new());
+        let scopes = scopes(&mut replay);
         for step in moves {
             if n_met == n_kept {
                 break;
             }
             match step {
-                Move::Claim => {
-                    let claim = replay.claim("step", None, 7);
+                Move::Claim(scope) => {
+                    let claim = replay.claim_in(&scopes[*scope], "step", None, 7);
                     let claim = claim.map_err(|divergence| TestCaseError::fail(divergence.to_string()))?;
                     prop_assert_eq!(claim.recorded, ordinals.contains(&claim.ordinal));
                     n_met += usize::from(claim.recorded);

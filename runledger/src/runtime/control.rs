@@ -22,7 +22,10 @@ const CANCEL: &str = "runledger_cancel";
 /// The channel on which pauses of running runs come.
 const PAUSE: &str = "runledger_pause";
 
-const CHANNELS: [&str; 3] = [READY, CANCEL, PAUSE];
+/// The channel on which resident runs hear that what they may wait for has come.
+const NUDGE: &str = "runledger_nudge";
+
+const CHANNELS: [&str; 4] = [READY, CANCEL, PAUSE, NUDGE];
 
 /// How often the connection is asked whether it lives and has the lock.
 const ASK: Duration = Duration::from_secs(15);
@@ -72,10 +75,15 @@ impl Control {
                 () = task::raised(&mut stop) => return,
             };
             match heard {
-                Ok(Some(notification)) if notification.channel() != READY => {
+                Ok(Some(notification)) if [CANCEL, PAUSE].contains(&notification.channel()) => {
                     let order = if notification.channel() == PAUSE { Order::Pause } else { Order::Cancel };
                     if let Ok(run_id) = notification.payload().parse() {
                         held.order(run_id, order);
+                    }
+                }
+                Ok(Some(notification)) if notification.channel() == NUDGE => {
+                    if let Ok(run_id) = notification.payload().parse() {
+                        held.nudge(run_id);
                     }
                 }
                 Ok(Some(notification)) => {

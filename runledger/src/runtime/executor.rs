@@ -15,6 +15,7 @@ use super::attempt::{Attempt, Clock, Halt, Progress, Rest, Wait};
 use super::held::{Held, Hold, Order, Orders};
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
+use super::marks;
 use super::step::{bounded, unit_random};
 use super::transaction;
 use crate::api::call::is_workflow;
@@ -32,7 +33,7 @@ use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
 use crate::store::error::{Class, class};
 use crate::store::settle::Settled;
-use crate::store::wait::suspend;
+use crate::store::wait::{Waits, suspend};
 
 /// A wait shorter than this is not worth leaving the worker for: parking, claiming and replaying cost some statements.
 const RESIDENT: Duration = Duration::from_millis(300);
@@ -62,8 +63,8 @@ pub(crate) struct Executor {
 enum End {
     /// In an outcome to be settled.
     Outcome(Outcome),
-    /// Waiting for children, or for an instant that is before their ends.
-    Suspended(Vec<Uuid>, Option<Timestamp>),
+    /// Waiting for what a statement of others brings.
+    Suspended(Waits),
     /// With everything written, or with nothing left to write.
     Done,
 }
@@ -76,7 +77,7 @@ impl Executor {
         definition: &'static Definition,
         hold: Hold,
     ) {
-        let attempt = Arc::new(self.attempt(&claimed, hold.fence, definition));
+        let attempt = Arc::new(self.attempt(&claimed, &hold, definition));
         let policy = policy_of(&claimed, definition);
         let end = if claimed.cancel_requested {
             End::Outcome(cancelled())
@@ -90,10 +91,10 @@ impl Executor {
         self.finish(&attempt, &claimed, &policy, end).await;
     }
 
-    fn attempt(&self, claimed: &Claimed, fence: Fence, definition: &'static Definition) -> Attempt {
+    fn attempt(&self, claimed: &Claimed, hold: &Hold, definition: &'static Definition) -> Attempt {
         let replay = Replay::new(claimed.steps.clone());
         Attempt {
-            fence,
+            fence: hold.fence,
             tenant: claimed.tenant.clone(),
             definition,
             counters: claimed.counters,
@@ -103,6 +104,9 @@ impl Executor {
             liveness: self.liveness.clone(),
             transactions: Arc::clone(&self.transactions),
             clock: Clock::new(claimed.claimed_at),
+            nudges: Arc::clone(&hold.orders.nudges),
+            taking: tokio::sync::Mutex::default(),
+            marking: tokio::sync::Mutex::default(),
             progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),
         }
     }
@@ -137,9 +141,16 @@ impl Executor {
     }
 
     async fn finish(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, end: End) {
+        // What a run is parked with may come from its marks.
+        let end = match end {
+            End::Suspended(_) | End::Outcome(Outcome::Asleep(_)) => {
+                marks::first(attempt).await.map_or_else(end_of, |()| end)
+            }
+            End::Outcome(_) | End::Done => end,
+        };
         match end {
             End::Done => {}
-            End::Suspended(children, wake_at) => Box::pin(self.suspend(attempt, &children, wake_at)).await,
+            End::Suspended(waits) => Box::pin(self.suspend(attempt, &waits)).await,
             End::Outcome(outcome) => self.settle(attempt, claimed, policy, outcome).await,
         }
     }
@@ -193,12 +204,12 @@ impl Executor {
         }
     }
 
-    async fn suspend(&self, attempt: &Attempt, children: &[Uuid], wake_at: Option<Timestamp>) {
+    async fn suspend(&self, attempt: &Attempt, waits: &Waits) {
         let spent = Counters { attempt: attempt.counters.attempt - 1, ..attempt.counters };
         loop {
             let written = match self.db.acquire().await {
                 Ok(mut connection) => {
-                    let suspension = suspend(&mut connection, attempt.fence, children, wake_at, spent);
+                    let suspension = suspend(&mut connection, attempt.fence, waits, spent);
                     answered(PATIENCE, suspension).await
                 }
                 Err(error) => Err(error),
@@ -213,7 +224,7 @@ impl Executor {
             }
             tokio::time::sleep(REPEAT).await;
         }
-        // A child may have ended already, so that the run is due at once.
+        // Something may have come already, so that the run is due at once.
         let _ = self.due.send(Duration::ZERO);
     }
 }
@@ -267,21 +278,34 @@ async fn drive(attempt: &Arc<Attempt>, body: RunFuture, timeout: Option<Duration
 
 /// Whether a run that only waits leaves its worker, and how.
 fn leave(waits: &[Wait], now: Timestamp) -> Option<End> {
-    let mut children = Vec::new();
-    let mut wake_at: Option<Timestamp> = None;
+    let mut all = Waits::default();
+    let mut groups: Vec<&Arc<[Uuid]>> = Vec::new();
     for wait in waits {
         match wait {
-            Wait::Child(child) => children.push(*child),
-            Wait::Until(until) => wake_at = Some(wake_at.map_or(*until, |earlier| earlier.min(*until))),
+            Wait::Child(child) => all.any.push(*child),
+            Wait::LastOf(group) if !groups.iter().any(|known| Arc::ptr_eq(known, group)) => {
+                groups.push(group);
+            }
+            Wait::LastOf(_) => {}
+            Wait::Signal(name) => all.signals.push(name.clone()),
+            Wait::Until(until) => {
+                all.wake_at = Some(all.wake_at.map_or(*until, |earlier| earlier.min(*until)));
+            }
         }
     }
-    if wake_at.is_some_and(|wake_at| wake_at.since(now) < RESIDENT) {
+    if all.wake_at.is_some_and(|wake_at| wake_at.since(now) < RESIDENT) {
         return None;
     }
-    match (children.is_empty(), wake_at) {
-        (false, wake_at) => Some(End::Suspended(children, wake_at)),
-        (true, Some(wake_at)) => Some(End::Outcome(Outcome::Asleep(wake_at))),
-        (true, None) => None,
+    match groups[..] {
+        [group] => all.all = group.to_vec(),
+        // The first to be complete wakes the run, so every end of a child is an occasion.
+        _ => all.any.extend(groups.iter().flat_map(|group| group.iter())),
+    }
+    match all.wake_at {
+        Some(wake_at) if all.any.is_empty() && all.all.is_empty() && all.signals.is_empty() => {
+            Some(End::Outcome(Outcome::Asleep(wake_at)))
+        }
+        _ => Some(End::Suspended(all)),
     }
 }
 

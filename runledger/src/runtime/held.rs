@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::nudge::Nudges;
 use crate::store::checkpoint::Fence;
 
 /// What an attempt is told from outside.
@@ -29,6 +30,8 @@ pub(crate) enum Order {
 pub(crate) struct Orders {
     present: Mutex<Order>,
     given: Notify,
+    /// Where the attempt's steps are told to look again.
+    pub(crate) nudges: Arc<Nudges>,
 }
 
 impl Orders {
@@ -132,6 +135,13 @@ impl Held {
     pub(crate) fn order(&self, run_id: Uuid, order: Order) {
         if let Some(run) = self.inner().runs.get(&run_id) {
             run.orders.give(order);
+        }
+    }
+
+    /// Tells one run that something it may wait for has come.
+    pub(crate) fn nudge(&self, run_id: Uuid) {
+        if let Some(run) = self.inner().runs.get(&run_id) {
+            run.orders.nudges.give();
         }
     }
 

@@ -24,9 +24,12 @@ pub(crate) mod liveness;
 pub(crate) mod looks;
 #[cfg(feature = "worker")]
 pub(crate) mod maintenance;
+pub(crate) mod marks;
+pub(crate) mod nudge;
 pub(crate) mod panic;
 #[cfg(feature = "worker")]
 pub(crate) mod serve;
+pub(crate) mod signals;
 pub(crate) mod step;
 pub(crate) mod task;
 #[cfg(feature = "worker")]

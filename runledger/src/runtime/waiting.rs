@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt, Wait};
-use super::step::{halted, record};
+use super::step::{halted, marks_first, record};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
 use crate::model::state::RunState;
@@ -17,29 +17,32 @@ use crate::store::error::{Class, class};
 use crate::store::inspect;
 use crate::store::wait::{Started, start_child};
 
-/// The pause after which a workflow that cannot leave its worker asks again whether a child has ended.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The pause after which a workflow that does not leave its worker asks again whether what it waits for has come.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The pause before a statement that met a transient error is repeated.
-const REPEAT: Duration = Duration::from_millis(200);
+pub(crate) const REPEAT: Duration = Duration::from_millis(200);
 
-/// Records the instant of waking, once, and waits for it.
+/// Waits for an instant, which is recorded once.
 pub(crate) async fn sleep(attempt: &Attempt, claim: &Claim, duration: Duration) -> Result<String, Failure> {
-    let recorded = attempt.result(claim.ordinal).and_then(Result::ok).and_then(|text| text.parse().ok());
-    let until = match recorded {
-        Some(micros) => Timestamp::from_unix_micros(micros),
-        None => {
-            let _working = attempt.work();
-            let until = attempt.clock.now().plus(duration);
-            record(attempt, claim, 0, Ok(until.unix_micros().to_string())).await?;
-            until
-        }
-    };
+    let until = instant(attempt, claim, duration).await?;
     let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
     attempt.sleep_until(until).await;
     drop(waiting);
     attempt.turn(claim.ordinal).await;
     Ok("null".to_owned())
+}
+
+/// The instant that a step has recorded; `after` from now where it has recorded none yet, which it does.
+pub(crate) async fn instant(attempt: &Attempt, claim: &Claim, after: Duration) -> Result<Timestamp, Failure> {
+    let recorded = attempt.result(claim.ordinal).and_then(Result::ok).and_then(|text| text.parse().ok());
+    if let Some(micros) = recorded {
+        return Ok(Timestamp::from_unix_micros(micros));
+    }
+    let _working = attempt.work();
+    let instant = attempt.clock.now().plus(after);
+    record(attempt, claim, 0, Ok(instant.unix_micros().to_string())).await?;
+    Ok(instant)
 }
 
 /// Starts a child, once, and gives its id.
@@ -54,6 +57,7 @@ pub(crate) async fn start(
     let output = recorded.unwrap_or_else(|| format!("\"{}\"", child.run_id));
     if !claim.recorded {
         let _working = attempt.work();
+        marks_first(attempt).await;
         let step = attempt.checkpoint(claim, fingerprint, Ok(String::new()));
         loop {
             let started = match attempt.db.acquire().await {
@@ -87,11 +91,12 @@ pub(crate) async fn child_result(
     claim: &Claim,
     fingerprint: i64,
     child: Uuid,
+    wait: Wait,
 ) -> Result<String, Failure> {
     let result = match attempt.result(claim.ordinal) {
         Some(recorded) if claim.recorded => recorded,
         _ => {
-            let result = wait_for_child(attempt, claim, child).await;
+            let result = wait_for_child(attempt, claim, child, &wait).await;
             let _working = attempt.work();
             record(attempt, claim, fingerprint, result).await
         }
@@ -100,8 +105,14 @@ pub(crate) async fn child_result(
     result
 }
 
-async fn wait_for_child(attempt: &Attempt, claim: &Claim, child: Uuid) -> Result<String, Failure> {
+async fn wait_for_child(
+    attempt: &Attempt,
+    claim: &Claim,
+    child: Uuid,
+    wait: &Wait,
+) -> Result<String, Failure> {
     loop {
+        let mut nudges = attempt.nudges.listen();
         let working = attempt.work();
         let end = match attempt.db.acquire().await {
             Ok(mut connection) => answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await,
@@ -127,9 +138,12 @@ async fn wait_for_child(attempt: &Attempt, claim: &Claim, child: Uuid) -> Result
             Err(error) => tracing::warn!(%error, "the wait for a child waits for the database"),
         }
         // Waiting first, then no longer working: in between the run must not look idle.
-        let waiting = attempt.waiting(claim.ordinal, Wait::Child(child));
+        let waiting = attempt.waiting(claim.ordinal, wait.clone());
         drop(working);
-        tokio::time::sleep(ASK_AGAIN).await;
+        tokio::select! {
+            () = nudges.nudged() => {}
+            () = tokio::time::sleep(ASK_AGAIN) => {}
+        }
         drop(waiting);
     }
 }

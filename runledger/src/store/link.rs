@@ -14,7 +14,6 @@ use crate::model::state::RunState;
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) run_id: Uuid,
-    pub(crate) job: String,
     pub(crate) parent_id: Option<Uuid>,
     pub(crate) state: RunState,
     /// Without the outputs that cannot be the id of a run.
@@ -30,13 +29,22 @@ pub(crate) struct Link {
     pub(crate) steps: Vec<KeptStep>,
 }
 
+/// What becomes of the signals that were sent to the old runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signals {
+    /// The new ones have them too: those that no kept step has taken are left.
+    Kept,
+    /// The new ones begin without.
+    Left,
+}
+
 /// A step that is taken over.
 #[derive(Debug)]
 pub(crate) struct KeptStep {
     pub(crate) key: String,
     /// What takes the place of its output: the id of a child that takes the place of another.
     pub(crate) output: Option<String>,
-    pub(crate) seen: Option<Vec<u32>>,
+    pub(crate) seen: Option<Vec<u64>>,
 }
 
 /// Reads runs and their steps. Those that do not exist are left out.
@@ -51,7 +59,6 @@ pub(crate) async fn origins(
             let steps = steps.map_or(Ok(Vec::new()), |text| recorded::read(&text));
             Ok(Origin {
                 run_id: row.try_get("run_id")?,
-                job: row.try_get("job")?,
                 parent_id: row.try_get("parent_id")?,
                 state: super::inspect::state(row)?,
                 steps: steps.map_err(|error| sqlx::Error::Decode(error.into()))?,
@@ -73,6 +80,7 @@ pub(crate) async fn link(
     connection: &mut PgConnection,
     first: Uuid,
     links: &[Link],
+    signals: Signals,
 ) -> Result<bool, sqlx::Error> {
     let steps: Vec<(Uuid, &KeptStep)> =
         links.iter().flat_map(|link| link.steps.iter().map(|step| (link.run_id, step))).collect();
@@ -86,6 +94,7 @@ pub(crate) async fn link(
             .bind(steps.iter().map(|(_, step)| step.key.as_str()).collect::<Vec<_>>())
             .bind(steps.iter().map(|(_, step)| step.output.as_deref()).collect::<Vec<_>>())
             .bind(steps.iter().map(|(_, step)| seen_text(step.seen.as_deref())).collect::<Vec<_>>())
+            .bind(signals == Signals::Kept)
             .fetch_one(connection)
     })
     .await?;

@@ -20,6 +20,7 @@ pub mod server;
 pub mod session;
 #[cfg(feature = "worker")]
 pub mod settle;
+pub mod signal;
 pub mod sql;
 pub(crate) mod timeline;
 mod timestamp;

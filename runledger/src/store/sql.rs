@@ -53,6 +53,7 @@ statements! {
     RECORDED = "recorded";
     RESUME = "resume";
     RUN = "run";
+    SEND_SIGNAL = "send_signal";
     SERVER = "server";
     SETTLE = "settle";
     SETTLE_COMPLETED = "settle_completed";
@@ -62,6 +63,7 @@ statements! {
     STRANDED = "stranded";
     SUSPECT = "suspect";
     SUSPEND = "suspend";
+    TAKE_SIGNAL = "take_signal";
     TIMELINE = "timeline";
     UNSERVED = "unserved";
     WAKE_DUE = "wake_due";

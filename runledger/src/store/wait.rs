@@ -57,13 +57,25 @@ pub(crate) async fn start_child(
     }
 }
 
-/// Parks a run until one of the children ends or the instant comes, whichever is first. Where a child has ended already the run goes back to its
-/// queue at once. False where the lease is lost.
+/// What a run that leaves its worker waits for: the first of these wakes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// The end of one of these children.
+    pub(crate) any: Vec<Uuid>,
+    /// The end of the last of these.
+    pub(crate) all: Vec<Uuid>,
+    /// A signal of one of these names.
+    pub(crate) signals: Vec<String>,
+    /// An instant.
+    pub(crate) wake_at: Option<Timestamp>,
+}
+
+/// Parks a run until the first of what it waits for comes. Where something has come already the run goes back to its queue at once. False where the
+/// lease is lost.
 pub(crate) async fn suspend(
     connection: &mut PgConnection,
     fence: Fence,
-    children: &[Uuid],
-    wake_at: Option<Timestamp>,
+    waits: &Waits,
     counters: Counters,
 ) -> Result<bool, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
@@ -72,8 +84,10 @@ pub(crate) async fn suspend(
         sqlx::query(park)
             .bind(fence.run_id)
             .bind(fence.token)
-            .bind(children)
-            .bind(wake_at)
+            .bind(&waits.any)
+            .bind(&waits.all)
+            .bind(&waits.signals)
+            .bind(waits.wake_at)
             .bind(counters.attempt)
             .bind(counters.crashes)
             .fetch_optional(&mut *tx)

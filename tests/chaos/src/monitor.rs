@@ -187,8 +187,8 @@ mod tests {
         values ('dead', '0', 'dead', '{}', '{}', now(), 'dead', clock_timestamp() - interval 'SINCE s', 'a test');
         insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
         select gen_random_uuid(), job, '', 'default', 0, '{}', now() from unnest(array['woken', 'slept', 'leased']) as job;
-        insert into runledger.waiting (run_id, state, wait_for, wake_at, attempt, crashes, claims, since)
-        select run_id, 'waiting', '{}', case when job = 'slept' then clock_timestamp() - interval 'SINCE s' end, 0, 0, 1,
+        insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
+        select run_id, 'waiting', '{}', '{}', '{}', case when job = 'slept' then clock_timestamp() - interval 'SINCE s' end, 0, 0, 1,
             clock_timestamp() - case when job = 'woken' then interval 'SINCE s' else interval '0' end
         from runledger.run where job in ('woken', 'slept');
         insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)

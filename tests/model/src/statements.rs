@@ -75,6 +75,17 @@ pub struct Pulse {
     pub pauses_left: bool,
 }
 
+/// What a run waits for.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    /// The end of one of these runs.
+    pub any: Vec<Uuid>,
+    /// The end of the last of these.
+    pub all: Vec<Uuid>,
+    /// A signal of one of these names.
+    pub signals: Vec<String>,
+}
+
 /// What became of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submission {
@@ -181,17 +192,46 @@ impl Statements {
         Ok(query.fetch_optional(db).await?.is_some())
     }
 
-    /// Parks a run until a child ends. None where the fence is lost, false where the child has ended already.
+    /// Parks a run until what it waits for comes. None where the fence is lost, false where it has come already.
     pub async fn suspend(
         &self,
         db: &mut PgConnection,
         fence: Fence,
-        child: Uuid,
+        waits: &Waits,
         counters: Counters,
     ) -> Result<Option<bool>> {
-        let query = self.query("suspend").bind(fence.run_id).bind(fence.token).bind(vec![child]);
+        let query = self.query("suspend").bind(fence.run_id).bind(fence.token).bind(waits.any.clone());
+        let query = query.bind(waits.all.clone()).bind(waits.signals.clone());
         let query = query.bind(None::<String>).bind(counters.attempt - 1).bind(counters.crashes);
         query.fetch_optional(db).await?.map(|row| row.try_get("parked")).transpose()
+    }
+
+    /// Sends a signal to a run. False where it has ended.
+    pub async fn send_signal(
+        &self,
+        db: &mut PgConnection,
+        run_id: Uuid,
+        name: &str,
+        key: &str,
+    ) -> Result<bool> {
+        let query =
+            self.query("send_signal").bind(run_id).bind(name.to_owned()).bind("1").bind(key.to_owned());
+        let row = query.bind(10_i32).fetch_one(db).await?;
+        Ok(row.try_get::<Option<i32>, _>("number")?.is_some())
+    }
+
+    /// Takes a signal for a step. Whether it got one; none where the fence is lost.
+    pub async fn take_signal(
+        &self,
+        db: &mut PgConnection,
+        fence: Fence,
+        name: &str,
+        key: &str,
+    ) -> Result<Option<bool>> {
+        let query = self.query("take_signal").bind(fence.run_id).bind(fence.token).bind(key.to_owned());
+        let query = query.bind(0_i32).bind(0_i64).bind(0_i32).bind(None::<String>).bind(name.to_owned());
+        let row = query.fetch_optional(db).await?;
+        row.map(|row| Ok(row.try_get::<Option<String>, _>("payload")?.is_some())).transpose()
     }
 
     /// Wakes the parents that wait for a run that has ended.

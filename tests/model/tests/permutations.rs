@@ -13,7 +13,8 @@ use protocol::statements::{Edit, Submission};
 use Ending::{Completes, Fails, Pauses};
 use Step::{
     Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, Claim, Commit, Enqueue, Existing, Held,
-    LockRun, Orphans, PauseAsk, PauseTake, Release, Resume, Settle, Suspend, WakeParents,
+    LockRun, Orphans, PauseAsk, PauseTake, Release, Resume, SendSignal, Settle, Suspend, SuspendForSignal,
+    TakeSignal, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -335,4 +336,74 @@ async fn a_parent_that_suspends_itself_while_its_child_ends_is_woken() {
         &[LockRun(0), Settle(1, 1, Completes), WakeParents(1), Commit],
     ]);
     explore(pair, unlocked).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_whose_last_two_children_end_at_once_is_woken() {
+    let pair = Pair {
+        name: "child ends/child ends",
+        start: Start::Waiting(2),
+        transactions: &[
+            &[LockRun(0), Settle(1, 1, Completes), WakeParents(1), Commit],
+            &[LockRun(0), Settle(2, 1, Completes), WakeParents(2), Commit],
+        ],
+        holds: |end| expect(end.place(0) == "ready", "never woken", end),
+    };
+    // Each looks before the other has committed, and sees a child that goes on.
+    let unlocked = Wrong::Transactions(&[
+        &[Settle(1, 1, Completes), WakeParents(1), Commit],
+        &[Settle(2, 1, Completes), WakeParents(2), Commit],
+    ]);
+    explore(pair, unlocked).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_suspends_itself_while_a_signal_is_sent_is_woken() {
+    let pair = Pair {
+        name: "suspend/signal",
+        start: Start::Held,
+        transactions: &[&[LockRun(0), SuspendForSignal, Commit], &[LockRun(0), SendSignal, Commit]],
+        holds: |end| {
+            let is_kept = end.said[1].sent == Some(true) && end.runs[0].n_signals == 1;
+            expect(is_kept && end.place(0) == "ready", "never woken", end)
+        },
+    };
+    explore(pair, Wrong::Transactions(&[&[SuspendForSignal, Commit], &[LockRun(0), SendSignal, Commit]]))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_signals_that_are_sent_at_once_are_both_kept() {
+    let pair = Pair {
+        name: "signal/signal",
+        start: Start::Held,
+        transactions: &[&[LockRun(0), SendSignal, Commit], &[LockRun(0), SendSignal, Commit]],
+        holds: |end| expect(end.runs[0].n_signals == 2, "one is lost", end),
+    };
+    explore(pair, Wrong::Transactions(&[&[SendSignal, Commit], &[SendSignal, Commit]])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_is_taken_by_the_attempt_that_holds_the_run_or_by_none() {
+    let pair = Pair {
+        name: "take/reclaim/claim",
+        start: Start::Orphaned,
+        transactions: &[
+            &[LockRun(0), SendSignal, Commit],
+            &[TakeSignal(0, 0), Commit],
+            &[Orphans, Adopt, Commit],
+        ],
+        holds: |end| {
+            let run = &end.runs[0];
+            expect(run.n_taken == run.n_steps, "taken, and not recorded", end)?;
+            expect(run.n_taken + run.n_signals == 1, "a signal is lost", end)?;
+            expect((run.n_taken == 1) == (end.said[1].taken == Some(true)), "the answer is wrong", end)
+        },
+    };
+    let unfenced = Edit {
+        statement: "take_signal",
+        old: "    where run_id = (select run_id from held) and name",
+        new: "    where run_id = $1 and name",
+    };
+    explore(pair, Wrong::Text(unfenced)).await;
 }

@@ -26,6 +26,7 @@ pub fn all() -> Vec<&'static Definition> {
         check_stumbling,
         check_late,
         check_timer,
+        check_signalled,
         check_killer,
         check_canary,
         check_panicking,
@@ -178,6 +179,17 @@ pub async fn check_timer(wf: &Wf, place: Place) -> Result<bool> {
         _ = &mut result => true,
         _ = &mut late => false,
     })
+}
+
+/// Takes three signals, a step between each.
+#[workflow(name = "check.signalled", queue = "checks", max_attempts = 1)]
+pub async fn check_signalled(wf: &Wf, place: Place) -> Result<Vec<u32>> {
+    let mut values = Vec::new();
+    for _ in 0..3 {
+        values.push(wf.signal("value").await?);
+        wf.run(check_quick(place.clone())).await?;
+    }
+    Ok(values)
 }
 
 /// Ends its process.

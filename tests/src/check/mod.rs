@@ -21,6 +21,7 @@ pub mod place;
 pub mod points;
 pub mod progress;
 pub mod scenes;
+pub mod signals;
 pub mod steps;
 pub mod terminal;
 

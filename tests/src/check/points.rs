@@ -27,12 +27,14 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("predecessors", Scene::Killed),
     ("progress", Scene::Work),
     ("resume", Scene::Resume),
+    ("send_signal", Scene::Work),
     ("settle", Scene::Work),
     ("settle_completed", Scene::Work),
     ("start_child", Scene::Work),
     ("step_failed", Scene::Work),
     ("suspect", Scene::Paused),
     ("suspend", Scene::Work),
+    ("take_signal", Scene::Work),
     ("wake_due", Scene::Timer),
     ("wake_parents", Scene::Work),
     ("watch", Scene::Work),
@@ -57,6 +59,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("resumption", Scene::Resume),
     ("settle_and_wake", Scene::Work),
     ("settle_orphans", Scene::Killed),
+    ("signal", Scene::Work),
     ("suspension", Scene::Work),
 ];
 

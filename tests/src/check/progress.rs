@@ -42,14 +42,18 @@ from runledger.lease
 left join runledger.worker using (worker_id)
 where worker.worker_id is null or worker.died_at < clock_timestamp() - $1::text::interval
 union all
-select format('run %s waits for children that have all ended', run_id)
+select format('run %s waits for nothing that is still to come', run_id)
 from runledger.waiting
-where state = 'waiting' and since < clock_timestamp() - $1::text::interval
+where state = 'waiting' and wait_signals = '{}' and wake_at is null and since < clock_timestamp() - $1::text::interval
     and not exists (
-        select from unnest(wait_for) as child (run_id)
+        select from unnest(wait_any || wait_all) as child (run_id)
         where not exists (select from runledger.outcome where outcome.run_id = child.run_id and finished_at > clock_timestamp() - $1::text::interval)
             and not exists (select from runledger.outcome where outcome.run_id = child.run_id)
     )
+union all
+select format('run %s waits for signal `%s`, which has come', waiting.run_id, signal.name)
+from runledger.waiting
+join runledger.signal on signal.run_id = waiting.run_id and signal.name = any(wait_signals) and taken_by is null
 union all
 select format('run %s should have been woken at %s', run_id, wake_at)
 from runledger.waiting

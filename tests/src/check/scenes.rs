@@ -93,7 +93,18 @@ async fn work(db: &Db, place: &Place) -> Result<()> {
         again(async || jobs::check_flaky(place.clone()).idempotency_key("flaky").enqueue(db.pool()).await);
     let flaky = flaky.await?;
     let canary = again(async || jobs::check_canary().enqueue(db).await).await?;
+    let signalled = keyed(db, "signalled", || jobs::check_signalled(place.clone())).await?;
     let worker = start(db).await?;
+    for value in 0..3_u32 {
+        // One that is sent again after the run has ended was sent before.
+        again(async || match signalled.signal("value", &value).idempotency_key(value.to_string()).await {
+            Err(ClientError::WrongState { state: RunState::Completed, .. }) => Ok(()),
+            sent => sent.map(drop),
+        })
+        .await?;
+    }
+    let values = again(async || signalled.result().await).await?;
+    anyhow::ensure!(values == [0, 1, 2], "{values:?}");
     again(async || canary.result().await).await?;
     again(async || flaky.result().await).await?;
     for run in &batch {

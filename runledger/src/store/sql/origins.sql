@@ -1,11 +1,11 @@
 -- origins: runs that others are to be made of, and their recorded steps as a claim brings them, without the outputs that are too long or too short to
 --          be the id of a run.
 -- in:    $1 run ids
--- out:   run_id, job, parent_id, state, steps (null where there are none); those that exist
+-- out:   run_id, parent_id, state, steps (null where there are none); those that exist
 -- locks: none
 -- index: run_pkey, step_pkey, and the primary keys under runledger.run_state
 select
-    origin.run_id, origin.job, origin.parent_id, origin.state,
+    origin.run_id, origin.parent_id, origin.state,
     (
         select json_agg(
             json_build_array(
@@ -18,4 +18,4 @@ select
         where step.run_id = origin.run_id
     ) as steps
 from unnest($1::uuid[]) as wanted (run_id)
-cross join lateral (select run_id, job, parent_id, state from runledger.run_state where run_id = wanted.run_id offset 0) as origin
+cross join lateral (select run_id, parent_id, state from runledger.run_state where run_id = wanted.run_id offset 0) as origin

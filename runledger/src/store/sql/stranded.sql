@@ -1,11 +1,22 @@
--- stranded: the net under waking: runs that wait for children of which one has ended. Empty unless a wake-up was lost.
+-- stranded: the net under waking: runs that wait for children of which one has ended, or for some that all have. Empty unless a wake-up was lost.
 -- in:    $1 how many
 -- out:   run_id; ended children
 -- locks: none
 -- index: waiting_pkey, outcome_pkey
 select child.run_id
 from runledger.waiting
-cross join lateral unnest(waiting.wait_for) as child (run_id)
-cross join lateral (select run_id from runledger.outcome where run_id = child.run_id offset 0) as ended
+cross join lateral (
+    select run_id
+    from unnest(waiting.wait_any) as child (run_id)
+    where exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
+    union all
+    select waiting.wait_all[1]
+    where cardinality(waiting.wait_all) > 0
+        and not exists (
+            select
+            from unnest(waiting.wait_all) as child (run_id)
+            where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
+        )
+) as child
 where waiting.state = 'waiting' and waiting.since < now() - interval '5 seconds'
 limit $1

@@ -1,9 +1,11 @@
--- suspend: parks a run until one of its children ends, or puts it back at once where one has ended already, or is not there: a failover has lost its
---        start, which the replay repeats. The end of another run's child, taken over from the run's origin, does not wake this one: it looks every 5 s.
--- in:    $1 run, $2 token, $3 children, $4 the instant to wake at anyway (null: none), $5 attempts spent, $6 crashes
+-- suspend: parks a run until something that it waits for comes, or puts it back at once where that has come already, or a child is not there: a failover
+--        has lost its start, which the replay repeats. The end of another run's child, taken over from the run's origin, does not wake this one: it looks
+--        every 5 seconds.
+-- in:    $1 run, $2 token, $3 children of which one must end, $4 children of which all must, $5 names of signals of which one must come, $6 the instant to
+--        wake at anyway (null: none), $7 attempts spent, $8 crashes
 -- out:   parked (false where the run was put back); one row where the fence held
--- locks: the lease (deleted); the run is locked before, by lock_runs.sql, so that a child that ends now is either seen here or wakes it
--- index: lease_pkey, outcome_pkey, run_pkey
+-- locks: the lease (deleted); the run is locked before, by lock_runs.sql, so that what comes now is either seen here or wakes it
+-- index: lease_pkey, outcome_pkey, run_pkey, signal_left
 with held as (
     delete from runledger.lease
     where run_id = $1 and token = $2
@@ -12,21 +14,39 @@ with held as (
 ended as (
     select
         exists (select from runledger.outcome where run_id = any($3::uuid[]))
-        or count(*) < cardinality($3::uuid[]) as already,
+        or (
+            cardinality($4::uuid[]) > 0
+            and not exists (
+                select
+                from unnest($4::uuid[]) as child (run_id)
+                where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
+            )
+        )
+        or count(*) < cardinality($3::uuid[] || $4::uuid[])
+        or exists (
+            select
+            from unnest($5::text[]) as awaited (name)
+            cross join lateral (
+                select
+                from runledger.signal
+                where signal.run_id = $1 and signal.name = awaited.name and signal.taken_by is null
+                limit 1
+            ) as untaken
+        ) as already,
         case when count(*) filter (where there.parent_id is distinct from $1) > 0 then statement_timestamp() + interval '5 seconds' end as look_at
-    from unnest($3::uuid[]) as child (run_id)
+    from unnest($3::uuid[] || $4::uuid[]) as child (run_id)
     cross join lateral (select parent_id from runledger.run where run.run_id = child.run_id offset 0) as there
 ),
 parked as (
-    insert into runledger.waiting (run_id, state, wait_for, wake_at, attempt, crashes, claims, since)
-    select held.run_id, 'waiting', $3::uuid[], least($4::timestamptz, ended.look_at), $5, $6, held.claims, statement_timestamp()
+    insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
+    select held.run_id, 'waiting', $3::uuid[], $4::uuid[], $5::text[], least($6::timestamptz, ended.look_at), $7, $8, held.claims, statement_timestamp()
     from held, ended
     where not ended.already
     returning run_id
 ),
 queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select held.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', $5, $6, held.claims
+    select held.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', $7, $8, held.claims
     from held
     cross join ended
     cross join lateral (select queue, job, priority from runledger.run where run_id = held.run_id offset 0) as run

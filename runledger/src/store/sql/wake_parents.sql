@@ -1,13 +1,29 @@
--- wake_parents: puts parents that wait for one of these ended children back into their queues.
+-- wake_parents: puts parents that wait for one of these ended children, or for the last of several, back into their queues.
 -- in:    $1 ids of runs that ended in this transaction
 -- out:   run_id, told; the parents woken
--- locks: the parents' rows of `waiting` (deleted); the parents are locked before, by lock_runs.sql
--- index: run_pkey, waiting_pkey
-with woken as (
+-- locks: the parents' rows of `waiting` (deleted); the parents are locked before, by lock_runs.sql, so that of two last children one sees the other
+-- index: run_pkey, waiting_pkey, outcome_pkey, lease_pkey
+with parent as (
+    select distinct run.parent_id as run_id
+    from unnest($1::uuid[]) as ended (run_id)
+    cross join lateral (select parent_id from runledger.run where run.run_id = ended.run_id offset 0) as run
+    where run.parent_id is not null
+),
+woken as (
     delete from runledger.waiting
-    where waiting.run_id = any (array(select parent_id from runledger.run where run_id = any($1::uuid[])))
+    where waiting.run_id = any (array(select run_id from parent))
         and waiting.state = 'waiting'
-        and waiting.wait_for && $1::uuid[]
+        and (
+            waiting.wait_any && $1::uuid[]
+            or (
+                waiting.wait_all && $1::uuid[]
+                and not exists (
+                    select
+                    from unnest(waiting.wait_all) as child (run_id)
+                    where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
+                )
+            )
+        )
     returning waiting.run_id, waiting.attempt, waiting.crashes, waiting.claims
 ),
 queued as (
@@ -20,6 +36,11 @@ told as (
     select runledger.notify('runledger_ready', '')
     where exists (select from woken)
         and exists (select from runledger.worker where state = 'active' and sleeping)
+),
+nudged as (
+    select runledger.notify('runledger_nudge', parent.run_id::text)
+    from parent
+    where exists (select from runledger.lease where lease.run_id = parent.run_id offset 0)
 )
-select run_id, (select count(*) from told) as told
+select run_id, (select count(*) from told) + (select count(*) from nudged) as told
 from woken

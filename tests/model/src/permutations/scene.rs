@@ -4,7 +4,7 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::steps::Said;
-use crate::statements::{Fence, Statements};
+use crate::statements::{Fence, Statements, Waits};
 
 /// What the database has before.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub enum Start {
     Orphaned,
     /// Run 0, which worker 0 holds by token 0, with so many children that worker 1 holds by token 1.
     Family(usize),
-    /// As `Family`, and run 0 waits for its first child already.
+    /// As `Family`, and run 0 waits for the last of its children already.
     Waiting(usize),
     /// As `Held`, and the pause of run 0 has been asked for.
     Pausing,
@@ -75,8 +75,9 @@ impl Scene {
                 if matches!(start, Start::Waiting(_)) {
                     let counters = runledger::model::settle::Counters { attempt: 1, crashes: 0 };
                     let fence = Fence { run_id: scene.runs[0], token: scene.tokens[0] };
-                    statements.suspend(db, fence, scene.runs[1], counters).await?;
-                    sqlx::query("update runledger.waiting set wait_for = $1")
+                    let waits = Waits { any: vec![scene.runs[1]], ..Waits::default() };
+                    statements.suspend(db, fence, &waits, counters).await?;
+                    sqlx::query("update runledger.waiting set wait_any = '{}', wait_all = $1")
                         .bind(&scene.runs[1..=n_children])
                         .execute(&mut *db)
                         .await?;
@@ -115,6 +116,10 @@ pub struct RunEnd {
     pub is_told_to_pause: bool,
     /// How many steps it has recorded.
     pub n_steps: i64,
+    /// How many signals it has that no step has taken.
+    pub n_signals: i64,
+    /// How many signals it has that a step has taken.
+    pub n_taken: i64,
 }
 
 /// The database after an order, and what the transactions were told.
@@ -154,6 +159,8 @@ impl End {
                 is_told: told.contains(&run_id),
                 is_told_to_pause: pauses_left || told_to_pause.contains(&run_id),
                 n_steps: row.try_get("n_steps")?,
+                n_signals: row.try_get("n_signals")?,
+                n_taken: row.try_get("n_taken")?,
             });
         }
         Ok(Self { runs, said })
@@ -189,7 +196,9 @@ const WHERE_IT_STANDS: &str = "
         lease.token,
         coalesce(ready.attempt, lease.attempt, waiting.attempt) as attempt,
         coalesce(ready.crashes, lease.crashes, waiting.crashes) as crashes,
-        (select count(*) from runledger.step where step.run_id = run.run_id) as n_steps
+        (select count(*) from runledger.step where step.run_id = run.run_id) as n_steps,
+        (select count(*) from runledger.signal where signal.run_id = run.run_id and taken_by is null) as n_signals,
+        (select count(*) from runledger.signal where signal.run_id = run.run_id and taken_by is not null) as n_taken
     from runledger.run
     left join runledger.ready using (run_id)
     left join runledger.lease using (run_id)

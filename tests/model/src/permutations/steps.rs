@@ -10,7 +10,7 @@ use sqlx::error::DatabaseError;
 
 use super::roll_back;
 use super::scene::Scene;
-use crate::statements::{Claimed, Fence, Lease, Statements, Submission};
+use crate::statements::{Claimed, Fence, Lease, Statements, Submission, Waits};
 
 /// How an attempt ends.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,12 @@ pub enum Step {
     LockRun(usize),
     /// The attempt of token 0 parks run 0 until run 1 ends.
     Suspend,
+    /// The attempt of token 0 parks run 0 until a signal comes.
+    SuspendForSignal,
+    /// Sends run 0 a signal.
+    SendSignal,
+    /// The attempt of a token takes a signal of run 0, for the step of that number.
+    TakeSignal(usize, usize),
     /// Wakes the parents of a run that was settled in this transaction.
     WakeParents(usize),
     /// Asks for the cancellation of run 0.
@@ -81,7 +87,9 @@ pub struct Said {
     pub held: Option<bool>,
     /// The state in which a cancellation or a pause found the run, where it could do nothing.
     pub ended: Option<String>,
-    /// Whether a cancellation or a pause took the run.
+    /// Whether a signal was sent.
+    pub sent: Option<bool>,
+    /// Whether a cancellation or a pause took the run, or a step a signal.
     pub taken: Option<bool>,
     /// Whether a resumption found something to do.
     pub resumed: Option<bool>,
@@ -157,8 +165,23 @@ impl Step {
             Self::LockRun(run) => statements.lock_runs(db, scene.runs[run]).await?,
             Self::Suspend => {
                 let counters = Counters { attempt: 1, crashes: scene.crashes };
-                let parked = statements.suspend(db, fence(0, 0), scene.runs[1], counters).await?;
+                let waits = Waits { any: vec![scene.runs[1]], ..Waits::default() };
+                let parked = statements.suspend(db, fence(0, 0), &waits, counters).await?;
                 said.held = Some(parked.is_some());
+            }
+            Self::SuspendForSignal => {
+                let counters = Counters { attempt: 1, crashes: scene.crashes };
+                let waits = Waits { signals: vec![SIGNAL.to_owned()], ..Waits::default() };
+                said.held = Some(statements.suspend(db, fence(0, 0), &waits, counters).await?.is_some());
+            }
+            Self::SendSignal => {
+                let key = uuid::Uuid::now_v7().to_string();
+                said.sent = Some(statements.send_signal(db, scene.runs[0], SIGNAL, &key).await?);
+            }
+            Self::TakeSignal(token, step) => {
+                let key = format!("signal#{step}");
+                let taken = statements.take_signal(db, fence(0, token), SIGNAL, &key).await?;
+                (said.held, said.taken) = (Some(taken.is_some()), taken);
             }
             Self::WakeParents(run) => {
                 if said.held == Some(true) {
@@ -220,6 +243,9 @@ impl Ending {
         }
     }
 }
+
+/// The name of every signal.
+const SIGNAL: &str = "signal";
 
 const POLICY: RetryPolicy = RetryPolicy { max_attempts: 2, backoff: Backoff::DEFAULT };
 

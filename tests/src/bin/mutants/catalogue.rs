@@ -230,10 +230,19 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-wake-of-parents",
         edits: &[Edit {
             file: "runledger/src/store/sql/wake_parents.sql",
-            old: "and waiting.wait_for && $1::uuid[]",
-            new: "and waiting.wait_for && $1::uuid[] and false",
+            old: "            waiting.wait_any && $1::uuid[]\n",
+            new: "            waiting.wait_any && $1::uuid[] and false\n",
         }],
         tests: &["crashes::a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed"],
+    },
+    Mutant {
+        name: "signal-taken-and-left",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/take_signal.sql",
+            old: "    set taken_by = $3\n",
+            new: "    set taken_by = taken_by\n",
+        }],
+        tests: &["lost_messages::a_signal_whose_taking_was_never_acknowledged_is_taken_once"],
     },
     Mutant {
         name: "claims-anything",

@@ -1,0 +1,189 @@
+//! Signals: values that somebody outside sends to a run.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::Serialize;
+use sqlx::{PgConnection, PgPool};
+use uuid::Uuid;
+
+use super::client_error::ClientError;
+use super::db::{Db, Route, Via, connection};
+use super::handle::Handle;
+use super::job::Job;
+use crate::model::json::{self, EncodeError, canonical};
+use crate::model::name::{check_key, check_name};
+use crate::store::error::{Class, class};
+use crate::store::signal::{MOST_LEFT, NewSignal, Sending, send, send_alone};
+
+/// How often a signal that is sent on a pool is sent again when the server or the network is in the way. Its key makes that safe.
+const TRIES: u32 = 4;
+
+/// The delay before such a repetition; it doubles.
+const FIRST_DELAY: Duration = Duration::from_millis(20);
+
+impl<J: Job> Handle<J> {
+    /// Sends a value to the run, which takes it by [`Wf::signal`](crate::Wf::signal) of the same name, now or later. Signals of one name are taken in the
+    /// order in which they were sent, each once. Await what this gives, or [`send`](SendSignal::send) it in a transaction.
+    ///
+    /// Costs a transaction of two statements. While one is being sent, others to the same run wait for it.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongState`] where the run has ended; [`NoSuchRun`](ClientError::NoSuchRun); [`TooManySignals`](ClientError::TooManySignals) where
+    /// 10,000 of the name are left; [`SignalConflict`](ClientError::SignalConflict); [`EncodeSignal`](ClientError::EncodeSignal); a name that breaks a rule;
+    /// or a failure of the database.
+    ///
+    /// ```no_run
+    /// # use runledger::prelude::*;
+    /// # #[workflow] async fn checkout(wf: &Wf) -> Result<bool> { Ok(wf.signal("approval").await?) }
+    /// # async fn approve(handle: Handle<__checkout>) -> Result<()> {
+    /// handle.signal("approval", &true).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn signal<T: Serialize + ?Sized>(&self, name: &str, payload: &T) -> SendSignal {
+        SendSignal::new(self.id(), self.own_pool(), name, payload)
+    }
+}
+
+impl Db {
+    /// Sends a value to a run that is known by its id, as [`Handle::signal`] does.
+    pub fn signal<T: Serialize + ?Sized>(&self, run_id: Uuid, name: &str, payload: &T) -> SendSignal {
+        SendSignal::new(run_id, Some(self.pool().clone()), name, payload)
+    }
+}
+
+/// A signal that is about to be sent: await it, or [`send`](Self::send) it in a transaction.
+#[must_use = "a signal is not sent until it is awaited"]
+pub struct SendSignal {
+    run_id: Uuid,
+    pool: Option<PgPool>,
+    name: String,
+    payload: Result<String, EncodeError>,
+    idempotency_key: Option<String>,
+}
+
+/// What became of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signalled {
+    /// It is sent.
+    Now,
+    /// It had been sent before, under this idempotency key.
+    Before,
+}
+
+impl SendSignal {
+    fn new<T: Serialize + ?Sized>(run_id: Uuid, pool: Option<PgPool>, name: &str, payload: &T) -> Self {
+        Self { run_id, pool, name: name.to_owned(), payload: json::encode(payload), idempotency_key: None }
+    }
+
+    /// At most one signal of this run, name and key is kept: a repetition changes nothing, also after the first has been taken. 1 to 256 bytes.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// Sends it on another pool, or in the caller's open transaction: then it is sent if and only if that commits, and until then the run can neither park
+    /// itself nor be signalled by others.
+    ///
+    /// # Errors
+    /// As [`Handle::signal`], and [`ClientError::Isolation`] in a transaction above `read committed`.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have sent the signal. With an idempotency key it can be repeated.
+    pub async fn send<'c, V: Via<'c>>(self, via: V) -> Result<Signalled, ClientError> {
+        let route = via.via();
+        let signal = self.checked()?;
+        match route {
+            Route::Connection(connection) => on_connection(connection, &signal).await,
+            Route::Pool(pool) => on_pool(pool, &signal).await,
+            Route::Db(db) => on_pool(db.pool(), &signal).await,
+        }
+    }
+
+    fn checked(self) -> Result<NewSignal, ClientError> {
+        check_name("signal", &self.name)?;
+        if let Some(key) = &self.idempotency_key {
+            check_key("idempotency key", key)?;
+        }
+        let payload =
+            self.payload.map_err(|source| ClientError::EncodeSignal { name: self.name.clone(), source })?;
+        Ok(NewSignal {
+            run_id: self.run_id,
+            name: self.name,
+            payload,
+            // So that a repetition after a lost reply is known as one.
+            idempotency_key: self.idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string()),
+        })
+    }
+}
+
+impl IntoFuture for SendSignal {
+    type Output = Result<Signalled, ClientError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let Some(pool) = self.pool.clone() else {
+                return Err(ClientError::Detached { run_id: self.run_id });
+            };
+            on_pool(&pool, &self.checked()?).await
+        })
+    }
+}
+
+impl fmt::Debug for SendSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendSignal")
+            .field("run_id", &self.run_id)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn on_pool(pool: &PgPool, signal: &NewSignal) -> Result<Signalled, ClientError> {
+    let mut delay = FIRST_DELAY;
+    for _ in 1..TRIES {
+        match send_alone(&mut *connection(pool).await?, signal).await {
+            Err(error) if class(&error) != Class::Permanent => {
+                tracing::debug!(%error, "a signal is sent again");
+            }
+            sending => return signalled(sending?, signal),
+        }
+        tokio::time::sleep(delay).await;
+        delay *= 2;
+    }
+    signalled(send_alone(&mut *connection(pool).await?, signal).await?, signal)
+}
+
+async fn on_connection(connection: &mut PgConnection, signal: &NewSignal) -> Result<Signalled, ClientError> {
+    signalled(send(connection, signal).await?, signal)
+}
+
+fn signalled(sending: Sending, signal: &NewSignal) -> Result<Signalled, ClientError> {
+    let run_id = signal.run_id;
+    match sending {
+        Sending::Done => Ok(Signalled::Now),
+        Sending::Earlier(payload) if is_equal(&payload, &signal.payload) => Ok(Signalled::Before),
+        Sending::Earlier(_) => Err(ClientError::SignalConflict {
+            run_id,
+            name: signal.name.clone(),
+            key: signal.idempotency_key.clone(),
+        }),
+        Sending::Ended(state) => Err(ClientError::WrongState { run_id, state, verb: "signalled" }),
+        Sending::Full => {
+            Err(ClientError::TooManySignals { run_id, name: signal.name.clone(), limit: MOST_LEFT })
+        }
+        Sending::Isolation(level) => Err(ClientError::Isolation { what: "a signal", level }),
+        Sending::NoSuchRun => Err(ClientError::NoSuchRun { run_id }),
+    }
+}
+
+fn is_equal(one: &str, other: &str) -> bool {
+    match (canonical(one), canonical(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
+}

@@ -1,0 +1,102 @@
+//! Runs started by a workflow.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::{INLINE, Wf, fingerprint, refused};
+use crate::api::call::Call;
+use crate::api::job::Job;
+use crate::api::step::{Step, StepFuture, decode_output};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::json;
+use crate::model::request::child_run_id;
+use crate::runtime::attempt::Wait;
+use crate::runtime::waiting;
+use crate::store::enqueue::NewRun;
+
+impl Wf {
+    /// Starts a call as a run of its own, on its own queue: a child. Cancelling this run cancels it. Its start and its record are one commit.
+    /// Once the cancel of this run has been asked for it starts no more: the attempt ends here.
+    ///
+    /// # Errors
+    /// The call cannot be stored, or names a tenant or an idempotency key: a child has its parent's tenant, and is known by its step's key.
+    pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {
+        let name = J::DEFINITION.name;
+        if let Some(option) = call.request.identity_said() {
+            return refused(name, not_for_a_child(name, option));
+        }
+        let fingerprint = call.request.input.as_deref().map_or(0, fingerprint);
+        let new_run = match call.request.into_new_run() {
+            Ok(new_run) => new_run,
+            Err(error) => return refused(name, Failure::from_chain(FailureKind::Encode, &error)),
+        };
+        let claim = match self.claim(name, call.key.as_deref(), fingerprint) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(&self.attempt);
+        let child = NewRun { run_id: child_run_id(attempt.fence.run_id, claim.key.as_str()), ..new_run };
+        let key = claim.key.as_str().to_owned();
+        Step::new(
+            key,
+            INLINE,
+            move |_| Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, &child).await }),
+            move |recorded| Ok(Child { wf: self, run_id: decode_output(recorded)?, marker: PhantomData }),
+        )
+    }
+}
+
+/// A run started by a workflow.
+#[derive(Debug)]
+pub struct Child<'wf, J> {
+    wf: &'wf Wf,
+    run_id: Uuid,
+    marker: PhantomData<fn() -> J>,
+}
+
+impl<'wf, J: Job> Child<'wf, J> {
+    /// The id of the child's run.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.run_id
+    }
+
+    /// Waits until the child ends and gives its output. A run that only waits leaves its worker.
+    ///
+    /// # Errors
+    /// The child failed, was cancelled, or gave another type.
+    pub fn result(&self) -> Step<'wf, J::Output> {
+        self.end(Wait::Child(self.run_id))
+    }
+
+    /// As [`result`](Self::result), in a run that has nothing to do before the last of these children has ended.
+    pub(super) fn result_of_all(&self, all: Arc<[Uuid]>) -> Step<'wf, J::Output> {
+        self.end(Wait::LastOf(all))
+    }
+
+    fn end(&self, wait: Wait) -> Step<'wf, J::Output> {
+        let (wf, child) = (self.wf, self.run_id);
+        let name = format!("{}.result", J::DEFINITION.name);
+        let fingerprint = json::fingerprint(&child.to_string());
+        let claim = match wf.claim(&name, None, fingerprint) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(&wf.attempt);
+        let key = claim.key.as_str().to_owned();
+        let work = move |_| -> StepFuture<'wf> {
+            Box::pin(async move { waiting::child_result(&attempt, &claim, fingerprint, child, wait).await })
+        };
+        Step::new(key, INLINE, work, decode_output)
+    }
+}
+
+fn not_for_a_child(name: &str, option: &str) -> Failure {
+    let message = format!(
+        "the call of job `{name}` has a `{option}`, which a child cannot have: it has the tenant of its parent, and the step that starts it is its \
+         key, so that it is started once; leave it out, and use `key` to tell children apart"
+    );
+    Failure::new(FailureKind::Setup, message)
+}

@@ -1,0 +1,106 @@
+//! Waits for signals.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::{INLINE, Wf, refused, too_long};
+use crate::api::job::Payload;
+use crate::api::step::{Step, StepError, StepFuture, decode_output};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::name::check_name;
+use crate::model::replay::Claim;
+use crate::model::timestamp::FURTHEST;
+use crate::runtime::signals::{Limit, receive};
+
+impl Wf {
+    /// Waits for a signal: a value that somebody outside sends to this run by [`Handle::signal`](crate::Handle::signal). One that was sent before the wait
+    /// counts. Signals of one name are taken in the order in which they were sent, each by one wait, and recorded with it in one commit. A run that
+    /// only waits leaves its worker: it holds no slot, no connection and no memory.
+    ///
+    /// Waits as long as it takes; [`SignalWait::timeout`] sets a limit. Its key is `signal[name]`, counted per occurrence.
+    ///
+    /// # Errors
+    /// The payload does not fit `T`: the signal is taken all the same, and the workflow may wait for another. The name breaks a rule.
+    pub fn signal<T: Payload>(&self, name: &str) -> SignalWait<'_, T> {
+        if let Err(error) = check_name("signal", name) {
+            let step = refused("signal", Failure::new(FailureKind::Setup, error.to_string()));
+            return SignalWait { wf: self, name: name.to_owned(), claim: None, step };
+        }
+        match self.claim("signal", Some(name), 0) {
+            Ok(claim) => {
+                let step = self.wait_for(name.to_owned(), claim.clone(), None, decode_output);
+                SignalWait { wf: self, name: name.to_owned(), claim: Some(claim), step }
+            }
+            Err(step) => SignalWait { wf: self, name: name.to_owned(), claim: None, step },
+        }
+    }
+
+    fn wait_for<'wf, T: Payload>(
+        &'wf self,
+        name: String,
+        claim: Claim,
+        limit: Option<Limit>,
+        decode: fn(Result<String, Failure>) -> Result<T, Failure>,
+    ) -> Step<'wf, T> {
+        let attempt = Arc::clone(&self.attempt);
+        let key = claim.key.as_str().to_owned();
+        let work = move |_| -> StepFuture<'wf> {
+            Box::pin(async move { receive(&attempt, &claim, &name, limit.as_ref()).await })
+        };
+        Step::new(key, INLINE, work, decode)
+    }
+}
+
+/// A wait for a signal: a future that gives its payload.
+///
+/// # Cancel safety
+/// A dropped wait may have taken a signal; replay takes the same one. Not yet polled, it has taken none.
+#[must_use = "a wait for a signal does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct SignalWait<'wf, T> {
+    wf: &'wf Wf,
+    name: String,
+    /// None where the wait was refused.
+    claim: Option<Claim>,
+    step: Step<'wf, T>,
+}
+
+impl<'wf, T: Payload> SignalWait<'wf, T> {
+    /// Waits no longer than this, by the database's clock: `None` where no signal has come by then. The instant is recorded as a step of its own,
+    /// `signal.timeout[name]`, so a crash or a deploy does not lengthen the wait; a signal that is there at the instant is taken.
+    ///
+    /// # Errors
+    /// As [`Wf::signal`], and a limit of more than 100 years.
+    pub fn timeout(self, limit: Duration) -> Step<'wf, Option<T>> {
+        let Self { wf, name, claim, step } = self;
+        let Some(claim) = claim else { return step.map(Some) };
+        if limit > FURTHEST {
+            return refused("signal", too_long("wait", limit));
+        }
+        match wf.claim("signal.timeout", Some(&name), 0) {
+            Ok(timer) => {
+                let limit = Limit { claim: timer, after: limit };
+                wf.wait_for(name, claim, Some(limit), in_time)
+            }
+            Err(step) => step,
+        }
+    }
+}
+
+impl<T> Future for SignalWait<'_, T> {
+    type Output = Result<T, StepError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.step).poll(cx)
+    }
+}
+
+fn in_time<T: Payload>(recorded: Result<String, Failure>) -> Result<Option<T>, Failure> {
+    match recorded {
+        Err(failure) if failure.kind == FailureKind::Timeout => Ok(None),
+        recorded => decode_output(recorded).map(Some),
+    }
+}

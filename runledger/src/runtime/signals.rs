@@ -1,0 +1,104 @@
+//! Steps that wait for signals.
+
+use std::time::Duration;
+
+use super::answer::{PATIENCE, answered};
+use super::attempt::{Attempt, Halt, Wait};
+use super::step::{halted, marks_first, record};
+use super::waiting::{ASK_AGAIN, REPEAT, instant};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::replay::Claim;
+use crate::model::timestamp::Timestamp;
+use crate::store::error::{Class, class};
+use crate::store::signal::{Taken, take};
+
+/// Until when a step waits for a signal: the step that records the instant, and the time from now where it is not recorded yet.
+pub(crate) struct Limit {
+    pub(crate) claim: Claim,
+    pub(crate) after: Duration,
+}
+
+/// Waits for a signal, takes it and gives its payload. A wait whose limit comes first fails as timed out, and takes nothing.
+pub(crate) async fn receive(
+    attempt: &Attempt,
+    claim: &Claim,
+    name: &str,
+    limit: Option<&Limit>,
+) -> Result<String, Failure> {
+    let until = match limit {
+        Some(limit) => Some((limit, instant(attempt, &limit.claim, limit.after).await?)),
+        None => None,
+    };
+    let result = match attempt.result(claim.ordinal) {
+        Some(recorded) if claim.recorded => recorded,
+        _ => wait(attempt, claim, name, until).await,
+    };
+    if let Some((limit, _)) = until {
+        attempt.turn(limit.claim.ordinal).await;
+    }
+    attempt.turn(claim.ordinal).await;
+    result
+}
+
+async fn wait(
+    attempt: &Attempt,
+    claim: &Claim,
+    name: &str,
+    until: Option<(&Limit, Timestamp)>,
+) -> Result<String, Failure> {
+    loop {
+        let mut nudges = attempt.nudges.listen();
+        let working = attempt.work();
+        if let Some(payload) = look(attempt, claim, name).await {
+            return Ok(payload);
+        }
+        if let Some((limit, until)) = until
+            && until <= attempt.clock.now()
+        {
+            return record(attempt, claim, 0, Err(timed_out(name, limit.after))).await;
+        }
+        // Waiting first, then no longer working: in between the run must not look idle.
+        let waiting = (
+            attempt.waiting(claim.ordinal, Wait::Signal(name.to_owned())),
+            until.map(|(limit, until)| attempt.waiting(limit.claim.ordinal, Wait::Until(until))),
+        );
+        drop(working);
+        let left = until.map_or(ASK_AGAIN, |(_, until)| until.since(attempt.clock.now()).min(ASK_AGAIN));
+        tokio::select! {
+            () = nudges.nudged() => {}
+            () = tokio::time::sleep(left) => {}
+        }
+        drop(waiting);
+    }
+}
+
+/// Takes a signal, however long the database is away. None where none is left.
+async fn look(attempt: &Attempt, claim: &Claim, name: &str) -> Option<String> {
+    let _taking = attempt.taking.lock().await;
+    marks_first(attempt).await;
+    loop {
+        let step = attempt.checkpoint(claim, 0, Ok(String::new()));
+        let taken = match attempt.db.acquire().await {
+            Ok(mut connection) => answered(PATIENCE, take(&mut connection, &step, name)).await,
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(Taken::Payload(payload)) => {
+                attempt.acknowledge(claim);
+                return Some(payload);
+            }
+            Ok(Taken::Nothing) => return None,
+            Ok(Taken::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
+            Err(error) if class(&error) == Class::Permanent => {
+                let failure = Failure::from_chain(FailureKind::Error, &error);
+                return halted(attempt, Halt::Refused(failure)).await;
+            }
+            Err(error) => tracing::warn!(%error, "the wait for a signal waits for the database"),
+        }
+        tokio::time::sleep(REPEAT).await;
+    }
+}
+
+fn timed_out(name: &str, after: Duration) -> Failure {
+    Failure::new(FailureKind::Timeout, format!("no signal `{name}` came within {after:?}"))
+}

@@ -1,0 +1,64 @@
+-- send_signal: keeps a signal for a run that goes on, and wakes the run where it waits for one of this name.
+-- in:    $1 run, $2 name, $3 payload, $4 idempotency key, $5 how many of a name may be left
+-- out:   state (of a run that has ended, else null), isolation (of the transaction), number (null where nothing was written), earlier (the payload of
+--        an earlier signal with this key, else null), told; one row where there is such a run
+-- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, so that the numbers have no gaps and a run that parks itself now
+--        either sees the signal or is woken
+-- index: run_pkey, outcome_pkey, signal_pkey, signal_key, signal_left, waiting_pkey, lease_pkey. Nothing is written above read committed, where a run that
+--        has parked itself since the snapshot would not be seen.
+with target as (
+    select
+        run.run_id,
+        (select state from runledger.outcome where outcome.run_id = run.run_id) as state,
+        (
+            select payload::text
+            from runledger.signal
+            where signal.run_id = run.run_id and signal.name = $2 and signal.idempotency_key = $4
+        ) as earlier,
+        coalesce((select max(number) from runledger.signal where signal.run_id = run.run_id and signal.name = $2), 0) as last,
+        (
+            select min(number)
+            from runledger.signal
+            where signal.run_id = run.run_id and signal.name = $2 and signal.taken_by is null
+        ) as first_left
+    from runledger.run
+    where run.run_id = $1
+),
+sent as (
+    insert into runledger.signal (run_id, name, number, payload, idempotency_key)
+    select run_id, $2, last + 1, $3::text::json, $4
+    from target
+    where current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+        and state is null
+        and earlier is null
+        and (first_left is null or last - first_left + 1 < $5)
+    returning number
+),
+woken as (
+    delete from runledger.waiting
+    where run_id = $1 and state = 'waiting' and $2 = any(wait_signals) and exists (select from sent)
+    returning run_id, attempt, crashes, claims
+),
+queued as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select woken.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
+    from woken
+    cross join lateral (select queue, job, priority from runledger.run where run_id = woken.run_id offset 0) as run
+),
+told as (
+    select runledger.notify('runledger_ready', '')
+    where exists (select from woken)
+        and exists (select from runledger.worker where state = 'active' and sleeping)
+),
+nudged as (
+    select runledger.notify('runledger_nudge', $1::text)
+    where exists (select from sent)
+        and exists (select from runledger.lease where run_id = $1)
+)
+select
+    state,
+    current_setting('transaction_isolation') as isolation,
+    (select number from sent) as number,
+    earlier,
+    (select count(*) from told) + (select count(*) from nudged) as told
+from target

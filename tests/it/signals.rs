@@ -1,0 +1,284 @@
+//! Behaviour 23: signals.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, FailureKind, RunState, Signalled};
+use runledger_tests::check::signals::wrong;
+use runledger_tests::{Fixture, eventually};
+use uuid::Uuid;
+
+use crate::rows::{execute, random, scalar, soon, take_away, until, worker};
+
+/// Longer than any test.
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[job]
+async fn works(millis: u64) -> Result<()> {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+    Ok(())
+}
+
+/// Takes so many signals, with some work before the first of them.
+#[workflow]
+async fn collects(wf: &Wf, n: u32, millis: u64) -> Result<Vec<u32>> {
+    wf.run(works(millis)).await?;
+    let mut values = Vec::new();
+    for _ in 0..n {
+        values.push(wf.signal("value").await?);
+    }
+    Ok(values)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_sent_before_during_or_after_the_wait_is_taken_exactly_once_in_order_per_name() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut senders = Vec::new();
+    for _ in 0..40 {
+        let handle = collects(5, random(20)).enqueue(&db).await.unwrap();
+        senders.push(tokio::spawn(async move {
+            for value in 0..5_u32 {
+                tokio::time::sleep(Duration::from_millis(random(12))).await;
+                handle.signal("value", &value).await.unwrap();
+            }
+            handle
+        }));
+    }
+    let one = worker(&db, jobs![collects, works]).await;
+    let two = worker(&db, jobs![collects, works]).await;
+    for sender in senders {
+        let handle = sender.await.unwrap();
+        take_away(&db, handle.id()).await;
+        assert_eq!(soon(handle.result()).await.unwrap(), [0, 1, 2, 3, 4]);
+    }
+    let mut connection = db.pool().acquire().await.unwrap();
+    assert_eq!(wrong(&mut connection).await.unwrap(), Vec::<String>::new());
+    drop(connection);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_for_a_signal_has_left_its_worker() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![collects, works]).await;
+    let handle = collects(1, 0).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.lease").await, 0);
+    assert_eq!(handle.info().await.unwrap().attempt, 0, "a wait consumes no attempt");
+    handle.signal("another", &1).await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), RunState::Waiting, "another name wakes nobody");
+    handle.signal("value", &7).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), [7]);
+    worker.stop().await;
+}
+
+/// Waits beside a step that works on.
+#[workflow]
+async fn beside_work(wf: &Wf) -> Result<u32> {
+    let (value, worked) = tokio::join!(wf.signal("value"), wf.run(works(200)));
+    worked?;
+    Ok(value?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_beside_a_step_that_works_takes_its_signal_in_its_worker() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![beside_work, works]).await;
+    let handle = beside_work().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Running).await;
+    handle.signal("value", &7).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 7);
+    assert_eq!(handle.info().await.unwrap().attempt, 1);
+    worker.stop().await;
+}
+
+/// Gives what came in time, and what came after it.
+#[workflow]
+async fn waits_a_while(wf: &Wf, millis: u64) -> Result<(Option<u32>, u32)> {
+    let in_time = wf.signal("value").timeout(Duration::from_millis(millis)).await?;
+    Ok((in_time, wf.signal("value").await?))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_whose_limit_comes_first_takes_nothing_and_a_later_one_does() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_a_while]).await;
+    for millis in [0, 100, 600] {
+        let handle = waits_a_while(millis).enqueue(&db).await.unwrap();
+        let steps = async || handle.steps().await.unwrap();
+        let steps = eventually(steps, |steps| steps.len() == 2).await;
+        let failure = steps[0].result.clone().unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Timeout, "{failure}");
+        handle.signal("value", &7).await.unwrap();
+        assert_eq!(soon(handle.result()).await.unwrap(), (None, 7), "{millis} ms");
+    }
+    let handle = waits_a_while(3_600_000).enqueue(&db).await.unwrap();
+    handle.signal("value", &1).await.unwrap();
+    handle.signal("value", &2).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), (Some(1), 2));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_a_wait_is_not_lengthened_by_a_crash() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_a_while]).await;
+    let handle = waits_a_while(3_600_000).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    let due = "select extract(epoch from wake_at)::float8 from runledger.waiting";
+    let first: f64 = scalar(&db, due).await;
+    // As if it were woken, and its attempt lost.
+    execute(&db, "update runledger.waiting set wake_at = now()").await;
+    let again = async || sqlx::query_scalar::<_, f64>(due).fetch_optional(db.pool()).await.unwrap();
+    let again = eventually(again, |at| at.is_some_and(|at| at - 1800.0 > first - 3600.0)).await;
+    assert!((again.unwrap() - first).abs() < 1e-3, "the instant stands");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_to_a_run_that_has_ended_is_an_error_and_so_is_one_to_no_run() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = collects(1, 0).enqueue(&db).await.unwrap();
+    handle.cancel("not needed").await.unwrap();
+    let error = handle.signal("value", &1).await.unwrap_err();
+    assert!(
+        matches!(error, ClientError::WrongState { state: RunState::Cancelled, verb: "signalled", .. }),
+        "{error}"
+    );
+    let error = db.signal(Uuid::now_v7(), "value", &1).await.unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchRun { .. }), "{error}");
+    let error = handle.signal("Value", &1).await.unwrap_err();
+    assert!(matches!(error, ClientError::Name(_)), "{error}");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_is_sent_once_under_its_key_also_after_it_was_taken() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![collects, works]).await;
+    let handle = collects(2, 0).enqueue(&db).await.unwrap();
+    let send = async |value: u32| handle.signal("value", &value).idempotency_key("one").await;
+    assert_eq!(send(1).await.unwrap(), Signalled::Now);
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    assert_eq!(send(1).await.unwrap(), Signalled::Before);
+    let error = send(2).await.unwrap_err();
+    assert!(matches!(&error, ClientError::SignalConflict { key, .. } if key == "one"), "{error}");
+    handle.signal("value", &3).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), [1, 3]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_signals_is_refused_and_loses_nothing() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = collects(10_001, 0).enqueue(&db).await.unwrap();
+    let flood = format!(
+        "insert into runledger.signal (run_id, name, number, payload, idempotency_key)
+         select '{}', 'value', n, '1', n::text from generate_series(1, 10000) n",
+        handle.id()
+    );
+    execute(&db, &flood).await;
+    let error = handle.signal("value", &1).await.unwrap_err();
+    assert!(matches!(error, ClientError::TooManySignals { limit: 10_000, .. }), "{error}");
+    handle.signal("another", &1).await.unwrap();
+    execute(&db, "update runledger.signal set taken_by = 'step' where name = 'value' and number = 1").await;
+    handle.signal("value", &1).await.unwrap();
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal").await, 10_002);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_of_a_transaction_is_sent_if_and_only_if_that_commits() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![collects, works]).await;
+    let handle = collects(1, 0).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    let mut tx = db.begin().await.unwrap();
+    handle.signal("value", &1).send(&mut tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), RunState::Waiting);
+    let mut tx = db.begin().await.unwrap();
+    handle.signal("value", &2).send(&mut tx).await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), RunState::Waiting, "not before the commit");
+    tx.commit().await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), [2]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_above_read_committed_is_refused_before_any_write() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = collects(1, 0).enqueue(&db).await.unwrap();
+    for level in ["repeatable read", "serializable"] {
+        let mut tx = db.begin().await.unwrap();
+        sqlx::query(sqlx::AssertSqlSafe(format!("set transaction isolation level {level}")))
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+        let error = handle.signal("value", &1).send(&mut tx).await.unwrap_err();
+        assert!(matches!(&error, ClientError::Isolation { level: found, .. } if found == level), "{error}");
+        tx.commit().await.unwrap();
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal").await, 0);
+}
+
+/// Goes on after a signal that is no number.
+#[workflow]
+async fn insists(wf: &Wf) -> Result<(String, u32)> {
+    let refused = wf.signal::<u32>("value").await.unwrap_err();
+    Ok((refused.failure().message.clone(), wf.signal("value").await?))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_of_another_type_is_an_error_of_that_wait_alone() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![insists]).await;
+    let handle = insists().enqueue(&db).await.unwrap();
+    handle.signal("value", "seven").await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    handle.signal("value", &7).await.unwrap();
+    let (refused, value) = soon(handle.result()).await.unwrap();
+    assert_eq!(value, 7);
+    assert!(refused.contains("does not fit the type"), "{refused}");
+    worker.stop().await;
+}
+
+/// Two branches wait for one name.
+#[workflow]
+async fn shares(wf: &Wf) -> Result<Vec<u32>> {
+    let (one, two) = tokio::try_join!(wf.signal("value"), wf.signal("value"))?;
+    let mut both = vec![one, two];
+    both.sort_unstable();
+    Ok(both)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_waits_for_one_name_take_a_signal_each() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![shares]).await;
+    for _ in 0..10 {
+        let handle = shares().enqueue(&db).await.unwrap();
+        handle.signal("value", &1).await.unwrap();
+        handle.signal("value", &2).await.unwrap();
+        assert_eq!(soon(handle.result()).await.unwrap(), [1, 2]);
+    }
+    worker.stop().await;
+}
+
+/// A wait whose name or limit breaks a rule.
+#[workflow]
+async fn waits_wrongly(wf: &Wf) -> Result<Vec<String>> {
+    let name = wf.signal::<u32>("No Name").await.unwrap_err();
+    let limit = wf.signal::<u32>("value").timeout(HOUR * 24 * 366 * 101).await.unwrap_err();
+    Ok([name, limit].iter().map(|error| error.failure().message.clone()).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_a_signal_without_meaning_is_refused_and_does_not_hang() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_wrongly]).await;
+    let errors = soon(waits_wrongly().enqueue(&db).await.unwrap().result()).await.unwrap();
+    assert!(errors[0].contains("signal `No Name`"), "{}", errors[0]);
+    assert!(errors[1].contains("longer than the 100"), "{}", errors[1]);
+    worker.stop().await;
+}
