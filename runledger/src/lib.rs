@@ -48,6 +48,7 @@ pub use api::db::{DEFAULT_CONNECTIONS, Db, Via};
 pub use api::definition::Definition;
 pub use api::enqueue::{Submitted, enqueue_all};
 pub use api::error::{Classified, Error, Result, ResultExt};
+pub use api::failed::FailedRun;
 pub use api::handle::Handle;
 pub use api::job::{Job, JobError, JobResult, Payload};
 pub use api::signal::{SendSignal, Signalled};

@@ -21,6 +21,7 @@ mod divergence;
 mod embedded;
 mod enqueue;
 mod fence;
+mod hooks;
 mod idempotency;
 mod incarnation;
 mod linked;

@@ -9,6 +9,7 @@ pub mod db;
 pub mod definition;
 pub mod enqueue;
 pub mod error;
+pub mod failed;
 pub mod handle;
 pub mod invocation;
 pub mod job;

@@ -17,6 +17,8 @@ pub(crate) mod executor;
 pub(crate) mod heartbeat;
 #[cfg(feature = "worker")]
 pub(crate) mod held;
+#[cfg(feature = "worker")]
+pub(crate) mod hook;
 pub(crate) mod inbox;
 pub(crate) mod journal;
 pub(crate) mod liveness;
