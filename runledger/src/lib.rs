@@ -35,6 +35,11 @@ pub mod dev;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+/// Compiles the examples of the page about determinism.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/determinism.md")]
+mod determinism {}
+
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;

@@ -12,6 +12,7 @@ pub mod prefix;
 pub mod recorded;
 pub mod replay;
 pub mod request;
+pub mod scope;
 pub mod settle;
 pub mod state;
 pub mod timestamp;

@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::deliveries::{order_of, stored_from};
 use super::json;
-use super::replay::{Recorded, is_from};
+use super::replay::Recorded;
 use super::request::child_run_id;
+use super::scope::is_from;
 
 /// The steps that were claimed before the one with this key, and those of other branches that the code could claim without having seen its result. None
 /// where it is not recorded.

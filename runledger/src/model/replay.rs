@@ -19,7 +19,8 @@ use std::fmt;
 
 use super::deliveries::{Delivery, order_of, stored_from};
 use super::failure::{Failure, FailureKind};
-use super::json::fingerprint;
+pub use super::scope::Scope;
+use super::scope::{LOCAL_BITS, local};
 
 /// A step's name within its run: `charge`, `charge#2`, `reserve[sku-1]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,33 +37,6 @@ impl StepKey {
 impl fmt::Display for StepKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// Of an ordinal, the bits that count within a scope: four million steps. Those above say which scope.
-const LOCAL_BITS: u32 = 22;
-/// The bits that say which scope: what is left of a positive 64-bit number.
-const SCOPE_BITS: u32 = 63 - LOCAL_BITS;
-
-/// A branch of a workflow, or the workflow itself: where keys and ordinals are counted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scope {
-    path: String,
-    /// What the ordinals of its steps begin with.
-    base: u64,
-}
-
-impl Scope {
-    /// The workflow itself.
-    #[must_use]
-    pub const fn root() -> Self {
-        Self { path: String::new(), base: 0 }
-    }
-
-    /// The scope at a path such as `left/inner#2/`. Its number comes from the path, so it is the same in every attempt.
-    fn at(path: String) -> Self {
-        let number = fingerprint(&path).cast_unsigned() >> (u64::BITS - SCOPE_BITS);
-        Self { path, base: number.max(1) << LOCAL_BITS }
     }
 }
 
@@ -388,16 +362,6 @@ impl Replay {
             n => StepKey(format!("{base}#{n}")),
         }
     }
-}
-
-/// Whether a step has the place of another in its scope, or one behind it there.
-pub(super) const fn is_from(ordinal: u64, place: u64) -> bool {
-    ordinal >> LOCAL_BITS == place >> LOCAL_BITS && ordinal >= place
-}
-
-/// The place of an ordinal within its scope.
-const fn local(ordinal: u64) -> u64 {
-    ordinal & ((1 << LOCAL_BITS) - 1)
 }
 
 #[cfg(test)]
