@@ -13,11 +13,14 @@ create table runledger.run (
     options json,
     idempotency_key text,
     parent_id uuid,
+    -- The run that this one is another go at: made by `run_again`, `fork` or `revive`.
+    origin_id uuid,
     start_at timestamptz not null,
     created_at timestamptz not null default statement_timestamp()
 );
 
 create index run_parent on runledger.run (parent_id) where parent_id is not null;
+create index run_origin on runledger.run (origin_id) where origin_id is not null;
 
 -- Runs that may be claimed, at their instant. Inserted and deleted, never updated.
 create table runledger.ready (
@@ -49,22 +52,26 @@ with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 
 create index lease_worker on runledger.lease (worker_id);
 
--- Runs that time alone does not wake: for a child or a signal (`waiting`), or for a person (`blocked`).
+-- Runs that time alone does not wake: for a child or a signal (`waiting`), or for a person (`blocked`: something is wrong; `paused`: somebody said so).
 create table runledger.waiting (
     run_id uuid primary key,
-    state text not null check (state in ('waiting', 'blocked')),
+    state text not null check (state in ('waiting', 'blocked', 'paused')),
     -- What wakes it: the end of one of these runs, the end of the last of those, or a signal of one of these names.
     wait_any uuid[],
     wait_all uuid[],
     wait_signals text[],
     wake_at timestamptz,
+    -- Of a paused run: the instant before which it does not go on, and why it is paused.
+    ready_at timestamptz,
+    reason text,
     error json,
     attempt integer not null check (attempt >= 0),
     crashes integer not null check (crashes >= 0),
-    claims integer not null check (claims >= 1),
+    claims integer not null check (claims >= 0),
     since timestamptz not null,
     check (num_nonnulls(wait_any, wait_all, wait_signals) = case state when 'waiting' then 3 else 0 end),
-    check ((state = 'blocked') = (error is not null))
+    check ((state = 'blocked') = (error is not null)),
+    check ((state = 'paused') = (ready_at is not null))
 );
 
 create index waiting_wake on runledger.waiting (wake_at) where wake_at is not null;
@@ -161,6 +168,21 @@ create table runledger.cancel (
     requested_at timestamptz not null default statement_timestamp()
 );
 
+-- Runs whose pause has been asked for and has not yet taken place.
+create table runledger.pause (
+    run_id uuid primary key,
+    reason text not null,
+    requested_at timestamptz not null default statement_timestamp()
+);
+
+-- The deadlines of runs that have one, each until it is over: a run that ends before does not touch its own.
+create table runledger.deadline (
+    run_id uuid primary key,
+    deadline_at timestamptz not null
+);
+
+create index deadline_due on runledger.deadline (deadline_at);
+
 -- Runs whose end somebody waits for: a settlement notifies only for these.
 create table runledger.watch (
     run_id uuid primary key,
@@ -225,6 +247,16 @@ as $$
     from runledger.incarnation;
 $$;
 
+-- What bodies have said last of how far they are: of a run, or with a key of a step.
+create table runledger.progress (
+    run_id uuid not null,
+    step_key text collate "C" not null default '',
+    value json not null,
+    noted_at timestamptz not null default statement_timestamp(),
+    primary key (run_id, step_key)
+)
+with (fillfactor = 50);
+
 -- Where each run stands, for people and tools: one row and one state a run.
 create view runledger.run_state as
 select
@@ -235,6 +267,7 @@ select
     run.priority,
     run.idempotency_key,
     run.parent_id,
+    run.origin_id,
     run.start_at,
     run.created_at,
     case
@@ -247,12 +280,13 @@ select
     coalesce(lease.crashes, waiting.crashes, ready.crashes, 0) as crashes,
     outcome.run_id is null and exists (select from runledger.undo where undo.run_id = run.run_id) as undoing,
     ready.cause,
-    ready.ready_at,
+    coalesce(ready.ready_at, waiting.ready_at) as ready_at,
     coalesce(outcome.worker_id, lease.worker_id) as worker_id,
     coalesce(outcome.started_at, lease.claimed_at) as started_at,
     outcome.finished_at,
     outcome.output,
-    coalesce(outcome.error, waiting.error) as error
+    coalesce(outcome.error, waiting.error) as error,
+    waiting.reason as pause_reason
 from runledger.run
 left join runledger.ready using (run_id)
 left join runledger.lease using (run_id)

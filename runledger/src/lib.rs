@@ -53,6 +53,7 @@ pub use api::db::{DEFAULT_CONNECTIONS, Db, Via};
 pub use api::definition::Definition;
 pub use api::enqueue::{Submitted, enqueue_all};
 pub use api::error::{Classified, Error, Result, ResultExt};
+pub use api::failed::FailedRun;
 pub use api::handle::Handle;
 pub use api::job::{Job, JobError, JobResult, Payload};
 pub use api::signal::{SendSignal, Signalled};
@@ -66,6 +67,7 @@ pub use runledger_macros::{job, workflow};
 pub use runtime::timings::Timings;
 pub use store::cancel::Cancelled;
 pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, WorkerInfo};
+pub use store::pause::Paused;
 
 /// What most programs need: `use runledger::prelude::*;`.
 pub mod prelude {

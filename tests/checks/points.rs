@@ -104,7 +104,7 @@ async fn met(case: Case) -> Result<Violations> {
 async fn prepare(fleet: &Fleet, scene: Scene) -> Result<Option<Process>> {
     match scene {
         Scene::Cancel | Scene::Migrate => {}
-        Scene::Work | Scene::Drain => fleet.place.open("all")?,
+        Scene::Work | Scene::Drain | Scene::Pause => fleet.place.open("all")?,
         Scene::Resume => {
             let run = jobs::check_quick(fleet.place.clone()).idempotency_key("blocked");
             block(fleet, run.enqueue(&fleet.db).await?.id()).await?;

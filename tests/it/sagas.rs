@@ -133,6 +133,18 @@ async fn an_undo_that_fails_parks_the_run_and_is_tried_again_when_it_is_resumed(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_steps_were_taken_back_is_not_revived() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let handle = journey("fails".into()).enqueue(&db).await.unwrap();
+    assert!(soon(handle.result()).await.is_err());
+    let error = handle.revive(RunState::Failed).await.unwrap_err();
+    assert!(matches!(error, ClientError::Undone { .. }), "{error}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_parked_in_its_undo_ends_when_somebody_cancels_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;

@@ -6,7 +6,7 @@ use runledger_tests::Fixture;
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
-const EVENTS: [RunEvent; 11] = [
+const EVENTS: [RunEvent; 12] = [
     RunEvent::Claim,
     RunEvent::Complete,
     RunEvent::Retry,
@@ -16,6 +16,7 @@ const EVENTS: [RunEvent; 11] = [
     RunEvent::Wake,
     RunEvent::Release,
     RunEvent::Block,
+    RunEvent::Pause,
     RunEvent::Resume,
     RunEvent::Cancel,
 ];
@@ -60,6 +61,10 @@ async fn subject(connection: &mut PgConnection, state: RunState) -> Subject {
         RunState::Blocked => format!(
             "insert into runledger.waiting (run_id, state, error, attempt, crashes, claims, since) values ($1, 'blocked', '{ERROR}', 0, 0, 1, now())"
         ),
+        RunState::Paused => {
+            "insert into runledger.waiting (run_id, state, ready_at, reason, attempt, crashes, claims, since) values ($1, 'paused', now(), 'no', 0, 0, 0, now())"
+                .to_owned()
+        }
         RunState::Completed => {
             "insert into runledger.outcome (run_id, state, output, attempt) values ($1, 'completed', 'null', 1)".to_owned()
         }
@@ -80,6 +85,21 @@ async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEven
         RunEvent::Fail => settle(connection, subject, "failed", Some(ERROR)).await,
         RunEvent::Sleep | RunEvent::Release => settle(connection, subject, "queued", None).await,
         RunEvent::Block => settle(connection, subject, "blocked", Some(ERROR)).await,
+        // A running run is paused by its own settlement; every other one by whoever asks.
+        RunEvent::Pause => {
+            sqlx::query(statement("pause_ask"))
+                .bind(subject.run_id)
+                .bind("not now")
+                .execute(&mut *connection)
+                .await
+                .unwrap();
+            sqlx::query(statement("pause_take"))
+                .bind(subject.run_id)
+                .execute(&mut *connection)
+                .await
+                .unwrap();
+            settle(connection, subject, "paused", None).await;
+        }
         RunEvent::Suspend => {
             let query = sqlx::query(statement("suspend"))
                 .bind(subject.run_id)

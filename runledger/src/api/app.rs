@@ -2,15 +2,18 @@
 
 #![expect(clippy::large_futures, reason = "one of each in a worker")]
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::client_error::ClientError;
 use super::db::Db;
 use super::definition::Definition;
+use super::failed::FailedRun;
 use super::provided::Provided;
 use super::registry::{Registry, registered};
 use crate::model::name::{check_key, check_name};
+use crate::runtime::hook::FailureHook;
 use crate::runtime::serve::{Plan, Running, start};
 use crate::runtime::timings::Timings;
 
@@ -45,6 +48,7 @@ pub struct App {
     concurrency: usize,
     timings: Timings,
     drain: Duration,
+    on_failure: Option<FailureHook>,
 }
 
 impl App {
@@ -59,6 +63,7 @@ impl App {
             concurrency: DEFAULT_CONCURRENCY,
             timings: Timings::DEFAULT,
             drain: DEFAULT_DRAIN,
+            on_failure: None,
         }
     }
 
@@ -114,6 +119,24 @@ impl App {
         self
     }
 
+    /// What to do when a run that this process works on has failed for good: told after the commit, with the input, the reason and the last progress. A
+    /// second one replaces the first.
+    ///
+    /// It is told of each failed run once, as far as this process lives: one that ends between the commit and the hook's own end tells nobody, and neither
+    /// does a run that is cancelled or blocked. What must happen whatever happens is the business of the job: of a step that it takes when another has
+    /// failed.
+    ///
+    /// A hook has 30 seconds, in which the run keeps its slot; then it is dropped at its next await. Neither that nor its panic changes anything: the run
+    /// has failed, and both are logged.
+    pub fn on_failure<F, Fut>(mut self, hook: F) -> Self
+    where
+        F: Fn(FailedRun) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.on_failure = Some(FailureHook::new(hook));
+        self
+    }
+
     /// Starts the worker and returns once it takes runs.
     ///
     /// # Errors
@@ -149,6 +172,7 @@ impl App {
             concurrency: self.concurrency,
             timings: self.timings,
             drain: self.drain,
+            on_failure: self.on_failure,
         };
         Ok(Worker { running: start(plan).await? })
     }

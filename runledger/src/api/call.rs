@@ -103,6 +103,20 @@ macro_rules! options {
             self
         }
 
+        /// The run must end within this time of its start instant (the enqueue, or what `delay` or `start_at` say), whatever it does then: queued, asleep,
+        /// waiting, paused, running, and over all its attempts. None by default; at most 100 years.
+        ///
+        /// Afterwards it is cancelled, with that as the reason, and with it what it has started: a run that no worker holds by the next heartbeat of any
+        /// worker, a running one at its next await. Where no worker lives, nobody does it. A run that is made of this one by `run_again`, `fork` or
+        /// `revive` has as long from its own start.
+        ///
+        /// Costs one statement at the enqueue, in a transaction of its own with that; runs without a deadline cost nothing.
+        pub fn deadline(mut self, deadline: Duration) -> Self {
+            self.request.options.deadline_ms =
+                Some(u64::try_from(deadline.min(FURTHEST).as_millis()).unwrap_or(u64::MAX));
+            self
+        }
+
         /// Other delays between attempts than the job's own: the first, and the largest.
         pub fn backoff(mut self, first: Duration, cap: Duration) -> Self {
             let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

@@ -218,6 +218,14 @@ pub enum ClientError {
         /// How long the caller waited.
         waited: Duration,
     },
+    /// What the steps of a run did has been taken back, so it cannot go on from them.
+    #[error(
+        "what the steps of run `{run_id}` did has been taken back, so it cannot be revived; run it again from the start: `handle.run_again()`"
+    )]
+    Undone {
+        /// The run.
+        run_id: Uuid,
+    },
     /// A run cannot do this in its state.
     #[error("run `{run_id}` is {state}, so it cannot be {verb}")]
     WrongState {
@@ -227,6 +235,26 @@ pub enum ClientError {
         state: RunState,
         /// What was asked.
         verb: &'static str,
+    },
+    /// A cancelled run cannot be revived before everything that it has started has ended.
+    #[error(
+        "run `{run_id}` is cancelled, but run `{below}`, which it has started, still goes on; nothing was written; revive it once that one has ended"
+    )]
+    NotQuiet {
+        /// The run.
+        run_id: Uuid,
+        /// One of those that go on.
+        below: Uuid,
+    },
+    /// The run has no such step on record.
+    #[error("run `{run_id}` has no recorded step `{key}`{hint}; nothing was written")]
+    UnknownStep {
+        /// The run.
+        run_id: Uuid,
+        /// The key that was given.
+        key: String,
+        /// `; did you mean …?` where a key is near, or the keys that there are.
+        hint: String,
     },
     /// A handle that was made inside a transaction has no database of its own to ask.
     #[error(

@@ -19,6 +19,10 @@ impl Context {
         Self { attempt, step_key, number }
     }
 
+    pub(super) fn of_attempt(&self) -> &Attempt {
+        &self.attempt
+    }
+
     /// The run.
     #[must_use]
     pub fn run_id(&self) -> Uuid {

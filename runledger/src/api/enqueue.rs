@@ -16,6 +16,7 @@ use super::registry;
 use crate::model::json::{canonical, first_difference};
 use crate::model::name::nearest;
 use crate::runtime::inbox::Delivery;
+use crate::store::deadline;
 use crate::store::enqueue::{Enqueued, NewRun, enqueue, enqueue_fresh, existing};
 use crate::store::error::{Class, class};
 use crate::store::inspect::jobs_known;
@@ -105,7 +106,7 @@ async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<
 /// A single run without a key shares its commit with others of this client.
 async fn submit_on_db(db: &Db, runs: Vec<NewRun>) -> Result<Vec<Submitted>, ClientError> {
     let [run] = &runs[..] else { return submit_on_pool(db.pool(), &runs, true, true).await };
-    if run.idempotency_key.is_some() {
+    if run.idempotency_key.is_some() || run.options.deadline_ms.is_some() {
         return submit_on_pool(db.pool(), &runs, true, true).await;
     }
     match db.inbox().put(db.pool(), run.clone()).await {
@@ -115,13 +116,15 @@ async fn submit_on_db(db: &Db, runs: Vec<NewRun>) -> Result<Vec<Submitted>, Clie
     }
 }
 
-/// On a caller's connection. A conflict of one keyed run must take the others of its batch back: they stand behind a savepoint.
+/// On a caller's connection. A conflict of one keyed run must take the others of its batch back, and a deadline belongs to its run: they stand behind a
+/// savepoint.
 async fn submit_on_connection(
     connection: &mut PgConnection,
     runs: &[NewRun],
     is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
-    if runs.len() == 1 || runs.iter().all(|run| run.idempotency_key.is_none()) {
+    let is_one_statement = runs.len() == 1 || runs.iter().all(|run| run.idempotency_key.is_none());
+    if is_one_statement && runs.iter().all(|run| run.options.deadline_ms.is_none()) {
         return submit_on(connection, runs, is_first).await;
     }
     let mut tx = connection.begin().await?;
@@ -174,7 +177,8 @@ async fn submit_on(
     is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
     if is_first && runs.iter().all(|run| run.idempotency_key.is_none()) {
-        enqueue_fresh(connection, runs).await?;
+        enqueue_fresh(&mut *connection, runs).await?;
+        deadline::set(connection, runs.iter()).await?;
         return Ok(runs.iter().map(|run| Submitted { run_id: run.run_id, created: true }).collect());
     }
     // One statement cannot write one key twice: a repetition within the batch is compared with the first of its kind.
@@ -191,8 +195,11 @@ async fn submit_on(
     }
     // One order for all batches: two with the same keys do not meet crosswise.
     distinct.sort_unstable_by_key(|run| run.run_id);
-    let Enqueued { created, isolation } = enqueue(connection, &distinct).await?;
+    let Enqueued { created, isolation } = enqueue(&mut *connection, &distinct).await?;
     let mut created: std::collections::HashSet<Uuid> = created.into_iter().collect();
+    // A run that was there before has its deadline, or has passed it.
+    let new = distinct.iter().filter(|run| created.contains(&run.run_id));
+    deadline::set(&mut *connection, new).await?;
     let met: Vec<Uuid> = distinct
         .iter()
         .filter(|run| run.idempotency_key.is_some() && !created.contains(&run.run_id))

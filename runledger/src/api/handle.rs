@@ -19,6 +19,7 @@ use crate::runtime::ended;
 use crate::store::cancel::{self, Cancelled};
 use crate::store::error::{Class, class};
 use crate::store::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
+use crate::store::pause::{self, Paused};
 
 /// How long the look at the end of a limited wait may take: enough for a busy database, and little for a silent one.
 const LAST_LOOK: Duration = Duration::from_secs(1);
@@ -156,12 +157,36 @@ impl<J: Job> Handle<J> {
         Ok(done)
     }
 
-    /// Lets a blocked run go on: after a fix, it is replayed against the present code.
+    /// Pauses the run until it is resumed. A run that no worker holds is paused at once; a running one leaves its worker at its next await, without
+    /// spending an attempt: a body that is dropped there begins anew after the resumption, a recorded step does not. The runs that it has started go on.
+    ///
+    /// Nothing is lost meanwhile: what it waited for it finds when it is resumed. It can be cancelled. A paused run stays paused, with its first reason.
+    ///
+    /// Costs a transaction of four statements.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run is not blocked, or a failure of the database.
+    /// [`ClientError::WrongState`] where the run has ended or is blocked, [`ClientError::NoSuchRun`], or a failure of the database.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have paused the run. It can be repeated.
+    pub async fn pause(&self, reason: &str) -> Result<Paused, ClientError> {
+        let mut connection = connection(self.pool()?).await?;
+        match pause::pause(&mut connection, self.run_id, reason).await? {
+            Some(Ok(paused)) => Ok(paused),
+            Some(Err(state)) => Err(ClientError::WrongState { run_id: self.run_id, state, verb: "paused" }),
+            None => Err(ClientError::NoSuchRun { run_id: self.run_id }),
+        }
+    }
+
+    /// Lets a paused run go on, or a blocked one: after a fix, it is replayed against the present code. It goes on at once; one that was paused before
+    /// its instant (a delay, a retry, a sleep) waits for that. A pause that has not taken place yet does not.
+    ///
+    /// Costs a transaction of two statements.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongState`] where the run is neither, or a failure of the database.
     pub async fn resume(&self) -> Result<(), ClientError> {
-        if cancel::resume(&mut *connection(self.pool()?).await?, self.run_id).await? {
+        if pause::resume(&mut *connection(self.pool()?).await?, self.run_id).await? {
             return Ok(());
         }
         Err(ClientError::WrongState { run_id: self.run_id, state: self.state().await?, verb: "resumed" })
@@ -209,7 +234,11 @@ impl<J: Job> Handle<J> {
             RunState::Failed => Err(ClientError::RunFailed { run_id, failure }),
             RunState::Cancelled => Err(ClientError::RunCancelled { run_id, failure }),
             RunState::Blocked => Err(ClientError::RunBlocked { run_id, failure }),
-            RunState::Completed | RunState::Queued | RunState::Running | RunState::Waiting => {
+            RunState::Completed
+            | RunState::Queued
+            | RunState::Running
+            | RunState::Waiting
+            | RunState::Paused => {
                 let output = end.output.unwrap_or_else(|| "null".to_owned());
                 json::decode(&output).map_err(|source| ClientError::Decode { run_id, source })
             }
@@ -228,7 +257,7 @@ impl<J: Job> Handle<J> {
         self.pool.clone()
     }
 
-    fn pool(&self) -> Result<&PgPool, ClientError> {
+    pub(super) fn pool(&self) -> Result<&PgPool, ClientError> {
         self.pool.as_ref().ok_or(ClientError::Detached { run_id: self.run_id })
     }
 }

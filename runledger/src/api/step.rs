@@ -102,6 +102,26 @@ impl<'wf, T> Step<'wf, T> {
         self.policy.timeout = Some(timeout);
         self
     }
+
+    /// How long all tries of this step may take together, with the delays between them; none by default. Afterwards the step fails as by a timeout, with
+    /// the failure of its last try as the cause; a try that is still at work is dropped at its next await. Without a meaning for a sleep, for the start of
+    /// a child, and for its result.
+    ///
+    /// The time counts from the first try that is known: from the first failed one that is recorded, in this attempt of the run or an earlier one, or
+    /// otherwise from the first in this attempt. So a crash in the middle of the first try begins the time anew, and one after a failed try does not.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.policy.deadline = Some(deadline);
+        self
+    }
+
+    /// For how long the body of a call may say nothing of its progress; none by default. A try that has not called
+    /// [`Context::progress`](crate::Context::progress) for so long is dropped at its last await, as by a timeout: for bodies whose whole time nobody can
+    /// tell, but whose silence says that they hang. Time in which such a call waits for the database counts as silence too. An inline step has no context
+    /// to call it on, so it may only take so long altogether.
+    pub fn heartbeat_timeout(mut self, silence: Duration) -> Self {
+        self.policy.heartbeat = Some(silence);
+        self
+    }
 }
 
 impl<T> Future for Step<'_, T> {

@@ -48,14 +48,20 @@ pub struct Wf {
 }
 
 /// The policy of steps that have no job to take one from.
-const INLINE: StepPolicy = StepPolicy {
+pub(super) const INLINE: StepPolicy = StepPolicy {
     retry: RetryPolicy { max_attempts: DEFAULT_MAX_ATTEMPTS, backoff: Backoff::DEFAULT },
     timeout: None,
+    deadline: None,
+    heartbeat: None,
 };
 
 impl Wf {
     pub(crate) fn new(attempt: Arc<Attempt>) -> Self {
         Self { attempt, scope: Scope::root() }
+    }
+
+    pub(super) fn attempt(&self) -> &Arc<Attempt> {
+        &self.attempt
     }
 
     /// The id of the run.
@@ -192,7 +198,7 @@ impl Wf {
 
     /// Claims the next step, or gives the step that stands for the refusal.
     #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
-    fn claim<'wf, T>(
+    pub(super) fn claim<'wf, T>(
         &'wf self,
         name: &str,
         key: Option<&str>,
@@ -275,7 +281,7 @@ fn not_a_step(name: &str) -> Failure {
 }
 
 /// A step that fails before it is claimed: nothing is recorded, and it fails again in every replay.
-fn refused<'wf, T>(name: &str, failure: Failure) -> Step<'wf, T> {
+pub(super) fn refused<'wf, T>(name: &str, failure: Failure) -> Step<'wf, T> {
     let again = failure.clone();
     Step::new(
         name.to_owned(),

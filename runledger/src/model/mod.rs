@@ -4,9 +4,11 @@
 //! Code here takes values and returns values. It knows nothing of SQL or tokio; every other layer may use it.
 
 pub mod backoff;
+mod deliveries;
 pub mod failure;
 pub mod json;
 pub mod name;
+pub mod prefix;
 pub mod recorded;
 pub mod replay;
 pub mod request;

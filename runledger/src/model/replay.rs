@@ -20,6 +20,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use super::deliveries::{Delivery, order_of, stored_from};
 use super::failure::{Failure, FailureKind};
 pub use super::scope::Scope;
 use super::scope::{LOCAL_BITS, local};
@@ -162,22 +163,6 @@ impl fmt::Display for Divergence {
     }
 }
 
-/// A result that has reached the code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Delivery {
-    /// Whose result it was.
-    ordinal: u64,
-    /// How many steps the code had claimed before.
-    claims: u64,
-}
-
-impl Delivery {
-    /// The delivery at a place of a plain sequence of steps, each claimed after the result of the one before.
-    const fn in_sequence(place: u64) -> Self {
-        Self { ordinal: place, claims: place.saturating_add(1) }
-    }
-}
-
 /// The state of one replay: what is recorded, what the code has claimed, and what it has been given.
 #[derive(Debug, Default)]
 pub struct Replay {
@@ -204,18 +189,8 @@ impl Replay {
     /// A replay over the steps recorded so far.
     #[must_use]
     pub fn new(rows: Vec<Recorded>) -> Self {
-        // What is delivered is recorded. Rows that say they have seen more were not left by a workflow, and must not take the worker's memory.
-        let most = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        let len = rows.iter().map(|row| row.seen_len).max().unwrap_or(0).min(most);
-        let mut replay =
-            Self { order: (0..u64::from(len)).map(Delivery::in_sequence).collect(), ..Self::default() };
+        let mut replay = Self { order: order_of(&rows), ..Self::default() };
         for row in &rows {
-            let seen = row.seen.as_deref().unwrap_or_default();
-            let from = (row.seen_len as usize).saturating_sub(seen.len() / 2);
-            let places = replay.order.get_mut(from..).unwrap_or_default();
-            for (place, pair) in places.iter_mut().zip(seen.chunks_exact(2)) {
-                *place = Delivery { ordinal: pair[0], claims: pair[1] };
-            }
             *replay.unclaimed.entry(row.seen_len).or_default() += 1;
         }
         replay.acknowledged = replay.order.len();
@@ -341,11 +316,7 @@ impl Replay {
     pub fn seen(&self, seen_len: u32) -> Option<Vec<u64>> {
         let to = (seen_len as usize).min(self.delivered.len());
         let from = self.acknowledged.min(to);
-        let delta = &self.delivered[from..to];
-        let in_sequence =
-            (from..).zip(delta).all(|(place, delivery)| *delivery == Delivery::in_sequence(place as u64));
-        (!in_sequence)
-            .then(|| delta.iter().flat_map(|delivery| [delivery.ordinal, delivery.claims]).collect())
+        stored_from(from, &self.delivered[from..to])
     }
 
     /// Notes that the database has the step claimed after `seen_len` deliveries.

@@ -25,6 +25,9 @@ pub struct RequestOptions {
     /// How long an attempt may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// How long the run may take from its start instant to its end, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
     /// The first delay and the largest one, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_ms: Option<(u64, u64)>,
@@ -64,6 +67,7 @@ impl RequestOptions {
             ("priority", self.priority != other.priority),
             ("max_attempts", self.max_attempts != other.max_attempts),
             ("timeout", self.timeout_ms != other.timeout_ms),
+            ("deadline", self.deadline_ms != other.deadline_ms),
             ("backoff", self.backoff_ms != other.backoff_ms),
             ("delay", self.delay_us != other.delay_us),
             ("start_at", self.start_at_us != other.start_at_us),
@@ -88,6 +92,13 @@ pub fn keyed_run_id(tenant: &str, job: &str, key: &str) -> Uuid {
 #[must_use]
 pub fn child_run_id(parent: Uuid, step_key: &str) -> Uuid {
     Uuid::new_v5(&parent, step_key.as_bytes())
+}
+
+/// The id of the run that a run is revived as: derived from it, so that it is revived once.
+#[must_use]
+pub fn revived_run_id(origin: Uuid) -> Uuid {
+    // No step has this key: a name has no blank.
+    Uuid::new_v5(&origin, b" revive")
 }
 
 /// The namespace of keyed runs, drawn once.

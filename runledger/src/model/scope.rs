@@ -38,3 +38,8 @@ impl Scope {
 pub(super) const fn local(ordinal: u64) -> u64 {
     ordinal & ((1 << LOCAL_BITS) - 1)
 }
+
+/// Whether a step has the place of another in its scope, or one behind it there.
+pub(super) const fn is_from(ordinal: u64, place: u64) -> bool {
+    ordinal >> LOCAL_BITS == place >> LOCAL_BITS && ordinal >= place
+}

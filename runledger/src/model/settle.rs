@@ -17,6 +17,8 @@ pub enum Outcome {
     Asleep(Timestamp),
     /// The worker shuts down; the attempt has not ended by itself.
     Released,
+    /// A pause was asked for, and the attempt has stopped.
+    Paused,
     /// Cancellation was asked for, and the attempt has stopped.
     Cancelled(Failure),
     /// The record and the code disagree.
@@ -75,6 +77,8 @@ pub enum Verdict {
     },
     /// Parked until a person resumes it.
     Block(Failure),
+    /// Parked because a person has asked for it; back to its queue where that has been taken back.
+    Pause,
 }
 
 /// When a run may be claimed again.
@@ -142,6 +146,7 @@ pub fn settle(outcome: Outcome, counters: Counters, policy: &RetryPolicy, unit_r
         }
         Outcome::Asleep(until) => requeue(Due::At(until), Cause::Slept, unspent),
         Outcome::Released => requeue(Due::In(Duration::ZERO), Cause::Released, unspent),
+        Outcome::Paused => Settlement { verdict: Verdict::Pause, counters: unspent },
         Outcome::Cancelled(failure) => Settlement { verdict: Verdict::Cancel(failure), counters },
         Outcome::Diverged(failure) => Settlement { verdict: Verdict::Block(failure), counters: unspent },
         Outcome::Crashed { progressed } => after_crash(progressed, unspent, unit_random),
@@ -245,6 +250,7 @@ mod tests {
             Outcome::Crashed { progressed: false },
             Outcome::Asleep(Timestamp::from_unix_micros(1)),
             Outcome::Released,
+            Outcome::Paused,
             Outcome::Diverged(error()),
         ];
         for outcome in outcomes {

@@ -17,6 +17,8 @@ pub enum RunState {
     Waiting,
     /// It cannot go on without a person: its code and its record disagree, or it keeps killing its process.
     Blocked,
+    /// A person has paused it, until a person resumes it.
+    Paused,
     /// It ended with an output.
     Completed,
     /// It ended with an error that is not tried again.
@@ -46,14 +48,16 @@ pub enum RunEvent {
     Release,
     /// It is parked with a reason.
     Block,
-    /// A person lets a blocked run go on.
+    /// A person pauses it.
+    Pause,
+    /// A person lets a blocked or paused run go on.
     Resume,
     /// It is cancelled.
     Cancel,
 }
 
-use RunEvent::{Block, Cancel, Claim, Complete, Fail, Release, Resume, Retry, Sleep, Suspend, Wake};
-use RunState::{Blocked, Cancelled, Completed, Failed, Queued, Running, Waiting};
+use RunEvent::{Block, Cancel, Claim, Complete, Fail, Pause, Release, Resume, Retry, Sleep, Suspend, Wake};
+use RunState::{Blocked, Cancelled, Completed, Failed, Paused, Queued, Running, Waiting};
 
 /// Every legal transition. What is not here does not happen, and the store's statements refuse it.
 pub const TRANSITIONS: &[(RunState, RunEvent, RunState)] = &[
@@ -67,15 +71,20 @@ pub const TRANSITIONS: &[(RunState, RunEvent, RunState)] = &[
     (Running, Release, Queued),
     (Running, Block, Blocked),
     (Blocked, Resume, Queued),
+    (Queued, Pause, Paused),
+    (Running, Pause, Paused),
+    (Waiting, Pause, Paused),
+    (Paused, Resume, Queued),
     (Queued, Cancel, Cancelled),
     (Running, Cancel, Cancelled),
     (Waiting, Cancel, Cancelled),
     (Blocked, Cancel, Cancelled),
+    (Paused, Cancel, Cancelled),
 ];
 
 impl RunState {
     /// All states, in the order of a run's life.
-    pub const ALL: [Self; 7] = [Queued, Running, Waiting, Blocked, Completed, Failed, Cancelled];
+    pub const ALL: [Self; 8] = [Queued, Running, Waiting, Blocked, Paused, Completed, Failed, Cancelled];
 
     /// The state after `event`, or none where the table has no such transition.
     #[must_use]
@@ -88,7 +97,7 @@ impl RunState {
     pub const fn is_terminal(self) -> bool {
         match self {
             Completed | Failed | Cancelled => true,
-            Queued | Running | Waiting | Blocked => false,
+            Queued | Running | Waiting | Blocked | Paused => false,
         }
     }
 
@@ -100,6 +109,7 @@ impl RunState {
             Running => "running",
             Waiting => "waiting",
             Blocked => "blocked",
+            Paused => "paused",
             Completed => "completed",
             Failed => "failed",
             Cancelled => "cancelled",

@@ -22,6 +22,8 @@ use crate::model::replay::{Claim, Divergence, Replay, Scope};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::{Checkpoint, Fence};
+#[cfg(feature = "worker")]
+use crate::store::claim::FailedTries;
 
 /// What an attempt's body and its steps need, and where they leave what the executor must know.
 #[derive(Debug)]
@@ -106,8 +108,10 @@ pub(crate) struct Progress {
     started: HashSet<Uuid>,
     /// Values that the code has been given and that nothing of the run may overtake on its way to the database.
     marks: Marks,
-    /// Failed tries of steps, by key.
-    failures: HashMap<String, u32>,
+    /// Failed tries of steps, by key: how many, and when the first of them began.
+    failures: HashMap<String, (u32, Timestamp)>,
+    /// When bodies last said how far they are, by the key of their step.
+    beats: HashMap<String, Instant>,
     halt: Option<Halt>,
     /// Grows with every claim and delivery.
     moves: u64,
@@ -115,8 +119,10 @@ pub(crate) struct Progress {
 
 impl Progress {
     #[cfg(feature = "worker")]
-    pub(crate) fn new(replay: Replay, failures: Vec<(String, u32)>) -> Self {
-        Self { replay, failures: failures.into_iter().collect(), ..Self::default() }
+    pub(crate) fn new(replay: Replay, failures: Vec<(String, FailedTries)>) -> Self {
+        let failures =
+            failures.into_iter().map(|(key, tries)| (key, (tries.count, tries.began_at))).collect();
+        Self { replay, failures, ..Self::default() }
     }
 }
 
@@ -190,9 +196,22 @@ impl Attempt {
         self.progress().started.contains(&child)
     }
 
-    /// How often this step has failed before.
-    pub(crate) fn failures(&self, key: &str) -> u32 {
-        self.progress().failures.get(key).copied().unwrap_or(0)
+    /// How often this step has failed before, and when the first of its tries began that is known: this one, where none is.
+    pub(crate) fn failures(&self, key: &str) -> (u32, Timestamp) {
+        let known = self.progress().failures.get(key).copied();
+        known.unwrap_or_else(|| (0, self.clock.now()))
+    }
+
+    /// Notes that a body has given a sign of life.
+    pub(crate) fn beat(&self, key: &str) -> Instant {
+        let now = Instant::now();
+        self.progress().beats.insert(key.to_owned(), now);
+        now
+    }
+
+    /// When a body last gave one.
+    pub(crate) fn last_beat(&self, key: &str) -> Instant {
+        self.progress().beats.get(key).copied().unwrap_or_else(Instant::now)
     }
 
     /// The checkpoint of a step.

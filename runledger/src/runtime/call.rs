@@ -38,5 +38,7 @@ pub(crate) fn policy_of(said: &RequestOptions, definition: &Definition) -> StepP
             backoff: said.backoff().unwrap_or(retry.backoff),
         },
         timeout: said.timeout_ms.map(Duration::from_millis).or(definition.timeout),
+        deadline: None,
+        heartbeat: None,
     }
 }

@@ -19,10 +19,13 @@ const READY: &str = "runledger_ready";
 /// The channel on which cancellations of running runs come.
 const CANCEL: &str = "runledger_cancel";
 
+/// The channel on which pauses of running runs come.
+const PAUSE: &str = "runledger_pause";
+
 /// The channel on which resident runs hear that what they may wait for has come.
 const NUDGE: &str = "runledger_nudge";
 
-const CHANNELS: [&str; 3] = [READY, CANCEL, NUDGE];
+const CHANNELS: [&str; 4] = [READY, CANCEL, PAUSE, NUDGE];
 
 /// How often the connection is asked whether it lives and has the lock.
 const ASK: Duration = Duration::from_secs(15);
@@ -72,9 +75,10 @@ impl Control {
                 () = task::raised(&mut stop) => return,
             };
             match heard {
-                Ok(Some(notification)) if notification.channel() == CANCEL => {
+                Ok(Some(notification)) if [CANCEL, PAUSE].contains(&notification.channel()) => {
+                    let order = if notification.channel() == PAUSE { Order::Pause } else { Order::Cancel };
                     if let Ok(run_id) = notification.payload().parse() {
-                        held.order(run_id, Order::Cancel);
+                        held.order(run_id, order);
                     }
                 }
                 Ok(Some(notification)) if notification.channel() == NUDGE => {

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Clock, Halt, Progress, Rest, Wait};
 use super::held::{Held, Hold, Order, Orders};
+use super::hook::FailureHook;
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::marks;
@@ -23,6 +24,7 @@ use crate::api::call::is_workflow;
 use crate::api::context::Context;
 use crate::api::db::Db;
 use crate::api::definition::{Definition, RunFuture};
+use crate::api::failed::FailedRun;
 use crate::api::invocation::{Finished, Invocation};
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
@@ -35,6 +37,8 @@ use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
 use crate::store::error::{Class, class};
+use crate::store::inspect;
+use crate::store::progress;
 use crate::store::settle::Settled;
 use crate::store::wait::{Waits, suspend};
 
@@ -61,6 +65,7 @@ pub(crate) struct Executor {
     pub(crate) transactions: Arc<Semaphore>,
     /// Told the delay of every run that goes back to a queue, so that the claimer wakes at its instant.
     pub(crate) due: tokio::sync::mpsc::UnboundedSender<Duration>,
+    pub(crate) on_failure: Option<FailureHook>,
 }
 
 /// How the body of an attempt ended.
@@ -145,7 +150,10 @@ impl Executor {
                 Err(halt) => end_of(halt),
             };
         }
-        End::Outcome(outcome(bounded(invoke(None), timeout).await))
+        match unless_halted(attempt, bounded(invoke(None), timeout)).await {
+            Ok(finished) => End::Outcome(outcome(finished)),
+            Err(halt) => end_of(halt),
+        }
     }
 
     /// Takes back what the steps of the run did, the last first, and ends it as was decided before.
@@ -187,6 +195,12 @@ impl Executor {
         let due = match &settlement.verdict {
             Verdict::Requeue { due: Due::In(delay), .. } => Some(*delay),
             Verdict::Requeue { due: Due::At(instant), .. } => Some(instant.since(attempt.clock.now())),
+            // Somebody may have resumed it meanwhile.
+            Verdict::Pause => Some(Duration::ZERO),
+            _ => None,
+        };
+        let failure = match &settlement.verdict {
+            Verdict::Fail(failure) if self.on_failure.is_some() => Some(failure.clone()),
             _ => None,
         };
         let decided = Instant::now();
@@ -200,8 +214,26 @@ impl Executor {
                     // The claimer may be gone, in a shutdown: then nobody needs to wake.
                     let _ = self.due.send(delay.saturating_sub(decided.elapsed()));
                 }
+                // A workflow may have gone back to be undone first, and then ends as was decided before.
+                let failure = match failure {
+                    Some(_) if may_undo => Box::pin(self.failure_of(claimed)).await,
+                    failure => failure,
+                };
+                if let Some(failure) = failure {
+                    Box::pin(self.tell(claimed, failure)).await;
+                }
             }
-            Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
+            // The acknowledgement of the commit may have been lost, and what stands there be of this attempt.
+            Written::LeaseLost => {
+                let failure = match failure {
+                    Some(_) => Box::pin(self.failure_of(claimed)).await,
+                    None => None,
+                };
+                match failure {
+                    Some(failure) => Box::pin(self.tell(claimed, failure)).await,
+                    None => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
+                }
+            }
             Written::Refused(failure) => Box::pin(self.settle_refused(claimed, fence, failure)).await,
         }
         if is_cancel && let Err(error) = Box::pin(self.cancel_below(fence.run_id)).await {
@@ -217,14 +249,44 @@ impl Executor {
     /// The database refuses the output: the run fails with that as its reason.
     async fn settle_refused(&self, claimed: &Claimed, fence: Fence, failure: Failure) {
         let policy = RetryPolicy { max_attempts: 1, backoff: crate::model::backoff::Backoff::DEFAULT };
+        let reason = failure.clone();
         let settlement = settle(Outcome::Failed(failure, Retry::Never), claimed.counters, &policy, 0.0);
-        if let Written::Refused(failure) = self
-            .journal
-            .settle(Settled { fence, settlement, parent_id: claimed.parent_id, may_undo: true })
-            .await
-        {
-            tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; the run stays leased until this worker ends");
+        let settled = Settled { fence, settlement, parent_id: claimed.parent_id, may_undo: true };
+        match self.journal.settle(settled).await {
+            Written::Yes => self.tell(claimed, reason).await,
+            Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
+            Written::Refused(failure) => {
+                tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; the run stays leased until this worker ends");
+            }
         }
+    }
+
+    /// Tells the hook of a run that has failed.
+    async fn tell(&self, claimed: &Claimed, failure: Failure) {
+        let Some(hook) = &self.on_failure else { return };
+        let last = async { progress::last(&mut *self.db.acquire().await?, claimed.run_id, "").await };
+        let progress = answered(PATIENCE, last).await.unwrap_or_else(|error| {
+            tracing::debug!(%error, run_id = %claimed.run_id, "the hook is told nothing of the progress");
+            None
+        });
+        let failed = FailedRun {
+            run_id: claimed.run_id,
+            job: claimed.lane.job.clone(),
+            tenant: claimed.tenant.clone(),
+            input: claimed.input.clone(),
+            failure,
+            attempts: claimed.counters.attempt.unsigned_abs(),
+            progress,
+        };
+        hook.tell(failed).await;
+    }
+
+    /// What the run has failed with, if it has failed in this attempt.
+    async fn failure_of(&self, claimed: &Claimed) -> Option<Failure> {
+        let info = async { inspect::run(&mut *self.db.acquire().await?, claimed.run_id).await };
+        let info = answered(PATIENCE, info).await.ok().flatten()?;
+        let is_this = info.state == RunState::Failed && info.started_at == Some(claimed.claimed_at.into());
+        info.error.filter(|_| is_this)
     }
 
     async fn suspend(&self, attempt: &Attempt, waits: &Waits) {
@@ -367,6 +429,7 @@ async fn obey(orders: &Orders) -> End {
     match orders.to_stop().await {
         Order::Cancel => End::Outcome(cancelled()),
         Order::Release => End::Outcome(Outcome::Released),
+        Order::Pause => End::Outcome(Outcome::Paused),
         Order::GoOn | Order::Drop => End::Done,
     }
 }

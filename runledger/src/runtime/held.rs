@@ -21,6 +21,8 @@ pub(crate) enum Order {
     Drop,
     /// Stop and hand the run back: the worker shuts down.
     Release,
+    /// Stop and leave the run until a person resumes it.
+    Pause,
 }
 
 /// The orders for one run, which one task obeys.

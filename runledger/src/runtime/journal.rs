@@ -11,6 +11,7 @@ use crate::model::failure::Failure;
 #[cfg(feature = "worker")]
 use crate::model::settle::Verdict;
 use crate::store::checkpoint::{Checkpoint, FailedTry};
+use crate::store::progress::Noted;
 #[cfg(feature = "worker")]
 use crate::store::settle::Settled;
 
@@ -38,6 +39,7 @@ pub(crate) enum Written {
 pub(crate) enum Entry {
     Checkpoint(Box<Checkpoint>, oneshot::Sender<Written>),
     FailedTry(Box<FailedTry>, oneshot::Sender<Written>),
+    Noted(Box<Noted>, oneshot::Sender<Written>),
     #[cfg(feature = "worker")]
     Settled(Box<Settled>, oneshot::Sender<Written>),
 }
@@ -67,6 +69,12 @@ impl Journal {
     pub(crate) async fn failed_try(&self, item: FailedTry) -> Written {
         let writer = writer_of(item.fence.run_id, self.writers.len());
         self.send(writer, |acknowledge| Entry::FailedTry(Box::new(item), acknowledge)).await
+    }
+
+    /// Keeps what a body says of how far it is.
+    pub(crate) async fn note(&self, item: Noted) -> Written {
+        let writer = writer_of(item.fence.run_id, self.writers.len());
+        self.send(writer, |acknowledge| Entry::Noted(Box::new(item), acknowledge)).await
     }
 
     /// Settles a run.

@@ -25,13 +25,16 @@ use crate::store::checkpoint::Fence;
 use crate::store::settle::{self as settlement, Settled};
 use crate::store::timeline::Era;
 use crate::store::worker::{self, Lease, Orphan, Pulse, Silence};
-use crate::store::{cancel, wait};
+use crate::store::{cancel, deadline, pause, wait};
 
 /// A database clock that moves by this much more than our own has jumped.
 const CLOCK_JUMP: Duration = Duration::from_secs(5);
 
 /// How many rows one statement of a net takes at most.
 const BATCH: i64 = 200;
+
+/// How many runs whose deadline is over are ended at a pulse: each costs a transaction.
+const OVERDUE: i64 = 50;
 
 /// How long maintenance cancels for others at once: a cancel with many runs below it must not keep it from a dead worker.
 const CANCELS: Duration = Duration::from_millis(500);
@@ -185,6 +188,12 @@ impl Maintenance {
         for run_id in &pulse.cancels {
             self.held.order(*run_id, Order::Cancel);
         }
+        for run_id in &pulse.pauses {
+            self.held.order(*run_id, Order::Pause);
+        }
+        if pulse.pauses_left {
+            self.with(memory, "pauses", Self::carry_out_pauses).await;
+        }
         memory.has_cancels |= !pulse.unheld.is_empty() || std::mem::take(&mut memory.owes_cancels);
         let Change { jumped_back, is_new_server } = memory.remember(&pulse, &self.timings);
         if jumped_back {
@@ -195,6 +204,11 @@ impl Maintenance {
         }
         if pulse.timers_due {
             self.with(memory, "timers", Self::wake_due).await;
+        }
+        if pulse.deadlines_due {
+            self.with(memory, "deadlines", Self::end_overdue).await;
+            // What is below those that were cancelled.
+            memory.has_cancels = true;
         }
         if !pulse.silent.is_empty() {
             self.bury(&pulse.silent, memory).await;
@@ -306,6 +320,16 @@ impl Maintenance {
     /// Cancels runs that left their workers before these heard of the request. False where others are left.
     async fn carry_out(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         carry_out(connection).await
+    }
+
+    /// Pauses runs that left their workers before these heard of the request.
+    async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        pause::carry_out(connection, BATCH).await
+    }
+
+    /// Ends runs whose deadline is over. Those that are left wait for the next pulse, so that they do not keep it from a dead worker.
+    async fn end_overdue(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        deadline::carry_out(connection, OVERDUE).await
     }
 
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {

@@ -5,6 +5,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod attempt;
+pub(crate) mod beat;
 pub(crate) mod call;
 #[cfg(feature = "worker")]
 pub(crate) mod claimer;
@@ -17,6 +18,8 @@ pub(crate) mod executor;
 pub(crate) mod heartbeat;
 #[cfg(feature = "worker")]
 pub(crate) mod held;
+#[cfg(feature = "worker")]
+pub(crate) mod hook;
 pub(crate) mod inbox;
 pub(crate) mod journal;
 pub(crate) mod liveness;

@@ -17,6 +17,7 @@ use super::control::Control;
 use super::executor::Executor;
 use super::heartbeat::Heart;
 use super::held::{Held, Order};
+use super::hook::FailureHook;
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::maintenance::{Fate, Maintenance, adopt_orphans, release};
@@ -44,6 +45,7 @@ pub(crate) struct Plan {
     pub(crate) concurrency: usize,
     pub(crate) timings: Timings,
     pub(crate) drain: Duration,
+    pub(crate) on_failure: Option<FailureHook>,
 }
 
 /// How long runs that are handed back at a shutdown may take to be.
@@ -241,6 +243,7 @@ impl Worker {
             held: Arc::clone(&self.held),
             transactions: Arc::new(Semaphore::new(n_transactions(&self.plan))),
             due,
+            on_failure: self.plan.on_failure.clone(),
         });
         let claimer = Claimer {
             session: self.session.clone(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, Halt, Wait};
+use super::beat::watched;
 use super::journal::Written;
 use super::marks;
 use super::panic::Caught;
@@ -34,6 +35,21 @@ pub(crate) enum Body<'a> {
 pub(crate) struct StepPolicy {
     pub(crate) retry: RetryPolicy,
     pub(crate) timeout: Option<Duration>,
+    /// Over all tries.
+    pub(crate) deadline: Option<Duration>,
+    /// For how long a body may say nothing of its progress.
+    pub(crate) heartbeat: Option<Duration>,
+}
+
+impl StepPolicy {
+    /// The policy of a try of which so much time is left.
+    fn within(self, left: Option<Duration>) -> Self {
+        let timeout = match (self.timeout, left) {
+            (Some(timeout), Some(left)) => Some(timeout.min(left)),
+            (timeout, left) => timeout.or(left),
+        };
+        Self { timeout, ..self }
+    }
 }
 
 /// Makes of the output of a step the call that takes back what it did, as it is stored.
@@ -83,23 +99,32 @@ pub(crate) async fn outcome(
 }
 
 async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Result<String, Failure> {
-    let mut tries = attempt.failures(claim.key.as_str());
+    let (mut tries, began_at) = attempt.failures(claim.key.as_str());
+    let deadline = work.policy.deadline.map(|limit| (began_at.plus(limit), limit));
     loop {
         let working = attempt.work();
         attempt.liveness.guard().await;
+        let left = deadline.map(|(until, _)| until.since(attempt.clock.now()));
         tries += 1;
         let began = Instant::now();
-        let (failure, retry) = match one_try(attempt, claim, work, tries).await {
+        let tried = one_try(attempt, claim, work, work.policy.within(left), tries).await;
+        let (failure, retry) = match tried {
             Tried::Recorded(result) => return result,
             Tried::Output(output) => return record_output(attempt, claim, work, output).await,
             Tried::Failed(failure, retry) => (failure, retry),
         };
         tracing::warn!(run_id = %attempt.fence.run_id, step = claim.key.as_str(), attempt = tries, %failure, "a try of a step failed");
-        let Some(delay) = retry_delay(retry, tries, &work.policy.retry, unit_random()) else {
-            return match work.last_failure {
-                LastFailure::IsItsResult => record(attempt, claim, work.fingerprint, Err(failure)).await,
-                LastFailure::Parks => halted(attempt, Halt::UndoFailed(in_vain(claim, failure))).await,
-            };
+        let delay = retry_delay(retry, tries, &work.policy.retry, unit_random());
+        if let Some((until, limit)) = deadline {
+            let now = attempt.clock.now();
+            // Where the next try could not begin in time there is nothing to wait for.
+            let is_last = delay.is_some_and(|delay| now.plus(delay) >= until);
+            if is_last || (failure.kind == FailureKind::Timeout && now >= until) {
+                return last(attempt, claim, work, too_late(limit, tries, &failure)).await;
+            }
+        }
+        let Some(delay) = delay else {
+            return last(attempt, claim, work, failure).await;
         };
         keep(attempt, claim, tries, failure, began.elapsed()).await;
         let until = attempt.clock.now().plus(delay);
@@ -111,6 +136,26 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
     }
 }
 
+/// The end of a step whose last try has failed.
+async fn last(
+    attempt: &Attempt,
+    claim: &Claim,
+    work: &Work<'_>,
+    failure: Failure,
+) -> Result<String, Failure> {
+    match work.last_failure {
+        LastFailure::IsItsResult => record(attempt, claim, work.fingerprint, Err(failure)).await,
+        LastFailure::Parks => halted(attempt, Halt::UndoFailed(in_vain(claim, failure))).await,
+    }
+}
+
+fn too_late(limit: Duration, tries: u32, last: &Failure) -> Failure {
+    let message = format!(
+        "gave no output within its deadline of {limit:?}, after {tries} tries; raise `deadline`, or let its tries end sooner by `timeout`"
+    );
+    Failure { causes: vec![format!("the last try: {last}")], ..Failure::new(FailureKind::Timeout, message) }
+}
+
 enum Tried {
     /// The step is recorded, by its own transaction.
     Recorded(Result<String, Failure>),
@@ -118,17 +163,23 @@ enum Tried {
     Failed(Failure, Retry),
 }
 
-async fn one_try(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>, tries: u32) -> Tried {
-    let timeout = work.policy.timeout;
+async fn one_try(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+    policy: StepPolicy,
+    tries: u32,
+) -> Tried {
+    let watched = |body| watched(attempt, claim.key.as_str(), policy.heartbeat, body);
     match &work.body {
-        Body::Code(code) => match bounded(code(tries), timeout).await.result {
+        Body::Code(code) => match bounded(watched(code(tries)), policy.timeout).await.result {
             Ok(output) => Tried::Output(output),
             Err((failure, retry)) => Tried::Failed(failure, retry),
         },
         Body::Transaction(code) => {
             marks_first(attempt).await;
             let commit = transaction::Commit::Step { claim, work };
-            let run = |tx| bounded(code(tries, tx), timeout);
+            let run = |tx| bounded(watched(code(tries, tx)), policy.timeout);
             match Box::pin(transaction::perform(attempt, commit, run)).await {
                 Ok(result) => Tried::Recorded(result),
                 Err((failure, retry)) => Tried::Failed(failure, retry),

@@ -52,7 +52,9 @@ pub(crate) async fn start(
     fingerprint: i64,
     child: &NewRun,
 ) -> Result<String, Failure> {
-    let output = format!("\"{}\"", child.run_id);
+    // A record that was taken over from another run names the child of that one.
+    let recorded = attempt.result(claim.ordinal).and_then(Result::ok);
+    let output = recorded.unwrap_or_else(|| format!("\"{}\"", child.run_id));
     if !claim.recorded {
         let _working = attempt.work();
         marks_first(attempt).await;

@@ -11,6 +11,7 @@ use super::serve::Session;
 use crate::model::failure::{Failure, FailureKind};
 use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
 use crate::store::error::{Class, class};
+use crate::store::progress::{Noted, note};
 use crate::store::settle::{Settled, settle};
 
 /// The largest batch: beyond it a statement takes longer than the commits that it saves.
@@ -39,16 +40,18 @@ type Item<T> = (Box<T>, oneshot::Sender<Written>);
 
 impl Writer {
     async fn commit(&mut self, batch: &mut Vec<Entry>) {
-        let (mut steps, mut tries, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut steps, mut tries, mut noted, mut settled) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for entry in batch.drain(..) {
             match entry {
                 Entry::Checkpoint(item, acknowledge) => steps.push((item, acknowledge)),
                 Entry::FailedTry(item, acknowledge) => tries.push((item, acknowledge)),
+                Entry::Noted(item, acknowledge) => noted.push((item, acknowledge)),
                 Entry::Settled(item, acknowledge) => settled.push((item, acknowledge)),
             }
         }
         self.all::<Checkpoint>(steps).await;
         self.all::<FailedTry>(tries).await;
+        self.all::<Noted>(noted).await;
         self.all::<Settled>(settled).await;
     }
 
@@ -150,6 +153,20 @@ impl Writable for FailedTry {
         _is_repeated: bool,
     ) -> Result<Vec<bool>, sqlx::Error> {
         step_failed(connection, items).await
+    }
+}
+
+impl Writable for Noted {
+    fn order(&self) -> uuid::Uuid {
+        self.fence.run_id
+    }
+
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        _is_repeated: bool,
+    ) -> Result<Vec<bool>, sqlx::Error> {
+        note(connection, items).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Cancel and resume: what a person or another run does to a run from outside.
+//! Cancel: what a person or another run does to a run from outside.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -162,13 +162,6 @@ impl Budget {
         self.0 = self.0.map(|left| left.saturating_sub(began.elapsed()));
         done
     }
-}
-
-/// Lets a blocked run go on. False where it is not blocked.
-pub(crate) async fn resume(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
-    let resumed =
-        write(sql::RESUME, |resume| sqlx::query(resume).bind(run_id).fetch_optional(connection)).await?;
-    Ok(resumed.is_some())
 }
 
 /// Asks another worker process to drain.

@@ -60,6 +60,14 @@ pub(crate) struct First {
     pub(crate) due_at: Timestamp,
 }
 
+/// The tries of a step that have failed before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedTries {
+    pub(crate) count: u32,
+    /// When the first of them began.
+    pub(crate) began_at: Timestamp,
+}
+
 /// A run that this worker now holds.
 #[derive(Debug)]
 pub(crate) struct Claimed {
@@ -76,8 +84,8 @@ pub(crate) struct Claimed {
     pub(crate) steps: Vec<Recorded>,
     /// The state in which it ends once what its steps did is taken back: its code is not run any more.
     pub(crate) undoing: Option<RunState>,
-    /// How often each unrecorded step has failed so far.
-    pub(crate) step_failures: Vec<(String, u32)>,
+    /// How often each unrecorded step has failed so far, and since when.
+    pub(crate) step_failures: Vec<(String, FailedTries)>,
 }
 
 /// Claims up to `limit` due runs of the lanes.
@@ -151,9 +159,10 @@ fn steps(text: Option<String>) -> Result<Vec<Recorded>, sqlx::Error> {
     recorded::read(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-fn failures(text: Option<String>) -> Result<Vec<(String, u32)>, sqlx::Error> {
+fn failures(text: Option<String>) -> Result<Vec<(String, FailedTries)>, sqlx::Error> {
     let Some(text) = text else { return Ok(Vec::new()) };
-    let counts: BTreeMap<String, u32> =
+    let counts: BTreeMap<String, (u32, i64)> =
         serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?;
-    Ok(counts.into_iter().collect())
+    let tries = |(count, began)| FailedTries { count, began_at: Timestamp::from_unix_micros(began) };
+    Ok(counts.into_iter().map(|(key, counted)| (key, tries(counted))).collect())
 }

@@ -31,6 +31,9 @@ pub struct RunInfo {
     pub idempotency_key: Option<String>,
     /// The run that started it.
     pub parent_id: Option<Uuid>,
+    /// The run that it is another go at, where it was made by [`run_again`](crate::Handle::run_again), [`fork`](crate::Handle::fork) or
+    /// [`revive`](crate::Handle::revive).
+    pub origin_id: Option<Uuid>,
     /// When it was enqueued.
     pub created_at: SystemTime,
     /// Where it stands.
@@ -41,7 +44,7 @@ pub struct RunInfo {
     pub crashes: i32,
     /// Why it is in its queue, while it is.
     pub cause: Option<String>,
-    /// When it may be claimed, while it is queued.
+    /// When it may be claimed, while it is queued; the earliest instant, while it is paused.
     pub ready_at: Option<SystemTime>,
     /// The worker that holds it or has ended it.
     pub worker_id: Option<i64>,
@@ -53,6 +56,8 @@ pub struct RunInfo {
     pub error: Option<Failure>,
     /// Whether it is to fail or to be cancelled, and what its steps did is taken back first.
     pub undoing: bool,
+    /// Why it is paused, while it is.
+    pub pause_reason: Option<String>,
 }
 
 /// One attempt of a run, or one failed try of a step.
@@ -85,7 +90,8 @@ pub struct StepInfo {
     pub ordinal: i64,
     /// What it gave: JSON text, or the failure that the workflow's code received.
     pub result: Result<String, Failure>,
-    /// Under which claim of the run it was recorded, from 1. A run that was never interrupted has one claim.
+    /// Under which claim of the run it was recorded, from 1. A run that was never interrupted has one claim. 0 for a step that was taken over from the
+    /// run's origin.
     pub claim: i32,
     /// When it was recorded.
     pub recorded_at: SystemTime,
@@ -220,6 +226,7 @@ fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
         priority: row.try_get("priority")?,
         idempotency_key: row.try_get("idempotency_key")?,
         parent_id: row.try_get("parent_id")?,
+        origin_id: row.try_get("origin_id")?,
         created_at: row.try_get::<Timestamp, _>("created_at")?.into(),
         state: state(row)?,
         attempt: row.try_get::<Option<i32>, _>("attempt")?.unwrap_or(0),
@@ -231,10 +238,11 @@ fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
         finished_at: instant(row, "finished_at")?,
         error: failure(row, "error")?,
         undoing: row.try_get("undoing")?,
+        pause_reason: row.try_get("pause_reason")?,
     })
 }
 
-fn state(row: &PgRow) -> Result<RunState, sqlx::Error> {
+pub(super) fn state(row: &PgRow) -> Result<RunState, sqlx::Error> {
     let word: &str = row.try_get("state")?;
     RunState::parse(word).ok_or_else(|| {
         let problem =

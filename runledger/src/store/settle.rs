@@ -12,7 +12,7 @@ use super::wait::wake_parents;
 use super::worker::{Orphan, orphans};
 use super::write;
 use crate::model::failure::Failure;
-use crate::model::settle::{Due, Settlement, Verdict};
+use crate::model::settle::{Cause, Due, Settlement, Verdict};
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 
@@ -189,6 +189,11 @@ impl<'a> Columns<'a> {
             Verdict::Fail(failure) => ended(RunState::Failed, Some(failure)),
             Verdict::Cancel(failure) => ended(RunState::Cancelled, Some(failure)),
             Verdict::Block(failure) => ended(RunState::Blocked, Some(failure)),
+            Verdict::Pause => Self {
+                delay_us: Some(0),
+                cause: Some(Cause::Resumed.as_str()),
+                ..ended(RunState::Paused, None)
+            },
             Verdict::Requeue { due, cause, failure } => {
                 let (delay_us, due_at) = match due {
                     Due::In(delay) => (Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX)), None),

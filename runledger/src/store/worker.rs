@@ -23,12 +23,18 @@ pub(crate) struct Pulse {
     pub(crate) cancels: Vec<Uuid>,
     /// Runs that are to be cancelled and that nobody holds: a sleep or a retry began before their worker heard of it.
     pub(crate) unheld: Vec<Uuid>,
+    /// Runs that it holds and that are to be paused.
+    pub(crate) pauses: Vec<Uuid>,
+    /// Whether runs that nobody holds are to be paused.
+    pub(crate) pauses_left: bool,
     /// Workers that miss a heartbeat.
     pub(crate) silent: Vec<i64>,
     /// The incarnation of the server.
     pub(crate) incarnation: String,
     /// Whether a wait has come to its limit.
     pub(crate) timers_due: bool,
+    /// Whether the deadline of a run is over.
+    pub(crate) deadlines_due: bool,
     /// The database's clock.
     pub(crate) now: Timestamp,
 }
@@ -107,9 +113,12 @@ pub(crate) async fn heartbeat(
         draining: row.try_get("draining")?,
         cancels: row.try_get("cancels")?,
         unheld: row.try_get("unheld")?,
+        pauses: row.try_get("pauses")?,
+        pauses_left: row.try_get("pauses_left")?,
         silent: row.try_get("silent")?,
         incarnation: row.try_get("incarnation")?,
         timers_due: row.try_get("timers_due")?,
+        deadlines_due: row.try_get("deadlines_due")?,
         now: row.try_get("now")?,
     })
 }

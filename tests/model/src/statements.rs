@@ -69,6 +69,10 @@ pub struct Pulse {
     pub alive: bool,
     /// The runs that it is to cancel, because it holds them or nobody does.
     pub cancels: Vec<Uuid>,
+    /// The runs that it holds and that are to be paused.
+    pub pauses: Vec<Uuid>,
+    /// Whether runs that nobody holds are to be paused.
+    pub pauses_left: bool,
 }
 
 /// What a run waits for.
@@ -263,6 +267,21 @@ impl Statements {
         Ok(query.fetch_optional(db).await?.is_some())
     }
 
+    /// Asks for the pause of a run. Its state before.
+    pub async fn pause_ask(&self, db: &mut PgConnection, run_id: Uuid) -> Result<String> {
+        self.query("pause_ask").bind(run_id).bind("wait").fetch_one(db).await?.try_get("state")
+    }
+
+    /// Pauses a run that no worker holds. False where it is not there to be taken.
+    pub async fn pause_take(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
+        Ok(self.query("pause_take").bind(run_id).fetch_optional(db).await?.is_some())
+    }
+
+    /// Lets a run go on, or takes back the request to pause it. False where there is nothing of both.
+    pub async fn resume(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
+        Ok(self.query("resume").bind(run_id).fetch_optional(db).await?.is_some())
+    }
+
     /// The leases that the database has for a worker.
     pub async fn held(&self, db: &mut PgConnection, worker_id: i64) -> Result<Vec<Lease>> {
         let rows = self.query("held").bind(worker_id).fetch_all(db).await?;
@@ -301,7 +320,8 @@ impl Statements {
         let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).fetch_one(db).await?;
         let [mut cancels, unheld]: [Vec<Uuid>; 2] = [row.try_get("cancels")?, row.try_get("unheld")?];
         cancels.extend(unheld);
-        Ok(Pulse { alive: row.try_get("alive")?, cancels })
+        let (pauses, pauses_left) = (row.try_get("pauses")?, row.try_get("pauses_left")?);
+        Ok(Pulse { alive: row.try_get("alive")?, cancels, pauses, pauses_left })
     }
 
     /// Whether a worker's lock is evidence; none where it is dead already.
@@ -406,6 +426,7 @@ impl Columns {
             Verdict::Fail(_) => ended("failed", Some(ERROR)),
             Verdict::Cancel(_) => ended("cancelled", Some(ERROR)),
             Verdict::Block(_) => ended("blocked", Some(ERROR)),
+            Verdict::Pause => Self { delay_us: Some(0), cause: Some("resumed"), ..ended("paused", None) },
             // Delays are the business of other tests: here every run in its queue is due.
             Verdict::Requeue { cause, failure, .. } => Self {
                 delay_us: Some(0),

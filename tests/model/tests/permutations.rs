@@ -10,11 +10,11 @@
 use protocol::permutations::{End, Ending, Pair, Start, Step, Wrong};
 use protocol::statements::{Edit, Submission};
 
-use Ending::{Completes, Fails, IsCancelled};
+use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{
     Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit, Enqueue,
-    Existing, Held, LockLease, LockRun, Orphans, Release, SendSignal, Settle, Suspend, SuspendForSignal,
-    TakeSignal, WakeParents,
+    Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake, Release, Resume, SendSignal, Settle,
+    Suspend, SuspendForSignal, TakeSignal, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -207,6 +207,88 @@ async fn a_run_that_goes_back_to_its_queue_while_it_is_cancelled_is_cancelled() 
     };
     explore(pair, Wrong::Transactions(&[&[LockRun(0), CancelTake, Commit], &[Settle(0, 0, Fails), Commit]]))
         .await;
+}
+
+/// A pause takes place at once, or with the next heartbeat: of the worker that holds the run, or of any where nobody does.
+fn is_paused_or_told(end: &End) -> Result<(), String> {
+    let told = end.runs[0].is_told_to_pause;
+    expect(end.place(0) == "paused" || told, "nobody hears of it", end)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_claimed_while_it_is_paused_is_paused() {
+    let pair = Pair {
+        name: "pause/claim",
+        start: Start::Queued(1),
+        transactions: &[&[LockRun(0), PauseAsk, PauseTake, Commit], &[Claim(0), Commit]],
+        holds: is_paused_or_told,
+    };
+    // As if it were enough to have asked.
+    let too_early = Edit {
+        statement: "pause_take",
+        old: "    using taken\n    where pause.run_id = taken.run_id",
+        new: "    where pause.run_id = $1",
+    };
+    explore(pair, Wrong::Text(too_early)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_suspends_itself_while_it_is_paused_is_paused() {
+    let pair = Pair {
+        name: "pause/suspend",
+        start: Start::Family(1),
+        transactions: &[&[LockRun(0), PauseAsk, PauseTake, Commit], &[LockRun(0), Suspend, Commit]],
+        holds: is_paused_or_told,
+    };
+    let only_waiting = Edit {
+        statement: "pause_ask",
+        old: "where state in ('queued', 'running', 'waiting')",
+        new: "where state in ('queued', 'waiting')",
+    };
+    explore(pair, Wrong::Text(only_waiting)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_completes_while_it_is_paused_is_completed() {
+    let pair = Pair {
+        name: "pause/complete",
+        start: Start::Held,
+        transactions: &[&[LockRun(0), PauseAsk, PauseTake, Commit], &[Settle(0, 0, Completes), Commit]],
+        holds: |end| {
+            let completed = end.runs[0].outcome.as_deref() == Some("completed");
+            let asked = end.said[0].ended.as_deref() == Some("completed") || end.runs[0].is_told_to_pause;
+            expect(completed && asked, "a running run was paused behind its worker's back", end)
+        },
+    };
+    let without_place = Edit {
+        statement: "pause_take",
+        old: "    select * from unparked\n",
+        new: "    select $1, 0, 0, 0, statement_timestamp()\n",
+    };
+    explore(pair, Wrong::Text(without_place)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_resumed_while_its_worker_pauses_it_goes_on() {
+    let pair = Pair {
+        name: "resume/pause",
+        start: Start::Pausing,
+        transactions: &[&[LockRun(0), Resume, Commit], &[Settle(0, 0, Pauses), Commit]],
+        holds: |end| {
+            // Whoever resumes a run that is paused between its look and its write looks again.
+            let resumed = end.said[0].resumed == Some(true);
+            expect(resumed != (end.place(0) == "paused"), "the resumption was lost", end)
+        },
+    };
+    let without_wait = Edit {
+        statement: "settle",
+        old: "    delete from runledger.pause
+    where run_id = any (array(select run_id from held where state = 'paused'))
+    returning run_id, reason",
+        new: "    select run_id, reason from runledger.pause
+    where run_id = any (array(select run_id from held where state = 'paused'))",
+    };
+    explore(pair, Wrong::Text(without_wait)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

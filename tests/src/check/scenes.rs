@@ -27,10 +27,12 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub enum Scene {
     /// Enqueues in every way, works, and stops.
     Work,
-    /// Cancels a run that waits for its instant, and one with a child.
+    /// Cancels a run that waits for its instant, one whose deadline is over, and one with a child.
     Cancel,
-    /// Lets a blocked run go on.
+    /// Lets a blocked run go on, and runs it again.
     Resume,
+    /// Pauses a queued run, drops a request that came too late, and lets the run go on.
+    Pause,
     /// Asks a worker to drain.
     Drain,
     /// Follows a process that was killed.
@@ -44,10 +46,11 @@ pub enum Scene {
 }
 
 /// Every scene.
-pub const SCENES: [Scene; 8] = [
+pub const SCENES: [Scene; 9] = [
     Scene::Work,
     Scene::Cancel,
     Scene::Resume,
+    Scene::Pause,
     Scene::Drain,
     Scene::Killed,
     Scene::Paused,
@@ -66,6 +69,7 @@ impl Scene {
             Self::Work => work(&db, place).await?,
             Self::Cancel => cancel(&db, place).await?,
             Self::Resume => resume(&db, place).await?,
+            Self::Pause => pause(&db, place).await?,
             Self::Drain => drain(&db).await?,
             Self::Killed => finish(&db, || jobs::check_steps(place.clone())).await?,
             Self::Paused => finish(&db, || jobs::check_post(place.clone())).await?,
@@ -115,7 +119,17 @@ async fn work(db: &Db, place: &Place) -> Result<()> {
 async fn cancel(db: &Db, place: &Place) -> Result<()> {
     let later = keyed(db, "later", || jobs::check_gated(place.clone()).delay(HOUR)).await?;
     again(async || later.cancel("on purpose").await).await?;
+    let limited = || jobs::check_gated(place.clone()).delay(HOUR);
+    let limited = keyed(db, "limited", || limited().deadline(Duration::ZERO)).await?;
+    // As if the hour was over.
+    let pass = "update runledger.deadline set deadline_at = now()";
+    again(async || sqlx::query(pass).execute(db.pool()).await).await?;
     let worker = start(db).await?;
+    let ended = async || limited.state().await.ok();
+    eventually(ended, |state| *state == Some(RunState::Cancelled)).await;
+    let left = "select count(*) from runledger.deadline";
+    let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
+    eventually(n_left, |n| *n == Some(0)).await;
     let parent = keyed(db, "parent", || jobs::check_parent(place.clone())).await?;
     let state = async || parent.state().await.ok();
     let waits = |state: &Option<RunState>| matches!(state, Some(RunState::Waiting | RunState::Cancelled));
@@ -134,16 +148,39 @@ async fn cancel(db: &Db, place: &Place) -> Result<()> {
 
 async fn resume(db: &Db, place: &Place) -> Result<()> {
     let run = keyed(db, "blocked", || jobs::check_quick(place.clone())).await?;
-    again(async || match run.resume().await {
-        // A try before this one has done it.
-        Err(ClientError::WrongState { .. }) => Ok(()),
-        done => done,
-    })
-    .await?;
+    again(async || unless_wrong(run.resume().await)).await?;
     let worker = start(db).await?;
+    again(async || run.result().await).await?;
+    let another = again(async || run.run_again().await).await?;
+    again(async || another.result().await).await?;
+    worker.stop().await;
+    Ok(())
+}
+
+async fn pause(db: &Db, place: &Place) -> Result<()> {
+    let run = keyed(db, "run", || jobs::check_quick(place.clone())).await?;
+    again(async || unless_wrong(run.pause("on purpose").await)).await?;
+    let worker = start(db).await?;
+    // As if its worker had not heard of it in time.
+    let canary = keyed(db, "ended", jobs::check_canary).await?;
+    again(async || canary.result().await).await?;
+    let late = "insert into runledger.pause (run_id, reason) values ($1, 'too late') on conflict do nothing";
+    again(async || sqlx::query(late).bind(canary.id()).execute(db.pool()).await).await?;
+    let left = "select count(*) from runledger.pause";
+    let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
+    eventually(n_left, |n| *n == Some(0)).await;
+    again(async || unless_wrong(run.resume().await)).await?;
     again(async || run.result().await).await?;
     worker.stop().await;
     Ok(())
+}
+
+/// What was to be done, unless a try before this one has done it.
+fn unless_wrong<T>(done: std::result::Result<T, ClientError>) -> std::result::Result<(), ClientError> {
+    match done {
+        Ok(_) | Err(ClientError::WrongState { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 async fn drain(db: &Db) -> Result<()> {

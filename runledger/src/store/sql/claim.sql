@@ -59,9 +59,9 @@ select
     ) end as steps,
     case when taken.claims > 0 then (select state from runledger.undo where undo.run_id = taken.run_id) end as undoing,
     case when taken.claims > 0 then (
-        select json_object_agg(failed.step_key, failed.attempts)::text
+        select json_object_agg(failed.step_key, json_build_array(failed.attempts, (extract(epoch from failed.began_at) * 1000000)::bigint))::text
         from (
-            select attempt.step_key, count(*) as attempts
+            select attempt.step_key, count(*) as attempts, min(attempt.started_at) as began_at
             from runledger.attempt
             where attempt.run_id = run.run_id and attempt.step_key <> ''
             group by attempt.step_key

@@ -1,10 +1,11 @@
 -- heartbeat: says that this worker lives, and asks what concerns it.
 -- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing
 -- out:   alive (false: declared dead, or lost in a failover; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
---        unheld (the ids of runs to cancel that no worker holds), silent (the workers that miss a heartbeat), incarnation (of the server),
---        timers_due (whether a wait has come to its limit), now; one row
+--        unheld (the ids of runs to cancel that no worker holds), pauses (the ids of held runs to pause), pauses_left (whether there are requests for
+--        runs that no worker holds), silent (the workers that miss a heartbeat), incarnation (of the server),
+--        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), now; one row
 -- locks: the worker's row
--- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake
+-- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due
 with me as (
     update runledger.worker
     set heartbeat_at = clock_timestamp()
@@ -27,10 +28,21 @@ select
             or exists (select from runledger.waiting where waiting.run_id = cancel.run_id offset 0)
     ) as unheld,
     array(
+        select pause.run_id
+        from runledger.pause
+        cross join lateral (select worker_id from runledger.lease where run_id = pause.run_id offset 0) as lease
+        where lease.worker_id = $1
+    ) as pauses,
+    exists (
+        select from runledger.pause
+        where not exists (select from runledger.lease where lease.run_id = pause.run_id offset 0)
+    ) as pauses_left,
+    array(
         select worker_id
         from runledger.worker
         where state <> 'dead' and worker_id <> $1 and heartbeat_at < clock_timestamp() - make_interval(secs => $2)
     ) as silent,
     runledger.server_incarnation() as incarnation,
     exists (select from runledger.waiting where wake_at <= now()) as timers_due,
+    exists (select from runledger.deadline where deadline_at <= now()) as deadlines_due,
     clock_timestamp() as now

@@ -1,11 +1,11 @@
 -- run: everything about one run but its input and output.
 -- in:    $1 run
--- out:   run_id, job, tenant, queue, priority, idempotency_key, parent_id, created_at, state, attempt, crashes, cause, ready_at, worker_id,
---        started_at, finished_at, error, undoing; one row where it exists
+-- out:   run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, created_at, state, attempt, crashes, cause, ready_at,
+--        worker_id, started_at, finished_at, error, undoing, pause_reason; one row where it exists
 -- locks: none
 -- index: run_pkey, and the primary keys under runledger.run_state
 select
-    run_id, job, tenant, queue, priority, idempotency_key, parent_id, created_at, state, attempt, crashes, cause, ready_at, worker_id,
-    started_at, finished_at, error::text as error, undoing
+    run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, created_at, state, attempt, crashes, cause, ready_at, worker_id,
+    started_at, finished_at, error::text as error, undoing, pause_reason
 from runledger.run_state
 where run_id = $1

@@ -2,12 +2,12 @@
 --        to its queue where steps are left to be undone, and ends as was said then once there are none.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
 --        $11 the mark of the body's transaction that this must be in, or null;
---        the state is `completed`, `failed`, `cancelled`, `queued` or `blocked`
+--        the state is `completed`, `failed`, `cancelled`, `queued`, `blocked`, or `paused`: queued, where the request has been taken back
 -- out:   run_id, token, told, restless; the items whose fence held. The error of a cancelled one is kept with the reason that was given; a body's
 --        transaction may not rest any more, as in checkpoint.sql
--- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any, and leases of workflows that fail or
---        are cancelled by lock_lease.sql, so that a step that is being recorded is seen
--- index: lease_pkey, run_pkey, watch_pkey, cancel_pkey, undo_pkey, step_undo, step_pkey
+-- locks: the leases and requests to pause (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any, and leases of
+--        workflows that fail or are cancelled by lock_lease.sql, so that a step that is being recorded is seen
+-- index: lease_pkey, run_pkey, watch_pkey, cancel_pkey, pause_pkey, undo_pkey, step_undo, step_pkey
 with item as (
     select *
     from unnest(
@@ -72,6 +72,11 @@ to_undo as (
     cross join lateral (select * from runledger.run where run_id = failing.run_id offset 0) as run
     where failing.is_to_undo
 ),
+granted as (
+    delete from runledger.pause
+    where run_id = any (array(select run_id from held where state = 'paused'))
+    returning run_id, reason
+),
 queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
@@ -80,13 +85,19 @@ queued as (
         held.cause, held.attempt, held.crashes, held.claims
     from held
     cross join lateral (select * from runledger.run where run_id = held.run_id offset 0) as run
-    where held.state = 'queued'
+    where held.state = 'queued' or (held.state = 'paused' and held.run_id not in (select run_id from granted))
 ),
 blocked as (
     insert into runledger.waiting (run_id, state, error, attempt, crashes, claims, since)
     select run_id, state, error::json, attempt, crashes, claims, statement_timestamp()
     from held
     where state = 'blocked'
+),
+paused as (
+    insert into runledger.waiting (run_id, state, ready_at, reason, attempt, crashes, claims, since)
+    select run_id, state, statement_timestamp(), granted.reason, attempt, crashes, claims, statement_timestamp()
+    from held
+    join granted using (run_id)
 ),
 tried as (
     insert into runledger.attempt (run_id, claims, attempt, worker_id, started_at, error)

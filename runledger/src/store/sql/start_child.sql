@@ -3,7 +3,7 @@
 --        $8 child, $9 job, $10 queue, $11 priority, $12 input, $13 options, $14 delay in microseconds, $15 instant, $16 the step's output
 -- out:   cancelled (the parent is to be cancelled, and nothing was written), told; one row where the fence holds
 -- locks: `for key share` on the parent's lease
--- index: lease_pkey, run_pkey, step_pkey, cancel_pkey. The child's id is derived from parent and key, so a repetition is a no-op.
+-- index: lease_pkey, run_pkey, step_pkey, cancel_pkey, deadline_pkey. The child's id is derived from parent and key, so a repetition is a no-op.
 with held as (
     select lease.run_id, lease.claims
     from runledger.lease
@@ -24,6 +24,12 @@ created as (
     cross join lateral (select tenant from runledger.run where run_id = going_on.run_id offset 0) as parent
     on conflict (run_id) do nothing
     returning run_id, start_at
+),
+limited as (
+    insert into runledger.deadline (run_id, deadline_at)
+    select run_id, start_at + ($13::text::json ->> 'deadline_ms')::bigint * interval '1 millisecond'
+    from created
+    where $13::text::json ->> 'deadline_ms' is not null
 ),
 queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)

@@ -1,5 +1,6 @@
 -- suspend: parks a run until something that it waits for comes, or puts it back at once where that has come already, or a child is not there: a failover
---        has lost its start, which the replay repeats.
+--        has lost its start, which the replay repeats. The end of another run's child, taken over from the run's origin, does not wake this one: it looks
+--        every 5 seconds.
 -- in:    $1 run, $2 token, $3 children of which one must end, $4 children of which all must, $5 names of signals of which one must come, $6 the instant to
 --        wake at anyway (null: none), $7 attempts spent, $8 crashes
 -- out:   parked (false where the run was put back); one row where the fence held
@@ -21,11 +22,7 @@ ended as (
                 where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
             )
         )
-        or (
-            select count(*)
-            from unnest($3::uuid[] || $4::uuid[]) as child (run_id)
-            cross join lateral (select from runledger.run where run.run_id = child.run_id offset 0) as there
-        ) < cardinality($3::uuid[] || $4::uuid[])
+        or count(*) < cardinality($3::uuid[] || $4::uuid[])
         or exists (
             select
             from unnest($5::text[]) as awaited (name)
@@ -35,11 +32,14 @@ ended as (
                 where signal.run_id = $1 and signal.name = awaited.name and signal.taken_by is null
                 limit 1
             ) as untaken
-        ) as already
+        ) as already,
+        case when count(*) filter (where there.parent_id is distinct from $1) > 0 then statement_timestamp() + interval '5 seconds' end as look_at
+    from unnest($3::uuid[] || $4::uuid[]) as child (run_id)
+    cross join lateral (select parent_id from runledger.run where run.run_id = child.run_id offset 0) as there
 ),
 parked as (
     insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
-    select held.run_id, 'waiting', $3::uuid[], $4::uuid[], $5::text[], $6::timestamptz, $7, $8, held.claims, statement_timestamp()
+    select held.run_id, 'waiting', $3::uuid[], $4::uuid[], $5::text[], least($6::timestamptz, ended.look_at), $7, $8, held.claims, statement_timestamp()
     from held, ended
     where not ended.already
     returning run_id

@@ -411,7 +411,7 @@ fn apply(db: &mut Db, outcome: Outcome, counters: Counters) {
         Verdict::Complete(_) => Place::Completed,
         Verdict::Fail(_) | Verdict::Cancel(_) => Place::Failed,
         Verdict::Requeue { .. } => Place::Ready,
-        Verdict::Block(_) => Place::Blocked,
+        Verdict::Block(_) | Verdict::Pause => Place::Blocked,
     };
     (db.attempt, db.crashes) = (settlement.counters.attempt, settlement.counters.crashes);
     db.progressed = false;

@@ -21,6 +21,8 @@ pub enum Start {
     Family(usize),
     /// As `Family`, and run 0 waits for the last of its children already.
     Waiting(usize),
+    /// As `Held`, and the pause of run 0 has been asked for.
+    Pausing,
 }
 
 /// One order's own runs, workers and tokens.
@@ -52,9 +54,12 @@ impl Scene {
                     statements.enqueue(db, *run_id, &scene.job).await?;
                 }
             }
-            Start::Held | Start::Orphaned => {
+            Start::Held | Start::Orphaned | Start::Pausing => {
                 scene.hold(db, 0, 0).await?;
                 sqlx::query("update runledger.lease set crashes = 2").execute(&mut *db).await?;
+                if matches!(start, Start::Pausing) {
+                    statements.pause_ask(db, scene.runs[0]).await?;
+                }
                 if matches!(start, Start::Orphaned) {
                     statements.worker_bury(db, scene.workers[0], 0.0).await?;
                 }
@@ -90,7 +95,7 @@ impl Scene {
 }
 
 /// Everything else is found by run, or by job.
-const CLEAR: &str = "delete from runledger.lease; delete from runledger.worker";
+const CLEAR: &str = "delete from runledger.lease; delete from runledger.worker; delete from runledger.pause";
 
 /// Where a run stands after an order.
 #[derive(Debug)]
@@ -107,6 +112,8 @@ pub struct RunEnd {
     pub crashes: Option<i32>,
     /// Whether the next heartbeat of somebody says that it is to be cancelled.
     pub is_told: bool,
+    /// Whether the next heartbeat of somebody says that it is to be paused.
+    pub is_told_to_pause: bool,
     /// How many steps it has recorded.
     pub n_steps: i64,
     /// How many signals it has that no step has taken.
@@ -130,9 +137,12 @@ impl End {
         scene: &Scene,
         said: Vec<Said>,
     ) -> Result<Self, sqlx::Error> {
-        let mut told = Vec::new();
+        let (mut told, mut told_to_pause, mut pauses_left) = (Vec::new(), Vec::new(), false);
         for worker_id in scene.workers {
-            told.extend(Statements::real().heartbeat(db, worker_id).await?.cancels);
+            let pulse = Statements::real().heartbeat(db, worker_id).await?;
+            told.extend(pulse.cancels);
+            told_to_pause.extend(pulse.pauses);
+            pauses_left |= pulse.pauses_left;
         }
         let mut runs = Vec::new();
         for run_id in scene.runs {
@@ -147,6 +157,7 @@ impl End {
                 attempt: row.try_get("attempt")?,
                 crashes: row.try_get("crashes")?,
                 is_told: told.contains(&run_id),
+                is_told_to_pause: pauses_left || told_to_pause.contains(&run_id),
                 n_steps: row.try_get("n_steps")?,
                 n_signals: row.try_get("n_signals")?,
                 n_taken: row.try_get("n_taken")?,

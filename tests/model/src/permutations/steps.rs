@@ -21,6 +21,8 @@ pub enum Ending {
     Fails,
     /// Cancelled.
     IsCancelled,
+    /// Because it has heard that its run is to be paused.
+    Pauses,
 }
 
 /// One statement. The first of a transaction opens it. Runs, workers and tokens are numbers in the scene.
@@ -58,6 +60,12 @@ pub enum Step {
     CancelAsk,
     /// Takes run 0, to cancel it.
     CancelTake,
+    /// Asks for the pause of run 0.
+    PauseAsk,
+    /// Takes run 0, to pause it.
+    PauseTake,
+    /// Lets run 0 go on.
+    Resume,
     /// Worker 0 asks for its leases.
     Held,
     /// Worker 0 gives back what it was told of and knows nothing of.
@@ -83,12 +91,14 @@ pub struct Said {
     pub claimed: Vec<Claimed>,
     /// Whether the fence of a checkpoint, a settlement or a suspension held.
     pub held: Option<bool>,
-    /// The state in which a cancellation found the run ended.
+    /// The state in which a cancellation or a pause found the run, where it could do nothing.
     pub ended: Option<String>,
     /// Whether a signal was sent.
     pub sent: Option<bool>,
-    /// Whether a cancellation took the run, or a step a signal.
+    /// Whether a cancellation or a pause took the run, or a step a signal.
     pub taken: Option<bool>,
+    /// Whether a resumption found something to do.
+    pub resumed: Option<bool>,
     /// Why the server refused a statement; nothing of the transaction stands then.
     pub error: Option<String>,
     /// Whether the transaction committed.
@@ -193,6 +203,14 @@ impl Step {
                 said.over = said.ended.is_some();
             }
             Self::CancelTake => said.taken = Some(statements.cancel_take(db, scene.runs[0]).await?),
+            Self::PauseAsk => {
+                let before = statements.pause_ask(db, scene.runs[0]).await?;
+                said.over =
+                    ["completed", "failed", "cancelled", "blocked", "paused"].contains(&before.as_str());
+                said.ended = said.over.then_some(before);
+            }
+            Self::PauseTake => said.taken = Some(statements.pause_take(db, scene.runs[0]).await?),
+            Self::Resume => said.resumed = Some(statements.resume(db, scene.runs[0]).await?),
             Self::Held => said.leases = statements.held(db, scene.workers[0]).await?,
             Self::Orphans => {
                 said.leases = statements.orphans(db).await?;
@@ -230,6 +248,7 @@ impl Ending {
     fn outcome(self) -> Outcome {
         match self {
             Self::Completes => Outcome::Completed("1".to_owned()),
+            Self::Pauses => Outcome::Paused,
             Self::Fails => Outcome::Failed(failure(FailureKind::Error), Retry::Policy),
             Self::IsCancelled => Outcome::Cancelled(failure(FailureKind::Cancelled)),
         }

@@ -1,0 +1,187 @@
+//! Another go at a run: again from the start, from one of its steps, or from where it failed. A run that has ended never changes, so each is a new one,
+//! linked to the old one by its origin.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::client_error::ClientError;
+use super::db::connection;
+use super::handle::Handle;
+use super::job::Job;
+use crate::model::name::nearest;
+use crate::model::prefix::{self, Child, start_of, started};
+use crate::model::replay::Recorded;
+use crate::model::request::{child_run_id, revived_run_id};
+use crate::model::state::RunState;
+use crate::store::link::{KeptStep, Link, Origin, Signals, going_on_below, link, origins};
+
+/// How many keys an error names where none is near the one that was given.
+const KEYS_SHOWN: usize = 8;
+
+impl<J: Job> Handle<J> {
+    /// Runs an ended run again, from the start: a new run with the same job, input, options, queue, priority and tenant, without the idempotency key and
+    /// without the parent. It starts at once: a `delay` or `start_at` of the old one is over.
+    ///
+    /// Each call makes another run. Costs a query and a statement.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongState`] where the run goes on, [`ClientError::NoSuchRun`], or a failure of the database.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have made the run.
+    pub async fn run_again(&self) -> Result<Self, ClientError> {
+        let mut connection = connection(self.pool()?).await?;
+        let origin = self.origin(&mut connection).await?;
+        if !origin.state.is_terminal() {
+            return Err(self.refused(origin.state, "run again"));
+        }
+        let again = Link { run_id: Uuid::now_v7(), origin_id: self.id(), parent_id: None, steps: Vec::new() };
+        self.linked(&mut connection, vec![again], Signals::Left).await
+    }
+
+    /// Goes on from one of the recorded steps of a run, whatever its state: a new run that has on record what was claimed before that step, and does that
+    /// step and what follows anew. Of other branches it has what they did without having seen that step's result. The signals that were sent to the old
+    /// run are the new one's too: those that no kept step has taken it takes. The old run is not touched: what it still does, it does beside the new one.
+    ///
+    /// A child that the kept steps have started stays the child of the old run, and is cancelled with that one alone; the new run, where it waits for its
+    /// end, looks every 5 seconds. What the kept steps of a [saga](crate::Saga) did is not taken back where the new run fails: it is the old run's. Only where it has failed or was cancelled, and no kept step has seen that, another go at it takes its place, as in
+    /// [`revive`](Self::revive).
+    ///
+    /// Each call makes another run. Costs a query and a statement, and a query for each depth of children.
+    ///
+    /// # Errors
+    /// [`ClientError::UnknownStep`], [`ClientError::NoSuchRun`], or a failure of the database.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have made the run.
+    pub async fn fork(&self, step_key: &str) -> Result<Self, ClientError> {
+        let mut connection = connection(self.pool()?).await?;
+        let origin = self.origin(&mut connection).await?;
+        let hint = hint(&origin.steps, step_key);
+        let steps = prefix::before(origin.steps, step_key).ok_or_else(|| ClientError::UnknownStep {
+            run_id: self.id(),
+            key: step_key.to_owned(),
+            hint,
+        })?;
+        let links = with_children(&mut connection, Uuid::now_v7(), self.id(), steps).await?;
+        self.linked(&mut connection, links, Signals::Kept).await
+    }
+
+    /// Tries a failed or cancelled run again from where it ended: a new run with all its recorded steps but the failures that ended it, so that these are
+    /// tried again with fresh attempts, and with the signals that were sent to the old one. Children that failed or were cancelled, and whose end the run has not worked with, are revived with it.
+    ///
+    /// Once: the id of the new run follows from that of the old one, and whoever comes later is given the same run,
+    /// [`created`](Self::created) being false. The state is the one in which the run was shown to whoever decides. A cancelled run must be quiet: all
+    /// that it has started has ended.
+    ///
+    /// A run whose compensations have run is not revived: what its steps did is not there any more. Run it again.
+    ///
+    /// Costs a query and a statement, for a cancelled run one more query, and one for each depth of children.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongState`] where the run is not in that state, or it is neither failed nor cancelled; [`ClientError::NotQuiet`]; [`ClientError::Undone`];
+    /// [`ClientError::NoSuchRun`]; or a failure of the database.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have made the run. Repeating it gives the same run.
+    pub async fn revive(&self, expected: RunState) -> Result<Self, ClientError> {
+        let mut connection = connection(self.pool()?).await?;
+        let origin = self.origin(&mut connection).await?;
+        self.check_revivable(&mut connection, &origin, expected).await?;
+        let steps = prefix::without_last_failures(origin.steps);
+        let links = with_children(&mut connection, revived_run_id(self.id()), self.id(), steps).await?;
+        self.linked(&mut connection, links, Signals::Kept).await
+    }
+
+    /// Every reason against a revive.
+    async fn check_revivable(
+        &self,
+        connection: &mut PgConnection,
+        origin: &Origin,
+        expected: RunState,
+    ) -> Result<(), ClientError> {
+        let verb = match expected {
+            RunState::Failed => "revived as a failed run",
+            RunState::Cancelled => "revived as a cancelled run",
+            _ => "revived: only a failed or a cancelled run can be",
+        };
+        if origin.state != expected || !is_revivable(origin.state) {
+            return Err(self.refused(origin.state, verb));
+        }
+        if origin.is_undone {
+            return Err(ClientError::Undone { run_id: self.id() });
+        }
+        if origin.state == RunState::Cancelled
+            && let Some(below) = going_on_below(connection, self.id()).await?
+        {
+            return Err(ClientError::NotQuiet { run_id: self.id(), below });
+        }
+        Ok(())
+    }
+
+    async fn origin(&self, connection: &mut PgConnection) -> Result<Origin, ClientError> {
+        let found = origins(connection, &[self.id()]).await?;
+        found.into_iter().next().ok_or(ClientError::NoSuchRun { run_id: self.id() })
+    }
+
+    async fn linked(
+        &self,
+        connection: &mut PgConnection,
+        links: Vec<Link>,
+        signals: Signals,
+    ) -> Result<Self, ClientError> {
+        let Some(first) = links.first().map(|link| link.run_id) else { return Ok(self.clone()) };
+        let created = link(connection, first, &links, signals).await?;
+        Ok(Self::new(first, created, Some(self.pool()?.clone())))
+    }
+
+    fn refused(&self, state: RunState, verb: &'static str) -> ClientError {
+        ClientError::WrongState { run_id: self.id(), state, verb }
+    }
+}
+
+fn is_revivable(state: RunState) -> bool {
+    matches!(state, RunState::Failed | RunState::Cancelled)
+}
+
+/// The new run, and those that take the places of failed and cancelled children whose end the kept steps do not know. The id of each is the one that
+/// its parent would give it.
+async fn with_children(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    origin_id: Uuid,
+    steps: Vec<Recorded>,
+) -> Result<Vec<Link>, ClientError> {
+    let mut links = Vec::new();
+    let mut left = vec![(run_id, origin_id, None, steps)];
+    while let Some((run_id, origin_id, parent_id, steps)) = left.pop() {
+        let candidates: Vec<Uuid> = steps.iter().filter_map(started).collect();
+        let mut outputs = vec![None; steps.len()];
+        let found = if candidates.is_empty() { Vec::new() } else { origins(connection, &candidates).await? };
+        for child in found.into_iter().filter(|child| is_revivable(child.state) && !child.is_undone) {
+            let Some(parent_id) = child.parent_id else { continue };
+            let known = Child { run_id: child.run_id, parent_id };
+            let Some(place) = start_of(&steps, known) else { continue };
+            let new_id = child_run_id(run_id, &steps[place].key);
+            outputs[place] = Some(format!("\"{new_id}\""));
+            left.push((new_id, child.run_id, Some(run_id), prefix::without_last_failures(child.steps)));
+        }
+        let steps = steps.into_iter().zip(outputs);
+        let steps = steps.map(|(step, output)| KeptStep { key: step.key, output, seen: step.seen }).collect();
+        links.push(Link { run_id, origin_id, parent_id, steps });
+    }
+    Ok(links)
+}
+
+fn hint(steps: &[Recorded], key: &str) -> String {
+    let keys = || steps.iter().map(|step| step.key.as_str());
+    if let Some(near) = nearest(key, keys()) {
+        return format!("; did you mean `{near}`?");
+    }
+    if steps.is_empty() {
+        return "; it has none at all".to_owned();
+    }
+    let shown: Vec<String> = keys().take(KEYS_SHOWN).map(|key| format!("`{key}`")).collect();
+    let more = if steps.len() > KEYS_SHOWN { ", …" } else { "" };
+    format!("; it has {}{more}", shown.join(", "))
+}

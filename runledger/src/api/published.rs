@@ -1,0 +1,151 @@
+//! What a run shows of itself while it works and afterwards: the progress of its bodies, and the state that its workflow publishes.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::client_error::ClientError;
+use super::context::Context;
+use super::db::connection;
+use super::error::{Error, Result};
+use super::handle::Handle;
+use super::job::{Job, Payload};
+use super::step::Step;
+use super::workflow::{INLINE, Wf, refused};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::json;
+use crate::model::name::check_name;
+use crate::runtime::attempt::Halt;
+use crate::runtime::journal::Written;
+use crate::runtime::step::{halted, record};
+use crate::store::progress::{self, Noted};
+
+/// What begins the key of a step that publishes: no name of a step has a colon.
+const PUBLISHED: &str = "publish:";
+
+impl Context {
+    /// Says how far this body is, in the place of what it said before: another try of it, or another attempt after a crash, is told by
+    /// [`last_progress`](Self::last_progress), and so is everybody by [`Handle::progress`]. The value is kept when the call returns, also where the body
+    /// fails afterwards or is transactional and rolled back. It is a sign of life for [`Step::heartbeat_timeout`].
+    ///
+    /// Costs one statement, shared with what other runs say at the same time.
+    ///
+    /// # Errors
+    /// The value cannot be stored; no retry mends that. An attempt that has lost its lease writes nothing and ends here.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have kept the value.
+    pub fn progress<'c, T>(&'c self, value: &T) -> impl Future<Output = Result<()>> + Send + use<'c, T>
+    where
+        T: Serialize + ?Sized,
+    {
+        let value = json::encode(value);
+        async move {
+            let key = self.step_key().unwrap_or_default();
+            self.of_attempt().beat(key);
+            let item = Noted {
+                fence: self.of_attempt().fence,
+                step_key: key.to_owned(),
+                value: value.map_err(Error::terminal)?,
+            };
+            let written = self.of_attempt().journal.note(item).await;
+            self.of_attempt().beat(key);
+            match written {
+                Written::Yes => Ok(()),
+                Written::LeaseLost => halted(self.of_attempt(), Halt::LeaseLost).await,
+                Written::Refused(failure) => Err(Error::terminal(failure)),
+            }
+        }
+    }
+
+    /// What this body said last of how far it is, in this try, in an earlier one, or in an earlier attempt of the run; none where it has said nothing.
+    /// One query.
+    ///
+    /// # Errors
+    /// The value does not fit the type, or a failure of the database.
+    pub async fn last_progress<T: Payload>(&self) -> Result<Option<T>> {
+        let mut connection = self.of_attempt().db.acquire().await?;
+        let key = self.step_key().unwrap_or_default();
+        let value = progress::last(&mut connection, self.run_id(), key).await?;
+        drop(connection);
+        value.as_deref().map(json::decode).transpose().map_err(Error::terminal)
+    }
+}
+
+impl Wf {
+    /// Shows a value under a name, in the place of the one before: [`Handle::query`] gives it while the run goes on and after its end. The name is of the
+    /// form of a step's.
+    ///
+    /// It is a step, with the value as its record: a replay passes it without publishing anything again, and a run that is made of this one by `fork` or
+    /// `revive` shows what was published up to there. Costs one statement, shared with other steps.
+    ///
+    /// # Errors
+    /// The value cannot be stored, or the name breaks a rule.
+    pub fn publish<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Step<'_, ()> {
+        if let Err(error) = check_name("published state", name) {
+            return refused(name, Failure::new(FailureKind::Setup, error.to_string()));
+        }
+        let value = match json::encode(value) {
+            Ok(value) => value,
+            Err(error) => return refused(name, Failure::from_chain(FailureKind::Encode, &error)),
+        };
+        let claim = match self.claim(&key_of(name), None, 0) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(self.attempt());
+        let key = claim.key.as_str().to_owned();
+        let work = async move {
+            if !claim.recorded {
+                let _working = attempt.work();
+                record(&attempt, &claim, 0, Ok(value)).await?;
+            }
+            attempt.turn(claim.ordinal).await;
+            Ok("null".to_owned())
+        };
+        Step::new(key, INLINE, move |_| Box::pin(work), |_| Ok(()))
+    }
+}
+
+impl<J: Job> Handle<J> {
+    /// What the run's workflow published last under this name, while it goes on and after its end; none where it has published nothing there. One query.
+    ///
+    /// # Errors
+    /// [`ClientError::Decode`], or a failure of the database.
+    pub async fn query<T: Payload>(&self, name: &str) -> std::result::Result<Option<T>, ClientError> {
+        let mut connection = connection(self.pool()?).await?;
+        let value = progress::published(&mut connection, self.id(), &key_of(name)).await?;
+        self.decoded(value.as_deref())
+    }
+
+    /// What the body of the job said last of how far it is ([`Context::progress`]); none where it has said nothing. One query.
+    ///
+    /// # Errors
+    /// [`ClientError::Decode`], or a failure of the database.
+    pub async fn progress<T: Payload>(&self) -> std::result::Result<Option<T>, ClientError> {
+        self.step_progress("").await
+    }
+
+    /// As [`progress`](Self::progress), of the body of a step.
+    ///
+    /// # Errors
+    /// As [`progress`](Self::progress).
+    pub async fn step_progress<T: Payload>(
+        &self,
+        step_key: &str,
+    ) -> std::result::Result<Option<T>, ClientError> {
+        let mut connection = connection(self.pool()?).await?;
+        let value = progress::last(&mut connection, self.id(), step_key).await?;
+        self.decoded(value.as_deref())
+    }
+
+    fn decoded<T: Payload>(&self, value: Option<&str>) -> std::result::Result<Option<T>, ClientError> {
+        let decoded = value.map(json::decode).transpose();
+        decoded.map_err(|source| ClientError::Decode { run_id: self.id(), source })
+    }
+}
+
+fn key_of(name: &str) -> String {
+    format!("{PUBLISHED}{name}")
+}

@@ -1,0 +1,48 @@
+//! Progress: what a body says of how far it is, and what a workflow shows of itself.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::checkpoint::{Fence, held};
+use super::sql;
+use super::write::write;
+
+/// Something that a body has said of how far it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Noted {
+    pub(crate) fence: Fence,
+    /// The step; empty for the run itself.
+    pub(crate) step_key: String,
+    pub(crate) value: String,
+}
+
+/// Keeps it, and says of each whether its fence held.
+pub(crate) async fn note(connection: &mut PgConnection, items: &[&Noted]) -> Result<Vec<bool>, sqlx::Error> {
+    let row = write(sql::PROGRESS, |keep| {
+        sqlx::query(keep)
+            .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.fence.token).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.step_key.as_str()).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.value.as_str()).collect::<Vec<_>>())
+            .fetch_one(connection)
+    });
+    held(&row.await?, items.len())
+}
+
+/// What a body said last, as JSON text.
+pub(crate) async fn last(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    step_key: &str,
+) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar(sql::LAST_PROGRESS).bind(run_id).bind(step_key).fetch_optional(connection).await
+}
+
+/// The last value that a workflow has published in the steps of this key, as JSON text.
+pub(crate) async fn published(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    key: &str,
+) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar(sql::PUBLISHED).bind(run_id).bind(key).fetch_optional(connection).await
+}

@@ -1,0 +1,15 @@
+-- deadline_due: runs whose deadline is over, the longest first.
+-- in:    $1 how many
+-- out:   run_id, deadline_ms (how long they had)
+-- locks: none
+-- index: deadline_due, run_pkey
+select due.run_id, (run.options ->> 'deadline_ms')::bigint as deadline_ms
+from (
+    select run_id, deadline_at
+    from runledger.deadline
+    where deadline_at <= now()
+    order by deadline_at
+    limit $1
+) as due
+cross join lateral (select options from runledger.run where run_id = due.run_id offset 0) as run
+order by due.deadline_at

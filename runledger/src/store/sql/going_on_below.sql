@@ -1,0 +1,18 @@
+-- going_on_below: a run below another that has not ended.
+-- in:    $1 run
+-- out:   run_id; one row where there is one
+-- locks: none
+-- index: run_parent, outcome_pkey. Runs that have ended are passed through: what they have started may go on.
+with recursive below as (
+    select run_id
+    from runledger.run
+    where parent_id = $1
+    union all
+    select child.run_id
+    from below
+    cross join lateral (select run_id from runledger.run where parent_id = below.run_id offset 0) as child
+)
+select run_id
+from below
+where not exists (select from runledger.outcome where outcome.run_id = below.run_id offset 0)
+limit 1

@@ -1,0 +1,71 @@
+-- link: makes another go at a run: a new one of the same request, linked to it, with some of its recorded steps; and with it those that take the places of
+--       runs below. Nothing where it is there already.
+-- in:    $1 the new run, $2 new runs (it and those below it), $3 their origins, $4 their parents (null for none);
+--        $5 the new runs of steps, $6 keys, $7 outputs in the place of the recorded ones (null: those), $8 seen (as JSON arrays, or null),
+--        $9 whether the signals that were sent to the origins go with them: those that none of the steps has taken are left
+-- out:   created (whether it is new), told; one row
+-- locks: none; a concurrent link of the same id waits for the other transaction
+-- index: run_pkey, step_pkey, signal_pkey, deadline_pkey. The first claim of the new run counts as its second, so that it reads the steps; theirs is none of its claims.
+with item as (
+    select item.*, origin.job, origin.tenant, origin.queue, origin.priority, origin.input, origin.options
+    from unnest($2::uuid[], $3::uuid[], $4::uuid[]) as item (run_id, origin_id, parent_id)
+    cross join lateral (select * from runledger.run where run_id = item.origin_id offset 0) as origin
+),
+first as (
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, origin_id, start_at)
+    select run_id, job, tenant, queue, priority, input, options, parent_id, origin_id, statement_timestamp()
+    from item
+    where run_id = $1
+    on conflict (run_id) do nothing
+    returning run_id, origin_id, queue, job, priority, options, start_at
+),
+below as (
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, origin_id, start_at)
+    select run_id, job, tenant, queue, priority, input, options, parent_id, origin_id, statement_timestamp()
+    from item
+    where run_id <> $1 and exists (select from first)
+    on conflict (run_id) do nothing
+    returning run_id, origin_id, queue, job, priority, options, start_at
+),
+created as (
+    select * from first
+    union all
+    select * from below
+),
+kept as (
+    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, claims, recorded_at)
+    select
+        created.run_id, step.key, step.ordinal, step.fingerprint, coalesce(kept.output::json, step.output), step.error, step.seen_len,
+        translate(kept.seen, '[]', '{}')::bigint[], 0, step.recorded_at
+    from unnest($5::uuid[], $6::text[], $7::text[], $8::text[]) as kept (run_id, key, output, seen)
+    join created using (run_id)
+    cross join lateral (select * from runledger.step where step.run_id = created.origin_id and step.key = kept.key offset 0) as step
+),
+signalled as (
+    insert into runledger.signal (run_id, name, number, payload, idempotency_key, sent_at, taken_by)
+    select
+        created.run_id, sent.name, sent.number, sent.payload, sent.idempotency_key, sent.sent_at,
+        case when exists (
+            select from unnest($5::uuid[], $6::text[]) as kept (run_id, key) where kept.run_id = created.run_id and kept.key = sent.taken_by
+        ) then sent.taken_by end
+    from created
+    cross join lateral (select * from runledger.signal where signal.run_id = created.origin_id offset 0) as sent
+    where $9
+),
+limited as (
+    insert into runledger.deadline (run_id, deadline_at)
+    select run_id, start_at + (options ->> 'deadline_ms')::bigint * interval '1 millisecond'
+    from created
+    where options ->> 'deadline_ms' is not null
+),
+queued as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select run_id, queue, job, priority, start_at, 'enqueued', 0, 0, 1
+    from created
+),
+told as (
+    select runledger.notify('runledger_ready', '')
+    where exists (select from created)
+        and exists (select from runledger.worker where state = 'active' and sleeping)
+)
+select exists (select from first) as created, (select count(*) from told) as told

@@ -1,0 +1,22 @@
+-- origins: runs that others are to be made of, and their recorded steps as a claim brings them, without the outputs that are too long or too short to
+--          be the id of a run.
+-- in:    $1 run ids
+-- out:   run_id, parent_id, state, steps (null where there are none), is_undone (whether what they did is taken back); those that exist
+-- locks: none
+-- index: run_pkey, step_pkey, undo_pkey, and the primary keys under runledger.run_state
+select
+    origin.run_id, origin.parent_id, origin.state,
+    (
+        select json_agg(
+            json_build_array(
+                step.key, step.ordinal, step.fingerprint,
+                case when octet_length(step.output::text) = 38 then step.output end,
+                step.error, step.seen_len, step.seen, null
+            )
+        )::text
+        from runledger.step
+        where step.run_id = origin.run_id
+    ) as steps,
+    exists (select from runledger.undo where undo.run_id = origin.run_id offset 0) as is_undone
+from unnest($1::uuid[]) as wanted (run_id)
+cross join lateral (select run_id, parent_id, state from runledger.run_state where run_id = wanted.run_id offset 0) as origin

@@ -1,0 +1,24 @@
+-- pause_ask: notes that a run is to be paused, if it can be. Whoever holds it sees that.
+-- in:    $1 run, $2 reason
+-- out:   state (before; one that is ended, blocked or paused is left alone), told; one row where the run exists
+-- locks: none; the run is locked before, by lock_runs.sql
+-- index: run_pkey, pause_pkey, and the primary keys under runledger.run_state
+with before as (
+    select run_id, state
+    from runledger.run_state
+    where run_id = $1
+),
+asked as (
+    insert into runledger.pause (run_id, reason)
+    select run_id, $2
+    from before
+    where state in ('queued', 'running', 'waiting')
+    on conflict (run_id) do nothing
+),
+told as (
+    select runledger.notify('runledger_pause', $1::text)
+    from before
+    where state = 'running'
+)
+select state, (select count(*) from told) as told
+from before

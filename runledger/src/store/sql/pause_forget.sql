@@ -1,0 +1,11 @@
+-- pause_forget: drops requests that came too late: the run has ended, or is blocked or paused already.
+-- in:    $1 runs
+-- out:   none
+-- locks: the rows of `pause` (deleted)
+-- index: pause_pkey, outcome_pkey, waiting_pkey
+delete from runledger.pause
+where run_id = any ($1::uuid[])
+    and (
+        exists (select from runledger.outcome where outcome.run_id = pause.run_id offset 0)
+        or exists (select from runledger.waiting where waiting.run_id = pause.run_id and waiting.state in ('blocked', 'paused') offset 0)
+    )

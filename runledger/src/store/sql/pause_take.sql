@@ -1,0 +1,35 @@
+-- pause_take: pauses a run that no worker holds and whose pause has been asked for. What it waited for it finds again when it is resumed; what was queued
+--             for an instant keeps it.
+-- in:    $1 run
+-- out:   run_id; one row where the run was taken
+-- locks: its rows of `ready` or `waiting`, and of `pause` (deleted); the run is locked before, by lock_runs.sql
+-- index: ready_pkey, waiting_pkey, pause_pkey
+with unqueued as (
+    delete from runledger.ready
+    where run_id = $1 and exists (select from runledger.pause where pause.run_id = $1)
+    returning run_id, attempt, crashes, claims, ready_at
+),
+unparked as (
+    delete from runledger.waiting
+    where run_id = $1 and state = 'waiting' and exists (select from runledger.pause where pause.run_id = $1)
+    returning run_id, attempt, crashes, claims, statement_timestamp() as ready_at
+),
+taken as (
+    select * from unqueued
+    union all
+    select * from unparked
+),
+granted as (
+    delete from runledger.pause
+    using taken
+    where pause.run_id = taken.run_id
+    returning pause.run_id, pause.reason
+),
+paused as (
+    insert into runledger.waiting (run_id, state, ready_at, reason, attempt, crashes, claims, since)
+    select run_id, 'paused', ready_at, granted.reason, attempt, crashes, claims, statement_timestamp()
+    from taken
+    join granted using (run_id)
+)
+select run_id
+from taken

@@ -1,0 +1,26 @@
+-- progress: keeps what bodies have said of how far they are, each in the place of what it said before.
+-- in:    $1 run ids, $2 tokens, $3 step keys (empty for the run itself), $4 values
+-- out:   held; one row: the positions from 1 of the items whose fence holds
+-- locks: `for key share` on the leases, the rows of `progress`
+-- index: lease_pkey, progress_pkey. Of two values for one body the last of the batch is kept.
+with held as (
+    select item.*
+    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) with ordinality as item (run_id, token, step_key, value, position)
+    cross join lateral (
+        select
+        from runledger.lease
+        where run_id = item.run_id and token = item.token
+        offset 0
+        for key share
+    ) as lease
+),
+noted as (
+    insert into runledger.progress (run_id, step_key, value)
+    select distinct on (run_id, step_key) run_id, step_key, value::json
+    from held
+    order by run_id, step_key, position desc
+    on conflict (run_id, step_key) do update
+    set value = excluded.value, noted_at = statement_timestamp()
+)
+select array_agg(position) as held
+from held

@@ -1,0 +1,174 @@
+//! Deadlines: of a run, whatever it does when they are over, and of a step over all its tries.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, FailureKind, RunState, enqueue_all};
+use runledger_tests::Fixture;
+
+use crate::children::{child_of, child_that_sleeps, parent_of_a_sleeper};
+use crate::rows::{LONG, execute, scalar, soon, until, worker};
+
+/// As if the deadlines were over.
+async fn pass(db: &Db) {
+    execute(db, "update runledger.deadline set deadline_at = now()").await;
+}
+
+#[job]
+async fn never_ends() -> Result<()> {
+    std::future::pending().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_deadline_is_over_is_cancelled_whatever_it_does() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![never_ends, child_that_sleeps]).await;
+    let hour = LONG * 60;
+    let running = never_ends().deadline(hour).enqueue(&db).await.unwrap().id();
+    let queued = never_ends().delay(hour).deadline(hour).enqueue(&db).await.unwrap().id();
+    let asleep = child_that_sleeps().deadline(hour).enqueue(&db).await.unwrap().id();
+    let paused = never_ends().delay(hour).deadline(hour).enqueue(&db).await.unwrap();
+    paused.pause("for now").await.unwrap();
+    let free = never_ends().enqueue(&db).await.unwrap();
+    until(&db, running, |info| info.state == RunState::Running).await;
+    until(&db, asleep, |info| info.cause.as_deref() == Some("slept")).await;
+    pass(&db).await;
+    for run_id in [running, queued, asleep, paused.id()] {
+        let info = until(&db, run_id, |info| info.state.is_terminal()).await;
+        assert_eq!(info.state, RunState::Cancelled);
+        let reason = info.error.unwrap().to_string();
+        assert!(reason.contains("within its deadline of 3600s"), "{reason}");
+    }
+    until(&db, free.id(), |info| info.state == RunState::Running).await;
+    free.cancel("over").await.unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_takes_the_children_with_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![parent_of_a_sleeper, child_that_sleeps]).await;
+    let handle = parent_of_a_sleeper().deadline(LONG).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    let child = child_of(&db, handle.id()).await;
+    pass(&db).await;
+    for run_id in [handle.id(), child] {
+        let info = until(&db, run_id, |info| info.state == RunState::Cancelled).await;
+        assert!(info.error.unwrap().to_string().contains("within its deadline"));
+    }
+    worker.stop().await;
+}
+
+#[workflow]
+async fn limits_its_child(wf: &Wf) -> Result<String> {
+    let child = wf.start(never_ends().delay(LONG).deadline(LONG)).await?;
+    Ok(child.result().await.err().map_or_else(String::new, |error| error.failure().to_string()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deadline_of_a_child_wakes_its_parent() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![limits_its_child, never_ends]).await;
+    let handle = limits_its_child().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    pass(&db).await;
+    let text = soon(handle.result()).await.unwrap();
+    assert!(text.contains("within its deadline of 60s"), "{text}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_deadline_counts_from_the_start_instant_and_only_for_runs_that_have_one() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let calls = [
+        never_ends(),
+        never_ends().deadline(LONG),
+        never_ends().delay(LONG).deadline(LONG).idempotency_key("late"),
+    ];
+    let runs = enqueue_all(calls, &db).await.unwrap();
+    let left = "select string_agg(extract(epoch from deadline_at - run.start_at)::int::text, ' ') from runledger.deadline join runledger.run using (run_id)";
+    assert_eq!(scalar::<String>(&db, left).await, "60 60");
+    let mut tx = db.begin().await.unwrap();
+    never_ends().deadline(LONG).enqueue(&mut *tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    let same = never_ends().delay(LONG).deadline(LONG).idempotency_key("late").enqueue(&db).await.unwrap();
+    assert_eq!((same.id(), same.created()), (runs[2].run_id, false));
+    let other = never_ends().delay(LONG).deadline(LONG * 2).idempotency_key("late").enqueue(&db).await;
+    let Err(ClientError::Conflict { difference, .. }) = other else { panic!("{other:?}") };
+    assert_eq!(difference, "deadline");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.deadline").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_ended_in_time_is_left_as_it_is_with_what_it_has_started() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![starts_one, child_that_sleeps]).await;
+    let handle = starts_one().deadline(LONG).enqueue(&db).await.unwrap();
+    soon(handle.result()).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    pass(&db).await;
+    let left = "select count(*) from runledger.deadline";
+    runledger_tests::eventually(async || scalar::<i64>(&db, left).await, |n| *n == 0).await;
+    assert_eq!(handle.state().await.unwrap(), RunState::Completed);
+    assert!(!db.run(child).await.unwrap().state.is_terminal());
+    worker.stop().await;
+}
+
+#[workflow]
+async fn starts_one(wf: &Wf) -> Result<()> {
+    wf.start(child_that_sleeps()).await?;
+    Ok(())
+}
+
+#[workflow]
+async fn has_a_step_with_a_deadline(wf: &Wf, hangs: bool) -> Result<String> {
+    let step = wf.step("late", || async move {
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        Err::<(), _>(Error::retry_after("no answer", LONG))
+    });
+    let failed = step.deadline(Duration::from_millis(300)).await.unwrap_err();
+    assert_eq!(failed.failure().kind, FailureKind::Timeout);
+    Ok(failed.failure().to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_deadline_is_over_fails_with_its_last_failure_as_the_cause() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![has_a_step_with_a_deadline]).await;
+    for (hangs, cause) in [(true, "did not end within its timeout"), (false, "no answer")] {
+        let handle = has_a_step_with_a_deadline(hangs).enqueue(&db).await.unwrap();
+        let text = soon(handle.result()).await.unwrap();
+        assert!(
+            text.contains("within its deadline of 300ms, after 1 tries") && text.contains(cause),
+            "{text}"
+        );
+    }
+    worker.stop().await;
+}
+
+#[workflow]
+async fn fails_until_its_deadline(wf: &Wf) -> Result<String> {
+    let step = wf.step("late", || async { Err::<(), _>(Error::retry_after("no answer", LONG)) });
+    let failed = step.deadline(LONG * 60).await.unwrap_err();
+    Ok(failed.failure().to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deadline_of_a_step_counts_from_its_first_failed_try_in_a_later_attempt_too() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![fails_until_its_deadline]).await;
+    let handle = fails_until_its_deadline().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    // An hour later.
+    execute(
+        &db,
+        "update runledger.attempt set started_at = started_at - interval '1 hour';
+         update runledger.ready set ready_at = now()",
+    )
+    .await;
+    let text = soon(handle.result()).await.unwrap();
+    assert!(text.contains("within its deadline of 3600s, after 2 tries"), "{text}");
+    worker.stop().await;
+}

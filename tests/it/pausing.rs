@@ -1,0 +1,154 @@
+//! Pausing a run, and letting it go on.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use runledger::prelude::*;
+use runledger::{Cancelled, ClientError, Paused, RunState};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
+
+use crate::children::{child_of, child_that_sleeps};
+use crate::rows::{LONG, execute, scalar, soon, until, worker};
+
+#[job]
+async fn quick() -> Result<u64> {
+    Ok(1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_queued_run_is_not_claimed_until_it_is_resumed() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let (paused, other) = (quick().enqueue(&db).await.unwrap(), quick().enqueue(&db).await.unwrap());
+    assert_eq!(paused.pause("the bank is closed").await.unwrap(), Paused::Now);
+    assert_eq!(paused.pause("again").await.unwrap(), Paused::Now);
+    let worker = worker(&db, jobs![quick]).await;
+    soon(other.result()).await.unwrap();
+    let info = paused.info().await.unwrap();
+    assert_eq!((info.state, info.attempt), (RunState::Paused, 0));
+    assert_eq!(info.pause_reason.as_deref(), Some("the bank is closed"), "the first reason stands");
+    paused.resume().await.unwrap();
+    assert_eq!(soon(paused.result()).await.unwrap(), 1);
+    let (late, never) = (paused.pause("too late").await.unwrap_err(), paused.resume().await.unwrap_err());
+    for error in [late, never] {
+        assert!(matches!(error, ClientError::WrongState { state: RunState::Completed, .. }), "{error}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_was_paused_before_its_instant_does_not_start_before_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = quick().delay(LONG * 60).enqueue(&db).await.unwrap();
+    let ready_at = handle.info().await.unwrap().ready_at;
+    handle.pause("for now").await.unwrap();
+    handle.resume().await.unwrap();
+    let info = handle.info().await.unwrap();
+    assert_eq!((info.state, info.ready_at, info.pause_reason), (RunState::Queued, ready_at, None));
+}
+
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+static RECORDED: AtomicU32 = AtomicU32::new(0);
+static WORK: Semaphore = Semaphore::const_new(0);
+
+#[workflow]
+async fn works_for_long(wf: &Wf) -> Result<u32> {
+    wf.step("before", || async { Ok::<_, Error>(RECORDED.fetch_add(1, Ordering::SeqCst)) }).await?;
+    let long = || async {
+        BEGUN.fetch_add(1, Ordering::SeqCst);
+        WORK.acquire().await.map_err(Error::terminal)?.forget();
+        Ok::<_, Error>(())
+    };
+    wf.step("long", long).await?;
+    Ok(RECORDED.load(Ordering::SeqCst))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_run_that_is_paused_leaves_its_worker_without_spending_an_attempt() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![works_for_long]).await;
+    let handle = works_for_long().enqueue(&db).await.unwrap();
+    eventually(async || BEGUN.load(Ordering::SeqCst), |n| *n == 1).await;
+    assert_eq!(handle.pause("lunch").await.unwrap(), Paused::Requested);
+    let info = until(&db, handle.id(), |info| info.state == RunState::Paused).await;
+    assert_eq!((info.attempt, info.crashes, info.pause_reason.as_deref()), (0, 0, Some("lunch")));
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.pause").await, 0);
+    handle.resume().await.unwrap();
+    eventually(async || BEGUN.load(Ordering::SeqCst), |n| *n == 2).await;
+    WORK.add_permits(1);
+    assert_eq!(soon(handle.result()).await.unwrap(), 1, "what was recorded was not done again");
+    assert_eq!(handle.info().await.unwrap().attempt, 1);
+    worker.stop().await;
+}
+
+static CHILD: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn paused_parents_child() -> Result<u64> {
+    CHILD.acquire().await?.forget();
+    Ok(5)
+}
+
+#[workflow]
+async fn paused_parent(wf: &Wf) -> Result<u64> {
+    Ok(wf.start(paused_parents_child()).await?.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_child_that_comes_while_its_parent_is_paused_is_not_lost() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![paused_parent, paused_parents_child]).await;
+    let handle = paused_parent().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    assert_eq!(handle.pause("for now").await.unwrap(), Paused::Now);
+    let child = child_of(&db, handle.id()).await;
+    CHILD.add_permits(1);
+    until(&db, child, |info| info.state == RunState::Completed).await;
+    assert_eq!(handle.state().await.unwrap(), RunState::Paused, "the child goes on, its parent does not");
+    handle.resume().await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 5);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_run_can_be_cancelled() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = quick().enqueue(&db).await.unwrap();
+    handle.pause("for now").await.unwrap();
+    assert_eq!(handle.cancel("for good").await.unwrap(), Cancelled::Now);
+    let info = handle.info().await.unwrap();
+    assert_eq!((info.state, info.pause_reason), (RunState::Cancelled, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_that_its_worker_did_not_hear_of_takes_place_while_the_run_sleeps() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![child_that_sleeps]).await;
+    let handle = child_that_sleeps().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let request =
+        format!("insert into runledger.pause (run_id, reason) values ('{}', 'missed')", handle.id());
+    execute(&db, &request).await;
+    let info = until(&db, handle.id(), |info| info.state == RunState::Paused).await;
+    assert_eq!(info.pause_reason.as_deref(), Some("missed"));
+    handle.resume().await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), RunState::Queued);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resumption_takes_back_a_pause_that_has_not_taken_place() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = quick().enqueue(&db).await.unwrap();
+    // A worker that hears nothing.
+    let held = format!(
+        "delete from runledger.ready;
+         insert into runledger.lease values ('{}', gen_random_uuid(), 1, 1, 0, 1, now())",
+        handle.id()
+    );
+    execute(&db, &held).await;
+    assert_eq!(handle.pause("for now").await.unwrap(), Paused::Requested);
+    handle.resume().await.unwrap();
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.pause").await, 0);
+    let again = handle.resume().await.unwrap_err();
+    assert!(matches!(again, ClientError::WrongState { state: RunState::Running, .. }), "{again}");
+}

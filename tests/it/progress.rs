@@ -1,0 +1,167 @@
+//! What a run shows of itself: progress, which a later try goes on from, and the state that a workflow publishes.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, FailureKind, RunState};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
+
+use crate::rows::{LONG, scalar, soon, take_away, until, worker};
+
+static LINES: AtomicU32 = AtomicU32::new(0);
+
+/// Ten lines, of which the third fails once.
+async fn import_lines(context: &Context, lines: &AtomicU32) -> Result<u32> {
+    let first: u32 = context.last_progress().await?.unwrap_or(0);
+    for line in first..10 {
+        if lines.fetch_add(1, Ordering::SeqCst) == 3 {
+            return Err(Error::retry_after("the line is down", Duration::from_millis(1)));
+        }
+        context.progress(&(line + 1)).await?;
+    }
+    Ok(first)
+}
+
+#[job]
+async fn import(#[inject] context: &Context) -> Result<u32> {
+    import_lines(context, &LINES).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_fails_goes_on_from_its_last_progress() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = import().enqueue(&db).await.unwrap();
+    assert_eq!(handle.progress::<u32>().await.unwrap(), None);
+    let worker = worker(&db, jobs![import]).await;
+    assert_eq!(soon(handle.result()).await.unwrap(), 3, "the second attempt began where the first stopped");
+    assert_eq!(LINES.load(Ordering::SeqCst), 11);
+    assert_eq!(handle.progress::<u32>().await.unwrap(), Some(10), "it survives the end of the run");
+    let wrong = handle.progress::<String>().await.unwrap_err();
+    assert!(matches!(wrong, ClientError::Decode { .. }), "{wrong}");
+    worker.stop().await;
+}
+
+static STEP_LINES: AtomicU32 = AtomicU32::new(0);
+
+#[job]
+async fn import_step(#[inject] context: &Context) -> Result<u32> {
+    import_lines(context, &STEP_LINES).await
+}
+
+#[workflow]
+async fn imports(wf: &Wf) -> Result<u32> {
+    Ok(wf.run(import_step()).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_fails_goes_on_from_its_last_progress() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![imports, import_step]).await;
+    let handle = imports().enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 3);
+    assert_eq!(handle.step_progress::<u32>("import_step").await.unwrap(), Some(10));
+    assert_eq!(handle.progress::<u32>().await.unwrap(), None);
+    worker.stop().await;
+}
+
+static STALE: Semaphore = Semaphore::const_new(0);
+static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
+
+#[job]
+async fn says_something_late(#[inject] context: &Context) -> Result<()> {
+    let number = ATTEMPTS.fetch_add(1, Ordering::SeqCst);
+    context.progress(&format!("{number} begins")).await?;
+    STALE.acquire().await?.forget();
+    if number == 0 {
+        context.progress("an attempt that has lost its lease").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_has_lost_its_lease_says_nothing_of_its_progress_any_more() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![says_something_late]).await;
+    let handle = says_something_late().enqueue(&db).await.unwrap();
+    let said = async || handle.progress::<String>().await.unwrap();
+    eventually(said, |text| text.as_deref() == Some("0 begins")).await;
+    assert!(take_away(&db, handle.id()).await);
+    let fresh = runledger::App::new(db.clone()).with(jobs![says_something_late]);
+    let other = fresh.timings(runledger::Timings::FAST).start().await.unwrap();
+    eventually(said, |text| text.as_deref() == Some("1 begins")).await;
+    STALE.add_permits(2);
+    soon(handle.result()).await.unwrap();
+    assert_eq!(said().await.as_deref(), Some("1 begins"));
+    worker.stop().await;
+    other.stop().await;
+}
+
+static SILENCES: AtomicU32 = AtomicU32::new(0);
+
+#[job]
+async fn falls_silent(#[inject] context: &Context) -> Result<u32> {
+    let number = SILENCES.fetch_add(1, Ordering::SeqCst);
+    context.progress(&number).await?;
+    if number == 0 {
+        std::future::pending::<()>().await;
+    }
+    Ok(number)
+}
+
+#[workflow]
+async fn listens(wf: &Wf) -> Result<u32> {
+    let step = wf.run(falls_silent()).backoff(Duration::from_millis(1), Duration::from_millis(1));
+    Ok(step.heartbeat_timeout(Duration::from_secs(2)).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_says_nothing_of_its_progress_for_too_long_is_tried_again() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![listens, falls_silent]).await;
+    let handle = listens().enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 1);
+    let tries = handle.attempts().await.unwrap();
+    let failure = tries[0].error.clone().unwrap();
+    assert_eq!((failure.kind, tries[0].step_key.as_str()), (FailureKind::Timeout, "falls_silent"));
+    assert!(failure.message.contains("said nothing of its progress for 2s"), "{failure}");
+    worker.stop().await;
+}
+
+static PUBLISHES: Semaphore = Semaphore::const_new(0);
+
+#[workflow]
+async fn shows_its_state(wf: &Wf) -> Result<()> {
+    wf.publish("status", "reserved").await?;
+    wf.publish("percent", &50).await?;
+    let gate = || async {
+        PUBLISHES.acquire().await.map_err(Error::terminal)?.forget();
+        Ok::<_, Error>(())
+    };
+    wf.step("gate", gate).await?;
+    wf.publish("status", "paid").await?;
+    Ok(wf.sleep(LONG * 60).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_workflow_publishes_is_read_from_outside_and_a_replay_publishes_nothing_again() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![shows_its_state]).await;
+    let handle = shows_its_state().enqueue(&db).await.unwrap();
+    let status = async || handle.query::<String>("status").await.unwrap();
+    eventually(status, |text| text.as_deref() == Some("reserved")).await;
+    assert!(take_away(&db, handle.id()).await);
+    PUBLISHES.add_permits(2);
+    eventually(status, |text| text.as_deref() == Some("paid")).await;
+    until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    // Whatever replays: what was published first does not come back.
+    let written = "select count(*) from runledger.step where key like 'publish:%'";
+    assert_eq!(scalar::<i64>(&db, written).await, 3);
+    handle.cancel("enough").await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), RunState::Cancelled);
+    assert_eq!(status().await.as_deref(), Some("paid"), "it survives the end of the run");
+    assert_eq!(handle.query::<u32>("percent").await.unwrap(), Some(50));
+    assert_eq!(handle.query::<u32>("perce").await.unwrap(), None);
+    worker.stop().await;
+}
