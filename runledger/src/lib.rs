@@ -53,9 +53,14 @@ pub use api::job::{Job, JobError, JobResult, Payload};
 pub use api::signal::{SendSignal, Signalled};
 pub use api::step::{Step, StepError};
 pub use api::tx::Tx;
+#[cfg(feature = "worker")]
+pub use api::verify::verify;
 pub use api::workflow::{Child, SignalWait, Wf};
 pub use model::failure::{Failure, FailureKind};
+pub use model::replay::{Divergence, StepKey};
 pub use model::state::RunState;
+#[cfg(feature = "worker")]
+pub use model::verification::{Finding, Verdict, Verification};
 pub use runledger_macros::{job, workflow};
 #[cfg(feature = "worker")]
 pub use runtime::timings::Timings;

@@ -39,4 +39,5 @@ mod steps;
 mod transactional;
 mod transitions;
 mod two_processes;
+mod verify;
 mod waiting;

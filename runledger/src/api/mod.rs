@@ -19,4 +19,6 @@ pub mod registry;
 pub mod signal;
 pub mod step;
 pub mod tx;
+#[cfg(feature = "worker")]
+pub mod verify;
 pub mod workflow;

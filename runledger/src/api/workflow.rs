@@ -165,7 +165,9 @@ impl Wf {
         let work = move |policy| -> StepFuture<'wf> {
             Box::pin(async move {
                 let body = body(Arc::clone(&attempt), claim.key.as_str().into());
-                resolve(&attempt, &claim, fingerprint, policy, &body).await
+                let result = resolve(&attempt, &claim, fingerprint, policy, &body).await;
+                attempt.check(&claim, &result, decode_output::<T>);
+                result
             })
         };
         Step::new(key, policy, work, decode_output)

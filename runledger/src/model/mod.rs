@@ -13,3 +13,5 @@ pub mod request;
 pub mod settle;
 pub mod state;
 pub mod timestamp;
+#[cfg(feature = "worker")]
+pub mod verification;

@@ -69,6 +69,7 @@ pub struct Claim {
 
 /// The record and the code disagree.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Divergence {
     /// Another step stands at this place.
     Moved {
@@ -96,11 +97,31 @@ pub enum Divergence {
         /// The step whose result was awaited next.
         recorded: String,
     },
+    /// What is recorded of a step does not fit the type that the present code gives it.
+    Output {
+        /// The step.
+        key: String,
+        /// What does not fit, and where.
+        why: String,
+    },
     /// The record disagrees with itself.
     Contradiction,
 }
 
 impl Divergence {
+    /// The key of the step at which the code leaves the record: the recorded one where there are two.
+    #[must_use]
+    pub fn step(&self) -> Option<&str> {
+        match self {
+            Self::Moved { recorded, .. } | Self::Unmet { recorded, .. } | Self::Order { recorded } => {
+                Some(recorded)
+            }
+            Self::Input { key } => Some(key.as_str()),
+            Self::Output { key, .. } => Some(key),
+            Self::Contradiction => None,
+        }
+    }
+
     /// The divergence as the failure that is shown with the blocked run.
     #[must_use]
     pub fn to_failure(&self) -> Failure {
@@ -131,6 +152,10 @@ impl fmt::Display for Divergence {
                 f,
                 "the result of step `{recorded}` was awaited next when this run was recorded, and the workflow now \
                  waits for others before it: it changed while this run was in flight; nothing was overwritten"
+            )?,
+            Self::Output { key, why } => write!(
+                f,
+                "step `{key}`: {why}; the workflow changed while this run was in flight; nothing was overwritten"
             )?,
             Self::Contradiction => f.write_str(
                 "the recorded steps contradict one another: two have one place, or one was claimed after a result that \
@@ -259,6 +284,18 @@ impl Replay {
         turn && self.unclaimed.first_key_value().is_none_or(|(seen_len, _)| *seen_len as usize > place)
     }
 
+    /// Whether the code of the record has received the result of this step, as far as a later row tells.
+    #[must_use]
+    pub fn was_delivered(&self, ordinal: u32) -> bool {
+        self.order.iter().any(|delivery| delivery.ordinal == ordinal)
+    }
+
+    /// Whether the code has claimed every recorded step, and received what was received before.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.unclaimed.is_empty() && self.delivered.len() >= self.order.len()
+    }
+
     /// Notes that the result of this step has reached the code.
     pub fn deliver(&mut self, ordinal: u32) {
         self.delivered.push(Delivery { ordinal, claims: self.next_ordinal });
@@ -280,13 +317,14 @@ impl Replay {
     /// wait for.
     #[must_use]
     pub fn stalled(&self) -> Divergence {
-        self.unmet().unwrap_or_else(|| {
-            let next = self.order.get(self.delivered.len());
-            match next.and_then(|next| self.recorded.get(&next.ordinal)) {
-                Some(row) => Divergence::Order { recorded: row.key.clone() },
-                None => Divergence::Contradiction,
-            }
-        })
+        let next = self.order.get(self.delivered.len());
+        // What the code could have and does not take comes before what it would reach with it.
+        let untaken =
+            next.filter(|next| self.may_deliver(next.ordinal)).or(next.filter(|_| self.unmet().is_none()));
+        match untaken.and_then(|next| self.recorded.get(&next.ordinal)) {
+            Some(row) => Divergence::Order { recorded: row.key.clone() },
+            None => self.unmet().unwrap_or(Divergence::Contradiction),
+        }
     }
 
     fn seen_len(&self) -> u32 {

@@ -60,7 +60,7 @@ async fn perform(
 ) -> Result<String, Failure> {
     let mut tries = attempt.failures(claim.key.as_str());
     loop {
-        let working = attempt.work();
+        let working = attempt.begin_work().await;
         attempt.liveness.guard().await;
         tries += 1;
         let began = Instant::now();
@@ -78,7 +78,7 @@ async fn perform(
         // Waiting first, then no longer working: in between the run must not look idle.
         let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
         drop(working);
-        attempt.sleep_until(until).await;
+        attempt.sleep_until(claim.ordinal, until).await;
         drop(waiting);
     }
 }

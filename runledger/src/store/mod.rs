@@ -20,6 +20,8 @@ pub mod signal;
 pub mod sql;
 pub(crate) mod timeline;
 mod timestamp;
+#[cfg(feature = "worker")]
+pub mod verify;
 pub mod wait;
 #[cfg(feature = "worker")]
 pub mod worker;

@@ -27,6 +27,7 @@ statements! {
     HEARTBEAT = "heartbeat";
     HELD = "held";
     IN_BODY = "in_body";
+    IN_FLIGHT = "in_flight";
     JOBS_KNOWN = "jobs_known";
     LANES = "lanes";
     LOCK_HELD = "lock_held";

@@ -41,7 +41,13 @@ impl Wf {
         Step::new(
             key,
             INLINE,
-            move |_| Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, &child).await }),
+            move |_| {
+                Box::pin(async move {
+                    let result = waiting::start(&attempt, &claim, fingerprint, &child).await;
+                    attempt.check(&claim, &result, decode_output::<Uuid>);
+                    result
+                })
+            },
             move |recorded| Ok(Child { wf: self, run_id: decode_output(recorded)?, marker: PhantomData }),
         )
     }
@@ -77,7 +83,11 @@ impl<'wf, J: Job> Child<'wf, J> {
         let attempt = Arc::clone(&wf.attempt);
         let key = claim.key.as_str().to_owned();
         let work = move |_| -> StepFuture<'wf> {
-            Box::pin(async move { waiting::child_result(&attempt, &claim, fingerprint, child).await })
+            Box::pin(async move {
+                let result = waiting::child_result(&attempt, &claim, fingerprint, child).await;
+                attempt.check(&claim, &result, decode_output::<J::Output>);
+                result
+            })
         };
         Step::new(key, INLINE, work, decode_output)
     }

@@ -48,7 +48,11 @@ impl Wf {
         let attempt = Arc::clone(&self.attempt);
         let key = claim.key.as_str().to_owned();
         let work = move |_| -> StepFuture<'wf> {
-            Box::pin(async move { receive(&attempt, &claim, &name, limit.as_ref()).await })
+            Box::pin(async move {
+                let result = receive(&attempt, &claim, &name, limit.as_ref()).await;
+                attempt.check(&claim, &result, decode);
+                result
+            })
         };
         Step::new(key, INLINE, work, decode)
     }

@@ -1,0 +1,42 @@
+//! Runs in flight with what is recorded of them, page by page, for a look at whether the code still follows it.
+
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::claim::steps;
+use super::sql;
+use crate::model::replay::Recorded;
+
+/// A run as it is recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) run_id: Uuid,
+    pub(crate) job: String,
+    pub(crate) tenant: String,
+    pub(crate) input: String,
+    /// Attempts spent.
+    pub(crate) attempt: i32,
+    pub(crate) steps: Vec<Recorded>,
+}
+
+/// The next runs in flight after this one.
+pub(crate) async fn in_flight(
+    connection: &mut PgConnection,
+    after: Uuid,
+    limit: i64,
+) -> Result<Vec<Script>, sqlx::Error> {
+    let rows = sqlx::query(sql::IN_FLIGHT).bind(after).bind(limit).fetch_all(connection).await?;
+    rows.iter().map(script).collect()
+}
+
+fn script(row: &PgRow) -> Result<Script, sqlx::Error> {
+    Ok(Script {
+        run_id: row.try_get("run_id")?,
+        job: row.try_get("job")?,
+        tenant: row.try_get("tenant")?,
+        input: row.try_get("input")?,
+        attempt: row.try_get("attempt")?,
+        steps: steps(row.try_get("steps")?)?,
+    })
+}
