@@ -68,6 +68,7 @@ impl Wf {
     /// # Errors
     /// The step's error, after its tries. A call with an option that only a run of its own can have (queue, priority, tenant, idempotency key, delay,
     /// start) is refused.
+    #[track_caller]
     pub fn run<J: Job>(&self, call: Call<J>) -> Step<'_, J::Output> {
         let definition = J::DEFINITION;
         if definition.kind() == Kind::Workflow {
@@ -101,6 +102,7 @@ impl Wf {
     ///
     /// # Errors
     /// The step's error, after its tries (5 by default).
+    #[track_caller]
     pub fn step<'wf, F, Fut, R>(&'wf self, name: &str, body: F) -> Step<'wf, R::Ok>
     where
         F: Fn() -> Fut + Send + Sync + 'wf,
@@ -130,6 +132,7 @@ impl Wf {
     ///
     /// # Errors
     /// It is longer than 100 years.
+    #[track_caller]
     pub fn sleep(&self, duration: Duration) -> Step<'_, ()> {
         if duration > FURTHEST {
             return refused("sleep", too_long("sleep", duration));
@@ -148,6 +151,7 @@ impl Wf {
         )
     }
 
+    #[track_caller]
     fn step_with<'wf, T: Payload>(
         &'wf self,
         name: &str,
@@ -175,6 +179,7 @@ impl Wf {
 
     /// Claims the next step, or gives the step that stands for the refusal.
     #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
+    #[track_caller]
     fn claim<'wf, T>(
         &'wf self,
         name: &str,
@@ -188,7 +193,7 @@ impl Wf {
             return Err(refused(name, nested(name)));
         }
         // Where the attempt halts the step never completes: the executor ends the attempt.
-        self.attempt.claim(name, key, fingerprint).ok_or_else(|| {
+        self.attempt.claim(name, key, fingerprint, std::panic::Location::caller()).ok_or_else(|| {
             Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
         })
     }

@@ -67,6 +67,9 @@ pub struct Claim {
     pub recorded: bool,
 }
 
+/// A line of the program's source.
+pub type Line = &'static std::panic::Location<'static>;
+
 /// The record and the code disagree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -79,11 +82,19 @@ pub enum Divergence {
         recorded: String,
         /// The place.
         ordinal: u32,
+        /// The line of the present step, where it is known.
+        line: Option<Line>,
     },
     /// The step is recorded, but with another input.
     Input {
         /// The step.
         key: StepKey,
+        /// What identifies the input of the record.
+        recorded: i64,
+        /// What identifies the input of the present code.
+        present: i64,
+        /// The line of the present step, where it is known.
+        line: Option<Line>,
     },
     /// Recorded steps that the present code does not reach.
     Unmet {
@@ -116,9 +127,27 @@ impl Divergence {
             Self::Moved { recorded, .. } | Self::Unmet { recorded, .. } | Self::Order { recorded } => {
                 Some(recorded)
             }
-            Self::Input { key } => Some(key.as_str()),
+            Self::Input { key, .. } => Some(key.as_str()),
             Self::Output { key, .. } => Some(key),
             Self::Contradiction => None,
+        }
+    }
+
+    /// The same divergence, with the line of the step at whose claim it was found.
+    #[must_use]
+    pub fn at(mut self, here: Line) -> Self {
+        if let Self::Moved { line, .. } | Self::Input { line, .. } = &mut self {
+            *line = Some(here);
+        }
+        self
+    }
+
+    /// The line of the present step, where there is one and it is known.
+    #[must_use]
+    pub fn line(&self) -> Option<Line> {
+        match self {
+            Self::Moved { line, .. } | Self::Input { line, .. } => *line,
+            Self::Unmet { .. } | Self::Order { .. } | Self::Output { .. } | Self::Contradiction => None,
         }
     }
 
@@ -132,16 +161,17 @@ impl Divergence {
 impl fmt::Display for Divergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Moved { present, recorded, ordinal } => write!(
+            Self::Moved { present, recorded, ordinal, .. } => write!(
                 f,
                 "step `{present}` stands where `{recorded}` was recorded (step {}): the workflow changed while this \
                  run was in flight; nothing was overwritten",
                 ordinal.saturating_add(1)
             )?,
-            Self::Input { key } => write!(
+            Self::Input { key, recorded, present, .. } => write!(
                 f,
                 "step `{key}` was recorded with another input: the workflow changed while this run was in flight, or \
-                 its input depends on something that is not recorded; nothing was overwritten"
+                 its input depends on something that is not recorded; nothing was overwritten (input {recorded:016x} is \
+                 recorded, {present:016x} is given)"
             )?,
             Self::Unmet { recorded, count } => write!(
                 f,
@@ -161,6 +191,9 @@ impl fmt::Display for Divergence {
                 "the recorded steps contradict one another: two have one place, or one was claimed after a result that \
                  is not recorded, so no workflow can have left them; nothing was overwritten",
             )?,
+        }
+        if let Some(line) = self.line() {
+            write!(f, "; the present step is at {line}")?;
         }
         f.write_str("; restore the old order of steps and resume the run, or enqueue it anew")
     }
@@ -232,16 +265,25 @@ impl Replay {
         let recorded = match (self.recorded.get(&ordinal), self.ordinals.get(key.as_str())) {
             (None, None) => false,
             (Some(row), _) if row.key != key.as_str() => {
-                return Err(Divergence::Moved { present: key, recorded: row.key.clone(), ordinal });
+                return Err(Divergence::Moved {
+                    present: key,
+                    recorded: row.key.clone(),
+                    ordinal,
+                    line: None,
+                });
             }
-            (Some(row), _) if row.fingerprint != fingerprint => return Err(Divergence::Input { key }),
+            (Some(row), _) if row.fingerprint != fingerprint => {
+                let (recorded, present) = (row.fingerprint, fingerprint);
+                return Err(Divergence::Input { key, recorded, present, line: None });
+            }
             (Some(row), _) => {
                 let seen_len = row.seen_len;
                 self.met(seen_len);
                 true
             }
             (None, Some(place)) => {
-                return Err(Divergence::Moved { present: key.clone(), recorded: key.0, ordinal: *place });
+                let (recorded, ordinal) = (key.0.clone(), *place);
+                return Err(Divergence::Moved { present: key, recorded, ordinal, line: None });
             }
         };
         self.next_ordinal += 1;

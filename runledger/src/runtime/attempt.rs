@@ -17,7 +17,7 @@ use crate::api::db::Db;
 use crate::api::definition::Definition;
 use crate::api::provided::Provided;
 use crate::model::failure::Failure;
-use crate::model::replay::{Claim, Divergence, Replay};
+use crate::model::replay::{Claim, Divergence, Line, Replay};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::{Checkpoint, Fence};
@@ -153,7 +153,8 @@ pub(crate) struct Scene {
 
 impl Attempt {
     /// Claims the next step. None where the attempt halts: the step's future then never completes, and the executor ends the attempt.
-    pub(crate) fn claim(&self, name: &str, key: Option<&str>, fingerprint: i64) -> Option<Claim> {
+    /// `line` is that of the code that builds the step.
+    pub(crate) fn claim(&self, name: &str, key: Option<&str>, fingerprint: i64, line: Line) -> Option<Claim> {
         let mut progress = self.progress();
         match progress.replay.claim(name, key, fingerprint) {
             Ok(claim) => {
@@ -161,7 +162,7 @@ impl Attempt {
                 Some(claim)
             }
             Err(divergence) => {
-                progress.halt.get_or_insert(Halt::Diverged(divergence));
+                progress.halt.get_or_insert_with(|| Halt::Diverged(divergence.at(line)));
                 None
             }
         }

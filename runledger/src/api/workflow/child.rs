@@ -21,6 +21,7 @@ impl Wf {
     ///
     /// # Errors
     /// The call cannot be stored, or names a tenant or an idempotency key: a child has its parent's tenant, and is known by its step's key.
+    #[track_caller]
     pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {
         let name = J::DEFINITION.name;
         if let Some(option) = call.request.identity_said() {
@@ -72,6 +73,7 @@ impl<'wf, J: Job> Child<'wf, J> {
     ///
     /// # Errors
     /// The child failed, was cancelled, or gave another type.
+    #[track_caller]
     pub fn result(&self) -> Step<'wf, J::Output> {
         let (wf, child) = (self.wf, self.run_id);
         let name = format!("{}.result", J::DEFINITION.name);
