@@ -49,6 +49,8 @@ pub use api::definition::Definition;
 pub use api::enqueue::{Submitted, enqueue_all};
 pub use api::error::{Classified, Error, Result, ResultExt};
 pub use api::handle::Handle;
+#[cfg(feature = "testing")]
+pub use api::history::assert_replays;
 pub use api::job::{Job, JobError, JobResult, Payload};
 pub use api::signal::{SendSignal, Signalled};
 pub use api::step::{Step, StepError};
@@ -57,6 +59,7 @@ pub use api::tx::Tx;
 pub use api::verify::verify;
 pub use api::workflow::{Child, SignalWait, Wf};
 pub use model::failure::{Failure, FailureKind};
+pub use model::history::{History, HistoryError, HistoryStep};
 pub use model::replay::{Divergence, StepKey};
 pub use model::state::RunState;
 #[cfg(feature = "worker")]

@@ -1,6 +1,7 @@
 //! Verification: a corpus of changes to workflows with runs in flight. Each is held against what `verify` says of it, and against what a worker with
 //! the new code does.
 
+mod histories;
 mod inputs;
 mod order;
 mod outputs;
@@ -56,6 +57,14 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
         verification.findings.len(),
         corpus.iter().filter(|case| case.expected != Expected::Fine).count()
     );
+
+    // Without the database the same is said of the record of each.
+    let offline = App::offline().with(new());
+    let replays = runs.iter().map(async |(case, run_id)| {
+        let verdict = db.export(*run_id).await.unwrap().replays(&offline).await.unwrap();
+        assert!(case.expected.agrees(&verdict), "{}: {:?}, but {verdict:?}", case.name, case.expected);
+    });
+    futures::future::join_all(replays).await;
 
     wake_all(&db).await;
     let worker = stage::worker(&db, new()).await;

@@ -225,7 +225,7 @@ impl<J: Job> Handle<J> {
         self.pool.clone()
     }
 
-    fn pool(&self) -> Result<&PgPool, ClientError> {
+    pub(super) fn pool(&self) -> Result<&PgPool, ClientError> {
         self.pool.as_ref().ok_or(ClientError::Detached { run_id: self.run_id })
     }
 }

@@ -10,6 +10,7 @@ pub mod definition;
 pub mod enqueue;
 pub mod error;
 pub mod handle;
+pub mod history;
 pub mod invocation;
 pub mod job;
 pub mod jobs;

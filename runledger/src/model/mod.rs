@@ -5,6 +5,7 @@
 
 pub mod backoff;
 pub mod failure;
+pub mod history;
 pub mod json;
 pub mod name;
 pub mod recorded;

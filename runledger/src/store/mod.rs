@@ -8,6 +8,7 @@ pub mod enqueue;
 pub mod error;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
+pub mod history;
 pub mod inspect;
 pub mod migrate;
 #[cfg(feature = "worker")]

@@ -26,6 +26,7 @@ statements! {
     EXISTING = "existing";
     HEARTBEAT = "heartbeat";
     HELD = "held";
+    HISTORY = "history";
     IN_BODY = "in_body";
     IN_FLIGHT = "in_flight";
     JOBS_KNOWN = "jobs_known";

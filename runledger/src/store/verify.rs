@@ -20,6 +20,20 @@ pub(crate) struct Script {
     pub(crate) steps: Vec<Recorded>,
 }
 
+#[cfg(feature = "testing")]
+impl From<&crate::model::history::History> for Script {
+    fn from(history: &crate::model::history::History) -> Self {
+        Self {
+            run_id: history.run_id,
+            job: history.job.clone(),
+            tenant: history.tenant.clone(),
+            input: history.input.clone(),
+            attempt: i32::try_from(history.attempt).unwrap_or(i32::MAX),
+            steps: history.recorded(),
+        }
+    }
+}
+
 /// The next runs in flight after this one.
 pub(crate) async fn in_flight(
     connection: &mut PgConnection,
