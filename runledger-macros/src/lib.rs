@@ -12,6 +12,7 @@ mod attributes;
 mod define;
 mod expand;
 mod fallback;
+mod lint;
 mod model;
 mod parse;
 mod problems;
@@ -62,6 +63,38 @@ pub fn job(options: TokenStream, item: TokenStream) -> TokenStream {
 /// The first parameter is `wf: &Wf`, through which steps are run; it is not part of the call. All other parameters and
 /// all options are those of [`macro@job`], except that a workflow has no `#[inject] tx: &mut Tx`: its transactions are
 /// steps: jobs that have one.
+///
+/// # Options
+/// Beside those of [`macro@job`]:
+///
+/// | option | value | meaning |
+/// |---|---|---|
+/// | `allow` | `allow(wall_clock, io)` | what the body may do outside its steps although replay does not repeat it |
+///
+/// # Determinism
+/// After every crash and every long wait the body runs again from its beginning, with the recorded outputs of its steps. Between them it must decide
+/// alike every time. What plainly cannot is refused where it stands, and the message says what to write instead:
+///
+/// | word | refused | instead |
+/// |---|---|---|
+/// | `wall_clock` | `SystemTime::now`, `Instant::now`, and those of `chrono`, `time`, `jiff` and `tokio` | `wf.now()` |
+/// | `randomness` | `rand::random`, `rand::rng`, `thread_rng`, `OsRng`, `from_entropy`, `fastrand`, `getrandom` | `wf.random()` |
+/// | `fresh_uuids` | `Uuid::new_v4`, `Uuid::now_v7` and the like, `Ulid::new`, `nanoid!` | `wf.uuid()` |
+/// | `sleep` | `tokio::time::sleep`, `interval` and `timeout`, `thread::sleep` | `wf.sleep()`, `Step::timeout` |
+/// | `spawn` | `tokio::spawn`, `spawn_blocking`, `thread::spawn`, `JoinSet::new` | `wf.start()`, `join!` of steps |
+/// | `io` | `std::fs`, `tokio::fs`, `File::open`, `TcpStream::connect`, `env::var`, `process::Command`, `reqwest`, `sqlx::query` | a step |
+///
+/// The closure of `wf.step` or `wf.tx` is the body of a step, which is recorded and may do anything, also where it is kept in a local variable that steps
+/// are given and nothing else calls; the name of the step belongs to the workflow. A `#[job]` inside the body is not the body.
+///
+/// `allow` is for what decides nothing, such as a duration that is only logged, and for a module of yours that is named like one of these. A word that
+/// excuses nothing is refused.
+///
+/// The macro sees names and nothing else. It does not see what the functions do that the body calls, what was renamed or imported by its bare name
+/// (`sleep(…)`), nor iteration over a `HashMap` or a `HashSet`, whose order differs from process to process: use a `BTreeMap`, a `BTreeSet` or a `Vec`.
+/// Nor does it see that branches of a `tokio::select!` build their steps only when they are polled, in a random order: give each a `wf.branch`, or write `biased;`.
+/// Where such a thing leads a replay to other steps than were recorded, the run is blocked, with the step and the reason; where it only changes what
+/// the body computes, nothing notices.
 #[proc_macro_attribute]
 pub fn workflow(options: TokenStream, item: TokenStream) -> TokenStream {
     define(Kind::Workflow, options.into(), &item.into()).into()

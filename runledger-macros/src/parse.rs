@@ -4,7 +4,6 @@
 //! an editor keeps the function while its body is half typed.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
-use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Attribute, Expr, Signature, Token, Visibility};
@@ -45,20 +44,26 @@ pub(crate) enum Value {
 
 /// Splits the attribute at its commas; a part that cannot be read does not hide the others.
 pub(crate) fn options(tokens: TokenStream) -> Vec<Entry> {
-    let mut entries = Vec::new();
+    parts(tokens).into_iter().map(entry).collect()
+}
+
+/// What stands between commas. Where nothing stands before a comma, the comma itself is the part.
+pub(crate) fn parts(tokens: TokenStream) -> Vec<TokenStream> {
+    let mut parts = Vec::new();
     let mut part = TokenStream::new();
     for token in tokens {
-        match token {
-            TokenTree::Punct(comma) if comma.as_char() == ',' => {
-                entries.push(entry(std::mem::take(&mut part), &comma.into()));
-            }
-            token => part.extend([token]),
+        let is_comma = matches!(&token, TokenTree::Punct(comma) if comma.as_char() == ',');
+        if !is_comma || part.is_empty() {
+            part.extend([token]);
+        }
+        if is_comma {
+            parts.push(std::mem::take(&mut part));
         }
     }
     if !part.is_empty() {
-        entries.push(read_entry(part));
+        parts.push(part);
     }
-    entries
+    parts
 }
 
 /// Reads the item as a function.
@@ -80,14 +85,7 @@ impl Parse for Function {
     }
 }
 
-fn entry(part: TokenStream, comma: &TokenTree) -> Entry {
-    if part.is_empty() {
-        return Entry::Stray(comma.to_token_stream());
-    }
-    read_entry(part)
-}
-
-fn read_entry(part: TokenStream) -> Entry {
+fn entry(part: TokenStream) -> Entry {
     let mut tokens = part.clone().into_iter();
     let Some(TokenTree::Ident(name)) = tokens.next() else {
         return Entry::Stray(part);

@@ -35,6 +35,11 @@ pub mod dev;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
+/// Compiles the examples of the page about determinism.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/determinism.md")]
+mod determinism {}
+
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
@@ -57,7 +62,7 @@ pub use api::step::{Step, StepError};
 pub use api::tx::Tx;
 #[cfg(feature = "worker")]
 pub use api::verify::verify;
-pub use api::workflow::{Child, SignalWait, Wf};
+pub use api::workflow::{Branch, Child, Map, Race, SignalWait, Wf};
 pub use model::failure::{Failure, FailureKind};
 pub use model::history::{History, HistoryError, HistoryStep};
 pub use model::replay::{Divergence, StepKey};

@@ -93,7 +93,7 @@ const N_RUNS: u64 = 256;
 const N_LOSSES: i32 = 8;
 
 /// As if their workers had lost some of the runs, wherever these are just now.
-async fn take_some_away(db: &Db) -> u64 {
+pub async fn take_some_away(db: &Db) -> u64 {
     let taken = sqlx::query(
         "with victim as (select run_id from runledger.lease where claims <= $1 order by random() limit 16 for update skip locked),
          lost as (delete from runledger.lease using victim where lease.run_id = victim.run_id

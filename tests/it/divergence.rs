@@ -227,3 +227,27 @@ async fn a_blocked_run_can_be_cancelled() {
     assert!(matches!(handle.result().await, Err(ClientError::RunCancelled { .. })));
     new.stop().await;
 }
+
+/// Each branch builds its step when it is polled for the first time; without `biased` a random one is polled first.
+#[workflow]
+async fn races_of_branches(wf: &Wf) -> Result<u64> {
+    let mut sum = 0;
+    for _ in 0..16 {
+        sum += tokio::select! {
+            biased;
+            left = async { wf.step("left", || async { Ok::<u64, Error>(1) }).await } => left?,
+            right = async { wf.step("right", || async { Ok::<u64, Error>(2) }).await } => right?,
+        };
+    }
+    wf.sleep(Duration::from_millis(400)).await?; // leaves the worker, and is replayed
+    Ok(sum)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_race_that_asks_its_branches_in_their_order_claims_alike_on_replay() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![races_of_branches]).await;
+    let handle = races_of_branches().enqueue(&db).await.unwrap();
+    assert!((16..=32).contains(&soon(handle.result()).await.unwrap()));
+    worker.stop().await;
+}

@@ -9,6 +9,7 @@
 mod attempts;
 mod bad_input;
 mod blocking;
+mod branches;
 mod cancel;
 mod children;
 mod claim;
@@ -36,6 +37,7 @@ mod signals;
 mod smoke;
 mod statements;
 mod steps;
+mod tangles;
 mod transactional;
 mod transitions;
 mod two_processes;

@@ -2,6 +2,7 @@
 //!
 //! What leaves this module as a [`Definition`] can be written out without a further decision.
 
+mod allow;
 mod context;
 mod duration;
 mod marks;
@@ -22,6 +23,7 @@ pub(crate) use self::parameters::{Owned, Parameter, Payload, Presence, Role, wit
 pub(crate) use self::signature::is_ours;
 pub(crate) use self::types::is_nameable;
 use crate::attributes::Attributes;
+use crate::lint;
 use crate::parse::{Entry, Function};
 use crate::problems::Problems;
 
@@ -70,7 +72,7 @@ pub(crate) fn check(kind: Kind, entries: &[Entry], function: &Function) -> syn::
     signature::check(kind, &function.signature, &mut problems);
     let parameters = parameters::check(kind, &function.signature, &mut problems);
     let output = signature::output(kind, &function.signature, &mut problems);
-    check_body(kind, function, &mut problems);
+    check_body(kind, function, &options, &mut problems);
 
     let definition = output.map(|output| Definition {
         kind,
@@ -104,8 +106,12 @@ pub(crate) fn has_body(function: &Function) -> bool {
     matches!(first, Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace)
 }
 
-fn check_body(kind: Kind, function: &Function, problems: &mut Problems) {
+fn check_body(kind: Kind, function: &Function, options: &Options, problems: &mut Problems) {
     if has_body(function) {
+        // Only a workflow is replayed.
+        if kind == Kind::Workflow {
+            lint::check(&function.body, &options.allow, problems);
+        }
         return;
     }
     let end = if function.body.is_empty() {

@@ -3,11 +3,13 @@
 use quote::ToTokens;
 use syn::{Expr, ExprArray, Ident, Lit, LitInt, LitStr, Path, UnOp};
 
-use super::{Kind, duration, name};
+use super::{Kind, allow, duration, name};
+use crate::lint::Allowed;
 use crate::parse::{Entry, Value};
 use crate::problems::Problems;
 use crate::suggest::{did_you_mean, nearest};
 
+/// The options that take a value; a workflow has `allow(…)` beside them.
 const VALID: &[&str] =
     &["name", "aliases", "queue", "priority", "max_attempts", "timeout", "backoff", "version", "crate"];
 
@@ -41,6 +43,8 @@ pub(crate) struct Options {
     pub timeout_ms: Option<u64>,
     pub backoff: Option<Backoff>,
     pub version: Option<u32>,
+    /// What the body of a workflow may do although replay cannot repeat it.
+    pub allow: Vec<Allowed>,
 }
 
 /// The first delay between attempts and the longest.
@@ -62,7 +66,8 @@ pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> O
                 continue;
             }
         };
-        if !VALID.iter().any(|valid| name == valid) {
+        let is_allow = name == "allow";
+        if !is_allow && !VALID.iter().any(|valid| name == valid) {
             problems.at_span(name.span(), unknown(kind, name));
             continue;
         }
@@ -71,7 +76,9 @@ pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> O
             continue;
         }
         seen.push(name);
-        if let Some(value) = given(name, value, problems) {
+        if is_allow {
+            options.allow = allow::check(kind, name, value, problems);
+        } else if let Some(value) = given(name, value, problems) {
             options.set(name, value, problems);
         }
     }
@@ -254,8 +261,10 @@ fn ungrouped(mut value: &Expr) -> &Expr {
 }
 
 fn unknown(kind: Kind, name: &Ident) -> String {
-    let meant = did_you_mean(nearest(&name.to_string(), VALID, SYNONYMS));
-    format!("unknown option `{name}` for `#[{}]`{meant} valid: {}", kind.word(), VALID.join(", "))
+    let mut valid = VALID.to_vec();
+    valid.extend((kind == Kind::Workflow).then_some("allow"));
+    let meant = did_you_mean(nearest(&name.to_string(), &valid, SYNONYMS));
+    format!("unknown option `{name}` for `#[{}]`{meant} valid: {}", kind.word(), valid.join(", "))
 }
 
 fn stray(kind: Kind, written: &str) -> String {

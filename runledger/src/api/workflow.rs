@@ -1,6 +1,9 @@
 //! The workflow's view of its run: steps and sleep here, everything else a module each.
 
+mod branch;
 mod child;
+mod map;
+mod mark;
 mod signal;
 
 use std::cell::Cell;
@@ -10,7 +13,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+pub use self::branch::{Branch, Race};
 pub use self::child::Child;
+pub use self::map::Map;
 pub use self::signal::SignalWait;
 use super::call::{Call, Request};
 use super::context::Context;
@@ -22,7 +27,7 @@ use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::name::{check_key, check_name};
-use crate::model::replay::Claim;
+use crate::model::replay::{Claim, Scope};
 use crate::model::settle::RetryPolicy;
 use crate::model::timestamp::FURTHEST;
 use crate::runtime::attempt::Attempt;
@@ -35,6 +40,7 @@ use crate::runtime::waiting;
 #[derive(Debug)]
 pub struct Wf {
     attempt: Arc<Attempt>,
+    scope: Scope,
 }
 
 /// The policy of steps that have no job to take one from.
@@ -45,7 +51,7 @@ const INLINE: StepPolicy = StepPolicy {
 
 impl Wf {
     pub(crate) fn new(attempt: Arc<Attempt>) -> Self {
-        Self { attempt }
+        Self { attempt, scope: Scope::root() }
     }
 
     /// The id of the run.
@@ -193,9 +199,9 @@ impl Wf {
             return Err(refused(name, nested(name)));
         }
         // Where the attempt halts the step never completes: the executor ends the attempt.
-        self.attempt.claim(name, key, fingerprint, std::panic::Location::caller()).ok_or_else(|| {
-            Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
-        })
+        self.attempt.claim(&self.scope, name, key, fingerprint, std::panic::Location::caller()).ok_or_else(
+            || Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested(""))),
+        )
     }
 }
 

@@ -49,7 +49,7 @@ pub struct HistoryStep {
     /// Its key.
     pub key: String,
     /// Its place in the order of claims, from 0.
-    pub ordinal: u32,
+    pub ordinal: u64,
     /// What identifies its input.
     pub fingerprint: i64,
     /// What it gave, as JSON text.
@@ -62,7 +62,7 @@ pub struct HistoryStep {
     pub seen_len: u32,
     /// The last of those, where they are not those of a plain sequence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen: Option<Vec<u32>>,
+    pub seen: Option<Vec<u64>>,
 }
 
 /// Why a history cannot be read or written.
@@ -251,7 +251,7 @@ mod tests {
             ordinal,
             fingerprint: i64::MIN,
             result,
-            seen_len: ordinal,
+            seen_len: u32::try_from(ordinal).unwrap(),
             seen: (ordinal == 1).then(|| vec![0, 1]),
         };
         let failed = Err(Failure::new(super::super::failure::FailureKind::Error, "no"));

@@ -4,6 +4,7 @@
 //! Code here takes values and returns values. It knows nothing of SQL or tokio; every other layer may use it.
 
 pub mod backoff;
+pub mod divergence;
 pub mod failure;
 pub mod history;
 pub mod json;
@@ -11,6 +12,7 @@ pub mod name;
 pub mod recorded;
 pub mod replay;
 pub mod request;
+pub mod scope;
 pub mod settle;
 pub mod state;
 pub mod timestamp;

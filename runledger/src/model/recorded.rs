@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::replay::Recorded;
 
 /// A step as `json_build_array` gives it.
-type Row = (String, u32, i64, Option<Box<RawValue>>, Option<Failure>, u32, Option<Vec<u32>>);
+type Row = (String, u64, i64, Option<Box<RawValue>>, Option<Failure>, u32, Option<Vec<u64>>);
 
 /// Reads the steps of a run. Whether they fit together, and fit the code, is for the replay to say.
 ///

@@ -2,8 +2,9 @@
 //!
 //! Two rules make any futures combinator replay right:
 //!
-//! * **Keys are claimed when a step is built**, in the order of the code: name, `.key()`, occurrence. The running
-//!   number of a claim is its *ordinal*.
+//! * **Keys are claimed when a step is built**, in the order of the code: scope, name, `.key()`, occurrence. The running
+//!   number of a claim in its scope is its *ordinal*. A scope is a branch of the workflow (`wf.branch`): branches that
+//!   are polled in another order claim the same ordinals, since each counts for itself.
 //! * **Results are delivered in the order in which they were first observed.** Every row says how many deliveries
 //!   the code had seen when it claimed the step (`seen_len`), and how many steps had been claimed before each of them:
 //!   also those whose own rows were lost with the attempt. Delivery number *i* waits for its recorded turn, and
@@ -16,7 +17,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use super::failure::{Failure, FailureKind};
+pub use super::divergence::{Divergence, Line};
+use super::failure::Failure;
+pub use super::scope::Scope;
+use super::scope::{LOCAL_BITS, local};
 
 /// A step's name within its run: `charge`, `charge#2`, `reserve[sku-1]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,8 +45,8 @@ impl fmt::Display for StepKey {
 pub struct Recorded {
     /// Its key.
     pub key: String,
-    /// Its place in the order of claims, from 0.
-    pub ordinal: u32,
+    /// Its scope and its place there in the order of claims, from 0.
+    pub ordinal: u64,
     /// What identifies its input.
     pub fingerprint: i64,
     /// What it gave.
@@ -51,7 +55,7 @@ pub struct Recorded {
     pub seen_len: u32,
     /// The last of those deliveries, where they are not those of a plain sequence: the ordinal that was delivered, and the number of claims
     /// before it, in turn.
-    pub seen: Option<Vec<u32>>,
+    pub seen: Option<Vec<u64>>,
 }
 
 /// What a claim gives: the key, the place, and the deliveries to record beside the step.
@@ -59,158 +63,26 @@ pub struct Recorded {
 pub struct Claim {
     /// The step's key.
     pub key: StepKey,
-    /// Its place in the order of claims.
-    pub ordinal: u32,
+    /// Its scope and its place there in the order of claims.
+    pub ordinal: u64,
     /// Deliveries seen so far.
     pub seen_len: u32,
     /// Whether the step is recorded already.
     pub recorded: bool,
 }
 
-/// A line of the program's source.
-pub type Line = &'static std::panic::Location<'static>;
-
-/// The record and the code disagree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Divergence {
-    /// Another step stands at this place.
-    Moved {
-        /// The step of the present code.
-        present: StepKey,
-        /// The step of the record.
-        recorded: String,
-        /// The place.
-        ordinal: u32,
-        /// The line of the present step, where it is known.
-        line: Option<Line>,
-    },
-    /// The step is recorded, but with another input.
-    Input {
-        /// The step.
-        key: StepKey,
-        /// What identifies the input of the record.
-        recorded: i64,
-        /// What identifies the input of the present code.
-        present: i64,
-        /// The line of the present step, where it is known.
-        line: Option<Line>,
-    },
-    /// Recorded steps that the present code does not reach.
-    Unmet {
-        /// The first of them.
-        recorded: String,
-        /// How many there are.
-        count: usize,
-    },
-    /// The present code waits for other results than the one that was awaited next.
-    Order {
-        /// The step whose result was awaited next.
-        recorded: String,
-    },
-    /// What is recorded of a step does not fit the type that the present code gives it.
-    Output {
-        /// The step.
-        key: String,
-        /// What does not fit, and where.
-        why: String,
-    },
-    /// The record disagrees with itself.
-    Contradiction,
-}
-
-impl Divergence {
-    /// The key of the step at which the code leaves the record: the recorded one where there are two.
-    #[must_use]
-    pub fn step(&self) -> Option<&str> {
-        match self {
-            Self::Moved { recorded, .. } | Self::Unmet { recorded, .. } | Self::Order { recorded } => {
-                Some(recorded)
-            }
-            Self::Input { key, .. } => Some(key.as_str()),
-            Self::Output { key, .. } => Some(key),
-            Self::Contradiction => None,
-        }
-    }
-
-    /// The same divergence, with the line of the step at whose claim it was found.
-    #[must_use]
-    pub fn at(mut self, here: Line) -> Self {
-        if let Self::Moved { line, .. } | Self::Input { line, .. } = &mut self {
-            *line = Some(here);
-        }
-        self
-    }
-
-    /// The line of the present step, where there is one and it is known.
-    #[must_use]
-    pub fn line(&self) -> Option<Line> {
-        match self {
-            Self::Moved { line, .. } | Self::Input { line, .. } => *line,
-            Self::Unmet { .. } | Self::Order { .. } | Self::Output { .. } | Self::Contradiction => None,
-        }
-    }
-
-    /// The divergence as the failure that is shown with the blocked run.
-    #[must_use]
-    pub fn to_failure(&self) -> Failure {
-        Failure::new(FailureKind::Diverged, self.to_string())
-    }
-}
-
-impl fmt::Display for Divergence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Moved { present, recorded, ordinal, .. } => write!(
-                f,
-                "step `{present}` stands where `{recorded}` was recorded (step {}): the workflow changed while this \
-                 run was in flight; nothing was overwritten",
-                ordinal.saturating_add(1)
-            )?,
-            Self::Input { key, recorded, present, .. } => write!(
-                f,
-                "step `{key}` was recorded with another input: the workflow changed while this run was in flight, or \
-                 its input depends on something that is not recorded; nothing was overwritten (input {recorded:016x} is \
-                 recorded, {present:016x} is given)"
-            )?,
-            Self::Unmet { recorded, count } => write!(
-                f,
-                "step `{recorded}` is recorded, but the workflow no longer reaches it ({count} such): it changed \
-                 while this run was in flight; nothing was overwritten"
-            )?,
-            Self::Order { recorded } => write!(
-                f,
-                "the result of step `{recorded}` was awaited next when this run was recorded, and the workflow now \
-                 waits for others before it: it changed while this run was in flight; nothing was overwritten"
-            )?,
-            Self::Output { key, why } => write!(
-                f,
-                "step `{key}`: {why}; the workflow changed while this run was in flight; nothing was overwritten"
-            )?,
-            Self::Contradiction => f.write_str(
-                "the recorded steps contradict one another: two have one place, or one was claimed after a result that \
-                 is not recorded, so no workflow can have left them; nothing was overwritten",
-            )?,
-        }
-        if let Some(line) = self.line() {
-            write!(f, "; the present step is at {line}")?;
-        }
-        f.write_str("; restore the old order of steps and resume the run, or enqueue it anew")
-    }
-}
-
 /// A result that has reached the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Delivery {
     /// Whose result it was.
-    ordinal: u32,
+    ordinal: u64,
     /// How many steps the code had claimed before.
-    claims: u32,
+    claims: u64,
 }
 
 impl Delivery {
     /// The delivery at a place of a plain sequence of steps, each claimed after the result of the one before.
-    const fn in_sequence(place: u32) -> Self {
+    const fn in_sequence(place: u64) -> Self {
         Self { ordinal: place, claims: place.saturating_add(1) }
     }
 }
@@ -218,15 +90,19 @@ impl Delivery {
 /// The state of one replay: what is recorded, what the code has claimed, and what it has been given.
 #[derive(Debug, Default)]
 pub struct Replay {
-    recorded: HashMap<u32, Recorded>,
-    ordinals: HashMap<String, u32>,
+    recorded: HashMap<u64, Recorded>,
+    ordinals: HashMap<String, u64>,
     /// The recorded order of deliveries.
     order: Vec<Delivery>,
     /// How many recorded steps with this `seen_len` are not claimed yet.
     unclaimed: BTreeMap<u32, usize>,
     occurrences: HashMap<String, u32>,
     delivered: Vec<Delivery>,
-    next_ordinal: u32,
+    /// The scopes that have claimed, by their base, with how many steps each has claimed.
+    claimed: HashMap<u64, (String, u64)>,
+    n_claims: u64,
+    /// What was decided of changes to the code, by their names.
+    patches: HashMap<String, bool>,
     /// How much of `delivered` the database is known to have.
     acknowledged: usize,
 }
@@ -238,7 +114,8 @@ impl Replay {
         // What is delivered is recorded. Rows that say they have seen more were not left by a workflow, and must not take the worker's memory.
         let most = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         let len = rows.iter().map(|row| row.seen_len).max().unwrap_or(0).min(most);
-        let mut replay = Self { order: (0..len).map(Delivery::in_sequence).collect(), ..Self::default() };
+        let mut replay =
+            Self { order: (0..u64::from(len)).map(Delivery::in_sequence).collect(), ..Self::default() };
         for row in &rows {
             let seen = row.seen.as_deref().unwrap_or_default();
             let from = (row.seen_len as usize).saturating_sub(seen.len() / 2);
@@ -260,8 +137,22 @@ impl Replay {
     /// A [`Divergence`] when the record has another step at this place, has this step at another place, or has it
     /// with another input.
     pub fn claim(&mut self, name: &str, key: Option<&str>, fingerprint: i64) -> Result<Claim, Divergence> {
-        let key = self.next_key(name, key);
-        let ordinal = self.next_ordinal;
+        self.claim_in(&Scope::root(), name, key, fingerprint)
+    }
+
+    /// Claims the next step of a scope.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub fn claim_in(
+        &mut self,
+        scope: &Scope,
+        name: &str,
+        key: Option<&str>,
+        fingerprint: i64,
+    ) -> Result<Claim, Divergence> {
+        let ordinal = self.next_ordinal(scope)?;
+        let key = self.next_key(&scope.path, name, key);
         let recorded = match (self.recorded.get(&ordinal), self.ordinals.get(key.as_str())) {
             (None, None) => false,
             (Some(row), _) if row.key != key.as_str() => {
@@ -286,20 +177,59 @@ impl Replay {
                 return Err(Divergence::Moved { present: key, recorded, ordinal, line: None });
             }
         };
-        self.next_ordinal += 1;
+        if let Some((_, n_claimed)) = self.claimed.get_mut(&scope.base) {
+            *n_claimed += 1;
+        }
+        self.n_claims += 1;
         Ok(Claim { key, ordinal, seen_len: self.seen_len(), recorded })
+    }
+
+    /// A branch of a scope, counted per occurrence.
+    #[must_use]
+    pub fn branch(&mut self, scope: &Scope, name: &str) -> Scope {
+        // Counted apart from steps of the same name.
+        let base = format!("{}{name}/", scope.path);
+        let occurrence = self.occurrences.entry(base.clone()).or_default();
+        *occurrence += 1;
+        match *occurrence {
+            1 => Scope::at(base),
+            n => Scope::at(format!("{}{name}#{n}/", scope.path)),
+        }
+    }
+
+    /// Whether a change of the code is in force for this run, decided once a run: it is where the run has recorded that, and where it has not come
+    /// beyond this place yet, which the claim is to record.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub fn patched(&mut self, name: &str) -> Result<(bool, Option<Claim>), Divergence> {
+        if let Some(decided) = self.patches.get(name) {
+            return Ok((*decided, None));
+        }
+        let is_recorded = self.ordinals.contains_key(&format!("patched[{name}]"));
+        let is_new = self.unclaimed.is_empty();
+        let claim = if is_recorded || is_new { Some(self.claim("patched", Some(name), 0)?) } else { None };
+        self.patches.insert(name.to_owned(), claim.is_some());
+        Ok((claim.is_some(), claim))
+    }
+
+    fn next_ordinal(&mut self, scope: &Scope) -> Result<u64, Divergence> {
+        let (path, n_claimed) = self.claimed.entry(scope.base).or_insert_with(|| (scope.path.clone(), 0));
+        if *path != scope.path || *n_claimed >> LOCAL_BITS != 0 {
+            return Err(Divergence::Crowded { scope: scope.path.clone() });
+        }
+        Ok(scope.base | *n_claimed)
     }
 
     /// The deliveries to store beside a step that was claimed after `seen_len` of them, where they are not in the
     /// order of claims. Everything not known to be stored is repeated, since an earlier row may have been lost.
     #[must_use]
-    pub fn seen(&self, seen_len: u32) -> Option<Vec<u32>> {
+    pub fn seen(&self, seen_len: u32) -> Option<Vec<u64>> {
         let to = (seen_len as usize).min(self.delivered.len());
         let from = self.acknowledged.min(to);
         let delta = &self.delivered[from..to];
-        let in_sequence = (from..).zip(delta).all(|(place, delivery)| {
-            u32::try_from(place).is_ok_and(|place| *delivery == Delivery::in_sequence(place))
-        });
+        let in_sequence =
+            (from..).zip(delta).all(|(place, delivery)| *delivery == Delivery::in_sequence(place as u64));
         (!in_sequence)
             .then(|| delta.iter().flat_map(|delivery| [delivery.ordinal, delivery.claims]).collect())
     }
@@ -311,24 +241,22 @@ impl Replay {
 
     /// What was recorded for a step.
     #[must_use]
-    pub fn result(&self, ordinal: u32) -> Option<&Result<String, Failure>> {
+    pub fn result(&self, ordinal: u64) -> Option<&Result<String, Failure>> {
         self.recorded.get(&ordinal).map(|row| &row.result)
     }
 
     /// Whether the result of this step may reach the code now.
     #[must_use]
-    pub fn may_deliver(&self, ordinal: u32) -> bool {
+    pub fn may_deliver(&self, ordinal: u64) -> bool {
         let place = self.delivered.len();
-        let turn = self
-            .order
-            .get(place)
-            .is_none_or(|next| next.ordinal == ordinal && next.claims <= self.next_ordinal);
+        let turn =
+            self.order.get(place).is_none_or(|next| next.ordinal == ordinal && next.claims <= self.n_claims);
         turn && self.unclaimed.first_key_value().is_none_or(|(seen_len, _)| *seen_len as usize > place)
     }
 
     /// Whether the code of the record has received the result of this step, as far as a later row tells.
     #[must_use]
-    pub fn was_delivered(&self, ordinal: u32) -> bool {
+    pub fn was_delivered(&self, ordinal: u64) -> bool {
         self.order.iter().any(|delivery| delivery.ordinal == ordinal)
     }
 
@@ -339,8 +267,8 @@ impl Replay {
     }
 
     /// Notes that the result of this step has reached the code.
-    pub fn deliver(&mut self, ordinal: u32) {
-        self.delivered.push(Delivery { ordinal, claims: self.next_ordinal });
+    pub fn deliver(&mut self, ordinal: u64) {
+        self.delivered.push(Delivery { ordinal, claims: self.n_claims });
     }
 
     /// The divergence of a workflow that has ended, or cannot go on, without reaching recorded steps.
@@ -350,8 +278,8 @@ impl Replay {
         let first = self
             .recorded
             .values()
-            .filter(|row| row.ordinal >= self.next_ordinal)
-            .min_by_key(|row| row.ordinal)?;
+            .filter(|row| !self.has_claimed(row.ordinal))
+            .min_by_key(|row| (row.seen_len, row.ordinal))?;
         Some(Divergence::Unmet { recorded: first.key.clone(), count })
     }
 
@@ -369,6 +297,11 @@ impl Replay {
         }
     }
 
+    fn has_claimed(&self, ordinal: u64) -> bool {
+        let base = ordinal - local(ordinal);
+        self.claimed.get(&base).is_some_and(|(_, n_claimed)| local(ordinal) < *n_claimed)
+    }
+
     fn seen_len(&self) -> u32 {
         u32::try_from(self.delivered.len()).unwrap_or(u32::MAX)
     }
@@ -382,10 +315,10 @@ impl Replay {
         }
     }
 
-    fn next_key(&mut self, name: &str, key: Option<&str>) -> StepKey {
+    fn next_key(&mut self, path: &str, name: &str, key: Option<&str>) -> StepKey {
         let base = match key {
-            Some(key) => format!("{name}[{key}]"),
-            None => name.to_owned(),
+            Some(key) => format!("{path}{name}[{key}]"),
+            None => format!("{path}{name}"),
         };
         let occurrence = self.occurrences.entry(base.clone()).or_default();
         *occurrence += 1;
@@ -400,7 +333,7 @@ impl Replay {
 mod tests {
     use super::*;
 
-    fn row(key: &str, ordinal: u32, seen_len: u32, seen: Option<&[u32]>) -> Recorded {
+    fn row(key: &str, ordinal: u64, seen_len: u32, seen: Option<&[u64]>) -> Recorded {
         let result = Ok(format!("\"{key}\""));
         Recorded {
             key: key.into(),
@@ -408,7 +341,7 @@ mod tests {
             fingerprint: 7,
             result,
             seen_len,
-            seen: seen.map(<[u32]>::to_vec),
+            seen: seen.map(<[u64]>::to_vec),
         }
     }
 
@@ -515,5 +448,73 @@ mod tests {
         assert!(
             matches!(replay.unmet(), Some(Divergence::Unmet { recorded, count: 1 }) if recorded == "charge")
         );
+    }
+
+    #[test]
+    fn branches_claim_the_same_keys_and_ordinals_whatever_order_they_are_polled_in() {
+        let both = |first_is_left: bool| {
+            let mut replay = Replay::default();
+            let (left, right) =
+                (replay.branch(&Scope::root(), "left"), replay.branch(&Scope::root(), "right"));
+            let order = if first_is_left { [&left, &right, &left] } else { [&right, &left, &left] };
+            let mut claims = order.map(|scope| {
+                let claim = replay.claim_in(scope, "step", None, 0);
+                claim.map(|claim| (claim.key.to_string(), claim.ordinal)).unwrap_or_default()
+            });
+            claims.sort_unstable();
+            claims
+        };
+        assert_eq!(both(true), both(false));
+        assert_eq!(both(true).map(|(key, _)| key), ["left/step", "left/step#2", "right/step"]);
+    }
+
+    #[test]
+    fn branches_of_one_name_and_nested_ones_differ() {
+        let mut replay = Replay::default();
+        let first = replay.branch(&Scope::root(), "item");
+        let second = replay.branch(&Scope::root(), "item");
+        let inner = replay.branch(&second, "item");
+        let keys = [&first, &second, &inner].map(|scope| {
+            replay.claim_in(scope, "item", None, 0).map(|claim| claim.key.to_string()).unwrap_or_default()
+        });
+        assert_eq!(keys, ["item/item", "item#2/item", "item#2/item/item"]);
+    }
+
+    #[test]
+    fn a_step_of_a_branch_that_is_never_reached_diverges() {
+        let mut first = Replay::default();
+        let left = first.branch(&Scope::root(), "left");
+        let claimed =
+            first.claim_in(&left, "charge", None, 7).unwrap_or_else(|error| unreachable!("{error}"));
+        let mut replay = Replay::new(vec![row("left/charge", claimed.ordinal, 0, None)]);
+        assert!(
+            matches!(replay.unmet(), Some(Divergence::Unmet { recorded, .. }) if recorded == "left/charge")
+        );
+        let left = replay.branch(&Scope::root(), "left");
+        let other = replay.claim_in(&left, "bill", None, 7);
+        assert!(matches!(other, Err(Divergence::Moved { recorded, .. }) if recorded == "left/charge"));
+    }
+
+    #[test]
+    fn a_change_is_in_force_where_the_run_has_not_come_beyond_its_place() {
+        let mut fresh = Replay::default();
+        claim(&mut fresh, "reserve");
+        let (is_patched, marker) = fresh.patched("mail").unwrap_or_else(|error| unreachable!("{error}"));
+        assert!(is_patched && marker.is_some_and(|marker| !marker.recorded && marker.ordinal == 1));
+        assert_eq!(fresh.patched("mail"), Ok((true, None)), "decided once");
+
+        let mut beyond = Replay::new(vec![row("reserve", 0, 0, None), row("charge", 1, 1, None)]);
+        claim(&mut beyond, "reserve");
+        beyond.deliver(0);
+        assert_eq!(beyond.patched("mail"), Ok((false, None)));
+        assert!(claim(&mut beyond, "charge").recorded, "the old steps keep their places");
+        assert_eq!(beyond.patched("mail"), Ok((false, None)), "decided once");
+
+        let mut marker = row("patched[mail]", 1, 1, None);
+        marker.fingerprint = 0;
+        let mut again = Replay::new(vec![row("reserve", 0, 0, None), marker, row("mail", 2, 1, None)]);
+        claim(&mut again, "reserve");
+        again.deliver(0);
+        assert!(matches!(again.patched("mail"), Ok((true, Some(Claim { recorded: true, .. })))));
     }
 }

@@ -11,13 +11,14 @@ use uuid::Uuid;
 
 use super::journal::Journal;
 use super::liveness::Liveness;
+use super::marks::Marks;
 use super::nudge::Nudges;
 use crate::api::call::is_workflow;
 use crate::api::db::Db;
 use crate::api::definition::Definition;
 use crate::api::provided::Provided;
 use crate::model::failure::Failure;
-use crate::model::replay::{Claim, Divergence, Line, Replay};
+use crate::model::replay::{Claim, Divergence, Line, Replay, Scope};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::{Checkpoint, Fence};
@@ -39,6 +40,8 @@ pub(crate) struct Attempt {
     /// Held by the step that takes a signal: two that wait for one name take one after the other.
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) mode: Mode,
+    /// Held by whoever sends marks, until they are committed.
+    pub(crate) marking: tokio::sync::Mutex<()>,
     pub(crate) progress: Mutex<Progress>,
 }
 
@@ -90,6 +93,8 @@ pub(crate) enum Wait {
     Until(Timestamp),
     /// The end of another run.
     Child(Uuid),
+    /// The end of the last of these runs.
+    LastOf(Arc<[Uuid]>),
     /// A signal of this name.
     Signal(String),
 }
@@ -103,9 +108,11 @@ pub(crate) struct Progress {
     /// Steps whose result is there and whose turn has not come.
     gated: Vec<Waker>,
     /// Steps that wait without working, by ordinal.
-    waits: HashMap<u32, Wait>,
+    waits: HashMap<u64, Wait>,
     /// Children that this attempt has started.
     started: HashSet<Uuid>,
+    /// Values that the code has been given and that nothing of the run may overtake on its way to the database.
+    marks: Marks,
     /// Failed tries of steps, by key.
     failures: HashMap<String, u32>,
     halt: Option<Halt>,
@@ -154,9 +161,16 @@ pub(crate) struct Scene {
 impl Attempt {
     /// Claims the next step. None where the attempt halts: the step's future then never completes, and the executor ends the attempt.
     /// `line` is that of the code that builds the step.
-    pub(crate) fn claim(&self, name: &str, key: Option<&str>, fingerprint: i64, line: Line) -> Option<Claim> {
+    pub(crate) fn claim(
+        &self,
+        scope: &Scope,
+        name: &str,
+        key: Option<&str>,
+        fingerprint: i64,
+        line: Line,
+    ) -> Option<Claim> {
         let mut progress = self.progress();
-        match progress.replay.claim(name, key, fingerprint) {
+        match progress.replay.claim_in(scope, name, key, fingerprint) {
             Ok(claim) => {
                 progress.moved();
                 Some(claim)
@@ -168,8 +182,28 @@ impl Attempt {
         }
     }
 
+    /// A branch of a scope.
+    pub(crate) fn branch(&self, scope: &Scope, name: &str) -> Scope {
+        self.progress().replay.branch(scope, name)
+    }
+
+    /// Whether a change of the code is in force, with the claim that records a fresh decision. None where the attempt halts.
+    pub(crate) fn patched(&self, name: &str) -> Option<(bool, Option<Claim>)> {
+        let mut progress = self.progress();
+        match progress.replay.patched(name) {
+            Ok(decided) => {
+                progress.moved();
+                Some(decided)
+            }
+            Err(divergence) => {
+                progress.halt.get_or_insert(Halt::Diverged(divergence));
+                None
+            }
+        }
+    }
+
     /// What is recorded for a step.
-    pub(crate) fn result(&self, ordinal: u32) -> Option<Result<String, Failure>> {
+    pub(crate) fn result(&self, ordinal: u64) -> Option<Result<String, Failure>> {
         self.progress().replay.result(ordinal).cloned()
     }
 
@@ -208,11 +242,16 @@ impl Attempt {
 
     /// Notes that a step's checkpoint is committed.
     pub(crate) fn acknowledge(&self, claim: &Claim) {
-        self.progress().replay.acknowledge(claim.seen_len);
+        self.acknowledge_until(claim.seen_len);
+    }
+
+    /// Notes that a step that was claimed after so many deliveries is committed.
+    pub(crate) fn acknowledge_until(&self, seen_len: u32) {
+        self.progress().replay.acknowledge(seen_len);
     }
 
     /// Waits until the result of a step may reach the code, and notes that it does.
-    pub(crate) async fn turn(&self, ordinal: u32) {
+    pub(crate) async fn turn(&self, ordinal: u64) {
         std::future::poll_fn(|cx| {
             let mut progress = self.progress();
             if progress.replay.may_deliver(ordinal) {
@@ -263,9 +302,14 @@ impl Attempt {
     }
 
     /// Notes what a step waits for until the guard is dropped.
-    pub(crate) fn waiting(&self, ordinal: u32, wait: Wait) -> Waiting<'_> {
+    pub(crate) fn waiting(&self, ordinal: u64, wait: Wait) -> Waiting<'_> {
         self.progress().waits.insert(ordinal, wait);
         Waiting(self, ordinal)
+    }
+
+    /// The marks, where they are kept until they are written.
+    pub(crate) fn with_marks<T>(&self, work: impl FnOnce(&mut Marks) -> T) -> T {
+        work(&mut self.progress().marks)
     }
 
     /// Ends the attempt at the executor's next look.
@@ -274,7 +318,7 @@ impl Attempt {
     }
 
     /// Sleeps until an instant of the database's clock, as well as this process knows it. A rehearsal does not sleep: the code has been woken, or it never is.
-    pub(crate) async fn sleep_until(&self, ordinal: u32, until: Timestamp) {
+    pub(crate) async fn sleep_until(&self, ordinal: u64, until: Timestamp) {
         if !self.works() {
             if !self.progress().replay.was_delivered(ordinal) {
                 std::future::pending::<()>().await;
@@ -358,7 +402,7 @@ impl Drop for Working<'_> {
 
 /// A step that waits.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a>(&'a Attempt, u32);
+pub(crate) struct Waiting<'a>(&'a Attempt, u64);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {

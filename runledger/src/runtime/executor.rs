@@ -15,6 +15,7 @@ use super::attempt::{Attempt, Clock, Halt, Mode, Progress, Rest, Wait};
 use super::held::{Held, Hold, Order, Orders};
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
+use super::marks;
 use super::step::{bounded, unit_random};
 use super::transaction;
 use crate::api::call::is_workflow;
@@ -106,6 +107,7 @@ impl Executor {
             nudges: Arc::clone(&hold.orders.nudges),
             taking: tokio::sync::Mutex::default(),
             mode: Mode::Work,
+            marking: tokio::sync::Mutex::default(),
             progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),
         }
     }
@@ -137,6 +139,13 @@ impl Executor {
     }
 
     async fn finish(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, end: End) {
+        // What a run is parked with may come from its marks.
+        let end = match end {
+            End::Suspended(_) | End::Outcome(Outcome::Asleep(_)) => {
+                marks::first(attempt).await.map_or_else(end_of, |()| end)
+            }
+            End::Outcome(_) | End::Done => end,
+        };
         match end {
             End::Done => {}
             End::Suspended(waits) => Box::pin(self.suspend(attempt, &waits)).await,
@@ -266,9 +275,14 @@ async fn drive(attempt: &Arc<Attempt>, body: RunFuture, timeout: Option<Duration
 /// Whether a run that only waits leaves its worker, and how.
 fn leave(waits: &[Wait], now: Timestamp) -> Option<End> {
     let mut all = Waits::default();
+    let mut groups: Vec<&Arc<[Uuid]>> = Vec::new();
     for wait in waits {
         match wait {
             Wait::Child(child) => all.any.push(*child),
+            Wait::LastOf(group) if !groups.iter().any(|known| Arc::ptr_eq(known, group)) => {
+                groups.push(group);
+            }
+            Wait::LastOf(_) => {}
             Wait::Signal(name) => all.signals.push(name.clone()),
             Wait::Until(until) => {
                 all.wake_at = Some(all.wake_at.map_or(*until, |earlier| earlier.min(*until)));
@@ -277,6 +291,11 @@ fn leave(waits: &[Wait], now: Timestamp) -> Option<End> {
     }
     if all.wake_at.is_some_and(|wake_at| wake_at.since(now) < RESIDENT) {
         return None;
+    }
+    match groups[..] {
+        [group] => all.all = group.to_vec(),
+        // The first to be complete wakes the run, so every end of a child is an occasion.
+        _ => all.any.extend(groups.iter().flat_map(|group| group.iter())),
     }
     match all.wake_at {
         Some(wake_at) if all.any.is_empty() && all.all.is_empty() && all.signals.is_empty() => {

@@ -23,6 +23,7 @@ pub(crate) mod liveness;
 pub(crate) mod looks;
 #[cfg(feature = "worker")]
 pub(crate) mod maintenance;
+pub(crate) mod marks;
 pub(crate) mod nudge;
 pub(crate) mod panic;
 #[cfg(feature = "worker")]

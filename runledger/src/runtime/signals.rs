@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt, Wait};
-use super::step::{halted, record};
+use super::step::{halted, marks_first, record};
 use super::waiting::{ASK_AGAIN, REPEAT, instant};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
@@ -75,6 +75,7 @@ async fn wait(
 /// Takes a signal, however long the database is away. None where none is left.
 async fn look(attempt: &Attempt, claim: &Claim, name: &str) -> Option<String> {
     let _taking = attempt.taking.lock().await;
+    marks_first(attempt).await;
     loop {
         let step = attempt.checkpoint(claim, 0, Ok(String::new()));
         let taken = match attempt.db.acquire().await {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, Halt, Wait};
 use super::journal::Written;
+use super::marks;
 use super::panic::Caught;
 use super::transaction;
 use crate::api::invocation::Finished;
@@ -104,6 +105,7 @@ async fn one_try(
             Err((failure, retry)) => Tried::Failed(failure, retry),
         },
         Body::Transaction(code) => {
+            marks_first(attempt).await;
             let commit = transaction::Commit::Step { claim, fingerprint };
             let run = |tx| bounded(code(tries, tx), policy.timeout);
             match Box::pin(transaction::perform(attempt, commit, run)).await {
@@ -143,7 +145,7 @@ pub(crate) async fn record(
     result: Result<String, Failure>,
 ) -> Result<String, Failure> {
     let checkpoint = attempt.checkpoint(claim, fingerprint, result.clone());
-    match attempt.journal.checkpoint(checkpoint).await {
+    match marks::checkpoint(attempt, checkpoint).await {
         Written::Yes => {
             attempt.acknowledge(claim);
             result
@@ -165,6 +167,13 @@ async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: Failure, to
         Written::Yes => {}
         Written::LeaseLost => halted(attempt, Halt::LeaseLost).await,
         Written::Refused(failure) => halted(attempt, Halt::Refused(failure)).await,
+    }
+}
+
+/// Writes the marks of the run, if it has any. Never returns where the attempt cannot go on.
+pub(crate) async fn marks_first(attempt: &Attempt) {
+    if let Err(halt) = marks::first(attempt).await {
+        halted::<()>(attempt, halt).await;
     }
 }
 

@@ -102,7 +102,7 @@ impl Stage {
             signal.lower();
             let polled = Pin::new(&mut body).poll(&mut Poller::from_waker(&waker));
             if let Some(halt) = attempt.halted() {
-                return halted(halt);
+                return halted(&attempt, halt);
             }
             let scene = attempt.scene(&waker);
             if let Poll::Ready(finished) = polled {
@@ -144,17 +144,20 @@ impl Stage {
             clock: Clock::new(Timestamp::DISTANT_PAST),
             nudges: Arc::default(),
             taking: tokio::sync::Mutex::default(),
+            marking: tokio::sync::Mutex::default(),
             mode: Mode::Rehearsal,
             progress: Mutex::new(Progress::new(Replay::new(script.steps.clone()), Vec::new())),
         }
     }
 }
 
-fn halted(halt: Halt) -> Verdict {
+fn halted(attempt: &Attempt, halt: Halt) -> Verdict {
     match halt {
         Halt::Diverged(divergence) => Verdict::Breaks { divergence },
+        // What the code asks for is refused: the run would end here.
+        Halt::Refused(_) => met(attempt),
         // Of what is done for a step that is not recorded, and so never in a rehearsal.
-        Halt::LeaseLost | Halt::Refused(_) | Halt::Cancelled | Halt::ChildLost => Verdict::Undecided,
+        Halt::LeaseLost | Halt::Cancelled | Halt::ChildLost => Verdict::Undecided,
     }
 }
 
@@ -164,6 +167,11 @@ fn ended(attempt: &Attempt, has_begun: bool, finished: Finished) -> Verdict {
         let none = || Failure::new(FailureKind::Decode, "the body ended before it began");
         return Verdict::Undecodable { failure: failure.unwrap_or_else(none) };
     }
+    met(attempt)
+}
+
+/// The verdict of code that has ended.
+fn met(attempt: &Attempt) -> Verdict {
     match attempt.unmet() {
         Some(divergence) => Verdict::Breaks { divergence },
         None => Verdict::Replays,

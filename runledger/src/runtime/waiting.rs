@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt, Wait};
-use super::step::{halted, record};
+use super::step::{halted, marks_first, record};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
 use crate::model::state::RunState;
@@ -56,6 +56,7 @@ pub(crate) async fn start(
     let output = format!("\"{}\"", child.run_id);
     if recorded.is_none() {
         let _working = attempt.begin_work().await;
+        marks_first(attempt).await;
         let step = attempt.checkpoint(claim, fingerprint, Ok(String::new()));
         loop {
             let started = match attempt.db.acquire().await {
@@ -89,11 +90,12 @@ pub(crate) async fn child_result(
     claim: &Claim,
     fingerprint: i64,
     child: Uuid,
+    wait: Wait,
 ) -> Result<String, Failure> {
     let result = match attempt.result(claim.ordinal) {
         Some(recorded) if claim.recorded => recorded,
         _ => {
-            let result = wait_for_child(attempt, claim, child).await;
+            let result = wait_for_child(attempt, claim, child, &wait).await;
             let _working = attempt.begin_work().await;
             record(attempt, claim, fingerprint, result).await
         }
@@ -102,7 +104,12 @@ pub(crate) async fn child_result(
     result
 }
 
-async fn wait_for_child(attempt: &Attempt, claim: &Claim, child: Uuid) -> Result<String, Failure> {
+async fn wait_for_child(
+    attempt: &Attempt,
+    claim: &Claim,
+    child: Uuid,
+    wait: &Wait,
+) -> Result<String, Failure> {
     loop {
         let mut nudges = attempt.nudges.listen();
         let working = attempt.begin_work().await;
@@ -130,7 +137,7 @@ async fn wait_for_child(attempt: &Attempt, claim: &Claim, child: Uuid) -> Result
             Err(error) => tracing::warn!(%error, "the wait for a child waits for the database"),
         }
         // Waiting first, then no longer working: in between the run must not look idle.
-        let waiting = attempt.waiting(claim.ordinal, Wait::Child(child));
+        let waiting = attempt.waiting(claim.ordinal, wait.clone());
         drop(working);
         tokio::select! {
             () = nudges.nudged() => {}

@@ -57,8 +57,8 @@ impl Writer {
         if items.is_empty() {
             return;
         }
-        // One order for all writers of all processes: statements that lock many leases do not meet crosswise.
-        items.sort_unstable_by_key(|(item, _)| item.order());
+        // One order for all writers of all processes: statements that lock many leases do not meet crosswise. What one run has sent stays in its order.
+        items.sort_by_key(|(item, _)| item.order());
         let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
         match self.persistently(&references).await {
             Ok(held) => {

@@ -26,11 +26,11 @@ pub struct Fence {
 pub(crate) struct Checkpoint {
     pub(crate) fence: Fence,
     pub(crate) key: String,
-    pub(crate) ordinal: u32,
+    pub(crate) ordinal: u64,
     pub(crate) fingerprint: i64,
     pub(crate) result: Result<String, Failure>,
     pub(crate) seen_len: u32,
-    pub(crate) seen: Option<Vec<u32>>,
+    pub(crate) seen: Option<Vec<u64>>,
 }
 
 /// A try of a step that failed and will be repeated.
@@ -158,12 +158,12 @@ pub(crate) fn from_json(text: &str) -> Result<Failure, sqlx::Error> {
 }
 
 /// A list of numbers in JSON's notation, which the statement turns into an array: arrays of arrays cannot be ragged.
-fn as_array(numbers: &[u32]) -> String {
-    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+fn as_array(numbers: &[u64]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
     format!("[{}]", numbers.join(","))
 }
 
 /// As [`as_array`], for the statement that starts a child.
-pub(crate) fn seen_text(seen: Option<&[u32]>) -> Option<String> {
+pub(crate) fn seen_text(seen: Option<&[u64]>) -> Option<String> {
     seen.map(as_array)
 }

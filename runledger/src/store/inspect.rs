@@ -80,7 +80,7 @@ pub struct StepInfo {
     /// Its key.
     pub key: String,
     /// Its place in the order in which the code claimed its steps, from 0.
-    pub ordinal: i32,
+    pub ordinal: i64,
     /// What it gave: JSON text, or the failure that the workflow's code received.
     pub result: Result<String, Failure>,
     /// Under which claim of the run it was recorded, from 1. A run that was never interrupted has one claim.

@@ -10,6 +10,8 @@ mod define;
 mod expand;
 #[path = "../../../runledger-macros/src/fallback.rs"]
 mod fallback;
+#[path = "../../../runledger-macros/src/lint/mod.rs"]
+mod lint;
 #[path = "../../../runledger-macros/src/model/mod.rs"]
 #[expect(clippy::large_enum_variant, reason = "tokens that know their places are larger than the compiler's")]
 mod model;

@@ -1,6 +1,7 @@
-//! The options of the attributes and the functions under them: any tokens have an expansion, and what is refused says where.
+//! The options of the attributes, the functions under them and their bodies: any tokens have an expansion, and what is refused says where.
 
 use proc_macro2::TokenStream;
+use quote::quote;
 
 use crate::macros::{ITEM, Kind, define, errors, forget_places, has_places};
 
@@ -14,6 +15,9 @@ pub fn options(data: &[u8]) {
             if let Ok(item) = item.parse::<TokenStream>() {
                 under_any_item(kind, &options, &item);
             }
+        }
+        if let Ok(body) = item.parse::<TokenStream>() {
+            as_a_body(&body);
         }
     }
     forget_places();
@@ -50,4 +54,19 @@ fn under_any_item(kind: Kind, options: &TokenStream, item: &TokenStream) {
     if let Err(error) = syn::parse2::<syn::File>(expansion.clone()) {
         unreachable!("the expansion of `{item}` is no Rust: {error}: {expansion}");
     }
+}
+
+/// In a workflow some tokens are refused, as what a step does none.
+fn as_a_body(body: &TokenStream) {
+    let refused = errors(&workflow(body));
+    for place in refused.into_iter().filter(|_| has_places()) {
+        let source = place.source_text().unwrap_or_default();
+        assert!(!source.is_empty(), "an error in `{body}` points nowhere");
+    }
+    let step = workflow(&quote! { wf.step("all", || async { #body }) });
+    assert_eq!(errors(&step).len(), errors(body).len(), "an inline step of `{body}` is refused: {step}");
+}
+
+fn workflow(body: &TokenStream) -> TokenStream {
+    define(Kind::Workflow, TokenStream::new(), &quote! { async fn flow(wf: &Wf) -> Result<()> { #body } })
 }

@@ -41,10 +41,10 @@ fn row(bytes: &mut Bytes<'_>) -> Recorded {
         1 => Ok(Value::from(bytes.text()).to_string()),
         _ => Err(Failure::new(FailureKind::Error, bytes.text())),
     };
-    let seen = bytes.is_true().then(|| (0..bytes.below(7)).map(|_| number(bytes)).collect());
+    let seen = bytes.is_true().then(|| (0..bytes.below(7)).map(|_| u64::from(number(bytes))).collect());
     Recorded {
         key: step(bytes).to_owned(),
-        ordinal: number(bytes),
+        ordinal: u64::from(number(bytes)),
         fingerprint: i64::from(bytes.below(8) == 7),
         result,
         seen_len: number(bytes),
@@ -68,7 +68,7 @@ fn step(bytes: &mut Bytes<'_>) -> &'static str {
 fn replay_of_any_rows_ends(rows: Vec<Recorded>, bytes: &mut Bytes<'_>) {
     let n_rows = rows.len();
     let mut replay = Replay::new(rows);
-    let mut undelivered: Vec<u32> = Vec::new();
+    let mut undelivered: Vec<u64> = Vec::new();
     // More than the rows have: what follows is new.
     for _ in 0..n_rows + 4 {
         let key = bytes.is_true().then_some("k");
@@ -95,9 +95,9 @@ fn replay_of_any_rows_ends(rows: Vec<Recorded>, bytes: &mut Bytes<'_>) {
 #[derive(Default)]
 struct Code {
     /// The ordinals that were delivered to it.
-    seen: Vec<u32>,
+    seen: Vec<u64>,
     /// Steps that it has claimed and that were not delivered.
-    open: BTreeMap<u32, Claim>,
+    open: BTreeMap<u64, Claim>,
 }
 
 /// How many steps such a workflow has at most, and how many start at once.
@@ -106,7 +106,7 @@ const MOST_AT_ONCE: u64 = 4;
 
 impl Code {
     fn claim_next(&mut self, replay: &mut Replay, seed: u64) {
-        let mut state = self.seen.iter().fold(seed, |hash, ordinal| mixed(hash ^ u64::from(*ordinal)));
+        let mut state = self.seen.iter().fold(seed, |hash, ordinal| mixed(hash ^ *ordinal));
         // As long as nothing is open, it goes on.
         let n_new = (state % MOST_AT_ONCE).max(u64::from(self.open.is_empty()));
         for _ in 0..n_new {
@@ -130,14 +130,14 @@ fn mixed(state: u64) -> u64 {
 /// What is on its way to the database, or there.
 #[derive(Default)]
 struct Journal {
-    recorded: BTreeMap<u32, Recorded>,
-    sent: BTreeMap<u32, Recorded>,
+    recorded: BTreeMap<u64, Recorded>,
+    sent: BTreeMap<u64, Recorded>,
 }
 
 fn a_run_that_is_cut_off_is_replayed(bytes: &mut Bytes<'_>) {
     let seed = bytes.wide();
     let mut journal = Journal::default();
-    let mut before: Vec<u32> = Vec::new();
+    let mut before: Vec<u64> = Vec::new();
     for _ in 0..4 {
         let rows: Vec<Recorded> = journal.recorded.values().cloned().collect();
         let n_known = rows.iter().map(|row| row.seen_len as usize).max().unwrap_or(0);
@@ -157,15 +157,15 @@ fn a_run_that_is_cut_off_is_replayed(bytes: &mut Bytes<'_>) {
 }
 
 /// One attempt until its process dies or the workflow ends: what the code saw.
-fn attempt(mut replay: Replay, seed: u64, journal: &mut Journal, bytes: &mut Bytes<'_>) -> Vec<u32> {
+fn attempt(mut replay: Replay, seed: u64, journal: &mut Journal, bytes: &mut Bytes<'_>) -> Vec<u64> {
     let n_known = journal.recorded.values().map(|row| row.seen_len as usize).max().unwrap_or(0);
     let mut code = Code::default();
     code.claim_next(&mut replay, seed);
     loop {
-        let deliverable: Vec<u32> = (code.open.keys().copied())
+        let deliverable: Vec<u64> = (code.open.keys().copied())
             .filter(|ordinal| journal.recorded.contains_key(ordinal) && replay.may_deliver(*ordinal))
             .collect();
-        let unsent: Vec<u32> = (code.open.keys().copied())
+        let unsent: Vec<u64> = (code.open.keys().copied())
             .filter(|ordinal| !journal.recorded.contains_key(ordinal) && !journal.sent.contains_key(ordinal))
             .collect();
         let n_acts = deliverable.len() + unsent.len() + journal.sent.len();

@@ -73,7 +73,7 @@ macro_rules! changes {
     ($(
         $case:ident($input:tt) $expected:ident $(($($word:literal),+))?
         old ($($old:tt)*) $old_body:tt
-        new $(#[$option:meta])? ($($new:tt)*) $new_body:tt
+        new $([$($option:tt)+])? ($($new:tt)*) $new_body:tt
     )*) => {
         $(mod $case {
             pub mod old {
@@ -85,8 +85,7 @@ macro_rules! changes {
             pub mod new {
                 #[allow(unused_imports, reason = "one list for all")]
                 use super::super::*;
-                $(#[$option])?
-                #[workflow]
+                #[workflow$(($($option)+))?]
                 pub async fn $case($($new)*) -> Result<u64> $new_body
             }
         })*

@@ -42,9 +42,9 @@ changes! {
     old (wf: &Wf, big: bool) { let _ = big; one(wf, "a").await?; asleep(wf).await }
     new (wf: &Wf, big: bool) { if big { one(wf, "approve").await?; } one(wf, "a").await?; asleep(wf).await }
 
-    a_comment_and_an_attribute({}) Fine
+    a_comment_and_a_version({}) Fine
     old (wf: &Wf) { one(wf, "a").await?; asleep(wf).await }
-    new #[allow(clippy::all)] (wf: &Wf) { /* now with a reason */ one(wf, "a").await?; asleep(wf).await }
+    new [version = 2] (wf: &Wf) { /* now with a reason */ one(wf, "a").await?; asleep(wf).await }
 
     steps_moved_into_a_helper({}) Fine
     old (wf: &Wf) { one(wf, "a").await?; one(wf, "b").await?; asleep(wf).await }

@@ -12,6 +12,7 @@ use crate::api::step::{Step, StepFuture, decode_output};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::request::child_run_id;
+use crate::runtime::attempt::Wait;
 use crate::runtime::waiting;
 use crate::store::enqueue::NewRun;
 
@@ -75,6 +76,17 @@ impl<'wf, J: Job> Child<'wf, J> {
     /// The child failed, was cancelled, or gave another type.
     #[track_caller]
     pub fn result(&self) -> Step<'wf, J::Output> {
+        self.end(Wait::Child(self.run_id))
+    }
+
+    /// As [`result`](Self::result), in a run that has nothing to do before the last of these children has ended.
+    #[track_caller]
+    pub(super) fn result_of_all(&self, all: Arc<[Uuid]>) -> Step<'wf, J::Output> {
+        self.end(Wait::LastOf(all))
+    }
+
+    #[track_caller]
+    fn end(&self, wait: Wait) -> Step<'wf, J::Output> {
         let (wf, child) = (self.wf, self.run_id);
         let name = format!("{}.result", J::DEFINITION.name);
         let fingerprint = json::fingerprint(&child.to_string());
@@ -86,7 +98,7 @@ impl<'wf, J: Job> Child<'wf, J> {
         let key = claim.key.as_str().to_owned();
         let work = move |_| -> StepFuture<'wf> {
             Box::pin(async move {
-                let result = waiting::child_result(&attempt, &claim, fingerprint, child).await;
+                let result = waiting::child_result(&attempt, &claim, fingerprint, child, wait).await;
                 attempt.check(&claim, &result, decode_output::<J::Output>);
                 result
             })

@@ -8,7 +8,7 @@
 -- index: lease_pkey, step_pkey
 with held as (
     select item.*, lease.claims
-    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[])
+    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[])
         with ordinality as item (run_id, token, key, ordinal, fingerprint, output, error, seen_len, seen, position)
     cross join lateral (
         select claims
@@ -23,7 +23,7 @@ recorded as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, claims)
     select
         run_id, key, ordinal, fingerprint, output::json, error::json, seen_len,
-        translate(seen, '[]', '{}')::integer[], claims
+        translate(seen, '[]', '{}')::bigint[], claims
     from held
     on conflict (run_id, key) do nothing
 )

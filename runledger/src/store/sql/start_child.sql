@@ -32,7 +32,7 @@ queued as (
 ),
 recorded as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, seen, claims)
-    select run_id, $3, $4, $5, $16::text::json, $6, translate($7, '[]', '{}')::integer[], claims
+    select run_id, $3, $4, $5, $16::text::json, $6, translate($7, '[]', '{}')::bigint[], claims
     from going_on
     on conflict (run_id, key) do nothing
 ),

@@ -6,4 +6,4 @@
 select key, ordinal, output::text as output, error::text as error, claims, recorded_at
 from runledger.step
 where run_id = $1
-order by ordinal
+order by seen_len, ordinal

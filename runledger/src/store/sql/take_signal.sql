@@ -30,7 +30,7 @@ taken as (
 ),
 record as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, seen, claims)
-    select held.run_id, $3, $4, $5, taken.payload, $6, translate($7, '[]', '{}')::integer[], held.claims
+    select held.run_id, $3, $4, $5, taken.payload, $6, translate($7, '[]', '{}')::bigint[], held.claims
     from held, taken
 )
 select coalesce((select payload::text from taken), (select output from recorded)) as payload

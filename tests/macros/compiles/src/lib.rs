@@ -14,6 +14,7 @@ pub mod charge;
 pub mod facades;
 pub mod hostile;
 pub mod payloads;
+pub mod replays;
 
 pub use crate::charge::charge;
 pub use crate::payloads::{reserve as hold, scan};

@@ -1,0 +1,90 @@
+//! Branches: parts of a workflow that go on beside one another.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::future::select_all;
+
+use super::{Wf, refused};
+use crate::api::step::{Step, StepError};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::name::check_name;
+use crate::runtime::attempt::Halt;
+
+impl Wf {
+    /// A branch: a view of this run with steps of its own, for a part of the workflow that goes on beside others. Its keys are `name/step`, counted
+    /// within the branch, so they are the same whatever order the branches are polled in: `tokio::select!` begins with any of them.
+    ///
+    /// Costs nothing. A second branch of a name is `name#2`.
+    ///
+    /// ```no_run
+    /// # use runledger::prelude::*;
+    /// # #[job] async fn pick(item: u32) -> Result<u32> { Ok(item) }
+    /// # #[job] async fn pack(item: u32) -> Result<u32> { Ok(item) }
+    /// #[workflow]
+    /// async fn ship(wf: &Wf, item: u32) -> Result<u32> {
+    ///     let (goods, papers) = (wf.branch("goods"), wf.branch("papers"));
+    ///     let goods = async {
+    ///         let picked = goods.run(pick(item)).await?;
+    ///         goods.run(pack(picked)).await
+    ///     };
+    ///     let (packed, _) = tokio::try_join!(goods, papers.run(pick(0)))?;
+    ///     Ok(packed)
+    /// }
+    /// ```
+    pub fn branch(&self, name: &str) -> Branch<'_> {
+        let scope = match check_name("branch", name) {
+            Ok(()) => self.attempt.branch(&self.scope, name),
+            Err(error) => {
+                self.attempt.halt(Halt::Refused(Failure::new(FailureKind::Setup, error.to_string())));
+                self.scope.clone()
+            }
+        };
+        Branch { wf: Self { attempt: self.attempt.clone(), scope }, marker: PhantomData }
+    }
+
+    /// The first of several steps to end, and its place among them. The others are dropped: their bodies may have run, and may be recorded.
+    ///
+    /// # Errors
+    /// That of the step that ended first; there are no steps.
+    pub fn race<'wf, T: 'wf>(&'wf self, steps: impl IntoIterator<Item = Step<'wf, T>>) -> Race<'wf, T> {
+        let mut steps: Vec<Step<'wf, T>> = steps.into_iter().collect();
+        if steps.is_empty() {
+            let message = "a race needs a step: none would ever end";
+            steps.push(refused("race", Failure::new(FailureKind::Setup, message)));
+        }
+        Race(select_all(steps))
+    }
+}
+
+/// A part of a workflow, made by [`Wf::branch`]. It is a [`Wf`] with keys of its own.
+#[derive(Debug)]
+pub struct Branch<'wf> {
+    wf: Wf,
+    /// As long as the workflow's own: a branch cannot be moved into a spawned task either.
+    marker: PhantomData<&'wf Wf>,
+}
+
+impl Deref for Branch<'_> {
+    type Target = Wf;
+
+    fn deref(&self) -> &Wf {
+        &self.wf
+    }
+}
+
+/// Steps of which the first to end counts, made by [`Wf::race`].
+#[must_use = "a race does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct Race<'wf, T>(futures_util::future::SelectAll<Step<'wf, T>>);
+
+impl<T> Future for Race<'_, T> {
+    type Output = Result<(usize, T), StepError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(|(result, place, _)| result.map(|output| (place, output)))
+    }
+}

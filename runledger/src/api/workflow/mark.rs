@@ -1,0 +1,95 @@
+//! What a workflow may ask of the world without a step: the time, an id, a number, and whether a change of its code concerns it.
+
+use std::time::SystemTime;
+
+use uuid::Uuid;
+
+use super::{IN_STEP, Wf, nested};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::name::check_name;
+use crate::model::timestamp::Timestamp;
+use crate::runtime::attempt::Halt;
+use crate::runtime::marks;
+
+impl Wf {
+    /// The time, by the database's clock. It is recorded: a replay gives the same instant.
+    ///
+    /// Costs a row that is written with the next step, and no round trip. Its key is `now`, counted per occurrence.
+    #[must_use]
+    #[track_caller]
+    pub fn now(&self) -> SystemTime {
+        let now = self.mark("now", || self.attempt.clock.now().unix_micros());
+        Timestamp::from_unix_micros(now).into()
+    }
+
+    /// A fresh id (version 7). It is recorded: a replay gives the same one. Costs what [`now`](Self::now) does; its key is `uuid`.
+    #[must_use]
+    #[track_caller]
+    pub fn uuid(&self) -> Uuid {
+        self.mark("uuid", Uuid::now_v7)
+    }
+
+    /// A random number, uniform over all of them; seed a generator with it for more. It is recorded: a replay gives the same one. Costs what
+    /// [`now`](Self::now) does; its key is `random`.
+    #[must_use]
+    #[track_caller]
+    pub fn random(&self) -> u64 {
+        self.mark("random", || {
+            // Of a random id the lower half has two fixed bits at its top, and the upper one four in its middle.
+            let (one, other) = (Uuid::new_v4().as_u64_pair().1, Uuid::new_v4().as_u64_pair().1);
+            one ^ other.rotate_left(2)
+        })
+    }
+
+    /// Whether a change of the workflow's code is in force for this run: `if wf.patched("thank-you-mail") { … }`.
+    ///
+    /// True for runs that had not come to this place when the changed code first ran them, which is recorded, and false for those that had gone on
+    /// beyond it: these go on as the old code did. Decided once for a run and name. The call may go when no run is left that was begun before it;
+    /// [`Handle::steps`](crate::Handle::steps) shows who has decided.
+    ///
+    /// Costs what [`now`](Self::now) does where it is true, and nothing where it is false; its key is `patched[name]`.
+    #[must_use]
+    pub fn patched(&self, name: &str) -> bool {
+        if let Err(error) = check_name("patch", name) {
+            return self.refuse(Failure::new(FailureKind::Setup, error.to_string()));
+        }
+        if IN_STEP.get() {
+            return self.refuse(nested("patched"));
+        }
+        let Some((is_patched, claim)) = self.attempt.patched(name) else { return false };
+        if let Some(claim) = claim.filter(|claim| !claim.recorded) {
+            marks::keep(&self.attempt, &claim, "true".to_owned());
+        }
+        is_patched
+    }
+
+    /// Gives a value that is recorded: what it was, or what it is now.
+    #[track_caller]
+    fn mark<T>(&self, name: &str, now: impl Fn() -> T) -> T
+    where
+        T: serde::Serialize + serde::de::DeserializeOwned,
+    {
+        if IN_STEP.get() {
+            let _ = self.refuse(nested(name));
+            return now();
+        }
+        let Some(claim) = self.attempt.claim(&self.scope, name, None, 0, std::panic::Location::caller())
+        else {
+            return now();
+        };
+        let recorded = self.attempt.result(claim.ordinal).filter(|_| claim.recorded);
+        if let Some(value) = recorded.and_then(Result::ok).and_then(|text| serde_json::from_str(&text).ok()) {
+            return value;
+        }
+        let value = now();
+        // Numbers and ids always have a JSON form.
+        marks::keep(&self.attempt, &claim, serde_json::to_string(&value).unwrap_or_default());
+        value
+    }
+
+    /// Ends the attempt at its next await: what has no result of its own cannot say what is wrong otherwise.
+    fn refuse(&self, failure: Failure) -> bool {
+        self.attempt.halt(Halt::Refused(failure));
+        false
+    }
+}

@@ -1,0 +1,35 @@
+//! Scopes: the branches of a workflow, in each of which keys and ordinals are counted.
+
+use super::json::fingerprint;
+
+/// Of an ordinal, the bits that count within a scope: four million steps. Those above say which scope.
+pub(super) const LOCAL_BITS: u32 = 22;
+/// The bits that say which scope: what is left of a positive 64-bit number.
+const SCOPE_BITS: u32 = 63 - LOCAL_BITS;
+
+/// A branch of a workflow, or the workflow itself: where keys and ordinals are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    pub(super) path: String,
+    /// What the ordinals of its steps begin with.
+    pub(super) base: u64,
+}
+
+impl Scope {
+    /// The workflow itself.
+    #[must_use]
+    pub const fn root() -> Self {
+        Self { path: String::new(), base: 0 }
+    }
+
+    /// The scope at a path such as `left/inner#2/`. Its number comes from the path, so it is the same in every attempt.
+    pub(super) fn at(path: String) -> Self {
+        let number = fingerprint(&path).cast_unsigned() >> (u64::BITS - SCOPE_BITS);
+        Self { path, base: number.max(1) << LOCAL_BITS }
+    }
+}
+
+/// The place of an ordinal within its scope.
+pub(super) const fn local(ordinal: u64) -> u64 {
+    ordinal & ((1 << LOCAL_BITS) - 1)
+}

@@ -1,0 +1,83 @@
+//! Bodies that replay alike however much they look as if they did not, and what `allow(…)` lets pass.
+
+use ::runledger::{Error, Result, Wf, job, workflow};
+use ::std::prelude::rust_2024::*;
+use ::std::time::{Duration, Instant, SystemTime};
+use ::tokio::{join, select};
+
+/// What a workflow may name as it likes.
+async fn sleep(wf: &Wf, seconds: u64) -> Result<()> {
+    Ok(wf.sleep(Duration::from_secs(seconds)).await?)
+}
+
+fn now(began: SystemTime) -> Duration {
+    began.elapsed().unwrap_or_default()
+}
+
+const fn random() -> u64 {
+    4
+}
+
+const fn spawn(value: u64) -> u64 {
+    value
+}
+
+#[derive(Clone, Copy)]
+struct Set(u64);
+
+impl Set {
+    const fn spawn(self, value: u64) -> u64 {
+        self.0 + value
+    }
+
+    const fn thread_rng(self) -> u64 {
+        self.0
+    }
+}
+
+/// Whatever is in a step may differ when it runs again: it is recorded.
+#[workflow(name = "replays.steps")]
+pub async fn steps(wf: &Wf, path: String) -> Result<u64> {
+    let read = wf.step("read", || async { Ok::<_, Error>(::std::fs::read(&path)?.len()) });
+    let at = wf.step("at", || async {
+        ::tokio::time::sleep(Duration::from_millis(1)).await;
+        let home = ::std::env::var("HOME");
+        ::std::thread::spawn(|| 7).join().map_err(|_| Error::terminal("a panic"))?;
+        Ok::<_, Error>((SystemTime::now(), home.is_ok()))
+    });
+    let (read, at) = join!(read, at);
+    let size = select! {
+        size = wf.step::<_, _, Result<u64>>("size", async || Ok(::std::fs::metadata(&path)?.len())) => size?,
+        late = sleep(wf, 60) => late.map(|()| 0)?,
+    };
+    let [first, second] =
+        [1, 2].map(|n| Wf::step(wf, "nth", move || async move { Ok::<_, Error>((n, Instant::now()).0) }));
+    let draw = || async { Ok::<_, Error>(::std::fs::read(&path)?.first().copied().map_or(0, u64::from)) };
+    let sum = first.await? + second.await? + wf.step("draw", draw).await? + wf.step("draw", draw).await?;
+    Ok(size + sum + u64::from(at?.1) + u64::try_from(read?).unwrap_or_default())
+}
+
+/// Names alone say little, and what they say in texts and attributes is nothing.
+#[workflow(name = "replays.names")]
+pub async fn names(wf: &Wf, began: SystemTime) -> Result<u64> {
+    use ::std::fs::File;
+    /// As `File::open`, which is not done here: `SystemTime::now()`.
+    #[job(name = "replays.open")]
+    async fn open(path: &str) -> Result<u64> {
+        Ok(File::open(path)?.metadata()?.len())
+    }
+    // std::env::var("HOME")
+    let (thread_rng, text) = (Set(4), "rand::random(), Uuid::new_v4()");
+    sleep(wf, u64::from(text.is_empty())).await?;
+    let value = spawn(random()) + thread_rng.spawn(7) + thread_rng.thread_rng() + now(began).as_secs();
+    Ok(value + wf.run(open(text)).await?)
+}
+
+/// The visible exception.
+#[workflow(allow(wall_clock, sleep), name = "replays.excused")]
+pub async fn excused(wf: &Wf, pause: Duration) -> Result<()> {
+    let began = Instant::now();
+    ::std::thread::sleep(pause);
+    wf.step("taken", || async { Ok::<_, Error>(began.elapsed()) }).await?;
+    Ok(())
+}
