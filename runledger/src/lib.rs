@@ -55,13 +55,21 @@ pub use api::enqueue::{Submitted, enqueue_all};
 pub use api::error::{Classified, Error, Result, ResultExt};
 pub use api::failed::FailedRun;
 pub use api::handle::Handle;
+#[cfg(feature = "testing")]
+pub use api::history::assert_replays;
 pub use api::job::{Job, JobError, JobResult, Payload};
 pub use api::signal::{SendSignal, Signalled};
 pub use api::step::{Step, StepError};
 pub use api::tx::Tx;
+#[cfg(feature = "worker")]
+pub use api::verify::verify;
 pub use api::workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
 pub use model::failure::{Failure, FailureKind};
+pub use model::history::{History, HistoryError, HistoryStep};
+pub use model::replay::{Divergence, StepKey};
 pub use model::state::RunState;
+#[cfg(feature = "worker")]
+pub use model::verification::{Finding, Verdict, Verification};
 pub use runledger_macros::{job, workflow};
 #[cfg(feature = "worker")]
 pub use runtime::timings::Timings;

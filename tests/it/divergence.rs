@@ -166,10 +166,21 @@ async fn diverge(how: &str) -> String {
     failure.to_string()
 }
 
+/// The line that the message names is that of this code.
+fn says_the_line(text: &str, code: &str) {
+    let (_, place) = text.split_once("the present step is at ").unwrap_or_else(|| panic!("{text}"));
+    let mut place = place.split([':', ';']);
+    assert!(place.next().is_some_and(|file| file.ends_with("divergence.rs")), "{text}");
+    let line: usize = place.next().unwrap().parse().unwrap();
+    let line = include_str!("divergence.rs").lines().nth(line - 1).unwrap();
+    assert!(line.contains(code), "{line}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_step_at_the_place_of_a_recorded_one_blocks_the_run_until_it_is_mended() {
     let text = diverge("renamed").await;
     assert!(text.contains("step `links` stands where `left` was recorded (step 1)"), "{text}");
+    says_the_line(&text, "wf.step(if how == \"renamed\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,6 +193,7 @@ async fn a_step_inserted_before_recorded_ones_blocks_the_run_and_keeps_their_key
 async fn another_input_of_a_recorded_step_blocks_the_run_until_it_is_mended() {
     let text = diverge("input").await;
     assert!(text.contains("step `keyed_step` was recorded with another input"), "{text}");
+    says_the_line(&text, "wf.run(keyed_step(if how == \"input\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -47,4 +47,5 @@ mod tangles;
 mod transactional;
 mod transitions;
 mod two_processes;
+mod verify;
 mod waiting;

@@ -29,7 +29,12 @@ fn run(definition: &Definition) -> TokenStream {
     let result = Ident::new("result", place(output));
     let function = &signature.ident;
     let names = locals(definition);
-    let takes = names.iter().map(|(name, parameter)| take(library, name, parameter, &invocation));
+    // The transaction last: whether the arguments fit is seen without one.
+    let (transactions, others): (Vec<_>, Vec<_>) =
+        names.iter().partition(|(_, parameter)| matches!(parameter.role, Role::Transaction));
+    let takes = others.into_iter().map(|(name, parameter)| take(library, name, parameter, &invocation));
+    let takes_tx =
+        transactions.into_iter().map(|(name, parameter)| take(library, name, parameter, &invocation));
     let arguments = names.iter().map(|(name, parameter)| argument(library, name, parameter));
     let finish = finish(definition, &invocation, &result, &names);
     // Names the output once more, where the compiler would otherwise report a wrong one a second time in other words.
@@ -39,6 +44,10 @@ fn run(definition: &Definition) -> TokenStream {
     let future = quote_spanned! {at=>
         ::std::boxed::Box::pin(async move {
             #(#takes)*
+            if let ::core::result::Result::Err(finished) = #invocation.begin() {
+                return finished;
+            }
+            #(#takes_tx)*
             let #result = Self::#function(#(#arguments),*).await;
             #witness
             #finish

@@ -40,8 +40,8 @@ const NO_QUEUE: &str = "`App::queues` was given no queue, so this worker would s
 #[derive(Debug)]
 #[must_use = "an app does nothing until it serves"]
 pub struct App {
-    db: Db,
-    provided: Provided,
+    pub(super) db: Db,
+    pub(super) provided: Provided,
     definitions: Option<Vec<&'static Definition>>,
     queues: Option<Vec<String>>,
     name: Option<String>,
@@ -143,13 +143,7 @@ impl App {
     /// [`ClientError`]: no job is registered, two have one name, a name is invalid, a job asks for a type that nothing provides, the pool is too
     /// small, or the database failed.
     pub async fn start(self) -> Result<Worker, ClientError> {
-        let definitions = match self.definitions {
-            Some(given) if given.is_empty() => return Err(ClientError::Setup(NONE_GIVEN.to_owned())),
-            Some(given) => given,
-            None => registered().collect(),
-        };
-        let registry = Registry::collect(definitions)?;
-        check_provided(&registry, &self.provided)?;
+        let registry = self.code()?;
         check_pool(&self.db)?;
         let queues = match self.queues {
             Some(queues) => queues,
@@ -175,6 +169,17 @@ impl App {
             on_failure: self.on_failure,
         };
         Ok(Worker { running: start(plan).await? })
+    }
+
+    /// The jobs and workflows, with all that they ask for.
+    pub(super) fn code(&self) -> Result<Registry, ClientError> {
+        let registry = match &self.definitions {
+            Some(given) if given.is_empty() => return Err(ClientError::Setup(NONE_GIVEN.to_owned())),
+            Some(given) => Registry::collect(given.iter().copied())?,
+            None => Registry::collect(registered())?,
+        };
+        check_provided(&registry, &self.provided)?;
+        Ok(registry)
     }
 
     /// Serves until SIGTERM or ctrl-c: then running attempts may end, up to [`drain`](Self::drain), and the rest is handed back unconsumed.

@@ -11,8 +11,8 @@ use super::client_error::ClientError;
 use super::tx::Tx;
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
-use crate::store::migrate::migrate;
-use crate::store::server::{OLDEST_VERSION, server};
+use crate::store::migrate::{is_current, migrate};
+use crate::store::server::{OLDEST_VERSION, Server, server};
 use crate::store::session::{acquire, begin_body, connect, for_client, roll_back};
 use crate::store::timeline::Address;
 
@@ -53,8 +53,15 @@ impl Db {
     /// this process has met; a role whose `search_path` leads into the schema `runledger` (as the default does for a role of that name); a schema that a
     /// newer program has changed incompatibly.
     pub async fn connect(url: &str) -> Result<Self, ClientError> {
-        let options: PgConnectOptions = url.parse().map_err(ClientError::Connect)?;
-        Self::connect_with(options, DEFAULT_CONNECTIONS).await
+        Self::connect_with(parsed(url)?, DEFAULT_CONNECTIONS).await
+    }
+
+    /// As [`connect`](Self::connect), for looking only: nothing is written, and a standby or a read-only server will do.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and where the schema `runledger` is not there, or older than this program.
+    pub async fn connect_to_look(url: &str) -> Result<Self, ClientError> {
+        Self::connect_for(For::Looking, parsed(url)?, DEFAULT_CONNECTIONS).await
     }
 
     /// As [`connect`](Self::connect), to the address in `DATABASE_URL`. With the feature `dev`, and without the variable, to an embedded private
@@ -63,6 +70,18 @@ impl Db {
     /// # Errors
     /// As [`connect`](Self::connect), and where the variable is not set (with `dev`: where no server programs are found).
     pub async fn from_env() -> Result<Self, ClientError> {
+        Self::of_env(For::Work).await
+    }
+
+    /// As [`from_env`](Self::from_env), for looking only: nothing is written, and a standby or a read-only server will do.
+    ///
+    /// # Errors
+    /// As [`from_env`](Self::from_env), and where the schema `runledger` is not there, or older than this program.
+    pub async fn from_env_to_look() -> Result<Self, ClientError> {
+        Self::of_env(For::Looking).await
+    }
+
+    async fn of_env(purpose: For) -> Result<Self, ClientError> {
         #[cfg(all(feature = "dev", unix))]
         {
             let (url, server) = Box::pin(crate::dev::database_url()).await?;
@@ -75,12 +94,15 @@ impl Db {
                     eprintln!("{}", server.notice());
                 }
             }
-            Ok(Self { server: server.map(Arc::new), ..Box::pin(Self::connect(&url)).await? })
+            Ok(Self {
+                server: server.map(Arc::new),
+                ..Box::pin(Self::connect_for(purpose, parsed(&url)?, DEFAULT_CONNECTIONS)).await?
+            })
         }
         #[cfg(not(all(feature = "dev", unix)))]
         {
             let url = std::env::var("DATABASE_URL").map_err(|_| ClientError::NoDatabaseUrl)?;
-            Self::connect(&url).await
+            Self::connect_for(purpose, parsed(&url)?, DEFAULT_CONNECTIONS).await
         }
     }
 
@@ -89,17 +111,35 @@ impl Db {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn connect_with(options: PgConnectOptions, connections: u32) -> Result<Self, ClientError> {
+        Self::connect_for(For::Work, options, connections).await
+    }
+
+    async fn connect_for(
+        purpose: For,
+        options: PgConnectOptions,
+        connections: u32,
+    ) -> Result<Self, ClientError> {
         let db = Self::lazily(options, connections);
-        match db.prepare().await {
+        match db.prepare(purpose).await {
             Ok(()) => Ok(db),
             Err(error) => Err(error.or_pooled()),
         }
     }
 
-    async fn prepare(&self) -> Result<(), ClientError> {
+    async fn prepare(&self, purpose: For) -> Result<(), ClientError> {
         let mut connection = connection(&self.pool).await?;
-        check_server(&mut connection, &self.pool.connect_options()).await?;
-        Ok(migrate(&mut connection).await?)
+        let server = server(&mut connection).await?;
+        if server.version_num < OLDEST_VERSION {
+            return Err(ClientError::ServerTooOld { version: server.version });
+        }
+        match purpose {
+            For::Looking if is_current(&mut connection).await? => Ok(()),
+            For::Looking => Err(ClientError::Setup(NOT_CURRENT.to_owned())),
+            For::Work => {
+                check_writable(server, &self.pool.connect_options())?;
+                Ok(migrate(&mut connection).await?)
+            }
+        }
     }
 
     /// A pool of its own to the database of an application's pool.
@@ -141,6 +181,12 @@ impl Db {
             #[cfg(all(feature = "dev", unix))]
             server: None,
         }
+    }
+
+    /// A pool that leads nowhere, for what needs one and must not use it.
+    #[cfg(feature = "worker")]
+    pub(crate) fn nowhere() -> Self {
+        Self::lazily(PgConnectOptions::new_without_pgpass().socket("/dev/null/nowhere"), 1)
     }
 
     /// The application name of this pool's sessions, by which others end them when this process is declared dead.
@@ -196,12 +242,22 @@ pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
     }
 }
 
+const NOT_CURRENT: &str = "the schema `runledger` is not in this database, or older than this program, and looking does not change it; nothing was \
+                           written; start a worker of this version once, or connect with `Db::connect`, which brings it up to date";
+
+/// What a pool is for.
+#[derive(Clone, Copy, Debug)]
+enum For {
+    Work,
+    Looking,
+}
+
+fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
+    url.parse().map_err(ClientError::Connect)
+}
+
 /// Refuses servers on which nothing would work.
-async fn check_server(connection: &mut PgConnection, options: &PgConnectOptions) -> Result<(), ClientError> {
-    let server = server(connection).await?;
-    if server.version_num < OLDEST_VERSION {
-        return Err(ClientError::ServerTooOld { version: server.version });
-    }
+fn check_writable(server: Server, options: &PgConnectOptions) -> Result<(), ClientError> {
     let why = match (server.in_recovery, server.read_only) {
         (true, _) => "a standby",
         (false, true) => "read-only",

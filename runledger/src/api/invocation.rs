@@ -107,6 +107,17 @@ impl Invocation {
         })
     }
 
+    /// Notes that all arguments are there, so that the body begins.
+    ///
+    /// # Errors
+    /// The end of this try, where the arguments were all that was to be tried.
+    pub fn begin(&self) -> Result<(), Finished> {
+        if self.attempt.begin() {
+            return Ok(());
+        }
+        Err(Finished::broken(Failure::new(FailureKind::Setup, "its body is not run in a rehearsal")))
+    }
+
     /// The transaction of a transactional body.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ pub mod enqueue;
 pub mod error;
 pub mod failed;
 pub mod handle;
+pub mod history;
 pub mod invocation;
 pub mod job;
 pub mod jobs;
@@ -22,4 +23,6 @@ pub mod registry;
 pub mod signal;
 pub mod step;
 pub mod tx;
+#[cfg(feature = "worker")]
+pub mod verify;
 pub mod workflow;

@@ -82,6 +82,7 @@ impl Wf {
     ///
     /// # Errors
     /// The value cannot be stored, or the name breaks a rule.
+    #[track_caller]
     pub fn publish<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Step<'_, ()> {
         if let Err(error) = check_name("published state", name) {
             return refused(name, Failure::new(FailureKind::Setup, error.to_string()));
@@ -98,7 +99,7 @@ impl Wf {
         let key = claim.key.as_str().to_owned();
         let work = async move {
             if !claim.recorded {
-                let _working = attempt.work();
+                let _working = attempt.begin_work().await;
                 record(&attempt, &claim, 0, Ok(value)).await?;
             }
             attempt.turn(claim.ordinal).await;

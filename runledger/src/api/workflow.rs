@@ -10,6 +10,7 @@ mod tx;
 
 use std::cell::Cell;
 use std::future::Future;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::name::{check_key, check_name};
-use crate::model::replay::{Claim, Scope};
+use crate::model::replay::{Claim, Line, Scope};
 use crate::model::settle::RetryPolicy;
 use crate::model::timestamp::FURTHEST;
 use crate::runtime::attempt::Attempt;
@@ -84,11 +85,17 @@ impl Wf {
     /// # Errors
     /// The step's error, after its tries. A call with an option that only a run of its own can have (queue, priority, tenant, idempotency key, delay,
     /// start) is refused.
+    #[track_caller]
     pub fn run<J: Job>(&self, call: Call<J>) -> Step<'_, J::Output> {
-        self.run_with(call, None)
+        self.run_with(call, None, Location::caller())
     }
 
-    fn run_with<'wf, J: Job>(&'wf self, call: Call<J>, undo: Option<MakeUndo<'wf>>) -> Step<'wf, J::Output> {
+    fn run_with<'wf, J: Job>(
+        &'wf self,
+        call: Call<J>,
+        undo: Option<MakeUndo<'wf>>,
+        line: Line,
+    ) -> Step<'wf, J::Output> {
         let definition = J::DEFINITION;
         if definition.kind() == Kind::Workflow {
             return refused(definition.name, not_a_step(definition.name));
@@ -104,7 +111,8 @@ impl Wf {
         let fingerprint = fingerprint(&input);
         let input: Arc<str> = input.into();
         let body = move |attempt, key| body_of(definition, attempt, key, input);
-        self.undoable(definition.name, call.key.as_deref(), fingerprint, policy, body, undo)
+        let claim = self.claim_at(definition.name, call.key.as_deref(), fingerprint, line);
+        self.undoable(claim, fingerprint, policy, body, undo)
     }
 
     /// Runs a closure as a step: `wf.step("total", || async { … })`. It may borrow from the workflow's locals; it cannot change them, since replay
@@ -112,6 +120,7 @@ impl Wf {
     ///
     /// # Errors
     /// The step's error, after its tries (5 by default).
+    #[track_caller]
     pub fn step<'wf, F, Fut, R>(&'wf self, name: &str, body: F) -> Step<'wf, R::Ok>
     where
         F: Fn() -> Fut + Send + Sync + 'wf,
@@ -141,6 +150,7 @@ impl Wf {
     ///
     /// # Errors
     /// It is longer than 100 years.
+    #[track_caller]
     pub fn sleep(&self, duration: Duration) -> Step<'_, ()> {
         if duration > FURTHEST {
             return refused("sleep", too_long("sleep", duration));
@@ -159,6 +169,7 @@ impl Wf {
         )
     }
 
+    #[track_caller]
     fn step_with<'wf, T: Payload>(
         &'wf self,
         name: &str,
@@ -167,19 +178,18 @@ impl Wf {
         policy: StepPolicy,
         body: impl FnOnce(Arc<Attempt>, Arc<str>) -> Body<'wf> + Send + 'wf,
     ) -> Step<'wf, T> {
-        self.undoable(name, key, fingerprint, policy, body, None)
+        self.undoable(self.claim(name, key, fingerprint), fingerprint, policy, body, None)
     }
 
     fn undoable<'wf, T: Payload>(
         &'wf self,
-        name: &str,
-        key: Option<&str>,
+        claim: Result<Claim, Step<'wf, T>>,
         fingerprint: i64,
         policy: StepPolicy,
         body: impl FnOnce(Arc<Attempt>, Arc<str>) -> Body<'wf> + Send + 'wf,
         undo: Option<MakeUndo<'wf>>,
     ) -> Step<'wf, T> {
-        let claim = match self.claim(name, key, fingerprint) {
+        let claim = match claim {
             Ok(claim) => claim,
             Err(step) => return step,
         };
@@ -190,7 +200,9 @@ impl Wf {
                 let body = body(Arc::clone(&attempt), claim.key.as_str().into());
                 let last_failure = LastFailure::IsItsResult;
                 let work = Work { fingerprint, policy, body, undo, last_failure };
-                resolve(&attempt, &claim, &work).await
+                let result = resolve(&attempt, &claim, &work).await;
+                attempt.check(&claim, &result, decode_output::<T>);
+                result
             })
         };
         Step::new(key, policy, work, decode_output)
@@ -198,11 +210,24 @@ impl Wf {
 
     /// Claims the next step, or gives the step that stands for the refusal.
     #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
+    #[track_caller]
     pub(super) fn claim<'wf, T>(
         &'wf self,
         name: &str,
         key: Option<&str>,
         fingerprint: i64,
+    ) -> Result<Claim, Step<'wf, T>> {
+        self.claim_at(name, key, fingerprint, Location::caller())
+    }
+
+    /// As [`claim`](Self::claim), for a step that the workflow's code has asked for at this line.
+    #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
+    fn claim_at<'wf, T>(
+        &'wf self,
+        name: &str,
+        key: Option<&str>,
+        fingerprint: i64,
+        line: Line,
     ) -> Result<Claim, Step<'wf, T>> {
         if let Some(Err(error)) = key.map(|key| check_key("step key", key)) {
             return Err(refused(name, Failure::new(FailureKind::Setup, error.to_string())));
@@ -211,7 +236,7 @@ impl Wf {
             return Err(refused(name, nested(name)));
         }
         // Where the attempt halts the step never completes: the executor ends the attempt.
-        self.attempt.claim(&self.scope, name, key, fingerprint).ok_or_else(|| {
+        self.attempt.claim(&self.scope, name, key, fingerprint, line).ok_or_else(|| {
             Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
         })
     }

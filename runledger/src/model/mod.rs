@@ -5,7 +5,9 @@
 
 pub mod backoff;
 mod deliveries;
+pub mod divergence;
 pub mod failure;
+pub mod history;
 pub mod json;
 pub mod name;
 pub mod prefix;
@@ -16,3 +18,5 @@ pub mod scope;
 pub mod settle;
 pub mod state;
 pub mod timestamp;
+#[cfg(feature = "worker")]
+pub mod verification;

@@ -21,7 +21,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::deliveries::{Delivery, order_of, stored_from};
-use super::failure::{Failure, FailureKind};
+pub use super::divergence::{Divergence, Line};
+use super::failure::Failure;
 pub use super::scope::Scope;
 use super::scope::{LOCAL_BITS, local};
 
@@ -74,93 +75,6 @@ pub struct Claim {
     pub seen_len: u32,
     /// Whether the step is recorded already.
     pub recorded: bool,
-}
-
-/// The record and the code disagree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Divergence {
-    /// Another step stands at this place.
-    Moved {
-        /// The step of the present code.
-        present: StepKey,
-        /// The step of the record.
-        recorded: String,
-        /// The place.
-        ordinal: u64,
-    },
-    /// The step is recorded, but with another input.
-    Input {
-        /// The step.
-        key: StepKey,
-    },
-    /// Recorded steps that the present code does not reach.
-    Unmet {
-        /// The first of them.
-        recorded: String,
-        /// How many there are.
-        count: usize,
-    },
-    /// The present code waits for other results than the one that was awaited next.
-    Order {
-        /// The step whose result was awaited next.
-        recorded: String,
-    },
-    /// The record disagrees with itself.
-    Contradiction,
-    /// A branch has more steps than can be counted, or the number of another.
-    Crowded {
-        /// The path of the branch; empty for the workflow itself.
-        scope: String,
-    },
-}
-
-impl Divergence {
-    /// The divergence as the failure that is shown with the blocked run.
-    #[must_use]
-    pub fn to_failure(&self) -> Failure {
-        Failure::new(FailureKind::Diverged, self.to_string())
-    }
-}
-
-impl fmt::Display for Divergence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Moved { present, recorded, ordinal } => write!(
-                f,
-                "step `{present}` stands where `{recorded}` was recorded (step {}): the workflow changed while this \
-                 run was in flight; nothing was overwritten",
-                local(*ordinal).saturating_add(1)
-            )?,
-            Self::Input { key } => write!(
-                f,
-                "step `{key}` was recorded with another input: the workflow changed while this run was in flight, or \
-                 its input depends on something that is not recorded; nothing was overwritten"
-            )?,
-            Self::Unmet { recorded, count } => write!(
-                f,
-                "step `{recorded}` is recorded, but the workflow no longer reaches it ({count} such): it changed \
-                 while this run was in flight; nothing was overwritten"
-            )?,
-            Self::Order { recorded } => write!(
-                f,
-                "the result of step `{recorded}` was awaited next when this run was recorded, and the workflow now \
-                 waits for others before it: it changed while this run was in flight; nothing was overwritten"
-            )?,
-            Self::Contradiction => f.write_str(
-                "the recorded steps contradict one another: two have one place, or one was claimed after a result that \
-                 is not recorded, so no workflow can have left them; nothing was overwritten",
-            )?,
-            Self::Crowded { scope } => {
-                return write!(
-                    f,
-                    "branch `{scope}` has more than {} steps, or by chance the number of another branch; nothing was overwritten; end a long loop \
-                     by `wf.continue_with`, or give the branch another name",
-                    1_u64 << LOCAL_BITS
-                );
-            }
-        }
-        f.write_str("; restore the old order of steps and resume the run, or enqueue it anew")
-    }
 }
 
 /// The state of one replay: what is recorded, what the code has claimed, and what it has been given.
@@ -228,16 +142,25 @@ impl Replay {
         let recorded = match (self.recorded.get(&ordinal), self.ordinals.get(key.as_str())) {
             (None, None) => false,
             (Some(row), _) if row.key != key.as_str() => {
-                return Err(Divergence::Moved { present: key, recorded: row.key.clone(), ordinal });
+                return Err(Divergence::Moved {
+                    present: key,
+                    recorded: row.key.clone(),
+                    ordinal,
+                    line: None,
+                });
             }
-            (Some(row), _) if row.fingerprint != fingerprint => return Err(Divergence::Input { key }),
+            (Some(row), _) if row.fingerprint != fingerprint => {
+                let (recorded, present) = (row.fingerprint, fingerprint);
+                return Err(Divergence::Input { key, recorded, present, line: None });
+            }
             (Some(row), _) => {
                 let seen_len = row.seen_len;
                 self.met(seen_len);
                 true
             }
             (None, Some(place)) => {
-                return Err(Divergence::Moved { present: key.clone(), recorded: key.0, ordinal: *place });
+                let (recorded, ordinal) = (key.0.clone(), *place);
+                return Err(Divergence::Moved { present: key, recorded, ordinal, line: None });
             }
         };
         if let Some((_, n_claimed)) = self.claimed.get_mut(&scope.base) {
@@ -339,6 +262,18 @@ impl Replay {
         turn && self.unclaimed.first_key_value().is_none_or(|(seen_len, _)| *seen_len as usize > place)
     }
 
+    /// Whether the code of the record has received the result of this step, as far as a later row tells.
+    #[must_use]
+    pub fn was_delivered(&self, ordinal: u64) -> bool {
+        self.order.iter().any(|delivery| delivery.ordinal == ordinal)
+    }
+
+    /// Whether the code has claimed every recorded step, and received what was received before.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.unclaimed.is_empty() && self.delivered.len() >= self.order.len()
+    }
+
     /// Notes that the result of this step has reached the code.
     pub fn deliver(&mut self, ordinal: u64) {
         self.delivered.push(Delivery { ordinal, claims: self.n_claims });
@@ -360,13 +295,14 @@ impl Replay {
     /// wait for.
     #[must_use]
     pub fn stalled(&self) -> Divergence {
-        self.unmet().unwrap_or_else(|| {
-            let next = self.order.get(self.delivered.len());
-            match next.and_then(|next| self.recorded.get(&next.ordinal)) {
-                Some(row) => Divergence::Order { recorded: row.key.clone() },
-                None => Divergence::Contradiction,
-            }
-        })
+        let next = self.order.get(self.delivered.len());
+        // What the code could have and does not take comes before what it would reach with it.
+        let untaken =
+            next.filter(|next| self.may_deliver(next.ordinal)).or(next.filter(|_| self.unmet().is_none()));
+        match untaken.and_then(|next| self.recorded.get(&next.ordinal)) {
+            Some(row) => Divergence::Order { recorded: row.key.clone() },
+            None => self.unmet().unwrap_or(Divergence::Contradiction),
+        }
     }
 
     fn has_claimed(&self, ordinal: u64) -> bool {

@@ -13,12 +13,13 @@ use super::journal::Journal;
 use super::liveness::Liveness;
 use super::marks::Marks;
 use super::nudge::Nudges;
+use crate::api::call::is_workflow;
 use crate::api::db::Db;
 use crate::api::definition::Definition;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::failure::Failure;
-use crate::model::replay::{Claim, Divergence, Replay, Scope};
+use crate::model::replay::{Claim, Divergence, Line, Replay, Scope};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::{Checkpoint, Fence};
@@ -42,9 +43,19 @@ pub(crate) struct Attempt {
     pub(crate) nudges: Arc<Nudges>,
     /// Held by the step that takes a signal: two that wait for one name take one after the other.
     pub(crate) taking: tokio::sync::Mutex<()>,
+    pub(crate) mode: Mode,
     /// Held by whoever sends marks, until they are committed.
     pub(crate) marking: tokio::sync::Mutex<()>,
     pub(crate) progress: Mutex<Progress>,
+}
+
+/// What an attempt is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// To bring the run forward, in a worker that holds its lease.
+    Work,
+    /// To see whether the code follows the record. Nothing is done that the record does not have.
+    Rehearsal,
 }
 
 /// The database's clock, carried on by this process's own from the moment of the claim.
@@ -115,6 +126,8 @@ pub(crate) struct Progress {
     halt: Option<Halt>,
     /// Grows with every claim and delivery.
     moves: u64,
+    /// Whether the arguments were decoded and the body has begun.
+    begun: bool,
 }
 
 impl Progress {
@@ -139,14 +152,32 @@ pub(crate) enum Rest {
     Halted(Halt),
 }
 
+/// How far a rehearsal has come.
+#[cfg(feature = "worker")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene {
+    /// Whether the arguments were decoded.
+    pub(crate) begun: bool,
+    /// Grows with every claim and delivery.
+    pub(crate) moves: u64,
+    /// Whether the code has followed all of the record.
+    pub(crate) met: bool,
+    /// Whether the code awaits a step, recorded or not.
+    pub(crate) awaits_steps: bool,
+    /// How many clones of the body's own waker the steps hold.
+    pub(crate) gated: usize,
+}
+
 impl Attempt {
     /// Claims the next step. None where the attempt halts: the step's future then never completes, and the executor ends the attempt.
+    /// `line` is that of the code that builds the step.
     pub(crate) fn claim(
         &self,
         scope: &Scope,
         name: &str,
         key: Option<&str>,
         fingerprint: i64,
+        line: Line,
     ) -> Option<Claim> {
         let mut progress = self.progress();
         match progress.replay.claim_in(scope, name, key, fingerprint) {
@@ -155,7 +186,7 @@ impl Attempt {
                 Some(claim)
             }
             Err(divergence) => {
-                progress.halt.get_or_insert(Halt::Diverged(divergence));
+                progress.halt.get_or_insert_with(|| Halt::Diverged(divergence.at(line)));
                 None
             }
         }
@@ -288,10 +319,40 @@ impl Attempt {
         .await;
     }
 
-    /// Counts a step as working until the guard is dropped.
-    pub(crate) fn work(&self) -> Working<'_> {
+    /// Counts a step as working until the guard is dropped. Whatever is done for a step that is not recorded begins here, and so never in a rehearsal.
+    pub(crate) async fn begin_work(&self) -> Working<'_> {
         self.progress().active += 1;
-        Working(self)
+        let working = Working(self);
+        if !self.works() {
+            std::future::pending::<()>().await;
+        }
+        working
+    }
+
+    /// Notes that the arguments are decoded. False where that was all to be seen: the body of a job has effects.
+    pub(crate) fn begin(&self) -> bool {
+        self.progress().begun = true;
+        self.works() || is_workflow(self.definition)
+    }
+
+    /// In a rehearsal, notes that what is recorded of a step cannot be read, whatever the code makes of the error.
+    pub(crate) fn check<T>(
+        &self,
+        claim: &Claim,
+        result: &Result<String, Failure>,
+        read: impl Fn(Result<String, Failure>) -> Result<T, Failure>,
+    ) {
+        if self.works() || result.is_err() {
+            return;
+        }
+        if let Err(failure) = read(result.clone()) {
+            let key = claim.key.as_str().to_owned();
+            self.halt(Halt::Diverged(Divergence::Output { key, why: failure.message }));
+        }
+    }
+
+    fn works(&self) -> bool {
+        self.mode == Mode::Work
     }
 
     /// Notes what a step waits for until the guard is dropped.
@@ -310,8 +371,14 @@ impl Attempt {
         self.progress().halt.get_or_insert(halt);
     }
 
-    /// Sleeps until an instant of the database's clock, as well as this process knows it.
-    pub(crate) async fn sleep_until(&self, until: Timestamp) {
+    /// Sleeps until an instant of the database's clock, as well as this process knows it. A rehearsal does not sleep: the code has been woken, or it never is.
+    pub(crate) async fn sleep_until(&self, ordinal: u64, until: Timestamp) {
+        if !self.works() {
+            if !self.progress().replay.was_delivered(ordinal) {
+                std::future::pending::<()>().await;
+            }
+            return;
+        }
         let left = until.since(self.clock.now());
         if left > Duration::ZERO {
             tokio::time::sleep(left).await;
@@ -352,6 +419,18 @@ impl Attempt {
     /// The divergence of a workflow whose recorded results wait for a turn that does not come.
     pub(crate) fn stalled(&self) -> Divergence {
         self.progress().replay.stalled()
+    }
+
+    /// How far a rehearsal has come.
+    pub(crate) fn scene(&self, own: &Waker) -> Scene {
+        let progress = self.progress();
+        Scene {
+            begun: progress.begun,
+            moves: progress.moves,
+            met: progress.replay.is_met(),
+            awaits_steps: progress.active > 0 || !progress.waits.is_empty() || !progress.gated.is_empty(),
+            gated: progress.gated.iter().filter(|waker| waker.will_wake(own)).count(),
+        }
     }
 }
 

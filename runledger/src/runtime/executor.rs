@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep};
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Clock, Halt, Progress, Rest, Wait};
+use super::attempt::{Attempt, Clock, Halt, Mode, Progress, Rest, Wait};
 use super::held::{Held, Hold, Order, Orders};
 use super::hook::FailureHook;
 use super::journal::{Journal, Written};
@@ -47,7 +47,7 @@ const RESIDENT: Duration = Duration::from_millis(300);
 
 /// How long recorded results may wait for their turn while nothing works, before the run counts as diverged. A workflow that awaits something of
 /// its own in between is not stalled, only slow.
-const STALLED: Duration = Duration::from_secs(5);
+pub(crate) const STALLED: Duration = Duration::from_secs(5);
 
 /// The pause before a suspension that met a transient error is written again.
 const REPEAT: Duration = Duration::from_millis(200);
@@ -122,6 +122,7 @@ impl Executor {
             clock: Clock::new(claimed.claimed_at),
             nudges: Arc::clone(&hold.orders.nudges),
             taking: tokio::sync::Mutex::default(),
+            mode: Mode::Work,
             marking: tokio::sync::Mutex::default(),
             progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),
         }

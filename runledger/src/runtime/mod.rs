@@ -39,6 +39,8 @@ pub(crate) mod task;
 #[cfg(feature = "worker")]
 pub(crate) mod timings;
 pub(crate) mod transaction;
+#[cfg(feature = "worker")]
+pub(crate) mod verify;
 pub(crate) mod waiting;
 #[cfg(feature = "worker")]
 pub(crate) mod writer;

@@ -22,6 +22,11 @@ pub(crate) struct UndoCall<'a> {
     pub(crate) options: RequestOptions,
 }
 
+/// The job of a recorded call, where it can be read.
+pub(crate) fn job_of(call: &str) -> Option<String> {
+    serde_json::from_str::<UndoCall<'_>>(call).ok().map(|call| call.job.into_owned())
+}
+
 /// Takes back everything that can be and is not, the last step first. Never returns where one of them cannot.
 pub(crate) async fn undo_all(attempt: &Arc<Attempt>) {
     for (key, call) in attempt.to_undo() {

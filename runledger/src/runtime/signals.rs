@@ -48,7 +48,7 @@ async fn wait(
 ) -> Result<String, Failure> {
     loop {
         let mut nudges = attempt.nudges.listen();
-        let working = attempt.work();
+        let working = attempt.begin_work().await;
         if let Some(payload) = look(attempt, claim, name).await {
             return Ok(payload);
         }

@@ -102,7 +102,7 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
     let (mut tries, began_at) = attempt.failures(claim.key.as_str());
     let deadline = work.policy.deadline.map(|limit| (began_at.plus(limit), limit));
     loop {
-        let working = attempt.work();
+        let working = attempt.begin_work().await;
         attempt.liveness.guard().await;
         let left = deadline.map(|(until, _)| until.since(attempt.clock.now()));
         tries += 1;
@@ -131,7 +131,7 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
         // Waiting first, then no longer working: in between the run must not look idle.
         let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
         drop(working);
-        attempt.sleep_until(until).await;
+        attempt.sleep_until(claim.ordinal, until).await;
         drop(waiting);
     }
 }

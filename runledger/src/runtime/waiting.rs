@@ -27,7 +27,7 @@ pub(crate) const REPEAT: Duration = Duration::from_millis(200);
 pub(crate) async fn sleep(attempt: &Attempt, claim: &Claim, duration: Duration) -> Result<String, Failure> {
     let until = instant(attempt, claim, duration).await?;
     let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
-    attempt.sleep_until(until).await;
+    attempt.sleep_until(claim.ordinal, until).await;
     drop(waiting);
     attempt.turn(claim.ordinal).await;
     Ok("null".to_owned())
@@ -39,7 +39,7 @@ pub(crate) async fn instant(attempt: &Attempt, claim: &Claim, after: Duration) -
     if let Some(micros) = recorded {
         return Ok(Timestamp::from_unix_micros(micros));
     }
-    let _working = attempt.work();
+    let _working = attempt.begin_work().await;
     let instant = attempt.clock.now().plus(after);
     record(attempt, claim, 0, Ok(instant.unix_micros().to_string())).await?;
     Ok(instant)
@@ -53,10 +53,10 @@ pub(crate) async fn start(
     child: &NewRun,
 ) -> Result<String, Failure> {
     // A record that was taken over from another run names the child of that one.
-    let recorded = attempt.result(claim.ordinal).and_then(Result::ok);
-    let output = recorded.unwrap_or_else(|| format!("\"{}\"", child.run_id));
-    if !claim.recorded {
-        let _working = attempt.work();
+    let recorded = attempt.result(claim.ordinal).filter(|_| claim.recorded);
+    let output = format!("\"{}\"", child.run_id);
+    if recorded.is_none() {
+        let _working = attempt.begin_work().await;
         marks_first(attempt).await;
         let step = attempt.checkpoint(claim, fingerprint, Ok(String::new()));
         loop {
@@ -82,7 +82,7 @@ pub(crate) async fn start(
         attempt.acknowledge(claim);
     }
     attempt.turn(claim.ordinal).await;
-    Ok(output)
+    recorded.unwrap_or(Ok(output))
 }
 
 /// Waits for the end of a child, records it, and gives its output or failure.
@@ -97,7 +97,7 @@ pub(crate) async fn child_result(
         Some(recorded) if claim.recorded => recorded,
         _ => {
             let result = wait_for_child(attempt, claim, child, &wait).await;
-            let _working = attempt.work();
+            let _working = attempt.begin_work().await;
             record(attempt, claim, fingerprint, result).await
         }
     };
@@ -113,7 +113,7 @@ async fn wait_for_child(
 ) -> Result<String, Failure> {
     loop {
         let mut nudges = attempt.nudges.listen();
-        let working = attempt.work();
+        let working = attempt.begin_work().await;
         let end = match attempt.db.acquire().await {
             Ok(mut connection) => answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await,
             Err(error) => Err(error),

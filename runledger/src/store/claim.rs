@@ -154,7 +154,7 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
     })
 }
 
-fn steps(text: Option<String>) -> Result<Vec<Recorded>, sqlx::Error> {
+pub(super) fn steps(text: Option<String>) -> Result<Vec<Recorded>, sqlx::Error> {
     let Some(text) = text else { return Ok(Vec::new()) };
     recorded::read(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }

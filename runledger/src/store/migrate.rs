@@ -82,13 +82,18 @@ create table if not exists runledger.migration (
 /// # Errors
 /// [`MigrateError`]: the schema is newer than this binary and breaks it, a known migration has another text, or the database failed.
 pub async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
-    if applied(connection).await?.is_some_and(|done| done == MIGRATIONS.len()) {
+    if is_current(connection).await? {
         return Ok(());
     }
     for migration in MIGRATIONS {
         apply(connection, migration).await?;
     }
     Ok(())
+}
+
+/// Whether the database has every migration.
+pub(crate) async fn is_current(connection: &mut PgConnection) -> Result<bool, MigrateError> {
+    Ok(applied(connection).await? == Some(MIGRATIONS.len()))
 }
 
 async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<(), MigrateError> {

@@ -9,6 +9,7 @@ pub mod enqueue;
 pub mod error;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
+pub mod history;
 pub mod inspect;
 pub mod link;
 pub mod migrate;
@@ -24,6 +25,8 @@ pub mod signal;
 pub mod sql;
 pub(crate) mod timeline;
 mod timestamp;
+#[cfg(feature = "worker")]
+pub mod verify;
 pub mod wait;
 #[cfg(feature = "worker")]
 pub mod worker;

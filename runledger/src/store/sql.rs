@@ -30,7 +30,9 @@ statements! {
     GOING_ON_BELOW = "going_on_below";
     HEARTBEAT = "heartbeat";
     HELD = "held";
+    HISTORY = "history";
     IN_BODY = "in_body";
+    IN_FLIGHT = "in_flight";
     JOBS_KNOWN = "jobs_known";
     LANES = "lanes";
     LAST_PROGRESS = "last_progress";

@@ -1,6 +1,7 @@
 //! Runs started by a workflow.
 
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -11,6 +12,7 @@ use crate::api::job::Job;
 use crate::api::step::{Step, StepFuture, decode_output};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
+use crate::model::replay::Line;
 use crate::model::request::child_run_id;
 use crate::runtime::attempt::Wait;
 use crate::runtime::waiting;
@@ -22,7 +24,12 @@ impl Wf {
     ///
     /// # Errors
     /// The call cannot be stored, or names a tenant or an idempotency key: a child has its parent's tenant, and is known by its step's key.
+    #[track_caller]
     pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {
+        self.start_at(call, Location::caller())
+    }
+
+    pub(super) fn start_at<J: Job>(&self, call: Call<J>, line: Line) -> Step<'_, Child<'_, J>> {
         let name = J::DEFINITION.name;
         if let Some(option) = call.request.identity_said() {
             return refused(name, not_for_a_child(name, option));
@@ -32,7 +39,7 @@ impl Wf {
             Ok(new_run) => new_run,
             Err(error) => return refused(name, Failure::from_chain(FailureKind::Encode, &error)),
         };
-        let claim = match self.claim(name, call.key.as_deref(), fingerprint) {
+        let claim = match self.claim_at(name, call.key.as_deref(), fingerprint, line) {
             Ok(claim) => claim,
             Err(step) => return step,
         };
@@ -42,7 +49,13 @@ impl Wf {
         Step::new(
             key,
             INLINE,
-            move |_| Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, &child).await }),
+            move |_| {
+                Box::pin(async move {
+                    let result = waiting::start(&attempt, &claim, fingerprint, &child).await;
+                    attempt.check(&claim, &result, decode_output::<Uuid>);
+                    result
+                })
+            },
             move |recorded| Ok(Child { wf: self, run_id: decode_output(recorded)?, marker: PhantomData }),
         )
     }
@@ -67,27 +80,36 @@ impl<'wf, J: Job> Child<'wf, J> {
     ///
     /// # Errors
     /// The child failed, was cancelled, or gave another type.
+    #[track_caller]
     pub fn result(&self) -> Step<'wf, J::Output> {
-        self.end(Wait::Child(self.run_id))
+        self.result_at(Location::caller())
+    }
+
+    pub(super) fn result_at(&self, line: Line) -> Step<'wf, J::Output> {
+        self.end(Wait::Child(self.run_id), line)
     }
 
     /// As [`result`](Self::result), in a run that has nothing to do before the last of these children has ended.
-    pub(super) fn result_of_all(&self, all: Arc<[Uuid]>) -> Step<'wf, J::Output> {
-        self.end(Wait::LastOf(all))
+    pub(super) fn result_of_all(&self, all: Arc<[Uuid]>, line: Line) -> Step<'wf, J::Output> {
+        self.end(Wait::LastOf(all), line)
     }
 
-    fn end(&self, wait: Wait) -> Step<'wf, J::Output> {
+    fn end(&self, wait: Wait, line: Line) -> Step<'wf, J::Output> {
         let (wf, child) = (self.wf, self.run_id);
         let name = format!("{}.result", J::DEFINITION.name);
         let fingerprint = json::fingerprint(&child.to_string());
-        let claim = match wf.claim(&name, None, fingerprint) {
+        let claim = match wf.claim_at(&name, None, fingerprint, line) {
             Ok(claim) => claim,
             Err(step) => return step,
         };
         let attempt = Arc::clone(&wf.attempt);
         let key = claim.key.as_str().to_owned();
         let work = move |_| -> StepFuture<'wf> {
-            Box::pin(async move { waiting::child_result(&attempt, &claim, fingerprint, child, wait).await })
+            Box::pin(async move {
+                let result = waiting::child_result(&attempt, &claim, fingerprint, child, wait).await;
+                attempt.check(&claim, &result, decode_output::<J::Output>);
+                result
+            })
         };
         Step::new(key, INLINE, work, decode_output)
     }

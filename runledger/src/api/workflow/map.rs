@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture};
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use super::Wf;
 use crate::api::call::Call;
 use crate::api::job::Job;
 use crate::api::step::StepError;
+use crate::model::replay::Line;
 
 /// How many calls are under way at a time, where nobody says.
 const DEFAULT_LIMIT: usize = 64;
@@ -22,6 +24,7 @@ impl Wf {
     ///
     /// Each is a step of this run, in this worker, under the key of the call; with [`spread`](Map::spread) a run of its own. Steps are built in the order
     /// of the items, as others end.
+    #[track_caller]
     pub fn map<'wf, I, J, F>(&'wf self, items: I, mut call: F) -> Map<'wf, J>
     where
         I: IntoIterator,
@@ -29,7 +32,7 @@ impl Wf {
         J: Job,
     {
         let calls = items.into_iter().map(&mut call).collect();
-        Map { wf: self, calls, limit: None, spread: false }
+        Map { wf: self, calls, limit: None, spread: false, line: Location::caller() }
     }
 }
 
@@ -41,6 +44,7 @@ pub struct Map<'wf, J> {
     calls: Vec<Call<J>>,
     limit: Option<usize>,
     spread: bool,
+    line: Line,
 }
 
 type Outcome<J> = Result<<J as Job>::Output, StepError>;
@@ -81,9 +85,9 @@ impl<'wf, J: Job> Map<'wf, J> {
     }
 
     async fn each<E>(self, mut ended: impl FnMut(usize, Outcome<J>) -> Result<(), E>) -> Result<(), E> {
-        let Self { wf, calls, limit, spread } = self;
+        let Self { wf, calls, limit, spread, line } = self;
         if spread && limit.is_none() {
-            return all_at_once(wf, calls, ended).await;
+            return all_at_once(wf, calls, line, ended).await;
         }
         let limit = limit.unwrap_or(DEFAULT_LIMIT);
         let mut waiting = calls.into_iter().enumerate();
@@ -92,7 +96,7 @@ impl<'wf, J: Job> Map<'wf, J> {
             while under_way.len() < limit
                 && let Some((place, call)) = waiting.next()
             {
-                under_way.push(one(wf, place, call, spread));
+                under_way.push(one(wf, place, call, spread, line));
             }
             match under_way.next().await {
                 Some((place, outcome)) => ended(place, outcome)?,
@@ -117,17 +121,18 @@ fn one<'wf, J: Job>(
     place: usize,
     call: Call<J>,
     spread: bool,
+    line: Line,
 ) -> Pin<Box<dyn Future<Output = (usize, Outcome<J>)> + Send + 'wf>> {
     if spread {
-        let start = wf.start(call);
+        let start = wf.start_at(call, line);
         Box::pin(async move {
             match start.await {
-                Ok(child) => (place, child.result().await),
+                Ok(child) => (place, child.result_at(line).await),
                 Err(error) => (place, Err(error)),
             }
         })
     } else {
-        let step = wf.run(call);
+        let step = wf.run_with(call, None, line);
         Box::pin(async move { (place, step.await) })
     }
 }
@@ -136,6 +141,7 @@ fn one<'wf, J: Job>(
 async fn all_at_once<J: Job, E>(
     wf: &Wf,
     calls: Vec<Call<J>>,
+    line: Line,
     mut ended: impl FnMut(usize, Outcome<J>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut children = Vec::with_capacity(calls.len());
@@ -145,7 +151,7 @@ async fn all_at_once<J: Job, E>(
         while under_way.len() < DEFAULT_LIMIT
             && let Some((place, call)) = waiting.next()
         {
-            let start = wf.start(call);
+            let start = wf.start_at(call, line);
             under_way.push(async move { (place, start.await) });
         }
         match under_way.next().await {
@@ -159,7 +165,7 @@ async fn all_at_once<J: Job, E>(
     let mut results: FuturesUnordered<_> = children
         .iter()
         .map(|(place, child)| {
-            let result = child.result_of_all(Arc::clone(&all));
+            let result = child.result_of_all(Arc::clone(&all), line);
             async move { (*place, result.await) }
         })
         .collect();

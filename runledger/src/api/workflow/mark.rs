@@ -16,6 +16,7 @@ impl Wf {
     ///
     /// Costs a row that is written with the next step, and no round trip. Its key is `now`, counted per occurrence.
     #[must_use]
+    #[track_caller]
     pub fn now(&self) -> SystemTime {
         let now = self.mark("now", || self.attempt.clock.now().unix_micros());
         Timestamp::from_unix_micros(now).into()
@@ -23,6 +24,7 @@ impl Wf {
 
     /// A fresh id (version 7). It is recorded: a replay gives the same one. Costs what [`now`](Self::now) does; its key is `uuid`.
     #[must_use]
+    #[track_caller]
     pub fn uuid(&self) -> Uuid {
         self.mark("uuid", Uuid::now_v7)
     }
@@ -30,6 +32,7 @@ impl Wf {
     /// A random number, uniform over all of them; seed a generator with it for more. It is recorded: a replay gives the same one. Costs what
     /// [`now`](Self::now) does; its key is `random`.
     #[must_use]
+    #[track_caller]
     pub fn random(&self) -> u64 {
         self.mark("random", || {
             // Of a random id the lower half has two fixed bits at its top, and the upper one four in its middle.
@@ -61,6 +64,7 @@ impl Wf {
     }
 
     /// Gives a value that is recorded: what it was, or what it is now.
+    #[track_caller]
     fn mark<T>(&self, name: &str, now: impl Fn() -> T) -> T
     where
         T: serde::Serialize + serde::de::DeserializeOwned,
@@ -69,7 +73,10 @@ impl Wf {
             let _ = self.refuse(nested(name));
             return now();
         }
-        let Some(claim) = self.attempt.claim(&self.scope, name, None, 0) else { return now() };
+        let Some(claim) = self.attempt.claim(&self.scope, name, None, 0, std::panic::Location::caller())
+        else {
+            return now();
+        };
         let recorded = self.attempt.result(claim.ordinal).filter(|_| claim.recorded);
         if let Some(value) = recorded.and_then(Result::ok).and_then(|text| serde_json::from_str(&text).ok()) {
             return value;

@@ -1,5 +1,6 @@
 //! Sagas: steps that can be taken back.
 
+use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Wf, refused};
@@ -54,6 +55,7 @@ impl<'wf> Saga<'wf> {
     ///
     /// # Errors
     /// As [`Wf::run`]. An undo that cannot be stored, or is a workflow, is a failure of the step, though its body has run: that cannot be known before.
+    #[track_caller]
     pub fn run<J: Job, U: Job>(
         &self,
         call: Call<J>,
@@ -68,7 +70,7 @@ impl<'wf> Saga<'wf> {
         }
         let stored = move |output: &str| stored(undo(&decode_output(Ok(output.to_owned()))?));
         let done = Arc::clone(&self.done);
-        let step = self.wf.run_with(call, Some(Box::new(stored)));
+        let step = self.wf.run_with(call, Some(Box::new(stored)), Location::caller());
         let key = step.key().to_owned();
         step.map(move |output| {
             done.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());

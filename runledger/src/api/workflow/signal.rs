@@ -24,6 +24,7 @@ impl Wf {
     ///
     /// # Errors
     /// The payload does not fit `T`: the signal is taken all the same, and the workflow may wait for another. The name breaks a rule.
+    #[track_caller]
     pub fn signal<T: Payload>(&self, name: &str) -> SignalWait<'_, T> {
         if let Err(error) = check_name("signal", name) {
             let step = refused("signal", Failure::new(FailureKind::Setup, error.to_string()));
@@ -48,7 +49,11 @@ impl Wf {
         let attempt = Arc::clone(&self.attempt);
         let key = claim.key.as_str().to_owned();
         let work = move |_| -> StepFuture<'wf> {
-            Box::pin(async move { receive(&attempt, &claim, &name, limit.as_ref()).await })
+            Box::pin(async move {
+                let result = receive(&attempt, &claim, &name, limit.as_ref()).await;
+                attempt.check(&claim, &result, decode);
+                result
+            })
         };
         Step::new(key, INLINE, work, decode)
     }
@@ -74,6 +79,7 @@ impl<'wf, T: Payload> SignalWait<'wf, T> {
     ///
     /// # Errors
     /// As [`Wf::signal`], and a limit of more than 100 years.
+    #[track_caller]
     pub fn timeout(self, limit: Duration) -> Step<'wf, Option<T>> {
         let Self { wf, name, claim, step } = self;
         let Some(claim) = claim else { return step.map(Some) };

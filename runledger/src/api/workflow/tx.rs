@@ -48,6 +48,7 @@ impl Wf {
     ///     Ok(left.await?)
     /// }
     /// ```
+    #[track_caller]
     pub fn tx<'wf, F, Fut, R>(&'wf self, name: &str, body: F) -> Step<'wf, R::Ok>
     where
         F: Fn(StepTx) -> Fut + Send + Sync + 'wf,

@@ -1,0 +1,106 @@
+//! Records of runs as files, and tests that hold the present code against them.
+
+use uuid::Uuid;
+
+use super::client_error::ClientError;
+use super::db::{Db, connection};
+use super::handle::Handle;
+use super::job::Job;
+use crate::model::history::History;
+use crate::store::history;
+
+impl Db {
+    /// What is recorded of a run: its input, and what its steps gave. For a file, that a test replays. One query.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    pub async fn export(&self, run_id: Uuid) -> Result<History, ClientError> {
+        history::history(&mut *connection(self.pool()).await?, run_id)
+            .await?
+            .ok_or(ClientError::NoSuchRun { run_id })
+    }
+}
+
+impl<J: Job> Handle<J> {
+    /// As [`Db::export`].
+    ///
+    /// # Errors
+    /// As [`Db::export`].
+    pub async fn export(&self) -> Result<History, ClientError> {
+        let run_id = self.id();
+        history::history(&mut *connection(self.pool()?).await?, run_id)
+            .await?
+            .ok_or(ClientError::NoSuchRun { run_id })
+    }
+}
+
+#[cfg(feature = "testing")]
+mod testing {
+    use std::sync::Arc;
+
+    use super::{ClientError, Db, History};
+    use crate::api::app::App;
+    use crate::model::verification::Verdict;
+    use crate::runtime::verify::Stage;
+
+    impl App {
+        /// An app without a database, for tests that replay histories. It serves nothing: everything that needs a database fails.
+        ///
+        /// # Panics
+        /// Outside a Tokio runtime.
+        pub fn offline() -> Self {
+            Self::new(Db::nowhere())
+        }
+    }
+
+    impl History {
+        /// Replays this history against the code of an app, without a database and without side effects, as [`App::verify`] does.
+        ///
+        /// # Errors
+        /// [`ClientError::Setup`]: the app has no job, or does not provide what its jobs ask for.
+        pub async fn replays(&self, app: &App) -> Result<Verdict, ClientError> {
+            let registry = app.code()?;
+            Ok(Stage::new(Arc::new(app.provided.clone()), Arc::new(registry)).verdict(&self.into()).await)
+        }
+    }
+
+    /// Asserts that the code of an app follows a history: kept as a file, the record of a run of today holds every later version of the code.
+    ///
+    /// ```
+    /// use runledger::prelude::*;
+    /// use runledger::{History, assert_replays};
+    ///
+    /// #[workflow]
+    /// async fn greet(wf: &Wf, name: String) -> Result<usize> {
+    ///     let len = wf.step("measure", || async { Ok::<_, Error>(name.len()) }).await?;
+    ///     Ok(len)
+    /// }
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<()> {
+    /// let history = History::from_json(
+    ///     r#"{
+    ///         "format": 1, "run_id": "01890000-0000-7000-8000-000000000000", "job": "greet", "state": "completed", "attempt": 1,
+    ///         "input": {"name": "Ada"},
+    ///         "steps": [{"key": "measure", "ordinal": 0, "fingerprint": 0, "output": 3, "seen_len": 0}]
+    ///     }"#,
+    /// )?;
+    /// assert_replays(&history, &App::offline().with(jobs![greet])).await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Where the code does not follow it, with the step; and where the app has no job, or does not provide what its jobs ask for.
+    #[expect(clippy::panic, reason = "an assertion of a test")]
+    pub async fn assert_replays(history: &History, app: &App) {
+        match history.replays(app).await {
+            Ok(Verdict::Replays) => {}
+            Ok(verdict) => panic!("run `{}` of `{}` {verdict}", history.run_id, history.job),
+            Err(error) => panic!("nothing can be replayed: {error}"),
+        }
+    }
+}
+
+#[cfg(feature = "testing")]
+pub use testing::assert_replays;

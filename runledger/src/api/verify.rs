@@ -1,0 +1,59 @@
+//! Whether the present code still follows the record of every run in flight.
+
+use std::sync::Arc;
+
+use super::app::App;
+use super::client_error::ClientError;
+use super::db::Db;
+use crate::model::verification::Verification;
+use crate::runtime;
+
+impl App {
+    /// Replays every run in flight against this program's code, and says which do not replay: what a deploy would block.
+    ///
+    /// Nothing is written, and no step runs: a step that is not recorded waits for ever, and so the code stops where the run stands. What the code of a
+    /// workflow does between its steps is done as in every replay. Of a job only the stored input is read, to see whether it fits. Runs of jobs that this
+    /// program does not have are [`Verdict::NoCode`](crate::Verdict::NoCode): where programs share a database, look at the findings.
+    ///
+    /// Reads runs in pages of 64, each a statement of its own. A workflow that awaits something of its own, that is no step, is given five seconds.
+    ///
+    /// # Errors
+    /// [`ClientError`]: as [`start`](Self::start) for the code, or a failure of the database.
+    pub async fn verify(self) -> Result<Verification, ClientError> {
+        let registry = self.code()?;
+        runtime::verify::verify(&self.db, Arc::new(registry), Arc::new(self.provided)).await
+    }
+}
+
+/// [`App::verify`] for every job that is linked into the program, on the database in `DATABASE_URL`. Logs the summary, and prints it to standard error
+/// where something does not replay. The schema is left as it is, and a standby will do.
+///
+/// ```no_run
+/// #[tokio::main]
+/// async fn main() -> runledger::Result<std::process::ExitCode> {
+///     if std::env::args().any(|argument| argument == "--verify") {
+///         return Ok(runledger::verify().await?.exit_code());
+///     }
+///     runledger::serve().await?;
+///     Ok(std::process::ExitCode::SUCCESS)
+/// }
+/// ```
+///
+/// # Errors
+/// As [`Db::from_env_to_look`] and [`App::verify`].
+pub async fn verify() -> Result<Verification, ClientError> {
+    let verification = App::new(Db::from_env_to_look().await?).verify().await?;
+    if verification.is_ok() {
+        tracing::info!("{verification}");
+    } else {
+        tracing::error!("{verification}");
+        #[expect(
+            clippy::print_stderr,
+            reason = "whoever deploys must see what breaks, with or without a subscriber"
+        )]
+        {
+            eprintln!("{verification}");
+        }
+    }
+    Ok(verification)
+}

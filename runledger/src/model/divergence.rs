@@ -1,0 +1,156 @@
+//! Where the record of a run and the present code disagree, in words that say what to do.
+
+use std::fmt;
+
+use super::failure::{Failure, FailureKind};
+use super::replay::StepKey;
+use super::scope::{LOCAL_BITS, local};
+
+/// A line of the program's source.
+pub type Line = &'static std::panic::Location<'static>;
+
+/// The record and the code disagree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Divergence {
+    /// Another step stands at this place.
+    Moved {
+        /// The step of the present code.
+        present: StepKey,
+        /// The step of the record.
+        recorded: String,
+        /// The place.
+        ordinal: u64,
+        /// The line of the present step, where it is known.
+        line: Option<Line>,
+    },
+    /// The step is recorded, but with another input.
+    Input {
+        /// The step.
+        key: StepKey,
+        /// What identifies the input of the record.
+        recorded: i64,
+        /// What identifies the input of the present code.
+        present: i64,
+        /// The line of the present step, where it is known.
+        line: Option<Line>,
+    },
+    /// Recorded steps that the present code does not reach.
+    Unmet {
+        /// The first of them.
+        recorded: String,
+        /// How many there are.
+        count: usize,
+    },
+    /// The present code waits for other results than the one that was awaited next.
+    Order {
+        /// The step whose result was awaited next.
+        recorded: String,
+    },
+    /// What is recorded of a step does not fit the type that the present code gives it.
+    Output {
+        /// The step.
+        key: String,
+        /// What does not fit, and where.
+        why: String,
+    },
+    /// The record disagrees with itself.
+    Contradiction,
+    /// A branch has more steps than can be counted, or the number of another.
+    Crowded {
+        /// The path of the branch; empty for the workflow itself.
+        scope: String,
+    },
+}
+
+impl Divergence {
+    /// The key of the step at which the code leaves the record: the recorded one where there are two.
+    #[must_use]
+    pub fn step(&self) -> Option<&str> {
+        match self {
+            Self::Moved { recorded, .. } | Self::Unmet { recorded, .. } | Self::Order { recorded } => {
+                Some(recorded)
+            }
+            Self::Input { key, .. } => Some(key.as_str()),
+            Self::Output { key, .. } => Some(key),
+            Self::Contradiction | Self::Crowded { .. } => None,
+        }
+    }
+
+    /// The same divergence, with the line of the step at whose claim it was found.
+    #[must_use]
+    pub fn at(mut self, here: Line) -> Self {
+        if let Self::Moved { line, .. } | Self::Input { line, .. } = &mut self {
+            *line = Some(here);
+        }
+        self
+    }
+
+    /// The line of the present step, where there is one and it is known.
+    #[must_use]
+    pub fn line(&self) -> Option<Line> {
+        match self {
+            Self::Moved { line, .. } | Self::Input { line, .. } => *line,
+            Self::Unmet { .. }
+            | Self::Order { .. }
+            | Self::Output { .. }
+            | Self::Contradiction
+            | Self::Crowded { .. } => None,
+        }
+    }
+
+    /// The divergence as the failure that is shown with the blocked run.
+    #[must_use]
+    pub fn to_failure(&self) -> Failure {
+        Failure::new(FailureKind::Diverged, self.to_string())
+    }
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved { present, recorded, ordinal, .. } => write!(
+                f,
+                "step `{present}` stands where `{recorded}` was recorded (step {}): the workflow changed while this \
+                 run was in flight; nothing was overwritten",
+                local(*ordinal).saturating_add(1)
+            )?,
+            Self::Input { key, recorded, present, .. } => write!(
+                f,
+                "step `{key}` was recorded with another input: the workflow changed while this run was in flight, or \
+                 its input depends on something that is not recorded; nothing was overwritten (input {recorded:016x} is \
+                 recorded, {present:016x} is given)"
+            )?,
+            Self::Unmet { recorded, count } => write!(
+                f,
+                "step `{recorded}` is recorded, but the workflow no longer reaches it ({count} such): it changed \
+                 while this run was in flight; nothing was overwritten"
+            )?,
+            Self::Order { recorded } => write!(
+                f,
+                "the result of step `{recorded}` was awaited next when this run was recorded, and the workflow now \
+                 waits for others before it: it changed while this run was in flight; nothing was overwritten"
+            )?,
+            Self::Output { key, why } => write!(
+                f,
+                "step `{key}`: {why}; the workflow changed while this run was in flight; nothing was overwritten"
+            )?,
+            Self::Contradiction => f.write_str(
+                "the recorded steps contradict one another: two have one place, or one was claimed after a result that \
+                 is not recorded, so no workflow can have left them; nothing was overwritten",
+            )?,
+            Self::Crowded { scope } => {
+                return write!(
+                    f,
+                    "branch `{scope}` has more than {} steps, or by chance the number of another branch; nothing was overwritten; end a long loop \
+                     by `wf.continue_with`, or give the branch another name",
+                    1_u64 << LOCAL_BITS
+                );
+            }
+        }
+        if let Some(line) = self.line() {
+            write!(f, "; the present step is at {line}")?;
+        }
+        f.write_str("; restore the old order of steps and resume the run, or enqueue it anew")
+    }
+}

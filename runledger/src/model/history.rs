@@ -1,0 +1,309 @@
+//! The record of one run as a file: what replay needs, readable, and in an order that does not change.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use uuid::Uuid;
+
+use super::failure::Failure;
+use super::name::check_name;
+use super::replay::Recorded;
+
+/// The format that this program writes, and the only one that it reads.
+const FORMAT: u32 = 1;
+
+/// What is recorded of one run: kept as a file, it tells in a test whether the present code still follows it.
+///
+/// It has the run's input, and what its steps gave: data of your users, where your jobs have such.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct History {
+    /// The version of the format.
+    format: u32,
+    /// The run that it was.
+    pub run_id: Uuid,
+    /// The name of its job, as it was stored.
+    pub job: String,
+    /// Its tenant; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
+    /// Where it stood: a word of `runledger.run_state`.
+    pub state: String,
+    /// Attempts that were spent.
+    pub attempt: u32,
+    /// Its input, as JSON text.
+    #[serde(with = "as_json")]
+    pub input: String,
+    /// Its steps, in the order in which the code claimed them.
+    pub steps: Vec<HistoryStep>,
+}
+
+/// One recorded step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct HistoryStep {
+    /// Its key.
+    pub key: String,
+    /// Its place in the order of claims, from 0.
+    pub ordinal: u64,
+    /// What identifies its input.
+    pub fingerprint: i64,
+    /// What it gave, as JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "as_json_if_any")]
+    pub output: Option<String>,
+    /// What it failed with, where it gave nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// How many results the code had received when it claimed the step.
+    pub seen_len: u32,
+    /// The last of those, where they are not those of a plain sequence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Vec<u64>>,
+    /// The call that takes back what it did, as JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "as_json_if_any")]
+    pub undo: Option<String>,
+}
+
+/// Why a history cannot be read or written.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HistoryError {
+    /// The file cannot be read or written.
+    #[error("the file of a history cannot be read or written")]
+    File(#[from] std::io::Error),
+    /// It is not the JSON of a history.
+    #[error("this is not the JSON of a history")]
+    Json(#[from] serde_json::Error),
+    /// It is of another format.
+    #[error(
+        "this history has format {found}, and this program reads format {FORMAT}; export it again with this version"
+    )]
+    Format {
+        /// Its format.
+        found: u32,
+    },
+    /// No run can have left it.
+    #[error("no run can have left this history: {0}; export it again, and leave its steps as they are")]
+    Malformed(String),
+}
+
+impl History {
+    pub(crate) fn new(
+        run_id: Uuid,
+        job: String,
+        tenant: String,
+        state: String,
+        attempt: u32,
+        input: String,
+        steps: Vec<Recorded>,
+    ) -> Self {
+        let mut steps: Vec<HistoryStep> = steps.into_iter().map(HistoryStep::from).collect();
+        steps.sort_by_key(|step| step.ordinal);
+        Self { format: FORMAT, run_id, job, tenant, state, attempt, input, steps }
+    }
+
+    /// Reads a history.
+    ///
+    /// # Errors
+    /// [`HistoryError`]: it is no history of this format, or contradicts itself.
+    pub fn from_json(text: &str) -> Result<Self, HistoryError> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        let Head { format } = serde_json::from_str(text)?;
+        if format != FORMAT {
+            return Err(HistoryError::Format { found: format });
+        }
+        let history: Self = serde_json::from_str(text)?;
+        history.check().map_err(HistoryError::Malformed)?;
+        Ok(history)
+    }
+
+    /// Its JSON: one line a field, steps in their order. The same history gives the same text.
+    ///
+    /// # Errors
+    /// [`HistoryError::Json`]: an input or output was changed to what is not JSON.
+    pub fn to_json(&self) -> Result<String, HistoryError> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As [`from_json`](Self::from_json), and where the file cannot be read.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, HistoryError> {
+        Self::from_json(&std::fs::read_to_string(path)?)
+    }
+
+    /// Writes a file.
+    ///
+    /// # Errors
+    /// As [`to_json`](Self::to_json), and where the file cannot be written.
+    pub fn to_file(&self, path: impl AsRef<Path>) -> Result<(), HistoryError> {
+        Ok(std::fs::write(path, self.to_json()?)?)
+    }
+
+    /// Its steps as a replay takes them.
+    #[cfg(feature = "testing")]
+    pub(crate) fn recorded(&self) -> Vec<Recorded> {
+        self.steps.iter().map(HistoryStep::recorded).collect()
+    }
+
+    /// Says what is wrong with it, if anything is.
+    fn check(&self) -> Result<(), String> {
+        check_name("job", &self.job).map_err(|error| error.to_string())?;
+        let (mut keys, mut ordinals) = (BTreeSet::new(), BTreeSet::new());
+        for step in &self.steps {
+            let key = &step.key;
+            if !keys.insert(key) {
+                return Err(format!("step `{key}` is there twice"));
+            }
+            if !ordinals.insert(step.ordinal) {
+                return Err(format!("step `{key}` has the place of another ({})", step.ordinal));
+            }
+            if step.output.is_some() == step.failure.is_some() {
+                return Err(format!("step `{key}` needs an `output` or a `failure`, and not both"));
+            }
+            if step.seen_len as usize > self.steps.len() {
+                return Err(format!(
+                    "step `{key}` has seen {} results, more than there are steps",
+                    step.seen_len
+                ));
+            }
+            let pairs = step.seen.as_ref().map_or(0, Vec::len);
+            if pairs % 2 != 0 || pairs / 2 > step.seen_len as usize {
+                return Err(format!("`seen` of step `{key}` is not a list of pairs, one a result at most"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "testing")]
+impl HistoryStep {
+    fn recorded(&self) -> Recorded {
+        let result = match (&self.output, &self.failure) {
+            (_, Some(failure)) => Err(failure.clone()),
+            (output, None) => Ok(output.clone().unwrap_or_else(|| "null".to_owned())),
+        };
+        Recorded {
+            key: self.key.clone(),
+            ordinal: self.ordinal,
+            fingerprint: self.fingerprint,
+            result,
+            seen_len: self.seen_len,
+            seen: self.seen.clone(),
+            undo: self.undo.clone(),
+        }
+    }
+}
+
+impl From<Recorded> for HistoryStep {
+    fn from(step: Recorded) -> Self {
+        let Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo } = step;
+        let (output, failure) = match result {
+            Ok(output) => (Some(output), None),
+            Err(failure) => (None, Some(failure)),
+        };
+        Self { key, ordinal, fingerprint, output, failure, seen_len, seen, undo }
+    }
+}
+
+/// JSON text as the JSON that it is, so that people can read the file; no digit of a number is lost.
+mod as_json {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
+    use serde_json::value::RawValue;
+
+    pub(super) fn serialize<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(text).map_err(S::Error::custom)?;
+        raw.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+        Ok(Box::<RawValue>::deserialize(deserializer)?.get().to_owned())
+    }
+}
+
+/// The same where it may be left out; an output of `null` is one.
+mod as_json_if_any {
+    use serde::{Deserializer, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde gives it so")]
+    pub(super) fn serialize<S: Serializer>(text: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+        super::as_json::serialize(text.as_deref().unwrap_or("null"), serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<String>, D::Error> {
+        super::as_json::deserialize(deserializer).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history() -> History {
+        let step = |key: &str, ordinal, result| Recorded {
+            key: key.to_owned(),
+            ordinal,
+            fingerprint: i64::MIN,
+            result,
+            seen_len: u32::try_from(ordinal).unwrap(),
+            seen: (ordinal == 1).then(|| vec![0, 1]),
+            undo: None,
+        };
+        let failed = Err(Failure::new(super::super::failure::FailureKind::Error, "no"));
+        let steps =
+            vec![step("b", 1, failed), step("a", 0, Ok("null".into())), step("c", 2, Ok("1.10e400".into()))];
+        History::new(
+            Uuid::nil(),
+            "checkout".into(),
+            String::new(),
+            "blocked".into(),
+            1,
+            "{\"n\": 1.10}".into(),
+            steps,
+        )
+    }
+
+    #[test]
+    fn a_history_survives_its_file_to_the_last_digit_with_its_steps_in_order() {
+        let history = history();
+        let text = history.to_json().unwrap();
+        assert_eq!(History::from_json(&text).unwrap(), history);
+        assert_eq!(History::from_json(&text).unwrap().to_json().unwrap(), text);
+        assert!(text.contains("\"input\": {\"n\": 1.10}") && text.contains("\"output\": 1.10e400"), "{text}");
+        let keys: Vec<_> = history.steps.iter().map(|step| step.key.as_str()).collect();
+        assert_eq!(keys, ["a", "b", "c"]);
+    }
+
+    type Change = fn(&mut History);
+
+    #[test]
+    fn what_no_run_can_have_left_is_refused_with_its_reason() {
+        let changes: [(Change, &str); 6] = [
+            (|history| history.steps[1].key = "a".into(), "step `a` is there twice"),
+            (|history| history.steps[1].ordinal = 0, "has the place of another (0)"),
+            (|history| history.steps[0].output = None, "step `a` needs an `output` or a `failure`"),
+            (|history| history.steps[0].seen_len = 9, "has seen 9 results, more than there are steps"),
+            (|history| history.steps[1].seen = Some(vec![1]), "is not a list of pairs"),
+            (|history| history.job = "Checkout!".into(), "Checkout!"),
+        ];
+        for (change, words) in changes {
+            let mut history = history();
+            change(&mut history);
+            let error = History::from_json(&history.to_json().unwrap()).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let newer = history().to_json().unwrap().replace("\"format\": 1", "\"format\": 2, \"more\": 1");
+        assert!(matches!(History::from_json(&newer), Err(HistoryError::Format { found: 2 })));
+        assert!(matches!(History::from_json("{}"), Err(HistoryError::Json(_))));
+    }
+}

@@ -1,0 +1,198 @@
+//! What comes of replaying recorded runs against the present code: a verdict a run, and their summary.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use uuid::Uuid;
+
+use super::failure::Failure;
+use super::replay::Divergence;
+
+/// What the present code makes of one recorded run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It follows the record to its end and goes on from there, or ends.
+    Replays,
+    /// It does not follow the record: the run would be blocked, or fail.
+    Breaks {
+        /// Where, and how.
+        divergence: Divergence,
+    },
+    /// The program has no code for the job.
+    NoCode,
+    /// The stored input does not fit the parameters.
+    Undecodable {
+        /// What does not fit, and where.
+        failure: Failure,
+    },
+    /// The code awaits something of its own, that is no step, for too long to tell.
+    Undecided,
+}
+
+impl Verdict {
+    /// The step at which the code leaves the record, where it does.
+    #[must_use]
+    pub fn step(&self) -> Option<&str> {
+        match self {
+            Self::Breaks { divergence } => divergence.step(),
+            Self::Replays | Self::NoCode | Self::Undecodable { .. } | Self::Undecided => None,
+        }
+    }
+
+    /// Whether two verdicts are of one kind and meet the same step, whatever its own key: one change of the code, in many runs.
+    fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+            && self.step().map(name_of) == other.step().map(name_of)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replays => f.write_str("replays"),
+            Self::Breaks { divergence } => write!(f, "breaks: {divergence}"),
+            Self::NoCode => f.write_str("has no code in this program: it would wait until some worker serves the job again"),
+            Self::Undecodable { failure } => write!(f, "cannot read its input: {failure}"),
+            Self::Undecided => f.write_str(
+                "is undecided: the workflow awaited something of its own, that is no step, for too long; let it await steps alone",
+            ),
+        }
+    }
+}
+
+/// The step of a key without what tells its calls apart: `reserve` of `reserve[sku-1]`, `charge` of `charge#2`.
+fn name_of(key: &str) -> &str {
+    key.split(['[', '#']).next().unwrap_or(key)
+}
+
+/// The runs of a job of which the same must be said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The name of the job, as it is stored.
+    pub job: String,
+    /// What was found with the first of them.
+    pub verdict: Verdict,
+    /// How many runs there are.
+    pub n_runs: u64,
+    /// The first of them.
+    pub run_id: Uuid,
+}
+
+/// The most findings that are told apart: a summary is read by people, and must not grow with the database.
+const MOST_FINDINGS: usize = 1000;
+
+/// The summary of a verification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verification {
+    /// How many runs were looked at.
+    pub n_runs: u64,
+    /// How many of them replay.
+    pub n_replaying: u64,
+    /// What was found with the others, those of one job, one verdict and one step together. At most 1,000.
+    pub findings: Vec<Finding>,
+    /// How many runs do not replay and belong to no finding, because there are too many findings.
+    pub n_beyond: u64,
+}
+
+impl Verification {
+    /// Adds the verdict of a run.
+    pub(crate) fn add(&mut self, job: &str, run_id: Uuid, verdict: Verdict) {
+        self.n_runs += 1;
+        if verdict == Verdict::Replays {
+            self.n_replaying += 1;
+            return;
+        }
+        let has_room = self.findings.len() < MOST_FINDINGS;
+        let same = |finding: &&mut Finding| finding.job == job && finding.verdict.is_like(&verdict);
+        match self.findings.iter_mut().find(same) {
+            Some(finding) => finding.n_runs += 1,
+            None if has_room => {
+                self.findings.push(Finding { job: job.to_owned(), verdict, n_runs: 1, run_id });
+            }
+            None => self.n_beyond += 1,
+        }
+    }
+
+    /// Whether every run replays.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.n_replaying == self.n_runs
+    }
+
+    /// What a program that only verifies ends with: success where every run replays.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        if self.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+impl fmt::Display for Verification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n_not = self.n_runs - self.n_replaying;
+        write!(f, "{} of {} runs in flight replay", self.n_replaying, self.n_runs)?;
+        if n_not > 0 {
+            write!(f, ", {n_not} do not")?;
+        }
+        for Finding { job, verdict, n_runs, run_id } in &self.findings {
+            let runs = if *n_runs == 1 { "1 run".to_owned() } else { format!("{n_runs} runs") };
+            write!(f, "\n{runs} of `{job}`")?;
+            if let Some(step) = verdict.step() {
+                write!(f, " at step `{step}`")?;
+            }
+            write!(f, ", such as {run_id}: it {verdict}")?;
+        }
+        if self.n_beyond > 0 {
+            write!(f, "\nand {} more runs", self.n_beyond)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn breaks(step: &str) -> Verdict {
+        Verdict::Breaks { divergence: Divergence::Unmet { recorded: step.to_owned(), count: 1 } }
+    }
+
+    #[test]
+    fn runs_that_break_at_one_step_are_one_finding_whatever_the_steps_own_keys() {
+        let mut verification = Verification::default();
+        for (n, step) in ["reserve[a]", "reserve[b]", "reserve#2", "charge"].iter().enumerate() {
+            verification.add("checkout", Uuid::from_u128(n as u128), breaks(step));
+        }
+        verification.add("checkout", Uuid::nil(), Verdict::Replays);
+        verification.add("refund", Uuid::nil(), breaks("reserve[a]"));
+        verification.add("checkout", Uuid::nil(), Verdict::NoCode);
+        let found: Vec<_> =
+            verification.findings.iter().map(|found| (found.job.as_str(), found.n_runs)).collect();
+        assert_eq!(found, [("checkout", 3), ("checkout", 1), ("refund", 1), ("checkout", 1)]);
+        assert_eq!((verification.n_runs, verification.n_replaying), (7, 1));
+        assert!(!verification.is_ok());
+    }
+
+    #[test]
+    fn a_summary_does_not_grow_with_the_number_of_findings() {
+        let mut verification = Verification::default();
+        for n in 0..MOST_FINDINGS + 3 {
+            verification.add("checkout", Uuid::nil(), breaks(&format!("step-{n}")));
+        }
+        assert_eq!((verification.findings.len(), verification.n_beyond), (MOST_FINDINGS, 3));
+    }
+
+    #[test]
+    fn the_summary_says_how_many_where_and_names_a_run() {
+        let mut verification = Verification::default();
+        assert_eq!(verification.to_string(), "0 of 0 runs in flight replay");
+        verification.add("checkout", Uuid::nil(), breaks("charge"));
+        verification.add("checkout", Uuid::nil(), breaks("charge"));
+        let text = verification.to_string();
+        let line = "2 runs of `checkout` at step `charge`, such as 00000000-0000-0000-0000-000000000000: it breaks: step `charge`";
+        assert!(text.starts_with("0 of 2 runs in flight replay, 2 do not\n"), "{text}");
+        assert!(text.contains(line), "{text}");
+    }
+}

@@ -1,0 +1,240 @@
+//! Rehearsals: the present code against what is recorded of a run, without a lease and without an effect.
+//!
+//! A rehearsal is a replay whose attempt does nothing that the record does not have: recorded steps are delivered as in a worker, any other stays
+//! pending for ever. The body is polled until nothing moves any more. That it has then claimed all that is recorded, and received what was received
+//! before, is all that a replay needs. Its attempt has no database, so that even what forgot to ask could not write.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context as Poller, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, timeout_at};
+use uuid::Uuid;
+
+use super::answer::{PATIENCE, answered};
+use super::attempt::{Attempt, Clock, Halt, Mode, Progress};
+use super::executor::STALLED;
+use super::journal::Journal;
+use super::liveness::Liveness;
+use super::panic::Caught;
+use super::saga::job_of;
+use crate::api::client_error::ClientError;
+use crate::api::context::Context;
+use crate::api::db::{Db, connection};
+use crate::api::definition::Definition;
+use crate::api::invocation::{Finished, Invocation};
+use crate::api::provided::Provided;
+use crate::api::registry::Registry;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::replay::Replay;
+use crate::model::settle::Counters;
+use crate::model::timestamp::Timestamp;
+use crate::model::verification::{Verdict, Verification};
+use crate::store::checkpoint::Fence;
+use crate::store::verify::{Script, in_flight};
+
+/// Runs that are read at once, and rehearsed side by side: the bound on memory.
+const PAGE: i64 = 64;
+
+/// Rehearses every run in flight.
+pub(crate) async fn verify(
+    db: &Db,
+    registry: Arc<Registry>,
+    provided: Arc<Provided>,
+) -> Result<Verification, ClientError> {
+    let stage = Stage::new(provided, registry);
+    let mut verification = Verification::default();
+    let mut last = Uuid::nil();
+    loop {
+        let page = {
+            let mut connection = connection(db.pool()).await?;
+            answered(PATIENCE, in_flight(&mut connection, last, PAGE)).await?
+        };
+        let Some(end) = page.last() else { return Ok(verification) };
+        last = end.run_id;
+        let verdicts = side_by_side(page.iter().map(|script| stage.verdict(script))).await;
+        for (script, verdict) in page.iter().zip(verdicts) {
+            verification.add(&script.job, script.run_id, verdict);
+        }
+    }
+}
+
+/// What attempts have around them that do nothing.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    provided: Arc<Provided>,
+    db: Db,
+    journal: Journal,
+    liveness: Liveness,
+    transactions: Arc<Semaphore>,
+    registry: Arc<Registry>,
+}
+
+impl Stage {
+    pub(crate) fn new(provided: Arc<Provided>, registry: Arc<Registry>) -> Self {
+        // A journal without writers, a heart that does not beat, and no place for a transaction: each lets its callers wait for ever.
+        let (journal, _writers) = Journal::new(1);
+        let (_heart, liveness) = Liveness::new(Duration::ZERO);
+        Self {
+            provided,
+            db: Db::nowhere(),
+            journal,
+            liveness,
+            transactions: Arc::new(Semaphore::new(0)),
+            registry,
+        }
+    }
+
+    /// What the code makes of a run.
+    pub(crate) async fn verdict(&self, script: &Script) -> Verdict {
+        if script.undoing {
+            return self.verdict_of_undo(script);
+        }
+        match self.registry.get(&script.job) {
+            Some(definition) => self.rehearse(definition, script).await,
+            None => Verdict::NoCode,
+        }
+    }
+
+    /// The workflow's own code is not run any more.
+    fn verdict_of_undo(&self, script: &Script) -> Verdict {
+        let calls = Replay::new(script.steps.clone()).to_undo();
+        let is_known = |call: &str| job_of(call).is_some_and(|job| self.registry.get(&job).is_some());
+        if calls.iter().all(|(_, call)| is_known(call)) { Verdict::Replays } else { Verdict::NoCode }
+    }
+
+    async fn rehearse(&self, definition: &'static Definition, script: &Script) -> Verdict {
+        let attempt = Arc::new(self.attempt(definition, script));
+        let number = attempt.counters.attempt.unsigned_abs();
+        let context = Context::new(Arc::clone(&attempt), None, number);
+        let invocation = Invocation::new(Arc::clone(&attempt), context, script.input.as_str().into(), None);
+        let mut body = Caught::new((definition.run)(invocation));
+        let signal = Arc::new(Signal::default());
+        let waker = Waker::from(Arc::clone(&signal));
+        let mut moves = 0;
+        let mut patience = Instant::now() + STALLED;
+        loop {
+            signal.lower();
+            let polled = Pin::new(&mut body).poll(&mut Poller::from_waker(&waker));
+            if let Some(halt) = attempt.halted() {
+                return halted(&attempt, halt);
+            }
+            let scene = attempt.scene(&waker);
+            if let Poll::Ready(finished) = polled {
+                return ended(&attempt, scene.begun, finished.unwrap_or_else(Finished::failed));
+            }
+            if moves != scene.moves {
+                (moves, patience) = (scene.moves, Instant::now() + STALLED);
+            }
+            // Whoever else holds the waker is nothing of ours: a timer, a channel, a combinator.
+            let is_awaiting_more = Arc::strong_count(&signal) > 2 + scene.gated;
+            let goes_on = if signal.is_raised() {
+                tokio::task::yield_now().await;
+                Instant::now() < patience
+            } else {
+                !scene.met && is_awaiting_more && timeout_at(patience, signal.notify.notified()).await.is_ok()
+            };
+            if goes_on {
+                continue;
+            }
+            return match (scene.met, scene.awaits_steps || !is_awaiting_more) {
+                (true, _) => Verdict::Replays,
+                (false, true) => Verdict::Breaks { divergence: attempt.stalled() },
+                (false, false) => Verdict::Undecided,
+            };
+        }
+    }
+
+    fn attempt(&self, definition: &'static Definition, script: &Script) -> Attempt {
+        Attempt {
+            fence: Fence { run_id: script.run_id, token: Uuid::nil() },
+            tenant: script.tenant.clone(),
+            definition,
+            counters: Counters { attempt: script.attempt.saturating_add(1), crashes: 0 },
+            provided: Arc::clone(&self.provided),
+            registry: Arc::clone(&self.registry),
+            db: self.db.clone(),
+            journal: self.journal.clone(),
+            liveness: self.liveness.clone(),
+            transactions: Arc::clone(&self.transactions),
+            clock: Clock::new(Timestamp::DISTANT_PAST),
+            nudges: Arc::default(),
+            taking: tokio::sync::Mutex::default(),
+            marking: tokio::sync::Mutex::default(),
+            mode: Mode::Rehearsal,
+            progress: Mutex::new(Progress::new(Replay::new(script.steps.clone()), Vec::new())),
+        }
+    }
+}
+
+fn halted(attempt: &Attempt, halt: Halt) -> Verdict {
+    match halt {
+        Halt::Diverged(divergence) => Verdict::Breaks { divergence },
+        // What the code asks for is refused: the run would end here.
+        Halt::Refused(_) => met(attempt),
+        // Of what is done for a step that is not recorded, and so never in a rehearsal.
+        Halt::LeaseLost | Halt::Cancelled | Halt::ChildLost | Halt::UndoFailed(_) => Verdict::Undecided,
+    }
+}
+
+fn ended(attempt: &Attempt, has_begun: bool, finished: Finished) -> Verdict {
+    if !has_begun {
+        let failure = finished.result.err().map(|(failure, _)| failure);
+        let none = || Failure::new(FailureKind::Decode, "the body ended before it began");
+        return Verdict::Undecodable { failure: failure.unwrap_or_else(none) };
+    }
+    met(attempt)
+}
+
+/// The verdict of code that has ended.
+fn met(attempt: &Attempt) -> Verdict {
+    match attempt.unmet() {
+        Some(divergence) => Verdict::Breaks { divergence },
+        None => Verdict::Replays,
+    }
+}
+
+/// What wakes a body, and tells that it did.
+#[derive(Debug, Default)]
+struct Signal {
+    raised: AtomicBool,
+    notify: Notify,
+}
+
+impl Signal {
+    fn lower(&self) {
+        self.raised.store(false, Ordering::Release);
+    }
+
+    fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.raised.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+}
+
+/// Polls futures side by side, and gives their outputs in their order.
+async fn side_by_side<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (future, output) in &mut futures {
+            if output.is_none()
+                && let Poll::Ready(ended) = future.as_mut().poll(cx)
+            {
+                *output = Some(ended);
+            }
+        }
+        if futures.iter().all(|(_, output)| output.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    futures.into_iter().filter_map(|(_, output)| output).collect()
+}

@@ -1,0 +1,92 @@
+//! Verification: a corpus of changes to workflows with runs in flight. Each is held against what `verify` says of it, and against what a worker with
+//! the new code does.
+
+mod histories;
+mod inputs;
+mod order;
+mod outputs;
+mod reading;
+mod stage;
+mod steps;
+mod waits;
+
+use std::collections::BTreeMap;
+
+use runledger::prelude::*;
+use runledger::{FailureKind, Finding, RunState, Verdict};
+use runledger_tests::{Fixture, eventually};
+
+use stage::{Case, Expected, await_parked, park_all, wake_all};
+
+fn corpus() -> Vec<Case> {
+    [steps::cases(), order::cases(), inputs::cases(), outputs::cases(), waits::cases()].concat()
+}
+
+#[test]
+fn the_corpus_has_what_it_promises() {
+    let corpus = corpus();
+    let names: std::collections::BTreeSet<_> = corpus.iter().map(|case| case.name).collect();
+    assert_eq!(names.len(), corpus.len(), "two cases have one name");
+    let n_fine = corpus.iter().filter(|case| case.expected == Expected::Fine).count();
+    assert!(n_fine >= 20 && corpus.len() - n_fine >= 30, "{n_fine} of {}", corpus.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let corpus = corpus();
+    let runs = park_all(&db, &corpus).await;
+
+    let new = || corpus.iter().filter_map(|case| case.new).chain(stage::helpers());
+    let before = stage::everything(&db).await;
+    let verification = App::new(db.clone()).with(new()).verify().await.unwrap();
+    assert_eq!(stage::everything(&db).await, before, "nothing is written");
+
+    let found: BTreeMap<&str, &Finding> =
+        verification.findings.iter().map(|finding| (finding.job.as_str(), finding)).collect();
+    let wrong: Vec<String> = corpus
+        .iter()
+        .filter_map(|case| {
+            let verdict = found.get(case.name).map_or(&Verdict::Replays, |finding| &finding.verdict);
+            (!case.expected.agrees(verdict))
+                .then(|| format!("{}: {:?}, but {verdict:?}", case.name, case.expected))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(
+        verification.findings.len(),
+        corpus.iter().filter(|case| case.expected != Expected::Fine).count()
+    );
+
+    // Without the database the same is said of the record of each.
+    let offline = App::offline().with(new());
+    let replays = runs.iter().map(async |(case, run_id)| {
+        let verdict = db.export(*run_id).await.unwrap().replays(&offline).await.unwrap();
+        assert!(case.expected.agrees(&verdict), "{}: {:?}, but {verdict:?}", case.name, case.expected);
+    });
+    futures::future::join_all(replays).await;
+
+    wake_all(&db).await;
+    let worker = stage::worker(&db, new()).await;
+    for (case, run_id) in runs.iter().filter(|(case, _)| case.expected.blocks()) {
+        let ended = |info: &runledger::RunInfo| matches!(info.state, RunState::Blocked | RunState::Failed);
+        let info =
+            eventually(async || (case.name, db.run(*run_id).await.unwrap()), |(_, info)| ended(info)).await.1;
+        let kind = info.error.unwrap().kind;
+        assert!(
+            matches!(kind, FailureKind::Diverged | FailureKind::Decode | FailureKind::Error),
+            "{}: {kind:?}",
+            case.name
+        );
+    }
+    for (case, run_id) in runs.iter().filter(|(case, _)| case.expected == Expected::Fine) {
+        await_parked(&db, *run_id, 2).await;
+        let kind = db.run(*run_id).await.unwrap().error.map(|failure| failure.kind);
+        assert!(
+            !matches!(kind, Some(FailureKind::Diverged | FailureKind::Decode)),
+            "{}: {kind:?}",
+            case.name
+        );
+    }
+    worker.stop().await;
+}
