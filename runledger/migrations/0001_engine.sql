@@ -29,7 +29,7 @@ create table runledger.ready (
     job text collate "C" not null,
     priority smallint not null,
     ready_at timestamptz not null,
-    cause text not null check (cause in ('enqueued', 'retried', 'slept', 'released', 'crashed', 'woken', 'resumed', 'undoing')),
+    cause text not null check (cause in ('enqueued', 'retried', 'slept', 'released', 'crashed', 'woken', 'resumed', 'undoing', 'continued')),
     attempt integer not null check (attempt >= 0),
     crashes integer not null check (crashes >= 0),
     claims integer not null check (claims >= 0)
@@ -246,6 +246,17 @@ as $$
     select incarnation.id::text || '/' || extract(epoch from pg_postmaster_start_time())::text
     from runledger.incarnation;
 $$;
+
+-- Workflows that have begun anew with another input, as the same runs: their recorded steps are those since then.
+create table runledger.continuation (
+    run_id uuid primary key,
+    input json not null,
+    -- How often it has begun anew.
+    slice integer not null check (slice >= 1),
+    -- The claim that ended so: what was tried under it and before counts no more.
+    claims integer not null,
+    since timestamptz not null default statement_timestamp()
+);
 
 -- What bodies have said last of how far they are: of a run, or with a key of a step.
 create table runledger.progress (

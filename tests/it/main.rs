@@ -15,6 +15,7 @@ mod children;
 mod claim;
 mod combinators;
 mod connections;
+mod continuing;
 mod costs;
 mod deadlines;
 mod divergence;

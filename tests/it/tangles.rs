@@ -157,7 +157,7 @@ async fn looped(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
     let mut all = seen.to_vec();
     while all.len() < seen.len() + 5 {
         let more = step(wf, part_of(seed, all.last().copied().unwrap_or(0)), &all).await?;
-        let is_last = more[0] % 3 == 0;
+        let is_last = more[0].is_multiple_of(3);
         all.extend(more);
         if is_last {
             break;

@@ -6,7 +6,7 @@ use runledger_tests::Fixture;
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
-const EVENTS: [RunEvent; 12] = [
+const EVENTS: [RunEvent; 13] = [
     RunEvent::Claim,
     RunEvent::Complete,
     RunEvent::Retry,
@@ -15,6 +15,7 @@ const EVENTS: [RunEvent; 12] = [
     RunEvent::Suspend,
     RunEvent::Wake,
     RunEvent::Release,
+    RunEvent::Continue,
     RunEvent::Block,
     RunEvent::Pause,
     RunEvent::Resume,
@@ -84,6 +85,10 @@ async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEven
         RunEvent::Retry => settle(connection, subject, "queued", Some(ERROR)).await,
         RunEvent::Fail => settle(connection, subject, "failed", Some(ERROR)).await,
         RunEvent::Sleep | RunEvent::Release => settle(connection, subject, "queued", None).await,
+        RunEvent::Continue => {
+            let query = sqlx::query(statement("continue_run")).bind(subject.run_id).bind(subject.token);
+            query.bind("{}").bind(0_i64).execute(connection).await.unwrap();
+        }
         RunEvent::Block => settle(connection, subject, "blocked", Some(ERROR)).await,
         // A running run is paused by its own settlement; every other one by whoever asks.
         RunEvent::Pause => {

@@ -50,7 +50,8 @@ impl Context {
     /// A key for systems outside that know idempotency keys: the same for every attempt of this body, different for every other body.
     #[must_use]
     pub fn idempotency_key(&self) -> Uuid {
-        Uuid::new_v5(&self.attempt.fence.run_id, self.step_key.as_deref().unwrap_or_default().as_bytes())
+        let key = self.attempt.key_of_slice(self.step_key.as_deref().unwrap_or_default());
+        Uuid::new_v5(&self.attempt.fence.run_id, key.as_bytes())
     }
 
     /// The fence of this attempt, for systems outside that can refuse writes of an older holder.

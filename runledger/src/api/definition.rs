@@ -36,7 +36,7 @@ pub enum Kind {
 }
 
 /// Where a job is defined.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     file: &'static str,
     line: u32,

@@ -1,5 +1,6 @@
 //! The workflow's view of its run: steps and sleep here, everything else a module each.
 
+mod anew;
 mod branch;
 mod child;
 mod map;

@@ -19,6 +19,8 @@ pub enum Outcome {
     Released,
     /// A pause was asked for, and the attempt has stopped.
     Paused,
+    /// A slice of its work is done, and the next may begin after a delay.
+    Continued(Duration),
     /// Cancellation was asked for, and the attempt has stopped.
     Cancelled(Failure),
     /// The record and the code disagree.
@@ -108,6 +110,8 @@ pub enum Cause {
     Woken,
     /// A person resumed it.
     Resumed,
+    /// A slice of its work is done, and the next is to begin.
+    Continued,
 }
 
 impl Cause {
@@ -122,6 +126,7 @@ impl Cause {
             Self::Crashed => "crashed",
             Self::Woken => "woken",
             Self::Resumed => "resumed",
+            Self::Continued => "continued",
         }
     }
 }
@@ -146,6 +151,9 @@ pub fn settle(outcome: Outcome, counters: Counters, policy: &RetryPolicy, unit_r
         }
         Outcome::Asleep(until) => requeue(Due::At(until), Cause::Slept, unspent),
         Outcome::Released => requeue(Due::In(Duration::ZERO), Cause::Released, unspent),
+        Outcome::Continued(delay) => {
+            requeue(Due::In(delay), Cause::Continued, Counters { attempt: 0, crashes: 0 })
+        }
         Outcome::Paused => Settlement { verdict: Verdict::Pause, counters: unspent },
         Outcome::Cancelled(failure) => Settlement { verdict: Verdict::Cancel(failure), counters },
         Outcome::Diverged(failure) => Settlement { verdict: Verdict::Block(failure), counters: unspent },

@@ -46,6 +46,8 @@ pub enum RunEvent {
     Wake,
     /// Its worker hands it back, or is gone.
     Release,
+    /// A slice of its work is done, and the next is to begin.
+    Continue,
     /// It is parked with a reason.
     Block,
     /// A person pauses it.
@@ -56,7 +58,9 @@ pub enum RunEvent {
     Cancel,
 }
 
-use RunEvent::{Block, Cancel, Claim, Complete, Fail, Pause, Release, Resume, Retry, Sleep, Suspend, Wake};
+use RunEvent::{
+    Block, Cancel, Claim, Complete, Continue, Fail, Pause, Release, Resume, Retry, Sleep, Suspend, Wake,
+};
 use RunState::{Blocked, Cancelled, Completed, Failed, Paused, Queued, Running, Waiting};
 
 /// Every legal transition. What is not here does not happen, and the store's statements refuse it.
@@ -69,6 +73,7 @@ pub const TRANSITIONS: &[(RunState, RunEvent, RunState)] = &[
     (Running, Suspend, Waiting),
     (Waiting, Wake, Queued),
     (Running, Release, Queued),
+    (Running, Continue, Queued),
     (Running, Block, Blocked),
     (Blocked, Resume, Queued),
     (Queued, Pause, Paused),

@@ -1,5 +1,6 @@
 //! One attempt of a run: what its body, its steps and the executor share.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
@@ -33,6 +34,8 @@ pub(crate) struct Attempt {
     pub(crate) tenant: String,
     pub(crate) definition: &'static Definition,
     pub(crate) counters: Counters,
+    /// How often the run has begun anew.
+    pub(crate) slice: u32,
     pub(crate) provided: Arc<Provided>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) db: Db,
@@ -90,6 +93,12 @@ pub(crate) enum Halt {
     ChildLost,
     /// What a step did could not be taken back: a person decides.
     UndoFailed(Failure),
+    /// A slice of its work is done: the next begins after a delay, of a workflow with this input.
+    Continued {
+        /// None: its own.
+        input: Option<String>,
+        delay: Duration,
+    },
 }
 
 /// What a step waits for without working.
@@ -190,6 +199,11 @@ impl Attempt {
                 None
             }
         }
+    }
+
+    /// A step's key, told from that of the same step before the run began anew.
+    pub(crate) fn key_of_slice<'k>(&self, key: &'k str) -> Cow<'k, str> {
+        if self.slice == 0 { key.into() } else { format!("{}:{key}", self.slice).into() }
     }
 
     /// A branch of a scope.

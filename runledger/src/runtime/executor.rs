@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use sqlx::PgConnection;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 use uuid::Uuid;
@@ -40,7 +41,7 @@ use crate::store::error::{Class, class};
 use crate::store::inspect;
 use crate::store::progress;
 use crate::store::settle::Settled;
-use crate::store::wait::{Waits, suspend};
+use crate::store::wait::{Waits, continue_run, suspend};
 
 /// A wait shorter than this is not worth leaving the worker for: parking, claiming and replaying cost some statements.
 const RESIDENT: Duration = Duration::from_millis(300);
@@ -74,6 +75,8 @@ enum End {
     Outcome(Outcome),
     /// Waiting for what a statement of others brings.
     Suspended(Waits),
+    /// With the input of the next slice, and the time until that.
+    Anew(String, Duration),
     /// With everything written, or with nothing left to write.
     Done,
 }
@@ -113,6 +116,7 @@ impl Executor {
             tenant: claimed.tenant.clone(),
             definition,
             counters: claimed.counters,
+            slice: claimed.slice,
             provided: Arc::clone(&self.provided),
             registry: Arc::clone(&self.registry),
             db: self.db.clone(),
@@ -177,11 +181,12 @@ impl Executor {
             End::Suspended(_) | End::Outcome(Outcome::Asleep(_)) => {
                 marks::first(attempt).await.map_or_else(end_of, |()| end)
             }
-            End::Outcome(_) | End::Done => end,
+            End::Outcome(_) | End::Anew(..) | End::Done => end,
         };
         match end {
             End::Done => {}
             End::Suspended(waits) => Box::pin(self.suspend(attempt, &waits)).await,
+            End::Anew(input, delay) => Box::pin(self.begin_anew(attempt, &input, delay)).await,
             End::Outcome(outcome) => self.settle(attempt, claimed, policy, outcome).await,
         }
     }
@@ -291,27 +296,55 @@ impl Executor {
     }
 
     async fn suspend(&self, attempt: &Attempt, waits: &Waits) {
-        let spent = Counters { attempt: attempt.counters.attempt - 1, ..attempt.counters };
+        self.until_written(attempt, Parting::Parked(waits)).await;
+        // Something may have come already, so that the run is due at once.
+        let _ = self.due.send(Duration::ZERO);
+    }
+
+    async fn begin_anew(&self, attempt: &Attempt, input: &str, delay: Duration) {
+        self.until_written(attempt, Parting::Anew(input, delay)).await;
+        let _ = self.due.send(delay);
+    }
+
+    /// Writes what ends the attempt without an outcome, however long the database is away.
+    async fn until_written(&self, attempt: &Attempt, parting: Parting<'_>) {
         loop {
             let written = match self.db.acquire().await {
-                Ok(mut connection) => {
-                    let suspension = suspend(&mut connection, attempt.fence, waits, spent);
-                    answered(PATIENCE, suspension).await
-                }
+                Ok(mut connection) => answered(PATIENCE, parting.write(&mut connection, attempt)).await,
                 Err(error) => Err(error),
             };
             match written {
-                Ok(_) => break,
+                Ok(_) => return,
                 Err(error) if class(&error) == Class::Permanent => {
-                    tracing::error!(%error, run_id = %attempt.fence.run_id, "a suspension cannot be written");
-                    break;
+                    tracing::error!(%error, run_id = %attempt.fence.run_id, "the end of an attempt cannot be written");
+                    return;
                 }
-                Err(error) => tracing::warn!(%error, "a suspension waits for the database"),
+                Err(error) => tracing::warn!(%error, "the end of an attempt waits for the database"),
             }
             tokio::time::sleep(REPEAT).await;
         }
-        // Something may have come already, so that the run is due at once.
-        let _ = self.due.send(Duration::ZERO);
+    }
+}
+
+/// How a run leaves its worker without an outcome.
+enum Parting<'a> {
+    Parked(&'a Waits),
+    Anew(&'a str, Duration),
+}
+
+impl Parting<'_> {
+    /// False where the lease is lost.
+    async fn write(&self, connection: &mut PgConnection, attempt: &Attempt) -> Result<bool, sqlx::Error> {
+        match self {
+            Self::Parked(waits) => {
+                let spent = Counters { attempt: attempt.counters.attempt - 1, ..attempt.counters };
+                suspend(connection, attempt.fence, waits, spent).await
+            }
+            Self::Anew(input, delay) => {
+                let micros = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
+                continue_run(connection, attempt.fence, input, micros).await
+            }
+        }
     }
 }
 
@@ -403,6 +436,8 @@ fn end_of(halt: Halt) -> End {
         Halt::Cancelled => End::Outcome(cancelled()),
         Halt::ChildLost => End::Outcome(Outcome::Released),
         Halt::UndoFailed(failure) => End::Outcome(Outcome::Diverged(failure)),
+        Halt::Continued { input: Some(input), delay } => End::Anew(input, delay),
+        Halt::Continued { input: None, delay } => End::Outcome(Outcome::Continued(delay)),
     }
 }
 

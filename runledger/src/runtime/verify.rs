@@ -154,6 +154,7 @@ impl Stage {
             fence: Fence { run_id: script.run_id, token: Uuid::nil() },
             tenant: script.tenant.clone(),
             definition,
+            slice: 0,
             counters: Counters { attempt: script.attempt.saturating_add(1), crashes: 0 },
             provided: Arc::clone(&self.provided),
             registry: Arc::clone(&self.registry),
@@ -175,7 +176,8 @@ fn halted(attempt: &Attempt, halt: Halt) -> Verdict {
     match halt {
         Halt::Diverged(divergence) => Verdict::Breaks { divergence },
         // What the code asks for is refused: the run would end here.
-        Halt::Refused(_) => met(attempt),
+        // Or it begins anew.
+        Halt::Refused(_) | Halt::Continued { .. } => met(attempt),
         // Of what is done for a step that is not recorded, and so never in a rehearsal.
         Halt::LeaseLost | Halt::Cancelled | Halt::ChildLost | Halt::UndoFailed(_) => Verdict::Undecided,
     }

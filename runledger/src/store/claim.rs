@@ -76,6 +76,8 @@ pub(crate) struct Claimed {
     pub(crate) tenant: String,
     pub(crate) parent_id: Option<Uuid>,
     pub(crate) input: String,
+    /// How often it has begun anew.
+    pub(crate) slice: u32,
     pub(crate) options: RequestOptions,
     pub(crate) ready_at: Timestamp,
     pub(crate) claimed_at: Timestamp,
@@ -143,6 +145,7 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         tenant: row.try_get("tenant")?,
         parent_id: row.try_get("parent_id")?,
         input: row.try_get("input")?,
+        slice: row.try_get::<i32, _>("slice")?.unsigned_abs(),
         options: loaded(row.try_get("options")?)?,
         ready_at: row.try_get("ready_at")?,
         claimed_at: row.try_get("claimed_at")?,

@@ -22,6 +22,7 @@ statements! {
     DEADLINE_DUE = "deadline_due";
     DEADLINE_FORGET = "deadline_forget";
     DEADLINE_SET = "deadline_set";
+    CONTINUE_RUN = "continue_run";
     END_OF_RUN = "end_of_run";
     END_SESSIONS = "end_sessions";
     ENQUEUE = "enqueue";

@@ -97,6 +97,24 @@ pub(crate) async fn suspend(
     Ok(row.is_some())
 }
 
+/// Lets a workflow begin anew with another input. False where the lease is lost.
+pub(crate) async fn continue_run(
+    connection: &mut PgConnection,
+    fence: Fence,
+    input: &str,
+    delay_us: i64,
+) -> Result<bool, sqlx::Error> {
+    let row = write(sql::CONTINUE_RUN, |anew| {
+        sqlx::query(anew)
+            .bind(fence.run_id)
+            .bind(fence.token)
+            .bind(input)
+            .bind(delay_us)
+            .fetch_optional(connection)
+    });
+    Ok(row.await?.is_some())
+}
+
 /// Wakes the parents that wait for these ended runs.
 pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) -> Result<(), sqlx::Error> {
     write(sql::WAKE_PARENTS, |wake| sqlx::query(wake).bind(ended).execute(connection)).await.map(drop)

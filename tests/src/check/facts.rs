@@ -38,7 +38,18 @@ create function audit.changed() returns trigger language plpgsql as $$ begin
     return null;
 end $$;
 create trigger changed after update or delete on runledger.outcome for each row execute function audit.changed();
-create trigger changed after update or delete on runledger.step for each row execute function audit.changed();
+
+-- Of a run that has begun anew the steps until then are forgotten.
+create function audit.forgotten() returns trigger language plpgsql as $$ begin
+    if tg_op = 'DELETE' and exists (
+        select from runledger.continuation where continuation.run_id = old.run_id and continuation.claims >= old.claims
+    ) then
+        return null;
+    end if;
+    insert into audit.tampering (run_id, what) values (old.run_id, tg_op || ' of step');
+    return null;
+end $$;
+create trigger changed after update or delete on runledger.step for each row execute function audit.forgotten();
 
 create function audit.revived() returns trigger language plpgsql as $$ begin
     if exists (select from runledger.outcome where run_id = new.run_id) then

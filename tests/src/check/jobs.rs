@@ -27,6 +27,7 @@ pub fn all() -> Vec<&'static Definition> {
         check_late,
         check_timer,
         check_signalled,
+        check_continued,
         check_killer,
         check_canary,
         check_panicking,
@@ -190,6 +191,16 @@ pub async fn check_signalled(wf: &Wf, place: Place) -> Result<Vec<u32>> {
         wf.run(check_quick(place.clone())).await?;
     }
     Ok(values)
+}
+
+/// Three slices, each with a step.
+#[workflow(name = "check.continued", queue = "checks", max_attempts = 1)]
+pub async fn check_continued(wf: &Wf, place: Place, slice: u32) -> Result<u32> {
+    wf.run(check_quick(place.clone())).await?;
+    if slice == 2 {
+        return Ok(slice);
+    }
+    wf.continue_with(check_continued(place, slice + 1)).await
 }
 
 /// Ends its process.

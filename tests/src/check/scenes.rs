@@ -94,6 +94,7 @@ async fn work(db: &Db, place: &Place) -> Result<()> {
     let flaky = flaky.await?;
     let canary = again(async || jobs::check_canary().enqueue(db).await).await?;
     let signalled = keyed(db, "signalled", || jobs::check_signalled(place.clone())).await?;
+    let continued = keyed(db, "continued", || jobs::check_continued(place.clone(), 0)).await?;
     let worker = start(db).await?;
     for value in 0..3_u32 {
         // One that is sent again after the run has ended was sent before.
@@ -105,6 +106,7 @@ async fn work(db: &Db, place: &Place) -> Result<()> {
     }
     let values = again(async || signalled.result().await).await?;
     anyhow::ensure!(values == [0, 1, 2], "{values:?}");
+    anyhow::ensure!(again(async || continued.result().await).await? == 2, "three slices");
     again(async || canary.result().await).await?;
     again(async || flaky.result().await).await?;
     for run in &batch {

@@ -44,7 +44,10 @@ impl Wf {
             Err(step) => return step,
         };
         let attempt = Arc::clone(&self.attempt);
-        let child = NewRun { run_id: child_run_id(attempt.fence.run_id, claim.key.as_str()), ..new_run };
+        let child = NewRun {
+            run_id: child_run_id(attempt.fence.run_id, &attempt.key_of_slice(claim.key.as_str())),
+            ..new_run
+        };
         let key = claim.key.as_str().to_owned();
         Step::new(
             key,

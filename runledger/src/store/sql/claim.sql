@@ -1,8 +1,8 @@
 -- claim: moves due runs from `ready` to `lease`, highest priority first, then earliest due, then oldest.
 -- in:    $1 worker, $2 token, $3 how many, $4 queues, $5 jobs, $6 priorities, $7 after instants, $8 after ids: a lane and its position each, the
 --        lane of the highest priority first
--- out:   run_id, job, tenant, queue, parent_id, input, options, priority, ready_at, attempt, crashes, claims, claimed_at, cancel_requested,
---        steps, undoing (the state in which it ends once what its steps did is taken back), step_failures
+-- out:   run_id, job, tenant, queue, parent_id, input, slice (how often it has begun anew), options, priority, ready_at, attempt, crashes, claims,
+--        claimed_at, cancel_requested, steps, undoing (the state in which it ends once what its steps did is taken back), step_failures
 -- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
 -- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
 with lane as (
@@ -43,7 +43,8 @@ select
     run.tenant,
     run.queue,
     run.parent_id,
-    run.input::text as input,
+    coalesce(continuation.input, run.input)::text as input,
+    coalesce(continuation.slice, 0) as slice,
     run.options::text as options,
     taken.priority,
     taken.ready_at,
@@ -63,11 +64,14 @@ select
         from (
             select attempt.step_key, count(*) as attempts, min(attempt.started_at) as began_at
             from runledger.attempt
-            where attempt.run_id = run.run_id and attempt.step_key <> ''
+            where attempt.run_id = run.run_id and attempt.step_key <> '' and attempt.claims > coalesce(continuation.claims, 0)
             group by attempt.step_key
         ) as failed
     ) end as step_failures
 from taken
 -- `offset 0` keeps the planner from turning the join round: it must be one probe a run, never a scan.
 cross join lateral (select * from runledger.run where run_id = taken.run_id offset 0) as run
+left join lateral (
+    select input, slice, claims from runledger.continuation where taken.claims > 0 and continuation.run_id = taken.run_id offset 0
+) as continuation on true
 order by taken.priority desc, taken.ready_at, taken.run_id

@@ -2,13 +2,13 @@
 -- in:    $1 run
 -- out:   job, tenant, state, attempt, input, steps; one row where it exists
 -- locks: none
--- index: run_pkey, step_pkey, and the primary keys under runledger.run_state
+-- index: run_pkey, step_pkey, continuation_pkey, and the primary keys under runledger.run_state
 select
     run_state.job,
     run_state.tenant,
     run_state.state,
     run_state.attempt,
-    run.input::text as input,
+    coalesce((select input from runledger.continuation where continuation.run_id = $1), run.input)::text as input,
     (
         select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
         from runledger.step

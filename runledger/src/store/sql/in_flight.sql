@@ -2,7 +2,7 @@
 -- in:    $1 the last run of the page before, $2 how many
 -- out:   run_id, job, tenant, input, attempt (those spent), steps, undoing (whether its code is not run any more)
 -- locks: none
--- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey
+-- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey, continuation_pkey
 with page as (
     (select run_id, attempt from runledger.ready where run_id > $1 order by run_id limit $2)
     union all
@@ -16,7 +16,7 @@ select
     run.run_id,
     run.job,
     run.tenant,
-    run.input::text as input,
+    coalesce((select input from runledger.continuation where continuation.run_id = page.run_id), run.input)::text as input,
     page.attempt,
     (
         select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text

@@ -2,12 +2,18 @@
 --       runs below. Nothing where it is there already.
 -- in:    $1 the new run, $2 new runs (it and those below it), $3 their origins, $4 their parents (null for none);
 --        $5 the new runs of steps, $6 keys, $7 outputs in the place of the recorded ones (null: those), $8 seen (as JSON arrays, or null),
---        $9 whether the signals that were sent to the origins go with them: those that none of the steps has taken are left
+--        $9 whether they go on from where the origins are: with the signals that were sent to these, of which those that none of the steps has taken are
+--        left, and with the input of one that has begun anew
 -- out:   created (whether it is new), told; one row
 -- locks: none; a concurrent link of the same id waits for the other transaction
--- index: run_pkey, step_pkey, signal_pkey, deadline_pkey. The first claim of the new run counts as its second, so that it reads the steps; theirs is none of its claims.
+-- index: run_pkey, step_pkey, signal_pkey, deadline_pkey, continuation_pkey. The first claim of the new run counts as its second, so that it reads the steps; theirs is none of its claims.
 with item as (
-    select item.*, origin.job, origin.tenant, origin.queue, origin.priority, origin.input, origin.options
+    select
+        item.*, origin.job, origin.tenant, origin.queue, origin.priority, origin.options,
+        coalesce(
+            (select input from runledger.continuation where $9 and continuation.run_id = item.origin_id),
+            origin.input
+        ) as input
     from unnest($2::uuid[], $3::uuid[], $4::uuid[]) as item (run_id, origin_id, parent_id)
     cross join lateral (select * from runledger.run where run_id = item.origin_id offset 0) as origin
 ),

@@ -1,0 +1,39 @@
+-- continue_run: lets a workflow begin anew with another input, as the same run: its recorded steps are forgotten, its attempts are its own again.
+-- in:    $1 run, $2 token, $3 input, $4 delay in microseconds
+-- out:   run_id, told; one row where the fence held
+-- locks: the lease (deleted), the run's steps and what they said of their progress (deleted), its continuation
+-- index: lease_pkey, step_pkey, progress_pkey, continuation_pkey, run_pkey
+with held as (
+    delete from runledger.lease
+    where run_id = $1 and token = $2
+    returning run_id, claims
+),
+forgotten as (
+    delete from runledger.step
+    where run_id = (select run_id from held)
+),
+unsaid as (
+    delete from runledger.progress
+    where run_id = (select run_id from held) and step_key <> ''
+),
+continued as (
+    insert into runledger.continuation as continuation (run_id, input, slice, claims)
+    select run_id, $3::text::json, 1, claims
+    from held
+    on conflict (run_id) do update
+    set input = excluded.input, slice = continuation.slice + 1, claims = excluded.claims, since = excluded.since
+),
+queued as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select
+        held.run_id, run.queue, run.job, run.priority, statement_timestamp() + $4::bigint * interval '1 microsecond', 'continued', 0, 0, held.claims
+    from held
+    cross join lateral (select queue, job, priority from runledger.run where run_id = held.run_id offset 0) as run
+),
+told as (
+    select runledger.notify('runledger_ready', '')
+    where exists (select from held)
+        and exists (select from runledger.worker where state = 'active' and sleeping)
+)
+select run_id, (select count(*) from told) as told
+from held

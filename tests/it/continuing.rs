@@ -1,0 +1,176 @@
+//! Behaviour 42: the same run goes on.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, RunState};
+use runledger_tests::Fixture;
+use uuid::Uuid;
+
+use crate::rows::{scalar, soon, take_away, until, worker};
+
+/// Counts to `n`, ten at a time; every second slice fails once.
+#[job(max_attempts = 2, backoff = "10ms..10ms")]
+async fn counts(n: u64, later: u64, #[inject] context: &Context) -> Result<u64> {
+    let done: u64 = context.last_progress().await?.unwrap_or(0);
+    if done.is_multiple_of(20) && done > 0 && context.attempt() == 1 {
+        return Err("the first attempt of every second slice fails".into());
+    }
+    let done = n.min(done + 10);
+    if done == n {
+        return Ok(done);
+    }
+    context.progress(&done).await?;
+    context.continue_after(Duration::from_millis(later)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_can_end_a_slice_of_work_and_continue_with_its_progress_and_a_fresh_attempt_budget() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![counts]).await;
+    for later in [0, 40] {
+        let handle = counts(75, later).enqueue(&db).await.unwrap();
+        assert_eq!(soon(handle.result()).await.unwrap(), 75);
+        let failed = handle.attempts().await.unwrap().into_iter().filter(|attempt| attempt.error.is_some());
+        assert_eq!(failed.count(), 3, "more failed than any one budget has");
+        assert_eq!(handle.info().await.unwrap().attempt, 1, "the last slice has counted from the start");
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 2, "the same runs");
+    worker.stop().await;
+}
+
+#[job(max_attempts = 3, backoff = "10ms..10ms")]
+async fn notes(round: u32, n: u32, #[inject] context: &Context) -> Result<Uuid> {
+    drop(vec![round, n]);
+    Ok(context.idempotency_key())
+}
+
+#[job]
+async fn ends() -> Result<()> {
+    Ok(())
+}
+
+/// Some steps, a child and a signal a round, and then the next.
+#[workflow]
+async fn rounds(wf: &Wf, round: u32, n_rounds: u32, keys: Vec<Uuid>) -> Result<Vec<Uuid>> {
+    let mut all = keys;
+    for n in 0..5 {
+        all.push(wf.run(notes(round, n)).await?);
+    }
+    let child = wf.start(ends()).await?;
+    all.push(child.id());
+    child.result().await?;
+    wf.signal::<u32>("go").await?;
+    if round + 1 == n_rounds {
+        return Ok(all);
+    }
+    wf.continue_with(rounds(round + 1, n_rounds, all)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workflow_that_continues_stays_one_run_with_a_record_of_its_last_slice_alone() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let one = worker(&db, jobs![rounds, notes, ends]).await;
+    let two = worker(&db, jobs![rounds, notes, ends]).await;
+    let handle = rounds(0, 8, vec![]).enqueue(&db).await.unwrap();
+    for value in 0..8 {
+        handle.signal("go", &value).await.unwrap();
+    }
+    while !handle.state().await.unwrap().is_terminal() {
+        take_away(&db, handle.id()).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut keys = soon(handle.result()).await.unwrap();
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), 8 * 6, "each round has keys and a child of its own");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.step").await, 5 + 3);
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal where taken_by is null").await, 0);
+    assert_eq!(scalar::<i32>(&db, "select slice from runledger.continuation").await, 7);
+    let children = "select count(*) from runledger.run where parent_id is not null";
+    assert_eq!(scalar::<i64>(&db, children).await, 8);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[workflow]
+async fn waits_between(wf: &Wf, round: u32) -> Result<u32> {
+    if round == 1 {
+        return Ok(round);
+    }
+    wf.continue_with(waits_between(round + 1).delay(Duration::from_secs(3600))).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workflow_can_continue_later() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_between]).await;
+    let handle = waits_between(0).enqueue(&db).await.unwrap();
+    let info = until(&db, handle.id(), |info| info.cause.as_deref() == Some("continued")).await;
+    assert_eq!((info.state, info.attempt), (RunState::Queued, 0));
+    let left = info.ready_at.unwrap().duration_since(std::time::SystemTime::now()).unwrap();
+    assert!(left > Duration::from_secs(3000), "{left:?}");
+    assert_eq!(
+        handle.export().await.unwrap().input,
+        r#"{"round":1}"#,
+        "a history has the input of its slice"
+    );
+    worker.stop().await;
+}
+
+#[workflow]
+async fn continues_wrongly(wf: &Wf, how: u32) -> Result<u32> {
+    match how {
+        0 => wf.continue_with(waits_between(0)).await,
+        1 => wf.continue_with(continues_wrongly(1).priority(3)).await,
+        _ => Ok(wf.run(continues_inside()).await?),
+    }
+}
+
+#[job]
+async fn continues_inside(#[inject] context: &Context) -> Result<u32> {
+    context.continue_after(Duration::ZERO).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_continuation_without_meaning_fails_the_run_with_the_reason() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![continues_wrongly, continues_inside, waits_between]).await;
+    let reasons = ["cannot continue as `waits_between`", "has a `priority`", "means nothing in a step"];
+    for (how, reason) in (0..).zip(reasons) {
+        let error = soon(continues_wrongly(how).enqueue(&db).await.unwrap().result()).await.unwrap_err();
+        let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+        assert!(failure.message.contains(reason), "{failure}");
+    }
+    worker.stop().await;
+}
+
+/// A loop of `n` steps in slices of a thousand.
+#[workflow]
+async fn long_loop(wf: &Wf, from: u32, n: u32) -> Result<u32> {
+    let end = n.min(from + 1_000);
+    for i in from..end {
+        wf.step("add", || async move { Ok::<_, Error>(i) }).await?;
+    }
+    if end == n {
+        return Ok(end);
+    }
+    wf.continue_with(long_loop(end, n)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "some minutes; CONTRIBUTING says how to run it"]
+async fn a_loop_of_a_hundred_thousand_steps_keeps_a_record_of_a_thousand() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![long_loop]).await;
+    let handle = long_loop(0, 100_000).enqueue(&db).await.unwrap();
+    let n_steps = "select count(*) from runledger.step";
+    let mut most = 0;
+    while !handle.state().await.unwrap().is_terminal() {
+        most = most.max(scalar::<i64>(&db, n_steps).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(handle.result().await.unwrap(), 100_000);
+    assert!((1..=1_000).contains(&most), "{most} steps at a time");
+    worker.stop().await;
+}
