@@ -1,0 +1,57 @@
+//! Fan-out: one call for each item of a list, so many at a time, as steps of one worker or as runs that all workers share.
+//!
+//! `cargo run --example fan_out`
+#![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
+
+use runledger::prelude::*;
+
+/// Counts the words of a page. One page cannot be read.
+#[job(max_attempts = 1)]
+async fn count_words(page: &str) -> Result<usize> {
+    if page.is_empty() {
+        return Err("the page is empty".into());
+    }
+    Ok(page.split_whitespace().count())
+}
+
+/// Ends with the first failure.
+#[workflow]
+async fn all_or_nothing(wf: &Wf, pages: Vec<String>) -> Result<usize> {
+    let counts = wf.map(&pages, |page| count_words(page)).limit(8).await?;
+    Ok(counts.iter().sum())
+}
+
+/// Goes on without the pages that cannot be read; a run for each page, on any worker.
+#[workflow]
+async fn as_many_as_there_are(wf: &Wf, pages: Vec<String>) -> Result<(usize, usize)> {
+    let outcomes = wf.map(&pages, |page| count_words(page)).spread().outcomes().await;
+    let (counts, failures): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    Ok((counts.into_iter().flatten().sum(), failures.len()))
+}
+
+/// Whichever of two answers comes first counts; the other is dropped.
+#[workflow]
+async fn first_of_two(wf: &Wf, pages: Vec<String>) -> Result<usize> {
+    let (_, count) = wf.race(pages.iter().map(|page| wf.run(count_words(page)))).await?;
+    Ok(count)
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let db = Db::from_env().await?;
+    let worker = App::new(db.clone()).start().await?;
+    let pages: Vec<String> = (1..=40).map(|n| "word ".repeat(n)).collect();
+    let with_an_empty_one = [&pages[..], &[String::new()]].concat();
+
+    let words = all_or_nothing(pages.clone()).enqueue(&db).await?.result().await?;
+    println!("all or nothing: {words} words");
+    let refused = all_or_nothing(with_an_empty_one.clone()).enqueue(&db).await?.result().await;
+    println!("with an empty page: {:?}", refused.map_err(Error::from).err());
+    let run = as_many_as_there_are(with_an_empty_one).enqueue(&db).await?;
+    let (words, n_failures) = run.result().await?;
+    println!("as many as there are: {words} words, {n_failures} page without");
+    let first = first_of_two(pages[..2].to_vec()).enqueue(&db).await?.result().await?;
+    println!("first of two: {}", if first == 1 || first == 2 { "one of them" } else { "neither" });
+    worker.stop().await;
+    Ok(())
+}

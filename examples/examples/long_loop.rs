@@ -1,0 +1,54 @@
+//! A loop without end: a meter that is read again and again. The record of the run stays as long as one slice, however long it runs.
+//!
+//! `cargo run --example long_loop`
+#![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
+
+use runledger::prelude::*;
+
+/// How many readings a slice has. A real loop takes some hundreds.
+const SLICE: u32 = 25;
+
+/// Reads the meter.
+#[job]
+async fn read(n: u32) -> Result<u64> {
+    Ok(u64::from(n % 7))
+}
+
+/// Reads `left` more times, and shows what it has so far; somebody may end it before.
+#[workflow]
+async fn meter(wf: &Wf, n: u32, left: u32, sum: u64) -> Result<u64> {
+    let mut sum = sum;
+    for i in n..n + left.min(SLICE) {
+        sum += wf.run(read(i)).await?;
+    }
+    wf.publish("sum", &sum).await?;
+    if left <= SLICE {
+        return Ok(sum);
+    }
+    // The same run, with a fresh record. Nothing is written behind this.
+    wf.continue_with(meter(n + SLICE, left - SLICE, sum)).await
+}
+
+/// The same in a job: it ends a slice, and finds in its progress how far it has come.
+#[job]
+async fn counter(to: u64, #[inject] context: &Context) -> Result<u64> {
+    let done = context.last_progress::<u64>().await?.unwrap_or(0) + u64::from(SLICE);
+    if done >= to {
+        return Ok(to);
+    }
+    context.progress(&done).await?;
+    context.continue_after(std::time::Duration::ZERO).await
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let db = Db::from_env().await?;
+    let worker = App::new(db.clone()).start().await?;
+    let run = meter(0, 1_000, 0).enqueue(&db).await?;
+    println!("sum of 1000 readings: {}", run.result().await?);
+    println!("published last: {:?}", run.query::<u64>("sum").await?);
+    println!("steps on record: {}", run.steps().await?.len());
+    println!("counted to {}", counter(200).enqueue(&db).await?.result().await?);
+    worker.stop().await;
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! A night's work: a parent starts a child workflow for each region, waits for all of them, and merges what they give. Cancelling the night cancels the
+//! regions.
+//!
+//! `cargo run --example nightly`
+#![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+
+#[job]
+async fn extract(region: &str, day: u32) -> Result<u64> {
+    Ok(u64::from(day) * region.len() as u64)
+}
+
+/// One region: a run of its own, which any worker may take.
+#[workflow]
+async fn regional(wf: &Wf, region: String, day: u32) -> Result<u64> {
+    let rows = wf.run(extract(&region, day)).await?;
+    wf.sleep(Duration::from_millis(350)).await?; // leaves its worker
+    Ok(rows)
+}
+
+/// The night. Under its key there is one for each day, however often it is asked for.
+#[workflow]
+async fn nightly(wf: &Wf, day: u32, regions: Vec<String>) -> Result<u64> {
+    let rows = wf.map(&regions, |region| regional(region.clone(), day).key(region)).spread().await?;
+    Ok(rows.into_iter().sum())
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let db = Db::from_env().await?;
+    let worker = App::new(db.clone()).start().await?;
+    let regions: Vec<String> = ["eu", "asia", "africa"].map(str::to_owned).to_vec();
+
+    let call = || nightly(20, regions.clone()).idempotency_key("day-20");
+    let (night, again) = (call().enqueue(&db).await?, call().enqueue(&db).await?);
+    println!("one night: {}", night.id() == again.id());
+    println!("rows: {}", night.result().await?);
+    let n_runs: i64 = sqlx::query_scalar("select count(*) from runledger.run where parent_id = $1")
+        .bind(night.id())
+        .fetch_one(db.pool())
+        .await?;
+    println!("regions: {n_runs}");
+
+    let late = nightly(21, regions.clone()).enqueue(&db).await?;
+    let started = "select count(*) from runledger.run where parent_id = $1";
+    while sqlx::query_scalar::<_, i64>(started).bind(late.id()).fetch_one(db.pool()).await? < 3 {
+        tokio::task::yield_now().await;
+    }
+    late.cancel("the day is over").await?;
+    println!("cancelled: {:?}", late.result().await.map_err(Error::from).err());
+    let going_on = "select count(*) from runledger.run_state where parent_id = $1 and finished_at is null";
+    while sqlx::query_scalar::<_, i64>(going_on).bind(late.id()).fetch_one(db.pool()).await? > 0 {
+        tokio::task::yield_now().await;
+    }
+    println!("and its regions with it");
+    worker.stop().await;
+    Ok(())
+}

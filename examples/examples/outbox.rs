@@ -1,0 +1,70 @@
+//! A transactional outbox without an outbox table: a row, the run that tells the world of it, and the signal to another run are one commit.
+//!
+//! `cargo run --example outbox`
+#![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
+
+use runledger::prelude::*;
+use uuid::Uuid;
+
+const TABLES: &str = "
+    create schema if not exists club;
+    drop table if exists club.member;
+    create table club.member (id bigint generated always as identity primary key, name text not null unique);";
+
+/// Tells the world. It may be tried more than once: the key is the same each time.
+#[job(max_attempts = 10)]
+async fn send_welcome(name: String, #[inject] context: &Context) -> Result<String> {
+    Ok(format!("welcome {name} (message {})", &context.idempotency_key().simple().to_string()[..6]))
+}
+
+/// Counts members as they come.
+#[workflow]
+async fn counts_two(wf: &Wf) -> Result<Vec<String>> {
+    Ok(vec![wf.signal("joined").await?, wf.signal("joined").await?])
+}
+
+/// Everything in the caller's transaction.
+async fn join(tx: &mut Tx, db: &Db, name: &str, counter: Uuid) -> Result<Uuid> {
+    sqlx::query("insert into club.member (name) values ($1)").bind(name).execute(&mut **tx).await?;
+    let welcome = send_welcome(name.to_owned()).idempotency_key(name).enqueue(&mut *tx).await?;
+    db.signal(counter, "joined", name).send(&mut *tx).await?;
+    Ok(welcome.id())
+}
+
+/// The same inside a workflow: the step's record is in the commit too.
+#[workflow]
+async fn enrol(wf: &Wf, name: String, counter: Uuid, #[inject] db: &Db) -> Result<Uuid> {
+    let joined = wf.tx("join", |mut tx| {
+        let name = &name;
+        async move {
+            sqlx::query("insert into club.member (name) values ($1)").bind(name).execute(&mut *tx).await?;
+            let welcome = send_welcome(name.clone()).idempotency_key(name).enqueue(&mut *tx).await?;
+            db.signal(counter, "joined", name).send(&mut *tx).await?;
+            Ok::<_, Error>(welcome.id())
+        }
+    });
+    Ok(joined.await?)
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let db = Db::from_env().await?;
+    sqlx::raw_sql(TABLES).execute(db.pool()).await?;
+    let worker = App::new(db.clone()).provide(db.clone()).start().await?;
+    let counter = counts_two().enqueue(&db).await?;
+
+    let mut tx = db.begin().await?;
+    join(&mut tx, &db, "nobody", counter.id()).await?;
+    tx.rollback().await?; // neither row, nor mail, nor signal
+
+    let mut tx = db.begin().await?;
+    let ada = join(&mut tx, &db, "ada", counter.id()).await?;
+    tx.commit().await?;
+    println!("{}", Handle::of(send_welcome, &db, ada).result().await?);
+
+    let bob = enrol("bob".to_owned(), counter.id()).enqueue(&db).await?.result().await?;
+    println!("{}", Handle::of(send_welcome, &db, bob).result().await?);
+    println!("counted: {}", counter.result().await?.join(", "));
+    worker.stop().await;
+    Ok(())
+}

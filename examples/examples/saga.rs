@@ -1,0 +1,66 @@
+//! A saga: each booking says how to take it back; when the last one fails, the others are taken back in reverse order, by any worker.
+//!
+//! `cargo run --example saga`
+#![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
+
+use runledger::prelude::*;
+
+const TABLES: &str = "create schema if not exists trip; drop table if exists trip.log; create table trip.log (n serial, what text not null)";
+
+/// Books something: with the record of its step, or not at all.
+#[job(max_attempts = 2, backoff = "10ms..50ms")]
+async fn book(what: &str, #[inject] tx: &mut Tx) -> Result<String> {
+    if what == "car" {
+        return Err(Error::terminal("no cars left"));
+    }
+    sqlx::query("insert into trip.log (what) values ($1)").bind(what).execute(&mut **tx).await?;
+    Ok(format!("{what}-booking"))
+}
+
+/// Takes a booking back.
+#[job]
+async fn cancel(booking: &str, #[inject] tx: &mut Tx) -> Result<()> {
+    let insert = sqlx::query("insert into trip.log (what) values ('cancelled ' || $1)");
+    insert.bind(booking).execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[workflow]
+async fn trip(wf: &Wf, with_car: bool, confirmed_by_customer: bool) -> Result<Vec<String>> {
+    let saga = wf.saga();
+    let mut bookings = Vec::new();
+    for what in ["flight", "hotel"] {
+        bookings.push(saga.run(book(what), |booking| cancel(booking)).await?);
+    }
+    if with_car {
+        // Where this fails, the run fails, and what is recorded above is taken back first.
+        bookings.push(saga.run(book("car"), |booking| cancel(booking)).await?);
+    }
+    if !confirmed_by_customer {
+        saga.undo().await; // the same, because the code says so
+        return Ok(Vec::new());
+    }
+    Ok(bookings)
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let db = Db::from_env().await?;
+    sqlx::raw_sql(TABLES).execute(db.pool()).await?;
+    let worker = App::new(db.clone()).start().await?;
+    for (name, with_car, confirmed) in
+        [("kept", false, true), ("failed", true, true), ("not confirmed", false, false)]
+    {
+        sqlx::raw_sql("truncate trip.log").execute(db.pool()).await?;
+        let run = trip(with_car, confirmed).enqueue(&db).await?;
+        let end = match run.result().await {
+            Ok(bookings) => format!("{} bookings", bookings.len()),
+            Err(error) => format!("{:?}", Error::from(error)),
+        };
+        let log: Vec<String> =
+            sqlx::query_scalar("select what from trip.log order by n").fetch_all(db.pool()).await?;
+        println!("{name}: {end}\n  {}", log.join(", "));
+    }
+    worker.stop().await;
+    Ok(())
+}
