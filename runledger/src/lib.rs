@@ -35,10 +35,24 @@ pub mod dev;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-/// Compiles the examples of the page about determinism.
+/// Compiles the examples of the pages in `docs`.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/determinism.md")]
-mod determinism {}
+mod pages {
+    #[doc = include_str!("../../docs/getting-started.md")]
+    mod getting_started {}
+    #[doc = include_str!("../../docs/workflows.md")]
+    mod workflows {}
+    #[doc = include_str!("../../docs/waiting.md")]
+    mod waiting {}
+    #[doc = include_str!("../../docs/transactions.md")]
+    mod transactions {}
+    #[doc = include_str!("../../docs/changes.md")]
+    mod changes {}
+    #[doc = include_str!("../../docs/control.md")]
+    mod control {}
+    #[doc = include_str!("../../docs/determinism.md")]
+    mod determinism {}
+}
 
 #[doc(hidden)]
 #[path = "private.rs"]
