@@ -30,6 +30,9 @@ mod api;
 #[cfg(all(feature = "dev", unix))]
 pub mod dev;
 
+#[cfg(feature = "testing")]
+pub mod testing;
+
 /// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -39,6 +42,11 @@ mod readme {}
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/determinism.md")]
 mod determinism {}
+
+/// Compiles the examples of the page about testing.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../../docs/testing.md")]
+mod testing_page {}
 
 #[doc(hidden)]
 #[path = "private.rs"]
