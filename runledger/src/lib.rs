@@ -30,6 +30,9 @@ mod api;
 #[cfg(all(feature = "dev", unix))]
 pub mod dev;
 
+#[cfg(feature = "testing")]
+pub mod testing;
+
 /// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -53,6 +56,11 @@ mod pages {
     #[doc = include_str!("../../docs/determinism.md")]
     mod determinism {}
 }
+
+/// Compiles the examples of the page about testing.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../../docs/testing.md")]
+mod testing_page {}
 
 #[doc(hidden)]
 #[path = "private.rs"]

@@ -45,11 +45,12 @@ const PROOFS: [&str; 14] = [
 ];
 
 /// What cannot be a prepared statement of the engine: the bookkeeping of migrations comes before any schema, settings and the probe for poolers belong
-/// to sessions, and the embedded server's databases are not the engine's.
-const EXCEPTED: [&str; 4] = [
+/// to sessions, and the databases of the embedded server and of the test kit are not the engine's.
+const EXCEPTED: [&str; 5] = [
     "runledger/src/store/migrate.rs",
     "runledger/src/store/session.rs",
     "runledger/src/store/pooler.rs",
+    "runledger/src/store/testing.rs",
     "runledger/src/dev/mod.rs",
 ];
 

@@ -35,7 +35,7 @@ pub struct AnyCall {
 }
 
 /// What is asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) job: Cow<'static, str>,
     pub(crate) queue: Cow<'static, str>,
@@ -127,6 +127,12 @@ macro_rules! options {
 }
 
 impl<J: Job> Call<J> {
+    /// The same call once more.
+    #[cfg(feature = "testing")]
+    pub(crate) fn again(&self) -> Self {
+        Self { request: self.request.clone(), key: self.key.clone(), marker: PhantomData }
+    }
+
     pub(crate) fn new(args: &[(&'static str, &dyn ErasedValue)]) -> Self {
         let definition = J::DEFINITION;
         let request = Request::of(definition, encode_object(args));

@@ -150,7 +150,8 @@ impl Db {
         Self::connect_with((*pool.connect_options()).clone(), DEFAULT_CONNECTIONS).await
     }
 
-    fn lazily(options: PgConnectOptions, connections: u32) -> Self {
+    /// A pool that opens its connections when they are needed, to a database that is known to have our schema.
+    pub(crate) fn lazily(options: PgConnectOptions, connections: u32) -> Self {
         let session_name = format!("runledger/{}", uuid::Uuid::now_v7().simple());
         let met = Address::of(&options);
         let moved = Arc::clone(&met);

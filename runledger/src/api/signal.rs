@@ -79,6 +79,12 @@ impl SendSignal {
         Self { run_id, pool, name: name.to_owned(), payload: json::encode(payload), idempotency_key: None }
     }
 
+    /// A signal whose payload is encoded already.
+    #[cfg(feature = "testing")]
+    pub(crate) fn ready(run_id: Uuid, name: &str, payload: String) -> Self {
+        Self { run_id, pool: None, name: name.to_owned(), payload: Ok(payload), idempotency_key: None }
+    }
+
     /// At most one signal of this run, name and key is kept: a repetition changes nothing, also after the first has been taken. 1 to 256 bytes.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::Attempt;
+use super::body::run;
 use super::step::{Body, StepPolicy, Try};
 use crate::api::context::Context;
 use crate::api::definition::Definition;
@@ -20,7 +21,7 @@ pub(crate) fn body_of<'a>(
 ) -> Body<'a> {
     let invoke = move |number: u32, tx| -> Try<'static> {
         let context = Context::new(Arc::clone(&attempt), Some(Arc::clone(&key)), number);
-        (definition.run)(Invocation::new(Arc::clone(&attempt), context, Arc::clone(&input), tx))
+        run(definition, Invocation::new(Arc::clone(&attempt), context, Arc::clone(&input), tx))
     };
     if definition.transactional {
         Body::Transaction(Box::new(move |number, tx| invoke(number, Some(tx))))

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Clock, Halt, Mode, Progress, Rest, Wait};
+use super::body;
 use super::held::{Held, Hold, Order, Orders};
 use super::hook::FailureHook;
 use super::journal::{Journal, Written};
@@ -33,7 +34,6 @@ use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::replay::Replay;
 use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Verdict, settle};
 use crate::model::state::RunState;
-use crate::model::timestamp::Timestamp;
 use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
@@ -123,7 +123,7 @@ impl Executor {
             journal: self.journal.clone(),
             liveness: self.liveness.clone(),
             transactions: Arc::clone(&self.transactions),
-            clock: Clock::new(claimed.claimed_at),
+            clock: Clock::new(claimed.claimed_at, &self.provided),
             nudges: Arc::clone(&hold.orders.nudges),
             taking: tokio::sync::Mutex::default(),
             mode: Mode::Work,
@@ -140,22 +140,24 @@ impl Executor {
         let number = claimed.counters.attempt.unsigned_abs();
         let invoke = |tx| -> RunFuture {
             let context = Context::new(Arc::clone(attempt), None, number);
-            (definition.run)(Invocation::new(Arc::clone(attempt), context, Arc::clone(&input), tx))
+            body::run(definition, Invocation::new(Arc::clone(attempt), context, Arc::clone(&input), tx))
         };
         if is_workflow(definition) {
             return drive(attempt, invoke(None), timeout).await;
         }
         if definition.transactional {
             let commit = transaction::Commit::Run { parent_id: claimed.parent_id };
-            let work =
-                Box::pin(transaction::perform(attempt, commit, |tx| bounded(invoke(Some(tx)), timeout)));
+            let run =
+                |tx| bounded(body::around(attempt, definition.name, true, || invoke(Some(tx))), timeout);
+            let work = Box::pin(transaction::perform(attempt, commit, run));
             return match unless_halted(attempt, work).await {
                 Ok(Ok(_)) => End::Done,
                 Ok(Err((failure, retry))) => End::Outcome(Outcome::Failed(failure, retry)),
                 Err(halt) => end_of(halt),
             };
         }
-        match unless_halted(attempt, bounded(invoke(None), timeout)).await {
+        let work = body::around(attempt, definition.name, false, || invoke(None));
+        match unless_halted(attempt, bounded(work, timeout)).await {
             Ok(finished) => End::Outcome(outcome(finished)),
             Err(halt) => end_of(halt),
         }
@@ -200,7 +202,9 @@ impl Executor {
         let settlement = settle(outcome, claimed.counters, policy, unit_random());
         let due = match &settlement.verdict {
             Verdict::Requeue { due: Due::In(delay), .. } => Some(*delay),
-            Verdict::Requeue { due: Due::At(instant), .. } => Some(instant.since(attempt.clock.now())),
+            Verdict::Requeue { due: Due::At(instant), .. } => {
+                Some(instant.since(attempt.clock.stored(attempt.clock.now())))
+            }
             // Somebody may have resumed it meanwhile.
             Verdict::Pause => Some(Duration::ZERO),
             _ => None,
@@ -378,7 +382,7 @@ async fn drive(attempt: &Arc<Attempt>, body: RunFuture, timeout: Option<Duration
         }
         match attempt.rest() {
             Rest::Halted(halt) => Poll::Ready(end_of(halt)),
-            Rest::Waiting(waits) => leave(&waits, attempt.clock.now()).map_or(Poll::Pending, Poll::Ready),
+            Rest::Waiting(waits) => leave(&waits, &attempt.clock).map_or(Poll::Pending, Poll::Ready),
             Rest::Working => Poll::Pending,
             Rest::Stalled(moves) => {
                 if stalled.as_ref().is_none_or(|(since, _)| *since != moves) {
@@ -396,7 +400,7 @@ async fn drive(attempt: &Arc<Attempt>, body: RunFuture, timeout: Option<Duration
 }
 
 /// Whether a run that only waits leaves its worker, and how.
-fn leave(waits: &[Wait], now: Timestamp) -> Option<End> {
+fn leave(waits: &[Wait], clock: &Clock) -> Option<End> {
     let mut all = Waits::default();
     let mut groups: Vec<&Arc<[Uuid]>> = Vec::new();
     for wait in waits {
@@ -412,9 +416,10 @@ fn leave(waits: &[Wait], now: Timestamp) -> Option<End> {
             }
         }
     }
-    if all.wake_at.is_some_and(|wake_at| wake_at.since(now) < RESIDENT) {
+    if all.wake_at.is_some_and(|wake_at| wake_at.since(clock.now()) < RESIDENT && !clock.is_skipped()) {
         return None;
     }
+    all.wake_at = all.wake_at.map(|wake_at| clock.stored(wake_at));
     match groups[..] {
         [group] => all.all = group.to_vec(),
         // The first to be complete wakes the run, so every end of a child is an occasion.

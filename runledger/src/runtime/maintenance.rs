@@ -81,6 +81,8 @@ pub(crate) struct Maintenance {
     pub(crate) doubt: Arc<Notify>,
     pub(crate) fate: watch::Sender<Fate>,
     pub(crate) stop: watch::Receiver<bool>,
+    /// How long it is before the first nets are cast.
+    pub(crate) idle: Duration,
 }
 
 /// What is remembered from one pulse to the next.
@@ -124,7 +126,7 @@ impl Maintenance {
     pub(crate) async fn run(self, mut pulses: mpsc::Receiver<Pulse>) {
         let mut stop = self.stop.clone();
         let mut memory = Memory::default();
-        let mut next_net = Instant::now();
+        let mut next_net = Instant::now() + self.idle;
         loop {
             let suspicion = memory.suspicion.as_ref().map(|(at, _)| *at);
             tokio::select! {

@@ -6,6 +6,7 @@
 pub(crate) mod answer;
 pub(crate) mod attempt;
 pub(crate) mod beat;
+pub(crate) mod body;
 pub(crate) mod call;
 #[cfg(feature = "worker")]
 pub(crate) mod claimer;
@@ -31,6 +32,8 @@ pub(crate) mod marks;
 pub(crate) mod nudge;
 pub(crate) mod panic;
 pub(crate) mod saga;
+#[cfg(feature = "testing")]
+pub(crate) mod scene;
 #[cfg(feature = "worker")]
 pub(crate) mod serve;
 pub(crate) mod signals;

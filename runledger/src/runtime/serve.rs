@@ -107,7 +107,7 @@ pub(crate) struct Running {
 
 /// Starts a worker: returns once it is registered and has its lock.
 pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
-    if shares_sessions(&engine_options(&plan.db)).await? {
+    if !is_quiet(&plan) && shares_sessions(&engine_options(&plan.db)).await? {
         return Err(ClientError::pooled());
     }
     let (stop, stopping) = watch::channel(false);
@@ -118,6 +118,18 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     let worker = Worker { plan, session, held, number, stopping };
     let task = task::spawn("worker", worker.live(first));
     Ok(Running { stop, number: numbers, task })
+}
+
+/// Whether this is a worker of the test kit that dies by its hand. There are hundreds, and what costs most is a connection: such a one has no heartbeat, and
+/// neither looks for the dead nor for poolers.
+fn is_quiet(plan: &Plan) -> bool {
+    #[cfg(feature = "testing")]
+    return super::scene::part(&plan.provided).is_some_and(|part| part.role != super::scene::Role::Only);
+    #[cfg(not(feature = "testing"))]
+    {
+        let _ = plan;
+        false
+    }
 }
 
 /// Two writers keep the server busy while one waits for its commit; a small pool has room for one.
@@ -206,7 +218,11 @@ impl Worker {
             acknowledged,
             stop: stopped.clone(),
         };
-        if let Err(error) = heart.start() {
+        let mut silent = None;
+        if is_quiet(&self.plan) {
+            // Its channels must not close.
+            silent = Some(heart);
+        } else if let Err(error) = heart.start() {
             tracing::error!(%error, "the heartbeat's thread cannot be started");
             return Fate::Drain;
         }
@@ -232,6 +248,8 @@ impl Worker {
             doubt: Arc::clone(&doubt),
             fate,
             stop: stopped,
+            // The first ones at once, where anybody may have died before.
+            idle: if silent.is_some() { self.plan.timings.lease } else { Duration::ZERO },
         };
         task::spawn_on(&mut crew, "maintenance", maintenance.run(pulses));
         let executor = Arc::new(Executor {

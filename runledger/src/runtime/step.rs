@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, Halt, Wait};
 use super::beat::watched;
+use super::body::around;
 use super::journal::Written;
 use super::marks;
 use super::panic::Caught;
@@ -170,16 +171,19 @@ async fn one_try(
     policy: StepPolicy,
     tries: u32,
 ) -> Tried {
-    let watched = |body| watched(attempt, claim.key.as_str(), policy.heartbeat, body);
+    let key = claim.key.as_str();
+    let watched = |body| watched(attempt, key, policy.heartbeat, body);
     match &work.body {
-        Body::Code(code) => match bounded(watched(code(tries)), policy.timeout).await.result {
-            Ok(output) => Tried::Output(output),
-            Err((failure, retry)) => Tried::Failed(failure, retry),
-        },
+        Body::Code(code) => {
+            match bounded(watched(around(attempt, key, false, || code(tries))), policy.timeout).await.result {
+                Ok(output) => Tried::Output(output),
+                Err((failure, retry)) => Tried::Failed(failure, retry),
+            }
+        }
         Body::Transaction(code) => {
             marks_first(attempt).await;
             let commit = transaction::Commit::Step { claim, work };
-            let run = |tx| bounded(watched(code(tries, tx)), policy.timeout);
+            let run = |tx| bounded(watched(around(attempt, key, true, || code(tries, tx))), policy.timeout);
             match Box::pin(transaction::perform(attempt, commit, run)).await {
                 Ok(result) => Tried::Recorded(result),
                 Err((failure, retry)) => Tried::Failed(failure, retry),

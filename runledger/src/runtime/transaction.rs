@@ -52,6 +52,17 @@ pub(crate) enum Commit<'a, 'w> {
     Run { parent_id: Option<Uuid> },
 }
 
+impl Commit<'_, '_> {
+    /// The step, where it is one.
+    fn key(&self) -> Option<&str> {
+        match self {
+            Self::Step { claim, .. } => Some(claim.key.as_str()),
+            #[cfg(feature = "worker")]
+            Self::Run { .. } => None,
+        }
+    }
+}
+
 /// Runs a body in a transaction, records it there, and commits. The recorded result, or the failure of the body.
 pub(crate) async fn perform<F>(
     attempt: &Arc<Attempt>,
@@ -144,6 +155,7 @@ async fn finish(attempt: &Attempt, commit: Commit<'_, '_>, mut tx: Tx, mark: &st
         }
         Err(error) => return undone(&error),
     }
+    write::of_steps(commit.key().into_iter());
     match answered(PATIENCE, write::commit("body", tx.commit())).await {
         Ok(()) => {
             record.acknowledge(attempt, commit);

@@ -162,7 +162,7 @@ impl Stage {
             journal: self.journal.clone(),
             liveness: self.liveness.clone(),
             transactions: Arc::clone(&self.transactions),
-            clock: Clock::new(Timestamp::DISTANT_PAST),
+            clock: Clock::new(Timestamp::DISTANT_PAST, &self.provided),
             nudges: Arc::default(),
             taking: tokio::sync::Mutex::default(),
             marking: tokio::sync::Mutex::default(),

@@ -6,7 +6,7 @@ use sqlx::{Connection, PgConnection, Postgres, Row};
 use uuid::Uuid;
 
 use super::session::BEGIN_RESTLESS;
-use super::write::write;
+use super::write::{of_steps, write};
 use super::{sparse, sql};
 use crate::model::failure::Failure;
 
@@ -50,6 +50,7 @@ pub(crate) async fn checkpoint_fresh(
     connection: &mut PgConnection,
     steps: &[&Checkpoint],
 ) -> Result<Vec<bool>, sqlx::Error> {
+    of_steps(steps.iter().map(|step| step.key.as_str()));
     let row = write(sql::CHECKPOINT_FRESH, |record| bind(sqlx::query(record), steps).fetch_one(connection));
     held(&row.await?, steps.len())
 }
@@ -61,6 +62,7 @@ pub(crate) async fn checkpoint(
     steps: &[&Checkpoint],
     body: Option<&str>,
 ) -> Result<Vec<bool>, sqlx::Error> {
+    of_steps(steps.iter().map(|step| step.key.as_str()));
     let row = write(sql::CHECKPOINT, |record| {
         bind(sqlx::query(record), steps).bind(body.map(str::to_owned)).fetch_one(connection)
     });
@@ -94,6 +96,7 @@ pub(crate) async fn step_failed(
     connection: &mut PgConnection,
     tries: &[&FailedTry],
 ) -> Result<Vec<bool>, sqlx::Error> {
+    of_steps(tries.iter().map(|item| item.key.as_str()));
     let row = write(sql::STEP_FAILED, |keep| {
         sqlx::query(keep)
             .bind(tries.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())

@@ -1,6 +1,10 @@
 //! Failpoints, for tests of the engine: before a write, after it, and with its acknowledgement lost, the write fails, the process dies, or both wait.
 //!
-//! One is armed at a time, and goes off once. See docs/decisions/0007-failpoints.md.
+//! One is armed at a time, and goes off once. See docs/decisions/0007-failpoints.md. A worker on a thread of its own may have faults of its own
+//! ([`scope`]).
+
+#[cfg(feature = "testing")]
+pub(crate) mod scope;
 
 use std::future::Future;
 use std::io;
@@ -61,10 +65,14 @@ pub fn release() {
 }
 
 /// Carries out a write under its name.
-pub(crate) async fn pass<T>(
+pub(crate) async fn pass<T: 'static>(
     point: &str,
     write: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
+    #[cfg(feature = "testing")]
+    if let Some(scope) = scope::current() {
+        return scope.pass(point, write).await;
+    }
     match due(point) {
         None => {}
         Some(Action::Error) => return Err(lost()),

@@ -23,6 +23,8 @@ pub mod session;
 pub mod settle;
 pub mod signal;
 pub mod sql;
+#[cfg(feature = "testing")]
+pub(crate) mod testing;
 pub(crate) mod timeline;
 mod timestamp;
 #[cfg(feature = "worker")]

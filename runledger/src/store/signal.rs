@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::checkpoint::{Checkpoint, seen_text};
 use super::session::BEGIN_RESTLESS;
 use super::sql;
-use super::write::{commit, write};
+use super::write::{commit, of_steps, write};
 use crate::model::state::RunState;
 
 /// How many signals of one name a run may have left. A sender that is faster than its run for so long is told so.
@@ -96,6 +96,7 @@ pub(crate) async fn take(
     step: &Checkpoint,
     name: &str,
 ) -> Result<Taken, sqlx::Error> {
+    of_steps(std::iter::once(step.key.as_str()));
     let row = write(sql::TAKE_SIGNAL, |take| {
         sqlx::query(take)
             .bind(step.fence.run_id)

@@ -7,7 +7,7 @@ use super::checkpoint::{Checkpoint, Fence, seen_text};
 use super::enqueue::{NewRun, stored};
 use super::session::BEGIN_RESTLESS;
 use super::sql;
-use super::write::{commit, write};
+use super::write::{commit, of_steps, write};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 
@@ -29,6 +29,7 @@ pub(crate) async fn start_child(
     output: &str,
     child: &NewRun,
 ) -> Result<Started, sqlx::Error> {
+    of_steps(std::iter::once(step.key.as_str()));
     let row = write(sql::START_CHILD, |start| {
         sqlx::query(start)
             .bind(step.fence.run_id)

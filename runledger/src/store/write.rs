@@ -21,7 +21,7 @@ pub(crate) fn commit<F>(_name: &'static str, commit: F) -> F {
 
 /// Carries out a statement that writes: `send` makes of its text what is sent.
 #[cfg(feature = "failpoints")]
-pub(crate) async fn write<T, F>(
+pub(crate) async fn write<T: 'static, F>(
     statement: &'static str,
     send: impl FnOnce(&'static str) -> F,
 ) -> Result<T, sqlx::Error>
@@ -36,9 +36,17 @@ where
 
 /// Carries out a commit. `name` says of which transaction.
 #[cfg(feature = "failpoints")]
-pub(crate) async fn commit<T>(
+pub(crate) async fn commit<T: 'static>(
     name: &'static str,
     commit: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
     Box::pin(pass(name, commit)).await
 }
+
+/// Says of which steps the write is that begins now.
+#[cfg(feature = "testing")]
+pub(crate) use super::failpoints::scope::steps as of_steps;
+
+/// Says of which steps the write is that begins now.
+#[cfg(not(feature = "testing"))]
+pub(crate) fn of_steps<'a>(_keys: impl Iterator<Item = &'a str>) {}

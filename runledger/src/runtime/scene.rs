@@ -1,0 +1,222 @@
+//! What a test has put in the place of bodies and of time, for the workers of one database. A worker that is given no part is as any other.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::step::Try;
+use crate::api::definition::{Definition, RunFuture};
+use crate::api::invocation::{Finished, Invocation};
+use crate::api::provided::Provided;
+
+/// A body in the place of a job's own.
+pub(crate) type Mock = Arc<dyn Fn(Invocation) -> RunFuture + Send + Sync>;
+
+/// The scene of one database. It outlives its workers.
+#[derive(Default)]
+pub(crate) struct Scene {
+    pub(crate) skipped: Arc<Skipped>,
+    pub(crate) mocks: HashMap<&'static str, Mock>,
+    /// Values that stand for what is outside.
+    pub(crate) fakes: Provided,
+    /// How often the body of a job has begun, by its name.
+    pub(crate) calls: Mutex<HashMap<&'static str, u32>>,
+    pub(crate) steps: Steps,
+}
+
+impl fmt::Debug for Scene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scene").field("skipped", &self.skipped).finish_non_exhaustive()
+    }
+}
+
+impl Scene {
+    /// How often the body of a job has begun.
+    pub(crate) fn calls(&self, job: &str) -> u32 {
+        locked(&self.calls).get(job).copied().unwrap_or(0)
+    }
+}
+
+/// The time that was skipped.
+#[derive(Debug, Default)]
+pub(crate) struct Skipped {
+    micros: AtomicU64,
+    /// Nobody waits: sleeps of any length leave the worker, and are over when nothing else is to be done.
+    pub(crate) by_itself: bool,
+}
+
+impl Skipped {
+    pub(crate) fn by_itself() -> Arc<Self> {
+        Arc::new(Self { micros: AtomicU64::new(0), by_itself: true })
+    }
+
+    pub(crate) fn so_far(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn add(&self, more: Duration) {
+        self.micros.fetch_add(u64::try_from(more.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+}
+
+/// Where the body of a step is held up, until another worker has run it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Hold {
+    /// Before its first instruction.
+    Before,
+    /// After its last one, before its record.
+    After,
+}
+
+/// The bodies of steps, as they are entered and left.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    pub(crate) held_at: Option<(String, Hold)>,
+    /// The keys of those that began, and whether they had a transaction, each once.
+    begun: Mutex<Vec<(String, bool)>>,
+    phase: watch::Sender<Phase>,
+}
+
+/// How far the step is that is held up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It has not been met.
+    Unmet,
+    /// The first worker holds it up, in this run.
+    Held(Uuid),
+    /// It goes on.
+    Released,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self::held_at(None)
+    }
+}
+
+impl Steps {
+    pub(crate) fn held_at(held_at: Option<(String, Hold)>) -> Self {
+        Self { held_at, begun: Mutex::default(), phase: watch::Sender::new(Phase::Unmet) }
+    }
+
+    pub(crate) fn begun(&self) -> Vec<(String, bool)> {
+        locked(&self.begun).clone()
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// Lets the body go on that is held up.
+    pub(crate) fn release(&self) {
+        self.phase.send_if_modified(|phase| {
+            let is_held = matches!(phase, Phase::Held(_));
+            if is_held {
+                *phase = Phase::Released;
+            }
+            is_held
+        });
+    }
+
+    fn begins(&self, key: &str, in_transaction: bool) {
+        let mut begun = locked(&self.begun);
+        if !begun.iter().any(|(known, _)| known == key) {
+            begun.push((key.to_owned(), in_transaction));
+        }
+    }
+
+    /// Holds the first worker up where it is told to.
+    async fn hold(&self, run_id: Uuid, key: &str, place: Hold) {
+        if self.held_at.as_ref().is_none_or(|(at, hold)| at != key || *hold != place) {
+            return;
+        }
+        let mut phases = self.phase.subscribe();
+        let is_first = self.phase.send_if_modified(|phase| {
+            let is_unmet = *phase == Phase::Unmet;
+            if is_unmet {
+                *phase = Phase::Held(run_id);
+            }
+            is_unmet
+        });
+        if is_first {
+            // The sender lives as long as the scene, which this worker's part holds.
+            let _ = phases.wait_for(|phase| *phase == Phase::Released).await.is_ok();
+        }
+    }
+
+    /// Another worker has run the step that is held up.
+    fn ended_elsewhere(&self, run_id: Uuid, key: &str) {
+        if self.held_at.as_ref().is_some_and(|(at, _)| at == key) && self.phase() == Phase::Held(run_id) {
+            self.release();
+        }
+    }
+}
+
+/// A worker's part in a scene.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) scene: Arc<Scene>,
+    pub(crate) role: Role,
+}
+
+/// Which worker it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The one of a test, which lives as any other.
+    Only,
+    /// The one that meets a fault. Nobody finds out by its silence, so it sends no heartbeats.
+    First,
+    /// The one that takes over, and is as quiet.
+    Second,
+}
+
+impl Part {
+    pub(super) fn run(&self, definition: &'static Definition, invocation: Invocation) -> RunFuture {
+        *locked(&self.scene.calls).entry(definition.name).or_default() += 1;
+        match self.scene.mocks.get(definition.name) {
+            Some(mock) => mock(invocation),
+            None => (definition.run)(invocation),
+        }
+    }
+
+    pub(super) async fn around<'a>(
+        &self,
+        run_id: Uuid,
+        key: &str,
+        in_transaction: bool,
+        begin: impl FnOnce() -> Try<'a>,
+    ) -> Finished {
+        let steps = &self.scene.steps;
+        steps.begins(key, in_transaction);
+        if self.role == Role::First {
+            steps.hold(run_id, key, Hold::Before).await;
+        }
+        let finished = begin().await;
+        if self.role == Role::First {
+            steps.hold(run_id, key, Hold::After).await;
+        } else {
+            steps.ended_elsewhere(run_id, key);
+        }
+        finished
+    }
+}
+
+/// The part of the worker whose provided values these are.
+pub(crate) fn part(provided: &Provided) -> Option<Arc<Part>> {
+    provided.get::<Part>()
+}
+
+/// The time that was skipped for the worker whose provided values these are.
+pub(crate) fn skipped(provided: &Provided) -> Option<Arc<Skipped>> {
+    part(provided).map(|part| Arc::clone(&part.scene.skipped))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

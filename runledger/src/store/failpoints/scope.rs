@@ -1,0 +1,198 @@
+//! Faults of one worker, whatever others in the process do: it has a thread of its own, and everything that it writes passes there.
+//!
+//! A write is known by its point, by the step that it records where it records one, and by how many of this kind came before it: what several steps share
+//! under load, and what finds nothing, is told apart the same way in every run.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sqlx::postgres::PgRow;
+use tokio::sync::watch;
+
+use super::{Moment, lost};
+
+thread_local! {
+    static SCOPE: RefCell<Option<Arc<Scope>>> = const { RefCell::new(None) };
+    /// The steps of the write that is about to begin.
+    static STEPS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a worker writes for itself and for the fleet: no run comes further by it.
+const OF_THE_FLEET: [&str; 12] = [
+    "burial_by_lock",
+    "burial_by_silence",
+    "cancel_forget",
+    "end_sessions",
+    "heartbeat",
+    "predecessors",
+    "settle_orphans",
+    "suspect",
+    "wake_due",
+    "watch",
+    "worker_bury",
+    "worker_pull_back",
+];
+
+/// A write of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Written {
+    point: String,
+    step: Option<String>,
+    /// From 1.
+    n: usize,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.step, self.point.as_str()) {
+            (Some(step), "checkpoint") => write!(f, "step `{step}`")?,
+            (Some(step), "body") => write!(f, "the transaction of `{step}`")?,
+            (Some(step), point) => write!(f, "`{point}` of step `{step}`")?,
+            (None, "claim") => write!(f, "the claim")?,
+            (None, "settle_completed") => write!(f, "the outcome")?,
+            (None, point) => write!(f, "`{point}`")?,
+        }
+        if self.n > 1 { write!(f, " (number {})", self.n) } else { Ok(()) }
+    }
+}
+
+/// A worker that writes down what it writes, and dies where it is told to.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    dies_at: Option<(Written, Moment)>,
+    state: Mutex<State>,
+    dead: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    written: Vec<Written>,
+    /// It has met its fault.
+    was_met: bool,
+    /// It has, and goes on to its next write.
+    dies_next: bool,
+}
+
+impl Scope {
+    /// A worker that dies at this moment of this write, if any.
+    pub(crate) fn new(dies_at: Option<(Written, Moment)>) -> Arc<Self> {
+        Arc::new(Self { dies_at, state: Mutex::default(), dead: watch::Sender::new(false) })
+    }
+
+    /// Makes this thread the worker's, until it ends.
+    pub(crate) fn enter(self: &Arc<Self>) {
+        SCOPE.set(Some(Arc::clone(self)));
+    }
+
+    /// Whether its fault has happened.
+    pub(crate) fn was_met(&self) -> bool {
+        self.state().was_met
+    }
+
+    /// What has been written, in its order.
+    pub(crate) fn written(&self) -> Vec<Written> {
+        self.state().written.clone()
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        *self.dead.borrow()
+    }
+
+    /// Returns when it dies.
+    pub(crate) async fn death(&self) {
+        // The sender lives as long as this value.
+        let _ = self.dead.subscribe().wait_for(|dead| *dead).await.is_ok();
+    }
+
+    /// Carries out a write of this worker.
+    pub(super) async fn pass<T: 'static>(
+        &self,
+        point: &str,
+        write: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, sqlx::Error> {
+        let steps = STEPS.take();
+        if self.is_dead() || std::mem::take(&mut self.state().dies_next) {
+            return self.die().await;
+        }
+        if point.starts_with("worker_") || OF_THE_FLEET.contains(&point) {
+            return write.await;
+        }
+        if self.meets(&self.names(point, &steps), Moment::Before) {
+            return self.die().await;
+        }
+        let done = write.await?;
+        if self.is_dead() {
+            return std::future::pending().await;
+        }
+        if has_found_nothing(&done) {
+            return Ok(done);
+        }
+        let names = self.names(point, &steps);
+        self.state().written.extend(names.iter().cloned());
+        if self.meets(&names, Moment::After) {
+            return self.die().await;
+        }
+        if self.meets(&names, Moment::Lost) {
+            self.state().dies_next = true;
+            return Err(lost());
+        }
+        Ok(done)
+    }
+
+    /// What a write is that comes now: several where it records several steps.
+    fn names(&self, point: &str, steps: &[String]) -> Vec<Written> {
+        // Two statements do the same: one for the first try.
+        let point = if point == "checkpoint_fresh" { "checkpoint" } else { point };
+        let steps = match steps {
+            [] => vec![None],
+            steps => steps.iter().cloned().map(Some).collect(),
+        };
+        let state = self.state();
+        let name = |step| {
+            let before = state.written.iter().filter(|it| it.point == point && it.step == step).count();
+            Written { point: point.to_owned(), step, n: before + 1 }
+        };
+        steps.into_iter().map(name).collect()
+    }
+
+    fn meets(&self, names: &[Written], moment: Moment) -> bool {
+        let is_met = self.dies_at.as_ref().is_some_and(|(name, at)| *at == moment && names.contains(name));
+        self.state().was_met |= is_met;
+        is_met
+    }
+
+    /// Nothing of this worker goes on: its thread ends, and drops whatever waits here.
+    async fn die<T>(&self) -> T {
+        self.dead.send_replace(true);
+        std::future::pending().await
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The scope of this thread.
+pub(super) fn current() -> Option<Arc<Scope>> {
+    SCOPE.with_borrow(Clone::clone)
+}
+
+/// Says which steps the write that begins now records.
+pub(crate) fn steps<'a>(keys: impl Iterator<Item = &'a str>) {
+    STEPS.with_borrow_mut(|steps| {
+        steps.clear();
+        if SCOPE.with_borrow(Option::is_some) {
+            steps.extend(keys.map(str::to_owned));
+        }
+    });
+}
+
+/// An idle worker asks and is given nothing, as often as it likes: that is no write.
+fn has_found_nothing(done: &dyn Any) -> bool {
+    done.downcast_ref::<Vec<PgRow>>().is_some_and(Vec::is_empty)
+        || done.downcast_ref::<Option<PgRow>>().is_some_and(Option::is_none)
+}

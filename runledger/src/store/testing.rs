@@ -1,0 +1,261 @@
+//! What the test kit asks of a server: databases for tests, whether anything goes on in one, and time that has passed at once. No part of the engine.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+use uuid::Uuid;
+
+use super::session::connect;
+use crate::model::failure::Failure;
+
+/// `CREATE DATABASE … STRATEGY wal_log` came with this version; without it, each clone forces two checkpoints.
+const FIRST_WITH_STRATEGY: u32 = 150_000;
+
+/// A connection beside all pools.
+pub(crate) async fn admin(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    connect(options).await
+}
+
+/// Makes a database. Its name, and that of its template, are our own: letters, digits and underscores.
+pub(crate) async fn create(
+    admin: &mut PgConnection,
+    name: &str,
+    template: Option<&str>,
+) -> Result<(), sqlx::Error> {
+    let version: i32 = sqlx::query_scalar("select current_setting('server_version_num')::int")
+        .fetch_one(&mut *admin)
+        .await?;
+    let strategy = if version.unsigned_abs() < FIRST_WITH_STRATEGY { "" } else { "strategy wal_log" };
+    let template = template.unwrap_or("template0");
+    execute(admin, format!("create database {name} template {template} {strategy}")).await
+}
+
+/// Drops a database under whoever uses it.
+pub(crate) async fn drop(admin: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
+    execute(admin, format!("drop database if exists {name} with (force)")).await
+}
+
+/// The databases whose names begin so.
+pub(crate) async fn databases(admin: &mut PgConnection, prefix: &str) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar("select datname::text from pg_database where starts_with(datname, $1)")
+        .bind(prefix)
+        .fetch_all(admin)
+        .await
+}
+
+/// Ends the sessions of a database: one that is in use cannot be a template. The number of those that are still there.
+pub(crate) async fn end_sessions(admin: &mut PgConnection, name: &str) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar("select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = $1")
+        .bind(name)
+        .fetch_one(admin)
+        .await
+}
+
+async fn execute(admin: &mut PgConnection, statement: String) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(admin).await.map(std::mem::drop)
+}
+
+/// What goes on in a database.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    /// The state of the run that is asked about.
+    pub(crate) state: Option<String>,
+    /// Runs that a worker holds, or may claim.
+    pub(crate) n_busy: i64,
+    /// Runs that have not ended.
+    pub(crate) n_left: i64,
+    /// When the next run may be claimed or woken, if one may be later.
+    pub(crate) next: Option<Duration>,
+    /// The runs that wait for a signal, with its name, the longest wait first.
+    pub(crate) waits: Vec<(Uuid, String)>,
+}
+
+impl Look {
+    /// Whether nothing happens unless time passes, or somebody outside does something.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.n_busy == 0
+    }
+}
+
+const LOOK: &str = "
+with pending as (
+    select ready_at as at from runledger.ready
+    union all
+    select wake_at from runledger.waiting where wake_at is not null
+),
+wait as (
+    select run_id, name, row_number() over (order by since, run_id, name) as place
+    from runledger.waiting
+    cross join unnest(wait_signals) as name
+)
+select
+    (select state from runledger.run_state where run_id = $1) as state,
+    (select count(*) from runledger.lease)
+        + (select count(*) from runledger.ready where ready_at <= clock_timestamp()) as n_busy,
+    (select count(*) from runledger.run where not exists (select from runledger.outcome where outcome.run_id = run.run_id)) as n_left,
+    (select greatest(extract(epoch from min(at) - clock_timestamp()) * 1000000, 0)::bigint from pending having count(*) > 0) as next_us,
+    (select array_agg(run_id order by place) from wait) as wait_runs,
+    (select array_agg(name order by place) from wait) as wait_names";
+
+/// Looks at a database, and at one run in it.
+pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<Look, sqlx::Error> {
+    let row = sqlx::query(LOOK).bind(run_id).fetch_one(connection).await?;
+    let runs: Option<Vec<Uuid>> = row.try_get("wait_runs")?;
+    let names: Option<Vec<String>> = row.try_get("wait_names")?;
+    let next: Option<i64> = row.try_get("next_us")?;
+    Ok(Look {
+        state: row.try_get("state")?,
+        n_busy: row.try_get("n_busy")?,
+        n_left: row.try_get("n_left")?,
+        next: next.map(|micros| Duration::from_micros(micros.unsigned_abs())),
+        waits: runs.unwrap_or_default().into_iter().zip(names.unwrap_or_default()).collect(),
+    })
+}
+
+/// Puts every instant in the future so much earlier, and wakes whoever sleeps until one. Rows of `ready` are never updated otherwise.
+pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Result<(), sqlx::Error> {
+    // A duration that was asked for is at most a hundred years.
+    let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+    sqlx::query(
+        "with ready as (
+             update runledger.ready set ready_at = ready_at - $1 * interval '1 microsecond' where ready_at > clock_timestamp()
+         ),
+         waiting as (
+             update runledger.waiting set wake_at = wake_at - $1 * interval '1 microsecond' where wake_at > clock_timestamp()
+         )
+         select 1",
+    )
+    .bind(micros)
+    .execute(&mut *connection)
+    .await?;
+    super::wait::wake_due(connection, i64::MAX).await?;
+    sqlx::query("select runledger.notify('runledger_ready', '')")
+        .execute(connection)
+        .await
+        .map(std::mem::drop)
+}
+
+/// A recorded step of any run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) run_id: Uuid,
+    pub(crate) job: String,
+    pub(crate) key: String,
+    pub(crate) ordinal: i64,
+    pub(crate) result: Result<String, Failure>,
+}
+
+/// Every recorded step, in the order of runs and code.
+pub(crate) async fn steps(connection: &mut PgConnection) -> Result<Vec<Step>, sqlx::Error> {
+    let rows = sqlx::query(
+        "select run_id, job, key, ordinal, output::text as output, error::text as error
+         from runledger.step
+         join runledger.run using (run_id)
+         order by run.created_at, run_id, ordinal",
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let output: Option<String> = row.try_get("output")?;
+            let error: Option<String> = row.try_get("error")?;
+            let result = match error {
+                Some(text) => Err(super::checkpoint::from_json(&text)?),
+                None => Ok(output.unwrap_or_default()),
+            };
+            Ok(Step {
+                run_id: row.try_get("run_id")?,
+                job: row.try_get("job")?,
+                key: row.try_get("key")?,
+                ordinal: row.try_get("ordinal")?,
+                result,
+            })
+        })
+        .collect()
+}
+
+/// Copies of all tables that have rows, and the places of all sequences.
+const SAVE: &str = "
+do $$
+declare
+    it record;
+    is_filled boolean;
+begin
+    create schema rl_kit_saved;
+    create table rl_kit_saved.filled (relation text primary key, saved text not null);
+    create table rl_kit_saved.sequence (relation text primary key, value bigint not null, is_called boolean not null);
+    for it in
+        select pg_class.oid, pg_class.oid::regclass::text as relation, relkind
+        from pg_class
+        join pg_namespace on pg_namespace.oid = relnamespace
+        where relkind in ('r', 'S') and nspname <> 'information_schema' and nspname !~ '^(pg_|rl_kit_saved)'
+    loop
+        if it.relkind = 'S' then
+            execute format('insert into rl_kit_saved.sequence select %L, last_value, is_called from %s', it.relation, it.relation);
+        else
+            execute format('select exists (select from only %s)', it.relation) into is_filled;
+            if is_filled then
+                execute format('create table rl_kit_saved.t%s as select * from only %s', it.oid, it.relation);
+            end if;
+            insert into rl_kit_saved.filled values (it.relation, case when is_filled then format('rl_kit_saved.t%s', it.oid) else '' end);
+        end if;
+    end loop;
+end
+$$";
+
+const RESET: &str = "
+do $$
+declare
+    it record;
+    columns text;
+begin
+    set local session_replication_role = replica;
+    for it in select relation, saved from rl_kit_saved.filled loop
+        execute format('delete from only %s', it.relation);
+        if it.saved <> '' then
+            select string_agg(quote_ident(attname), ', ' order by attnum) into columns
+            from pg_attribute
+            where attrelid = it.relation::regclass and attnum > 0 and not attisdropped and attgenerated = '';
+            execute format('insert into %s (%s) overriding system value select %s from %s', it.relation, columns, columns, it.saved);
+        end if;
+    end loop;
+    perform setval(relation::regclass, value, is_called) from rl_kit_saved.sequence;
+end
+$$";
+
+/// What there is beside the server's own, to tell whether somebody has made, changed or dropped something.
+const SHAPE: &str = "
+select coalesce(md5(string_agg(concat_ws(' ', pg_class.oid, relname, relfilenode, relnatts), ',' order by pg_class.oid)), '')
+from pg_class
+join pg_namespace on pg_namespace.oid = relnamespace
+where nspname !~ '^pg_'";
+
+/// Keeps a copy of everything that is in a database, so that [`reset`] brings it back: where files cost much, that is fifty times as fast as another
+/// database. Gives the shape of the database.
+pub(crate) async fn save(connection: &mut PgConnection) -> Result<String, sqlx::Error> {
+    sqlx::raw_sql(SAVE).execute(&mut *connection).await?;
+    sqlx::query_scalar(SHAPE).fetch_one(connection).await
+}
+
+/// Ends every other session of this database, and puts back what was in it. False where its shape is another one, and it must go.
+pub(crate) async fn reset(connection: &mut PgConnection, shape: &str) -> Result<bool, sqlx::Error> {
+    loop {
+        let n_left: i64 = sqlx::query_scalar(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity
+             where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'",
+        )
+        .fetch_one(&mut *connection)
+        .await?;
+        if n_left == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let present: String = sqlx::query_scalar(SHAPE).fetch_one(&mut *connection).await?;
+    if present != shape {
+        return Ok(false);
+    }
+    sqlx::raw_sql(RESET).execute(connection).await?;
+    Ok(true)
+}

@@ -1,0 +1,283 @@
+//! A workflow, killed at every write: each run of it must end as the one that nothing happened to.
+
+mod fault;
+mod once;
+mod process;
+mod report;
+mod slot;
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use futures_util::{FutureExt, StreamExt, stream};
+
+use self::fault::{Fault, faults};
+pub use self::once::{Ended, RecordedStep};
+use self::once::{Observed, Seen, Stage};
+pub use self::report::{CrashError, Crashes};
+use super::Testing;
+use crate::api::error::Result as BodyResult;
+use crate::runtime::step::unit_random;
+use crate::{Call, ClientError, Job};
+
+/// How many crashes are made at most, where it is not told: more than a workflow of a hundred steps has.
+const AT_MOST: usize = 1000;
+
+/// How many runs go on at a time: each has some processes of the server, and mostly waits.
+const AT_A_TIME: usize = 4;
+
+/// Chooses the faults whose names contain this text.
+const ONLY: &str = "RUNLEDGER_CRASH_ONLY";
+
+/// The number that the choice of faults begins with, where there are more than may be tried.
+const SEED: &str = "RUNLEDGER_CRASH_SEED";
+
+type Invariant<J> = Box<
+    dyn Fn(Ended<<J as Job>::Output>) -> Pin<Box<dyn Future<Output = BodyResult<()>> + Send>> + Send + Sync,
+>;
+
+/// Crashes that are about to be made: await it.
+#[must_use = "nothing is run until it is awaited"]
+pub struct CrashEverywhere<'t, J: Job> {
+    test: &'t Testing,
+    call: Call<J>,
+    invariant: Option<Invariant<J>>,
+    at_most: usize,
+    at_a_time: usize,
+    seed: Option<u64>,
+    only: Option<String>,
+}
+
+impl Testing {
+    /// Runs a call again and again, and lets a fault happen to each run. First a run without a fault shows what there is to be met; then
+    ///
+    /// - at every write of the run the worker dies: before the commit, after it, and after it without having heard of it; another takes the run over,
+    /// - every step is delivered twice: its worker loses the run when the body has ended and is not recorded, and another runs the body again,
+    /// - every step is stalled: its worker loses the run before the body begins, which goes on when another worker has run it.
+    ///
+    /// Each run has a clone of this test's database, as it is now, with what the test has put into it: `db()` is the place for a schema. The worker is a
+    /// thread with a runtime of its own; when it dies, its tasks are dropped and its connections are cut. All time is skipped, and the signals of
+    /// [`signals`](Testing::signals) are sent to each run.
+    ///
+    /// Every run must end, nothing that was recorded before the fault may be lost or changed, and the result must be that of the run without a fault, or
+    /// what [`invariant`](CrashEverywhere::invariant) says must hold. What is found names the fault, and how to meet it alone.
+    ///
+    /// # Errors
+    /// [`CrashError`], for the first fault after which something does not hold.
+    ///
+    /// ```
+    /// use runledger::prelude::*;
+    /// use runledger::testing::Testing;
+    ///
+    /// #[job]
+    /// async fn book(order: u64, #[inject] tx: &mut Tx) -> Result<()> {
+    ///     sqlx::query("insert into booking values ($1)").bind(order.cast_signed()).execute(&mut **tx).await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// #[workflow]
+    /// async fn checkout(wf: &Wf, order: u64) -> Result<()> {
+    ///     wf.run(book(order)).await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// let test = Testing::new().await?.with(jobs![checkout, book]);
+    /// sqlx::raw_sql("create table booking (order_id bigint)").execute(test.db().pool()).await?;
+    /// let crashes = test
+    ///     .crash_everywhere(checkout(7))
+    ///     .invariant(|end| async move {
+    ///         let booked: i64 =
+    ///             sqlx::query_scalar("select count(*) from booking").fetch_one(end.db().pool()).await?;
+    ///         assert_eq!(booked, 1);
+    ///         Ok(())
+    ///     })
+    ///     .await?;
+    /// assert!(crashes.n_crashes() > 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn crash_everywhere<J: Job>(&self, call: Call<J>) -> CrashEverywhere<'_, J> {
+        CrashEverywhere {
+            test: self,
+            call,
+            invariant: None,
+            at_most: AT_MOST,
+            at_a_time: AT_A_TIME,
+            seed: None,
+            only: None,
+        }
+    }
+}
+
+impl<J: Job> CrashEverywhere<'_, J> {
+    /// What must hold at the end of every run, instead of the equality of its result with that of the run without a fault. It fails by an error, or by a
+    /// panic, such as that of `assert_eq!`.
+    pub fn invariant<F, Fut>(mut self, holds: F) -> Self
+    where
+        F: Fn(Ended<J::Output>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = BodyResult<()>> + Send + 'static,
+    {
+        self.invariant = Some(Box::new(move |end| Box::pin(holds(end))));
+        self
+    }
+
+    /// At most so many crashes, chosen among all by the seed; 1000 by default.
+    pub fn at_most(mut self, crashes: usize) -> Self {
+        self.at_most = crashes;
+        self
+    }
+
+    /// So many runs at a time; 4 by default. 1 where they share something that the test provides.
+    pub fn at_a_time(mut self, runs: usize) -> Self {
+        self.at_a_time = runs.max(1);
+        self
+    }
+
+    /// What the choice of crashes begins with; the environment's `RUNLEDGER_CRASH_SEED` by default, or another number each time.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Only the faults whose name contains this text, such as `step `charge``; the environment's `RUNLEDGER_CRASH_ONLY` by default.
+    pub fn only(mut self, name: impl Into<String>) -> Self {
+        self.only = Some(name.into());
+        self
+    }
+
+    async fn run(self) -> Result<Crashes, CrashError> {
+        let began = Instant::now();
+        let seed =
+            self.seed.or_else(|| from_env(SEED).and_then(|text| text.parse().ok())).unwrap_or_else(random);
+        let name = J::DEFINITION.name();
+        let setup = |error| CrashError::Setup { job: name, source: error };
+        let stage = Stage::new(self.test).await.map_err(setup)?;
+        let survived = self.survive(&stage, seed).await;
+        stage.clear().await;
+        let survived = survived?;
+        Ok(Crashes { took: began.elapsed(), ..survived })
+    }
+
+    async fn survive(&self, stage: &Stage, seed: u64) -> Result<Crashes, CrashError> {
+        let job = J::DEFINITION.name();
+        let without = |problem| CrashError::WithoutFault { job, problem };
+        let calm = self.once(stage, None, None).await.map_err(without)?;
+        // A second one, so that a result that is never the same twice is not taken for one that a crash has changed.
+        let again = self.once(stage, Some(&calm), None).await;
+        again.map_err(|problem| without(format!("{problem}{ANOTHER}")))?;
+        let all = faults(&calm.written, &calm.begun);
+        let n_writes = calm.written.iter().collect::<HashSet<_>>().len();
+        let (n_all, n_steps) = (all.len(), calm.begun.len());
+        let chosen = self.choose(all, seed)?;
+        let n_left_out = n_all - chosen.len();
+        let (mut n_crashes, mut n_missed) = (0, 0);
+        let mut running = stream::iter(chosen)
+            .map(|fault| {
+                let calm = &calm;
+                async move {
+                    let seen = self.once(stage, Some(calm), Some(&fault)).await;
+                    seen.map_err(|problem| CrashError::Broken {
+                        job,
+                        fault: fault.to_string(),
+                        problem,
+                        seed,
+                    })
+                }
+            })
+            .buffer_unordered(self.at_a_time);
+        while let Some(seen) = running.next().await {
+            if seen?.was_met { n_crashes += 1 } else { n_missed += 1 }
+        }
+        Ok(Crashes { job, n_crashes, n_missed, n_writes, n_steps, n_left_out, seed, took: Duration::ZERO })
+    }
+
+    /// One run, with a fault or without; what does not hold after it otherwise.
+    async fn once(&self, stage: &Stage, calm: Option<&Seen>, fault: Option<&Fault>) -> Result<Seen, String> {
+        let observed = Box::pin(stage.run(&self.call, fault)).await?;
+        let checked = self.check(&observed, calm).await;
+        let seen = stage.give_back(observed).await;
+        checked.map(|()| seen)
+    }
+
+    async fn check(&self, observed: &Observed, calm: Option<&Seen>) -> Result<(), String> {
+        let Some(holds) = &self.invariant else {
+            return calm.map_or(Ok(()), |calm| observed.same_end(calm));
+        };
+        let end = observed.ended::<J>().await.map_err(|error| error.to_string())?;
+        match AssertUnwindSafe(async { holds(end).await }).catch_unwind().await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(format!("the invariant does not hold: {error}")),
+            Err(panic) => Err(format!("the invariant does not hold: {}", said(panic.as_ref()))),
+        }
+    }
+
+    fn choose(&self, mut all: Vec<Fault>, seed: u64) -> Result<Vec<Fault>, CrashError> {
+        if let Some(only) = self.only.clone().or_else(|| from_env(ONLY)) {
+            let names: Vec<String> = all.iter().map(ToString::to_string).collect();
+            all.retain(|fault| fault.to_string().contains(&only));
+            if all.is_empty() {
+                return Err(CrashError::NoSuchFault { only, names });
+            }
+        }
+        let mut state = seed;
+        while all.len() > self.at_most {
+            let at = usize::try_from(next(&mut state) % all.len() as u64).unwrap_or(0);
+            all.swap_remove(at);
+        }
+        Ok(all)
+    }
+}
+
+const ANOTHER: &str = "; two runs without a fault differ already: give `invariant`s that both satisfy, or a result that does not depend on ids and on time";
+
+impl<'t, J: Job> IntoFuture for CrashEverywhere<'t, J> {
+    type Output = Result<Crashes, CrashError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + 't>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<J: Job> fmt::Debug for CrashEverywhere<'_, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CrashEverywhere").field("call", &self.call).finish_non_exhaustive()
+    }
+}
+
+impl From<ClientError> for CrashError {
+    fn from(source: ClientError) -> Self {
+        Self::Setup { job: "", source }
+    }
+}
+
+fn from_env(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()))
+        .unwrap_or_else(|| "it panicked".to_owned())
+}
+
+fn random() -> u64 {
+    unit_random().to_bits() & 0xffff_ffff
+}
+
+/// The next number of a sequence that its beginning decides: splitmix64, by Steele, Lea and Flood.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,385 @@
+//! One run, with one fault or none, in a database of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::super::drive::{Drive, is_over};
+use super::super::{Plan, Testing};
+use super::fault::Fault;
+use super::process::Process;
+use super::slot::{Slot, Slots};
+use crate::api::jobs::DefinitionOf;
+use crate::model::failure::Failure;
+use crate::model::json::canonical;
+use crate::runtime::maintenance::adopt_orphans;
+use crate::runtime::scene::{Hold, Phase, Role, Scene, Steps};
+use crate::store::failpoints::scope::{Scope, Written};
+use crate::store::inspect::{End, end_of_run};
+use crate::store::testing::{Look, Step, look, steps};
+use crate::store::worker::{bury, bury_if_silent, held};
+use crate::{Call, ClientError, Db, Handle, Job};
+
+/// How long a run may take after a fault: far beyond what a busy machine needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The pause between two looks. Each costs a query.
+const PAUSE: Duration = Duration::from_millis(8);
+
+/// How long connections of the test may take to come back to their pool, before they are taken from whoever holds them.
+const GOODBYE: Duration = Duration::from_millis(200);
+
+/// Of the test's own side: a look, a signal, the invariant.
+const CONNECTIONS: u32 = 4;
+
+/// Where the runs take place.
+pub(super) struct Stage {
+    slots: Slots,
+    plan: Arc<Plan>,
+}
+
+/// What is kept of a run whose database is another's now.
+pub(super) struct Seen {
+    /// Whether the fault happened.
+    pub(super) was_met: bool,
+    pub(super) written: Vec<Written>,
+    /// The bodies that began, and whether they had a transaction.
+    pub(super) begun: Vec<(String, bool)>,
+    end: End,
+}
+
+/// A run that has ended, and its database.
+pub(super) struct Observed {
+    was_met: bool,
+    run_id: Uuid,
+    end: End,
+    steps: Vec<Step>,
+    written: Vec<Written>,
+    begun: Vec<(String, bool)>,
+    db: Db,
+    scene: Arc<Scene>,
+    slot: Slot,
+}
+
+impl Stage {
+    pub(super) async fn new(test: &Testing) -> Result<Self, ClientError> {
+        if test.worker.initialized() {
+            let message = "this test has started a run already, and its database would be the beginning of each crash; crash what another `Testing` is \
+                           made of";
+            return Err(ClientError::Setup(message.to_owned()));
+        }
+        let plan = Plan { skips: true, ..test.plan.clone() };
+        let (server, template) = (Arc::clone(test.database.server()), test.database.name().to_owned());
+        let began = Instant::now();
+        // A template must have no sessions, and those of the test rest in its pool.
+        while test.db.pool().size() > 0 {
+            match test.db.pool().try_acquire() {
+                // Whether it says goodbye or not, it is closed.
+                Some(idle) => drop(idle.close().await),
+                None if began.elapsed() < GOODBYE => tokio::time::sleep(PAUSE).await,
+                None => break,
+            }
+        }
+        Ok(Self { slots: Slots::new(server, template), plan: Arc::new(plan) })
+    }
+
+    /// Runs a call to its end; what went wrong where it does not end.
+    pub(super) async fn run<J: Job>(
+        &self,
+        call: &Call<J>,
+        fault: Option<&Fault>,
+    ) -> Result<Observed, String> {
+        let mut slot = self.slots.take().await.map_err(told)?;
+        let (dies_at, held_at) = match fault {
+            None => (None, None),
+            Some(Fault::Death(write, moment)) => (Some((write.clone(), *moment)), None),
+            Some(Fault::Loss { step, hold, .. }) => (None, Some((step.clone(), *hold))),
+        };
+        let scene = self.plan.scene_with(Steps::held_at(held_at));
+        let options = slot.database.options();
+        let db = Db::lazily(options.clone(), CONNECTIONS);
+        let handle = call.again().enqueue(&mut slot.connection).await.map_err(told)?;
+        let scope = Scope::new(dies_at);
+        let first = Process::start(&self.plan, &options, &scene, Arc::clone(&scope), Role::First);
+        let first = first.await.map_err(told)?;
+        let drive = Drive::new(&db, Arc::clone(&scene), self.plan.script.anew());
+        let mut course = Course {
+            stage: self,
+            options,
+            scene: Arc::clone(&scene),
+            drive,
+            first: Some(first),
+            second: None,
+            before: Vec::new(),
+        };
+        let connection = &mut slot.connection;
+        let run = course.follow(connection, handle.id(), fault).await;
+        let was_met = course.end(run.is_ok()).await;
+        run?;
+        let end = end_of_run(connection, handle.id()).await.map_err(told)?;
+        let end = end.ok_or("the run is gone")?;
+        let steps = steps(connection).await.map_err(told)?;
+        nothing_lost(&course.before, &steps)?;
+        if let (crate::RunState::Blocked, Some(failure)) = (end.state, &end.failure) {
+            return Err(format!("the run is blocked: {failure}"));
+        }
+        let (written, begun) = (scope.written(), scene.steps.begun());
+        let run_id = handle.id();
+        Ok(Observed { was_met, run_id, end, steps, written, begun, db, scene, slot })
+    }
+}
+
+impl Stage {
+    /// Makes the database of a run ready for another one.
+    pub(super) async fn give_back(&self, observed: Observed) -> Seen {
+        let Observed { was_met, end, written, begun, slot, .. } = observed;
+        self.slots.give_back(slot).await;
+        Seen { was_met, end, written, begun }
+    }
+
+    /// Drops what it has made.
+    pub(super) async fn clear(&self) {
+        self.slots.clear().await;
+    }
+}
+
+/// The course of one run.
+struct Course<'s> {
+    stage: &'s Stage,
+    options: sqlx::postgres::PgConnectOptions,
+    scene: Arc<Scene>,
+    drive: Drive,
+    first: Option<Process>,
+    second: Option<Process>,
+    /// What was recorded when the first worker died or lost the run.
+    before: Vec<Step>,
+}
+
+impl Course<'_> {
+    /// Waits for the end of the run, and of all that it has started.
+    async fn follow(
+        &mut self,
+        connection: &mut PgConnection,
+        run_id: Uuid,
+        fault: Option<&Fault>,
+    ) -> Result<(), String> {
+        let began = Instant::now();
+        loop {
+            if self.second.is_none() {
+                self.meet(connection, fault).await.map_err(told)?;
+            }
+            let look = look(connection, run_id).await.map_err(told)?;
+            if is_over(&look) {
+                // Whoever is held up goes on at the latest now, and must change nothing.
+                self.scene.steps.release();
+            }
+            let moved = look.is_at_rest() && self.drive.nudge(connection, &look).await.map_err(told)?;
+            if is_over(&look) && look.is_at_rest() && !moved {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(stuck(&look));
+            }
+            let dies = self.first.as_ref().filter(|_| self.second.is_none()).map(|first| first.scope.death());
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = async { match dies { Some(dies) => dies.await, None => std::future::pending().await } } => {}
+            }
+        }
+    }
+
+    /// Lets another worker take over, where the first one has died or is held up.
+    async fn meet(
+        &mut self,
+        connection: &mut PgConnection,
+        fault: Option<&Fault>,
+    ) -> Result<(), ClientError> {
+        let Some(first) = &mut self.first else { return Ok(()) };
+        let (is_dead, is_held) = (first.scope.is_dead(), matches!(self.scene.steps.phase(), Phase::Held(_)));
+        if !is_dead && !is_held {
+            return Ok(());
+        }
+        if is_dead {
+            first.gone().await;
+        }
+        self.before = steps(connection).await?;
+        // A body that has written in a transaction holds rows that the other worker needs; a server ends the sessions of whom it buries.
+        let ends_sessions =
+            is_dead || matches!(fault, Some(Fault::Loss { in_transaction: true, hold: Hold::After, .. }));
+        if ends_sessions {
+            bury_if_silent(connection, first.worker_id, 0.0, "killed by a test").await?;
+        } else {
+            bury(connection, first.worker_id, 0.0, "stalled by a test").await?;
+        }
+        adopt_orphans(connection).await?;
+        // A transaction that was cut off may hold its lease until the server has noticed.
+        while !held(connection, first.worker_id).await?.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+            adopt_orphans(connection).await?;
+        }
+        let (plan, scope) = (&self.stage.plan, Scope::new(None));
+        self.second = Some(Process::start(plan, &self.options, &self.scene, scope, Role::Second).await?);
+        Ok(())
+    }
+
+    /// Ends the workers. One that lives is waited for: it may go on with a run that it has lost, and may not yet have heard of the run's last write, or met
+    /// its fault there. Whether the fault was met.
+    async fn end(&mut self, is_over: bool) -> bool {
+        self.scene.steps.release();
+        let mut was_met = self.scene.steps.phase() != Phase::Unmet;
+        if let Some(first) = self.first.take() {
+            let scope = Arc::clone(&first.scope);
+            if is_over && !scope.is_dead() {
+                first.stop().await;
+            } else {
+                first.kill();
+            }
+            was_met |= scope.was_met();
+        }
+        if let Some(second) = self.second.take() {
+            second.kill();
+        }
+        was_met
+    }
+}
+
+/// What was recorded must be there, as it was, and in one place once.
+fn nothing_lost(before: &[Step], after: &[Step]) -> Result<(), String> {
+    for step in before {
+        let (key, job) = (&step.key, &step.job);
+        match after.iter().find(|it| it.run_id == step.run_id && it.key == step.key) {
+            None => {
+                return Err(format!("step `{key}` of `{job}` was recorded before the fault, and is lost"));
+            }
+            Some(found) if found != step => {
+                return Err(format!(
+                    "step `{key}` of `{job}` was recorded before the fault, and is another one now"
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    let mut places = std::collections::HashSet::new();
+    match after.iter().find(|step| !places.insert((step.run_id, step.ordinal))) {
+        Some(twice) => Err(format!("step `{}` of `{}` has the place of another step", twice.key, twice.job)),
+        None => Ok(()),
+    }
+}
+
+impl Observed {
+    /// Whether two runs have ended alike. Of failures the kind counts: their texts may have ids in them.
+    pub(super) fn same_end(&self, calm: &Seen) -> Result<(), String> {
+        let of = |end: &End| {
+            (end.state, end.output.as_deref().map(canonical), end.failure.as_ref().map(|it| it.kind))
+        };
+        if of(&self.end) == of(&calm.end) {
+            return Ok(());
+        }
+        let text = |end: &End| {
+            let what = end.output.clone().or_else(|| end.failure.as_ref().map(Failure::to_string));
+            format!("{} with {}", end.state, what.unwrap_or_else(|| "nothing".to_owned()))
+        };
+        Err(format!("the run is {}, and without a fault it was {}", text(&self.end), text(&calm.end)))
+    }
+
+    /// What an invariant is asked about.
+    pub(super) async fn ended<J: Job>(&self) -> Result<Ended<J::Output>, ClientError> {
+        let handle = Handle::<J>::new(self.run_id, false, Some(self.db.pool().clone()));
+        let result = handle.result().await;
+        let step = |step: &Step| RecordedStep {
+            run_id: step.run_id,
+            job: step.job.clone(),
+            key: step.key.clone(),
+            result: step.result.clone(),
+        };
+        let steps = self.steps.iter().map(step).collect();
+        let (db, scene) = (self.db.clone(), Arc::clone(&self.scene));
+        Ok(Ended { run_id: self.run_id, result, steps, db, scene })
+    }
+}
+
+/// A run that has ended, with or without a fault, and everything that it has left.
+#[derive(Debug)]
+pub struct Ended<T> {
+    run_id: Uuid,
+    result: Result<T, ClientError>,
+    steps: Vec<RecordedStep>,
+    db: Db,
+    scene: Arc<Scene>,
+}
+
+/// A step that is recorded, of the run or of a run that it has started.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RecordedStep {
+    /// The run.
+    pub run_id: Uuid,
+    /// The job of the run.
+    pub job: String,
+    /// Its key.
+    pub key: String,
+    /// What it gave: JSON text, or the failure that the workflow's code received.
+    pub result: Result<String, Failure>,
+}
+
+impl<T> Ended<T> {
+    /// The run.
+    #[must_use]
+    pub fn run_id(&self) -> Uuid {
+        self.run_id
+    }
+
+    /// Its output.
+    ///
+    /// # Errors
+    /// How it ended otherwise, as text.
+    pub fn result(&self) -> crate::Result<&T> {
+        Ok(self.result.as_ref().map_err(chain)?)
+    }
+
+    /// The recorded steps of all runs.
+    #[must_use]
+    pub fn steps(&self) -> &[RecordedStep] {
+        &self.steps
+    }
+
+    /// The database of this run alone.
+    #[must_use]
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// How often the body of a job, or its mock, has begun.
+    pub fn calls<Arguments, F: DefinitionOf<Arguments>>(&self, function: F) -> u32 {
+        drop(function);
+        self.scene.calls(F::DEFINITION.name)
+    }
+
+    /// What [`Testing::provide_fake`] has made for this run.
+    #[must_use]
+    pub fn fake<V: Send + Sync + 'static>(&self) -> Option<Arc<V>> {
+        self.scene.fakes.get::<V>()
+    }
+}
+
+fn told(error: impl Into<ClientError>) -> String {
+    chain(&error.into())
+}
+
+/// An error with its causes.
+fn chain(error: &ClientError) -> String {
+    let causes = std::iter::successors(std::error::Error::source(error), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+fn stuck(look: &Look) -> String {
+    let state = look.state.as_deref().unwrap_or("not there");
+    let waits: Vec<String> = look.waits.iter().map(|(_, name)| format!("signal `{name}`")).collect();
+    let waits = if waits.is_empty() { String::new() } else { format!(", waiting for {}", waits.join(", ")) };
+    format!(
+        "the run has not ended in {PATIENCE:?}: it is {state}{waits}, and {} runs have not ended",
+        look.n_left
+    )
+}

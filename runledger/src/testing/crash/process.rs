@@ -1,0 +1,106 @@
+//! A worker that can die: a thread with a runtime of its own, of which nothing is left when it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use super::super::Plan;
+use crate::runtime::scene::{Role, Scene};
+use crate::store::failpoints::scope::Scope;
+use crate::{ClientError, Db, Timings, Worker};
+
+/// Enough for the claimer, one writer, maintenance, a body that has a transaction, and what is short.
+const CONNECTIONS: u32 = 5;
+
+/// Nobody waits for silence here: who is dead is buried at once. So no heartbeat tells a worker that it was, and its fence alone holds it back.
+const TIMINGS: Timings =
+    Timings::new(Duration::from_secs(300), Duration::from_secs(600), Duration::from_secs(1200));
+
+/// How long a worker that is stopped waits for a body that goes on: longer than any that does not hang.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// A worker, as the test sees it.
+pub(super) struct Process {
+    pub(super) worker_id: i64,
+    pub(super) scope: Arc<Scope>,
+    stop: oneshot::Sender<()>,
+    gone: oneshot::Receiver<()>,
+}
+
+impl Process {
+    /// Starts a worker and returns when it takes runs.
+    pub(super) async fn start(
+        plan: &Arc<Plan>,
+        options: &PgConnectOptions,
+        scene: &Arc<Scene>,
+        scope: Arc<Scope>,
+        role: Role,
+    ) -> Result<Self, ClientError> {
+        let (started, starting) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        let (going, gone) = oneshot::channel();
+        let (plan, options, scene, its) =
+            (Arc::clone(plan), options.clone(), Arc::clone(scene), Arc::clone(&scope));
+        let live = move || {
+            let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+            its.enter();
+            runtime.block_on(async {
+                let db = Db::lazily(options, CONNECTIONS);
+                match start(&plan, &db, &scene, role).await {
+                    Ok(worker) => {
+                        // The test may have gone.
+                        let _ = started.send(Ok(worker.id()));
+                        tokio::select! {
+                            biased;
+                            () = its.death() => {}
+                            told = stopped => if told.is_ok() {
+                                tokio::select! {
+                                    () = its.death() => {}
+                                    () = worker.stop() => {}
+                                }
+                            },
+                        }
+                    }
+                    Err(error) => {
+                        let _ = started.send(Err(error));
+                    }
+                }
+            });
+            // Every task is dropped where it stands, and with it its connection.
+            runtime.shutdown_background();
+            let _ = going.send(());
+        };
+        let thread = std::thread::Builder::new().name("runledger-worker".to_owned()).spawn(live);
+        thread
+            .map_err(|error| ClientError::Setup(format!("a worker's thread cannot be started: {error}")))?;
+        match starting.await {
+            Ok(Ok(worker_id)) => Ok(Self { worker_id, scope, stop, gone }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(ClientError::Setup("a worker's thread has panicked".to_owned())),
+        }
+    }
+
+    /// Returns when nothing is left of one that has died.
+    pub(super) async fn gone(&mut self) {
+        // Where it panicked, it is gone too.
+        let _ = (&mut self.gone).await;
+    }
+
+    /// Lets its attempts end, and waits for it.
+    pub(super) async fn stop(self) {
+        let _ = self.stop.send(());
+        let _ = self.gone.await;
+    }
+
+    /// Ends it as a death does.
+    pub(super) fn kill(self) {
+        drop(self.stop);
+    }
+}
+
+async fn start(plan: &Plan, db: &Db, scene: &Arc<Scene>, role: Role) -> Result<Worker, ClientError> {
+    Box::pin(plan.app(db, scene, role)?.timings(TIMINGS).drain(DRAIN).start()).await
+}

@@ -1,0 +1,102 @@
+//! What the crashes have shown.
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::ClientError;
+
+/// The crashes that a workflow has survived.
+#[derive(Clone, Debug)]
+pub struct Crashes {
+    pub(super) job: &'static str,
+    pub(super) n_crashes: usize,
+    pub(super) n_missed: usize,
+    pub(super) n_writes: usize,
+    pub(super) n_steps: usize,
+    pub(super) n_left_out: usize,
+    pub(super) seed: u64,
+    pub(super) took: Duration,
+}
+
+impl Crashes {
+    /// How many runs have met their fault.
+    #[must_use]
+    pub fn n_crashes(&self) -> usize {
+        self.n_crashes
+    }
+
+    /// How many ended without having met it, because they went another way: those of a race, or of branches that overtake each other.
+    #[must_use]
+    pub fn n_missed(&self) -> usize {
+        self.n_missed
+    }
+
+    /// How many faults were left out by [`at_most`](super::CrashEverywhere::at_most).
+    #[must_use]
+    pub fn n_left_out(&self) -> usize {
+        self.n_left_out
+    }
+}
+
+impl fmt::Display for Crashes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { job, n_crashes, n_missed, n_writes, n_steps, n_left_out, seed, took } = self;
+        write!(
+            f,
+            "`{job}` survived {n_crashes} crashes, at {n_writes} writes and in {n_steps} steps, in {took:.1?}"
+        )?;
+        if *n_missed > 0 {
+            write!(f, "; {n_missed} were not met")?;
+        }
+        if *n_left_out > 0 {
+            write!(f, "; {n_left_out} were left out (seed {seed})")?;
+        }
+        Ok(())
+    }
+}
+
+/// What does not hold.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CrashError {
+    /// There could be no run.
+    #[error("the runs of `{job}` could not be prepared")]
+    Setup {
+        /// The job.
+        job: &'static str,
+        /// Why.
+        source: ClientError,
+    },
+    /// The run fails the test by itself.
+    #[error("`{job}` without any fault: {problem}")]
+    WithoutFault {
+        /// The job.
+        job: &'static str,
+        /// What does not hold.
+        problem: String,
+    },
+    /// No fault has such a name.
+    #[error("no fault has `{only}` in its name; there are: {}", .names.join(", "))]
+    NoSuchFault {
+        /// What was asked for.
+        only: String,
+        /// The names of the faults that there are.
+        names: Vec<String>,
+    },
+    /// A fault was not survived.
+    #[error(
+        "`{job}`, {fault}: {problem}; repeat it alone: RUNLEDGER_CRASH_SEED={seed} RUNLEDGER_CRASH_ONLY='{fault}'"
+    )]
+    Broken {
+        /// The job.
+        job: &'static str,
+        /// What happened to the run.
+        fault: String,
+        /// What does not hold.
+        problem: String,
+        /// What the choice of crashes began with.
+        seed: u64,
+    },
+}

@@ -1,0 +1,66 @@
+//! Databases that runs take place in, one after the other.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sqlx::PgConnection;
+
+use super::super::database::{Database, Server};
+use crate::ClientError;
+use crate::store::testing::{admin, reset, save};
+
+/// A database that a run has for itself, until it is given back.
+pub(super) struct Slot {
+    pub(super) database: Database,
+    /// The test's own connection: whatever others do there is ended.
+    pub(super) connection: PgConnection,
+    shape: String,
+}
+
+/// Databases with the same content, made as they are needed.
+pub(super) struct Slots {
+    server: Arc<Server>,
+    template: String,
+    free: Mutex<Vec<Slot>>,
+}
+
+impl Slots {
+    pub(super) fn new(server: Arc<Server>, template: String) -> Self {
+        Self { server, template, free: Mutex::default() }
+    }
+
+    pub(super) async fn take(&self) -> Result<Slot, ClientError> {
+        let free = self.free().pop();
+        if let Some(slot) = free {
+            return Ok(slot);
+        }
+        let database = self.server.clone_of(&self.template).await?;
+        let mut connection = admin(&database.options()).await.map_err(ClientError::Connect)?;
+        let shape = save(&mut connection).await?;
+        Ok(Slot { database, connection, shape })
+    }
+
+    /// Makes the database as it was. One where that is not possible, since the role may not or somebody has changed its tables, is dropped.
+    pub(super) async fn give_back(&self, mut slot: Slot) {
+        match reset(&mut slot.connection, &slot.shape).await {
+            Ok(true) => self.free().push(slot),
+            Ok(false) => slot.database.drop_now().await,
+            Err(error) => {
+                tracing::debug!(%error, "a database cannot be reset; another one takes its place");
+                slot.database.drop_now().await;
+            }
+        }
+    }
+
+    /// Drops those that are free.
+    pub(super) async fn clear(&self) {
+        let free = std::mem::take(&mut *self.free());
+        for slot in free {
+            slot.database.drop_now().await;
+        }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<Slot>> {
+        // Nothing panics while it holds the lock.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

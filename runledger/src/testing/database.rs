@@ -1,0 +1,192 @@
+//! Databases for tests: each a clone of a template that the process makes once, dropped when its test ends.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use tokio::sync::OnceCell;
+
+use crate::store::testing as store;
+use crate::{ClientError, Db};
+
+/// Names the server to test on.
+const URL_VARIABLE: &str = "RUNLEDGER_TEST_DATABASE_URL";
+
+/// Begins the name of every database of the kit; the process follows.
+const PREFIX: &str = "rl_kit_";
+
+/// How often a template that is in use is tried, and the pause between: the server waits five seconds by itself.
+const TRIES: u32 = 20;
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// A server, and the template of its databases.
+pub(super) struct Server {
+    options: PgConnectOptions,
+    /// Begins the names of this process's databases there.
+    own: String,
+    n_made: AtomicU32,
+    template: String,
+    /// Keeps the embedded server alive.
+    #[cfg(unix)]
+    _embedded: Option<crate::dev::Server>,
+}
+
+impl Server {
+    /// The one that the variable names, or the embedded one. Tests run on runtimes of their own, so nothing in it may belong to one.
+    pub(super) async fn usual() -> Result<Arc<Self>, ClientError> {
+        static USUAL: OnceCell<Arc<Server>> = OnceCell::const_new();
+        let find = async || match std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty()) {
+            Some(url) => Self::at(&url).await,
+            None => Box::pin(Self::embedded()).await,
+        };
+        Box::pin(USUAL.get_or_try_init(find)).await.cloned()
+    }
+
+    /// The one at this address.
+    pub(super) async fn at(url: &str) -> Result<Arc<Self>, ClientError> {
+        let options: PgConnectOptions = url.parse().map_err(ClientError::Connect)?;
+        #[cfg(unix)]
+        let server = Self::with_template(options, None).await;
+        #[cfg(not(unix))]
+        let server = Self::with_template(options).await;
+        server
+    }
+
+    #[cfg(unix)]
+    async fn embedded() -> Result<Arc<Self>, ClientError> {
+        let server = crate::dev::Server::start(crate::dev::Options::test()).await?;
+        let options: PgConnectOptions = server.url("postgres").parse().map_err(ClientError::Connect)?;
+        let mut admin = store::admin(&options).await.map_err(ClientError::Connect)?;
+        for name in store::databases(&mut admin, PREFIX).await? {
+            if is_left_over(&name) {
+                // Another process may drop the same one in the same moment.
+                let _ = store::drop(&mut admin, &name).await;
+            }
+        }
+        Self::with_template(options, Some(server)).await
+    }
+
+    #[cfg(not(unix))]
+    async fn embedded() -> Result<Arc<Self>, ClientError> {
+        Err(ClientError::Setup(format!(
+            "there is no embedded PostgreSQL on this platform; set `{URL_VARIABLE}` to the address of a server"
+        )))
+    }
+
+    async fn with_template(
+        options: PgConnectOptions,
+        #[cfg(unix)] embedded: Option<crate::dev::Server>,
+    ) -> Result<Arc<Self>, ClientError> {
+        // The instant tells apart two processes that had the same id.
+        let instant = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let own = format!("{PREFIX}{}_{instant:x}_", std::process::id());
+        let template = format!("{own}template");
+        let options = options.disable_statement_logging();
+        store::create(&mut store::admin(&options).await.map_err(ClientError::Connect)?, &template, None)
+            .await?;
+        let db = Db::connect_with(options.clone().database(&template), 1).await?;
+        // A template must have no sessions.
+        db.pool().close().await;
+        let n_made = AtomicU32::new(0);
+        #[cfg(unix)]
+        return Ok(Arc::new(Self { options, own, n_made, template, _embedded: embedded }));
+        #[cfg(not(unix))]
+        Ok(Arc::new(Self { options, own, n_made, template }))
+    }
+
+    /// A fresh database with our schema.
+    pub(super) async fn database(self: &Arc<Self>) -> Result<Database, ClientError> {
+        self.clone_of(&self.template).await
+    }
+
+    /// A database with everything that is in another one, which nobody uses.
+    pub(super) async fn clone_of(self: &Arc<Self>, template: &str) -> Result<Database, ClientError> {
+        let name = format!("{}{}", self.own, self.n_made.fetch_add(1, Ordering::Relaxed));
+        let mut admin = store::admin(&self.options).await.map_err(ClientError::Connect)?;
+        let mut tries = TRIES;
+        while let Err(error) = store::create(&mut admin, &name, Some(template)).await {
+            let is_used = error
+                .as_database_error()
+                .and_then(sqlx::error::DatabaseError::code)
+                .is_some_and(|code| code == "55006");
+            if !is_used || tries == 0 {
+                return Err(error.into());
+            }
+            // A session that has just been closed is still ending, or somebody has forgotten one.
+            tries -= 1;
+            store::end_sessions(&mut admin, template).await?;
+            tokio::time::sleep(AGAIN).await;
+        }
+        Ok(Database { server: Arc::clone(self), name })
+    }
+}
+
+/// Whether the process that the name tells of has died.
+#[cfg(unix)]
+fn is_left_over(name: &str) -> bool {
+    use rustix::process::{Pid, test_kill_process};
+    let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('_').next());
+    let Some(pid) = pid.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw) else { return false };
+    test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+}
+
+/// A database that only one test uses; dropping this drops it.
+pub(super) struct Database {
+    server: Arc<Server>,
+    name: String,
+}
+
+impl Database {
+    pub(super) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn options(&self) -> PgConnectOptions {
+        self.server.options.clone().database(&self.name)
+    }
+
+    pub(super) fn url(&self) -> String {
+        self.options().to_url_lossy().to_string()
+    }
+
+    /// Drops it, in whatever runtime.
+    pub(super) async fn drop_now(self) {
+        let (options, name) = (self.server.options.clone(), self.name.clone());
+        std::mem::forget(self);
+        drop_database(&options, &name).await;
+    }
+}
+
+/// One that cannot be dropped is left to the next process.
+async fn drop_database(options: &PgConnectOptions, name: &str) {
+    if let Ok(mut admin) = store::admin(options).await {
+        let _ = store::drop(&mut admin, name).await;
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let (options, name) = (self.server.options.clone(), std::mem::take(&mut self.name));
+        // The test's runtime may be one that must not be blocked on, and may end with this very statement.
+        let dropping = std::thread::spawn(move || {
+            if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                runtime.block_on(drop_database(&options, &name));
+            }
+        });
+        // It ends, and has nothing to say.
+        let _ = dropping.join();
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! What a test does for its runs while it waits for them: it sends the signals of its script, and lets time pass.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::api::db::connection;
+use crate::api::signal::SendSignal;
+use crate::runtime::scene::Scene;
+use crate::store::testing::{Look, look, skip};
+use crate::{ClientError, Db};
+
+/// How long nothing may change before it is said what is waited for: far beyond what a busy machine needs for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The pause between two looks. Each costs a query.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Signals that are sent when a run waits for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Script {
+    signals: Vec<(String, String)>,
+    /// Which of them were sent.
+    sent: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Script {
+    pub(super) fn push(&mut self, name: String, payload: String) {
+        self.signals.push((name, payload));
+    }
+
+    /// The same signals for another database.
+    pub(super) fn anew(&self) -> Self {
+        Self { signals: self.signals.clone(), sent: Arc::default() }
+    }
+
+    /// Takes the next signal of a name.
+    fn take(&self, name: &str) -> Option<(usize, &str)> {
+        // Nothing panics while it holds the lock.
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.signals.iter().enumerate();
+        let (at, (_, payload)) = left.find(|(at, (its, _))| its == name && !sent.contains(at))?;
+        sent.push(at);
+        Some((at, payload))
+    }
+}
+
+/// The hand that moves what stands still.
+#[derive(Debug)]
+pub(super) struct Drive {
+    db: Db,
+    scene: Arc<Scene>,
+    script: Script,
+}
+
+impl Drive {
+    pub(super) fn new(db: &Db, scene: Arc<Scene>, script: Script) -> Self {
+        Self { db: db.clone(), scene, script }
+    }
+
+    /// Moves things until the run has ended, or is blocked.
+    pub(super) async fn to_end(&self, run_id: Uuid) -> Result<(), ClientError> {
+        let mut connection = connection(self.db.pool()).await?;
+        let mut resting: Option<Instant> = None;
+        loop {
+            let look = look(&mut connection, run_id).await?;
+            if is_over(&look) {
+                return Ok(());
+            }
+            if !look.is_at_rest() || self.nudge(&mut connection, &look).await? {
+                resting = None;
+            } else if resting.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                return Err(ClientError::Setup(stuck(run_id, &look)));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Waits until nothing goes on.
+    pub(super) async fn at_rest(&self, run_id: Uuid) -> Result<Look, ClientError> {
+        let mut connection = connection(self.db.pool()).await?;
+        let began = Instant::now();
+        loop {
+            let look = look(&mut connection, run_id).await?;
+            if look.is_at_rest() {
+                return Ok(look);
+            }
+            if began.elapsed() > PATIENCE {
+                let message = format!("{} runs have gone on for {PATIENCE:?} and do not rest", look.n_busy);
+                return Err(ClientError::Setup(message));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Lets time pass to the next instant, once nothing goes on.
+    pub(super) async fn skip(&self) -> Result<Duration, ClientError> {
+        let look = self.at_rest(Uuid::nil()).await?;
+        let Some(next) = look.next else {
+            let message = "no run sleeps, so there is no time to skip; a run that waits for a signal without a limit, or for a person, goes on when it is \
+                           given what it waits for";
+            return Err(ClientError::Setup(message.to_owned()));
+        };
+        self.pass(&mut *connection(self.db.pool()).await?, next).await?;
+        Ok(next)
+    }
+
+    /// Does what lets something that rests go on: sends a signal, or lets time pass. False where there is nothing to do.
+    pub(super) async fn nudge(
+        &self,
+        connection: &mut PgConnection,
+        look: &Look,
+    ) -> Result<bool, ClientError> {
+        for (run_id, name) in &look.waits {
+            if let Some((at, payload)) = self.script.take(name) {
+                let signal = SendSignal::ready(*run_id, name, payload.to_owned());
+                signal.idempotency_key(format!("script-{at}")).send(&self.db).await?;
+                return Ok(true);
+            }
+        }
+        match look.next {
+            Some(next) if self.scene.skipped.by_itself => {
+                self.pass(connection, next).await?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    async fn pass(&self, connection: &mut PgConnection, time: Duration) -> Result<(), ClientError> {
+        // First: whoever is woken must find the time past.
+        self.scene.skipped.add(time);
+        Ok(skip(connection, time).await?)
+    }
+}
+
+/// Whether the run goes on no more by itself.
+pub(super) fn is_over(look: &Look) -> bool {
+    matches!(look.state.as_deref(), Some("completed" | "failed" | "cancelled" | "blocked"))
+}
+
+fn stuck(run_id: Uuid, look: &Look) -> String {
+    let state = look.state.as_deref().unwrap_or("not there");
+    let waits: Vec<String> = look.waits.iter().map(|(_, name)| format!("signal `{name}`")).collect();
+    let why = match (waits.is_empty(), look.next) {
+        (false, _) => format!(
+            "waits for {}; send it with `run.signal`, or name it in `Testing::signals`",
+            waits.join(", ")
+        ),
+        (true, Some(next)) => format!(
+            "the next instant is {next:?} away; skip it with `test.skip_time()`, or `Testing::skipping_time`"
+        ),
+        (true, None) => {
+            "nobody will wake it: is its job, and that of each of its children, named in `Testing::with`?"
+                .to_owned()
+        }
+    };
+    format!("run `{run_id}` is {state} and nothing has happened for {PATIENCE:?}: {why}")
+}

@@ -1,0 +1,294 @@
+//! The test kit: your own jobs and workflows under test, on a real PostgreSQL, with everything of the engine but its waiting.
+//!
+//! A [`Testing`] has a database of its own, which goes with it. Its worker runs in the test's own process. Jobs can be mocked, time can be skipped, and
+//! [`crash_everywhere`](Testing::crash_everywhere) kills the worker at every write of a run. Nothing of it belongs into a program: enable the feature
+//! `testing` under `[dev-dependencies]` alone.
+//!
+//! ```
+//! use runledger::prelude::*;
+//! use runledger::testing::Testing;
+//!
+//! #[job]
+//! async fn charge(cents: u64) -> Result<String> {
+//!     Err(Error::terminal(format!("there is no payment provider in this test, and {cents} cents to charge")))
+//! }
+//!
+//! #[workflow]
+//! async fn checkout(wf: &Wf, cents: u64) -> Result<String> {
+//!     wf.sleep(std::time::Duration::from_secs(30 * 86_400)).await?;
+//!     Ok(wf.run(charge(cents)).await?)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! let test = Testing::new()
+//!     .await?
+//!     .with(jobs![checkout, charge])
+//!     .mock(charge, |cents: u64| async move { Ok(format!("{cents} cents")) })
+//!     .skipping_time();
+//! let run = test.start(checkout(4200)).await?;
+//! assert_eq!(run.result().await?, "4200 cents");
+//! assert_eq!(test.calls(charge), 1);
+//! # Ok(())
+//! # }
+//! ```
+
+mod crash;
+mod database;
+mod drive;
+mod mock;
+mod run;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::OnceCell;
+
+pub use self::crash::{CrashError, CrashEverywhere, Crashes, Ended, RecordedStep};
+use self::database::{Database, Server};
+use self::drive::{Drive, Script};
+pub use self::mock::{Mock, Takes};
+pub use self::run::TestRun;
+use crate::api::jobs::DefinitionOf;
+use crate::api::provided::Provided;
+use crate::runtime::scene::{self, Part, Role, Scene, Skipped, Steps};
+use crate::{App, Call, ClientError, Db, Definition, Job, Timings, Worker};
+
+/// Enough for the worker, and for a test that looks into the tables.
+const CONNECTIONS: u32 = 12;
+
+/// A test's own database, and the worker that it starts in it.
+///
+/// Say what the worker serves and is provided with, then [`start`](Self::start) runs. The database is a fresh one on the embedded PostgreSQL, or on the
+/// server that `RUNLEDGER_TEST_DATABASE_URL` names (a role that may create databases), with the schema `runledger` in it; it is dropped with this value.
+/// Works in a plain `#[tokio::test]`, on either kind of runtime.
+#[must_use = "dropping it drops its database"]
+pub struct Testing {
+    db: Db,
+    plan: Plan,
+    worker: OnceCell<(Worker, Arc<Scene>)>,
+    // Last: it is dropped under whatever is left of the others.
+    database: Database,
+}
+
+/// What a worker is made of.
+#[derive(Clone, Default)]
+struct Plan {
+    definitions: Option<Vec<&'static Definition>>,
+    values: Vec<Provide>,
+    fakes: Vec<Fake>,
+    mocks: HashMap<&'static str, scene::Mock>,
+    script: Script,
+    skips: bool,
+    /// What cannot be as it was said: a worker that is started says so.
+    refused: Option<String>,
+}
+
+type Fake = Arc<dyn Fn(&mut Provided) + Send + Sync>;
+
+type Provide = Arc<dyn Fn(&mut Provided, &Db) + Send + Sync>;
+
+impl Testing {
+    /// A fresh database, and no worker yet.
+    ///
+    /// The first one of a process takes a second; each further one some ten milliseconds.
+    ///
+    /// # Errors
+    /// [`ClientError`]: there is no server, it cannot be started, or the role may not create databases.
+    pub async fn new() -> Result<Self, ClientError> {
+        Box::pin(async { Self::in_database(Server::usual().await?.database().await?).await }).await
+    }
+
+    /// As [`new`](Self::new), on the server at this address, whose role must be allowed to create databases.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub async fn on(url: &str) -> Result<Self, ClientError> {
+        Self::in_database(Server::at(url).await?.database().await?).await
+    }
+
+    async fn in_database(database: Database) -> Result<Self, ClientError> {
+        let db = Db::connect_with(database.options(), CONNECTIONS).await?;
+        let (plan, worker) = (Plan::default(), OnceCell::new());
+        Ok(Self { db, plan, worker, database })
+    }
+
+    /// Serves these jobs, and no others, as [`App::with`] does: `.with(jobs![checkout, charge])`. Without it, every job that is linked into the test.
+    pub fn with(mut self, definitions: impl IntoIterator<Item = &'static Definition>) -> Self {
+        self.plan.definitions.get_or_insert_default().extend(definitions);
+        self
+    }
+
+    /// Provides a value, as [`App::provide`] does.
+    pub fn provide<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        let value = Arc::new(value);
+        self.plan.values.push(Arc::new(move |provided, _| provided.insert(Arc::clone(&value))));
+        self
+    }
+
+    /// Provides a value that needs the database of the test: it is made anew for every worker that starts, as it is in a process that starts.
+    pub fn provide_with<T: Send + Sync + 'static>(
+        mut self,
+        make: impl Fn(&Db) -> T + Send + Sync + 'static,
+    ) -> Self {
+        self.plan.values.push(Arc::new(move |provided, db| provided.insert(Arc::new(make(db)))));
+        self
+    }
+
+    /// Provides a value that stands for something outside, such as a payment provider: one is made for each database, and no crash of a worker harms it.
+    /// [`fake`](Self::fake) gives it to the test.
+    pub fn provide_fake<T: Send + Sync + 'static>(
+        mut self,
+        make: impl Fn() -> T + Send + Sync + 'static,
+    ) -> Self {
+        self.plan.fakes.push(Arc::new(move |provided| provided.insert(Arc::new(make()))));
+        self
+    }
+
+    /// Puts another body in the place of a job's, wherever it runs: as a step, or as a run of its own. The body takes the arguments of the job, owned
+    /// (`String` for `&str`), and no values that are injected; closures have to name their types. [`calls`](Self::calls) counts it.
+    ///
+    /// What a mock gives is recorded, retried and replayed as what the job gives. A workflow can be mocked too, where others start it.
+    pub fn mock<Arguments, Owned, F, M>(mut self, function: F, body: M) -> Self
+    where
+        F: DefinitionOf<Arguments>,
+        M: Mock<Arguments, Owned, <F::Job as Job>::Output>,
+    {
+        drop(function);
+        if F::DEFINITION.transactional {
+            let job = F::DEFINITION.name;
+            self.plan.refused.get_or_insert(format!(
+                "job `{job}` is transactional, and what it writes is part of the commit that records it: run it as it is, on the test's own database, \
+                 and mock what it calls"
+            ));
+        }
+        self.plan.mocks.insert(F::DEFINITION.name, body.into_mock(F::DEFINITION).0);
+        self
+    }
+
+    /// Sends these signals, each to the first run that waits for one of its name, in their order.
+    pub fn signals<N: Into<String>, T: Serialize>(
+        mut self,
+        signals: impl IntoIterator<Item = (N, T)>,
+    ) -> Self {
+        for (name, payload) in signals {
+            let name = name.into();
+            match crate::model::json::encode(&payload) {
+                Ok(payload) => self.plan.script.push(name, payload),
+                Err(error) => {
+                    self.plan.refused.get_or_insert(format!("signal `{name}` cannot be stored: {error}"));
+                }
+            }
+        }
+        self
+    }
+
+    /// Lets no run sleep: as soon as nothing else goes on, time passes to the next instant that a run sleeps until. Sleeps, limits of waits, delays and the
+    /// pauses between tries are so over at once, in their order. The clock of workflows (`wf.now()`) moves with it; that of the server does not.
+    ///
+    /// Time passes while the test waits in [`TestRun::result`]. A wait for a signal with a limit runs out where the signal is neither sent nor named by
+    /// [`signals`](Self::signals) before.
+    pub fn skipping_time(mut self) -> Self {
+        self.plan.skips = true;
+        self
+    }
+
+    /// The database: for a schema of the application, and for looks into its tables.
+    #[must_use]
+    pub fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// The address of the database, for programs that the test starts.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.database.url()
+    }
+
+    /// Enqueues a call, and starts the worker where it does not run yet.
+    ///
+    /// # Errors
+    /// As [`App::start`] and [`Call::enqueue`].
+    pub async fn start<J: Job>(&self, call: Call<J>) -> Result<TestRun<'_, J>, ClientError> {
+        let (_, scene) = self.worker().await?;
+        let handle = call.enqueue(&self.db).await?;
+        let drive = Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone());
+        Ok(TestRun::new(self, handle, drive))
+    }
+
+    /// Lets time pass to the next instant that a run sleeps until, once nothing else goes on. What was skipped.
+    ///
+    /// # Errors
+    /// [`ClientError::Setup`] where no run sleeps, or where one goes on for half a minute; or a failure of the database.
+    pub async fn skip_time(&self) -> Result<Duration, ClientError> {
+        let (_, scene) = self.worker().await?;
+        Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone()).skip().await
+    }
+
+    /// How often the body of this job, or its mock, has begun.
+    pub fn calls<Arguments, F: DefinitionOf<Arguments>>(&self, function: F) -> u32 {
+        drop(function);
+        self.worker.get().map_or(0, |(_, scene)| scene.calls(F::DEFINITION.name))
+    }
+
+    /// What [`provide_fake`](Self::provide_fake) has made. None before the first [`start`](Self::start), or where nothing makes such a value.
+    #[must_use]
+    pub fn fake<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.worker.get().and_then(|(_, scene)| scene.fakes.get::<T>())
+    }
+
+    async fn worker(&self) -> Result<&(Worker, Arc<Scene>), ClientError> {
+        let start = async || {
+            let scene = self.plan.scene();
+            let app = self.plan.app(&self.db, &scene, Role::Only)?.timings(Timings::FAST);
+            let worker = Box::pin(app.start()).await?;
+            Ok((worker, scene))
+        };
+        self.worker.get_or_try_init(start).await
+    }
+}
+
+impl fmt::Debug for Testing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Testing").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl Plan {
+    /// A scene for another database.
+    fn scene(&self) -> Arc<Scene> {
+        self.scene_with(Steps::default())
+    }
+
+    /// A scene for another database, in which a step may be held up.
+    fn scene_with(&self, steps: Steps) -> Arc<Scene> {
+        let mut scene = Scene { mocks: self.mocks.clone(), steps, ..Scene::default() };
+        if self.skips {
+            scene.skipped = Skipped::by_itself();
+        }
+        for fake in &self.fakes {
+            fake(&mut scene.fakes);
+        }
+        Arc::new(scene)
+    }
+
+    /// A worker in a scene.
+    fn app(&self, db: &Db, scene: &Arc<Scene>, role: Role) -> Result<App, ClientError> {
+        if let Some(refused) = &self.refused {
+            return Err(ClientError::Setup(refused.clone()));
+        }
+        let mut provided = scene.fakes.clone();
+        for value in &self.values {
+            value(&mut provided, db);
+        }
+        provided.insert(Arc::new(Part { scene: Arc::clone(scene), role }));
+        let app = App::new(db.clone()).provide_all(provided);
+        Ok(match &self.definitions {
+            Some(definitions) => app.with(definitions.iter().copied()),
+            None => app,
+        })
+    }
+}

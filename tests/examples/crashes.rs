@@ -1,0 +1,18 @@
+//! The test kit: a payment without an idempotency key is found, one with it survives.
+
+use runledger_tests::Fixture;
+
+use crate::program::{example, run};
+
+#[tokio::test]
+async fn a_crash_charges_twice_without_an_idempotency_key_and_once_with_it() {
+    let fixture = Fixture::new().await;
+    let output = run(&mut example("crashes", &fixture)).output();
+    let (without, with) = output.split_once("with a key: ").unwrap();
+    assert!(without.starts_with("without a key: `checkout`, "), "{output}");
+    assert!(without.contains("step `charge_anew`"), "{output}");
+    assert!(
+        without.contains(": the invariant does not hold: the customer has paid 2 times; repeat it alone: ")
+    );
+    assert!(with.starts_with("`checkout` survived "), "{output}");
+}

@@ -1,0 +1,189 @@
+//! Defects that were planted on purpose: each is found, and the fault that shows it is named.
+
+use std::collections::HashSet;
+use std::sync::{LazyLock, Mutex};
+
+use runledger::prelude::*;
+use runledger::testing::{CrashError, Testing};
+use uuid::Uuid;
+
+const TABLE: &str = "create table booking (what text not null)";
+
+async fn insert(db: &Db, what: &str) -> Result<()> {
+    sqlx::query("insert into booking values ($1)").bind(what).execute(db.pool()).await?;
+    Ok(())
+}
+
+async fn n_booked(db: &Db) -> i64 {
+    sqlx::query_scalar("select count(*) from booking").fetch_one(db.pool()).await.unwrap()
+}
+
+#[job]
+async fn nothing() -> Result<()> {
+    Ok(())
+}
+
+/// A side effect between the steps: a replay has it again.
+#[workflow(allow(io))]
+async fn effect_outside_a_step(wf: &Wf, #[inject] db: &Db) -> Result<()> {
+    wf.run(nothing().key("before")).await?;
+    sqlx::query("insert into booking values ('sale')").execute(db.pool()).await?;
+    wf.run(nothing().key("after")).await?;
+    Ok(())
+}
+
+/// A step without a key for its effect: whoever runs it again has the effect again.
+#[job]
+async fn book_anew(#[inject] db: &Db) -> Result<()> {
+    insert(db, "sale").await
+}
+
+#[workflow]
+async fn step_that_is_not_idempotent(wf: &Wf) -> Result<()> {
+    Ok(wf.run(book_anew()).await?)
+}
+
+static SEEN: LazyLock<Mutex<HashSet<Uuid>>> = LazyLock::new(Mutex::default);
+
+/// A decision on something that only this process knows.
+#[workflow]
+async fn decides_on_what_is_not_recorded(wf: &Wf) -> Result<()> {
+    let is_first = SEEN.lock().unwrap().insert(wf.run_id());
+    wf.run(nothing().key(if is_first { "one way" } else { "another way" })).await?;
+    wf.run(nothing().key("end")).await?;
+    Ok(())
+}
+
+/// A result that differs whenever the body runs again, though every step is as it was.
+#[workflow]
+async fn result_that_is_not_recorded(wf: &Wf) -> Result<usize> {
+    let n = n_times(wf.run_id());
+    wf.run(nothing()).await?;
+    Ok(n)
+}
+
+/// How often this process has come here with the id.
+fn n_times(run_id: Uuid) -> usize {
+    static TIMES: LazyLock<Mutex<Vec<Uuid>>> = LazyLock::new(Mutex::default);
+    let mut times = TIMES.lock().unwrap();
+    times.push(run_id);
+    times.iter().filter(|it| **it == run_id).count()
+}
+
+async fn kit() -> Testing {
+    let test = Testing::new().await.unwrap().provide_with(Clone::clone);
+    sqlx::raw_sql(TABLE).execute(test.db().pool()).await.unwrap();
+    test
+}
+
+fn broken(error: CrashError) -> (String, String, String) {
+    let text = error.to_string();
+    match error {
+        CrashError::Broken { fault, problem, .. } => (fault, problem, text),
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_side_effect_outside_a_step_is_found() {
+    let test = kit().await.with(jobs![effect_outside_a_step, nothing]);
+    let error = test
+        .crash_everywhere(effect_outside_a_step())
+        .invariant(|end| async move {
+            assert_eq!(n_booked(end.db()).await, 1, "one booking");
+            Ok(())
+        })
+        .await
+        .unwrap_err();
+    let (fault, problem, text) = broken(error);
+    assert!(problem.contains("one booking"), "{problem}");
+    assert!(text.contains(&format!("RUNLEDGER_CRASH_ONLY='{fault}'")), "{text}");
+}
+
+#[tokio::test]
+async fn a_step_that_is_not_idempotent_is_found() {
+    let test = kit().await.with(jobs![step_that_is_not_idempotent, book_anew]);
+    let once = |end: runledger::testing::Ended<()>| async move {
+        let n = n_booked(end.db()).await;
+        if n == 1 { Ok(()) } else { Err(format!("{n} bookings"))? }
+    };
+    for fault in [
+        "killed before the commit of step `book_anew`",
+        "delivered step `book_anew` twice",
+        "stalled in step `book_anew` past its lease",
+    ] {
+        let error = test.crash_everywhere(step_that_is_not_idempotent()).invariant(once).only(fault);
+        let (met, problem, _) = broken(error.await.unwrap_err());
+        assert_eq!((met.as_str(), problem.as_str()), (fault, "the invariant does not hold: 2 bookings"));
+    }
+    let survived = test.crash_everywhere(step_that_is_not_idempotent()).invariant(once);
+    let survived = survived.only("killed after the commit of step `book_anew`").await.unwrap();
+    assert_eq!(survived.n_crashes(), 1, "recorded, it is not run again");
+}
+
+#[tokio::test]
+async fn a_decision_on_what_is_not_recorded_is_found() {
+    let test = kit().await.with(jobs![decides_on_what_is_not_recorded, nothing]);
+    let error = test.crash_everywhere(decides_on_what_is_not_recorded()).await.unwrap_err();
+    let (_, problem, _) = broken(error);
+    assert!(problem.starts_with("the run is blocked: "), "{problem}");
+    assert!(problem.contains("nothing[one way]") && problem.contains("nothing[another way]"), "{problem}");
+}
+
+#[tokio::test]
+async fn a_result_that_a_replay_changes_is_found() {
+    let test = kit().await.with(jobs![result_that_is_not_recorded, nothing]);
+    let error = test.crash_everywhere(result_that_is_not_recorded()).await.unwrap_err();
+    let (_, problem, _) = broken(error);
+    assert_eq!(problem, "the run is completed with 2, and without a fault it was completed with 1");
+}
+
+#[workflow]
+async fn never_the_same(wf: &Wf) -> Result<Uuid> {
+    Ok(wf.uuid())
+}
+
+#[workflow]
+async fn waits_for_ever(wf: &Wf) -> Result<()> {
+    wf.run(nothing()).await?;
+    Err(Error::terminal("refused"))
+}
+
+#[tokio::test]
+async fn what_differs_without_a_fault_is_not_taken_for_a_crashs_doing() {
+    let test = kit().await.with(jobs![never_the_same]);
+    let error = test.crash_everywhere(never_the_same()).await.unwrap_err().to_string();
+    assert!(error.starts_with("`never_the_same` without any fault: "), "{error}");
+    assert!(error.contains("two runs without a fault differ already"), "{error}");
+}
+
+#[tokio::test]
+async fn a_run_that_fails_every_time_is_survived_and_an_invariant_may_want_more() {
+    let test = kit().await.with(jobs![waits_for_ever, nothing]);
+    assert!(test.crash_everywhere(waits_for_ever()).await.unwrap().n_crashes() > 8);
+    let wants = test.crash_everywhere(waits_for_ever()).invariant(|end| async move {
+        end.result().unwrap();
+        Ok(())
+    });
+    let error = wants.await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("`waits_for_ever` without any fault: the invariant does not hold: "),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn faults_are_chosen_by_name_and_by_number() {
+    let test = kit().await.with(jobs![waits_for_ever, nothing]);
+    let some = test.crash_everywhere(waits_for_ever()).at_most(3).seed(7).await.unwrap();
+    assert_eq!((some.n_crashes() + some.n_missed(), some.n_left_out() > 5), (3, true));
+    let error = test.crash_everywhere(waits_for_ever()).only("no such fault").await.unwrap_err().to_string();
+    assert!(error.contains("killed before the commit of step `nothing`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_test_that_has_runs_already_is_no_beginning() {
+    let test = kit().await.with(jobs![nothing]);
+    test.start(nothing()).await.unwrap().result().await.unwrap();
+    assert!(matches!(test.crash_everywhere(nothing()).await, Err(CrashError::Setup { .. })));
+}

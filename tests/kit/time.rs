@@ -1,0 +1,132 @@
+//! Time that passes at once.
+
+use std::time::{Duration, SystemTime};
+
+use runledger::prelude::*;
+use runledger::testing::Testing;
+use runledger::{ClientError, RunState};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How long each sleep took by the workflow's own clock, in seconds.
+#[workflow]
+async fn months(wf: &Wf, n: u32) -> Result<Vec<u64>> {
+    let mut took = Vec::new();
+    for _ in 0..n {
+        let began = wf.now();
+        wf.sleep(30 * DAY).await?;
+        took.push(seconds(began, wf.now()));
+    }
+    Ok(took)
+}
+
+fn seconds(from: SystemTime, to: SystemTime) -> u64 {
+    to.duration_since(from).unwrap_or_default().as_secs()
+}
+
+fn is_about(seconds: u64, wanted: Duration) -> bool {
+    (wanted.as_secs()..wanted.as_secs() + 60).contains(&seconds)
+}
+
+#[tokio::test]
+async fn sleeps_of_months_are_over_at_once_and_have_passed_by_the_workflows_clock() {
+    let test = Testing::new().await.unwrap().with(jobs![months]).skipping_time();
+    let took = test.start(months(5)).await.unwrap().result().await.unwrap();
+    assert!(took.len() == 5 && took.iter().all(|took| is_about(*took, 30 * DAY)), "{took:?}");
+}
+
+#[tokio::test]
+async fn time_passes_only_when_the_test_says_so_where_it_does_not_pass_by_itself() {
+    let test = Testing::new().await.unwrap().with(jobs![months]);
+    let run = test.start(months(1)).await.unwrap();
+    run.at_rest().await.unwrap();
+    assert_eq!(run.handle().state().await.unwrap(), RunState::Queued, "it sleeps");
+    let skipped = test.skip_time().await.unwrap();
+    assert!(skipped > 29 * DAY && skipped <= 30 * DAY, "{skipped:?}");
+    assert!(is_about(run.result().await.unwrap()[0], 30 * DAY));
+    let error = test.skip_time().await.unwrap_err();
+    assert!(error.to_string().starts_with("no run sleeps"), "{error}");
+}
+
+#[job]
+async fn tick() -> Result<()> {
+    Ok(())
+}
+
+/// Which of two instants comes first.
+#[workflow]
+async fn first(wf: &Wf, one: u32, other: u32) -> Result<Vec<u32>> {
+    let mut order = std::sync::Mutex::new(Vec::new());
+    let wait = async |days: u32| {
+        wf.sleep(days * DAY).await?;
+        order.lock().unwrap().push(days);
+        wf.run(tick().key(days)).await.map_err(Error::from)
+    };
+    let (a, b) = tokio::join!(wait(one), wait(other));
+    a?;
+    b?;
+    Ok(std::mem::take(order.get_mut().unwrap()))
+}
+
+#[tokio::test]
+async fn instants_keep_their_order_within_a_run() {
+    let test = Testing::new().await.unwrap().with(jobs![first, tick]).skipping_time();
+    assert_eq!(test.start(first(9, 2)).await.unwrap().result().await.unwrap(), [2, 9]);
+}
+
+#[workflow]
+async fn stamps(wf: &Wf) -> Result<SystemTime> {
+    Ok(wf.now())
+}
+
+#[workflow]
+async fn sleeper(wf: &Wf, days: u32) -> Result<SystemTime> {
+    wf.sleep(days * DAY).await?;
+    Ok(wf.now())
+}
+
+/// What began while time was ahead keeps its distance to what began before: a delay counts from when it was asked for.
+#[workflow]
+async fn later(wf: &Wf) -> Result<Vec<SystemTime>> {
+    let ten = wf.start(sleeper(10)).await?;
+    wf.sleep(4 * DAY).await?;
+    let seven = wf.start(stamps().delay(3 * DAY)).await?;
+    let five = wf.start(sleeper(1)).await?;
+    Ok(vec![five.result().await?, seven.result().await?, ten.result().await?])
+}
+
+#[tokio::test]
+async fn runs_wake_in_the_order_of_their_instants() {
+    let test = Testing::new().await.unwrap().with(jobs![later, stamps, sleeper]).skipping_time();
+    let began = SystemTime::now();
+    let woke = test.start(later()).await.unwrap().result().await.unwrap();
+    let days: Vec<u64> = woke.iter().map(|at| seconds(began, *at) / DAY.as_secs()).collect();
+    assert_eq!(days, [5, 7, 10]);
+}
+
+#[workflow]
+async fn gives_up(wf: &Wf) -> Result<bool> {
+    Ok(wf.signal::<bool>("approval").timeout(3 * DAY).await?.is_some())
+}
+
+#[tokio::test]
+async fn a_wait_with_a_limit_runs_out_where_nobody_sends() {
+    let test = Testing::new().await.unwrap().with(jobs![gives_up]).skipping_time();
+    assert!(!test.start(gives_up()).await.unwrap().result().await.unwrap());
+    let test =
+        Testing::new().await.unwrap().with(jobs![gives_up]).skipping_time().signals([("approval", true)]);
+    assert!(test.start(gives_up()).await.unwrap().result().await.unwrap());
+}
+
+#[job(max_attempts = 3, backoff = "1d..2d")]
+async fn never() -> Result<()> {
+    Err("not today")?
+}
+
+#[tokio::test]
+async fn pauses_between_attempts_and_delays_are_skipped_too() {
+    let test = Testing::new().await.unwrap().with(jobs![never]).skipping_time();
+    let run = test.start(never().delay(90 * DAY)).await.unwrap();
+    assert!(matches!(run.result().await, Err(ClientError::RunFailed { .. })));
+    assert_eq!(test.calls(never), 3);
+}
