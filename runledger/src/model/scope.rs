@@ -28,6 +28,11 @@ impl Scope {
         Self { path, base: number.max(1) << LOCAL_BITS }
     }
 
+    /// The place of the decision about a change of the code: branches that are polled in another order decide about several in another order.
+    pub(super) fn of_patch(name: &str) -> Self {
+        Self { path: String::new(), ..Self::at(format!("patched[{name}]")) }
+    }
+
     /// The place of the step that takes back what another did: every such step has a scope of its own, since the code may be gone that began the others.
     pub(super) fn of_undo(key: &str) -> Self {
         Self { path: String::new(), ..Self::at(format!("undo[{key}]")) }

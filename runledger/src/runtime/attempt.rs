@@ -192,6 +192,11 @@ impl Attempt {
         }
     }
 
+    /// Whether the record has this step next, and had it by now.
+    pub(crate) fn is_due(&self, scope: &Scope, name: &str, key: Option<&str>) -> bool {
+        self.progress().replay.is_due(scope, name, key)
+    }
+
     /// A branch of a scope.
     pub(crate) fn branch(&self, scope: &Scope, name: &str) -> Scope {
         self.progress().replay.branch(scope, name)
@@ -400,6 +405,8 @@ impl Attempt {
             return Rest::Halted(halt.clone());
         }
         match (progress.active, progress.waits.is_empty(), progress.gated.is_empty()) {
+            // Code that has left the record must not wait for something new: it would be found out only when that comes.
+            (0, false, _) if !progress.replay.is_met() => Rest::Stalled(progress.moves),
             (0, false, _) => Rest::Waiting(progress.waits.values().cloned().collect()),
             (0, true, false) => Rest::Stalled(progress.moves),
             (_, _, _) => Rest::Working,
