@@ -22,6 +22,12 @@ impl Scope {
         Self { path: String::new(), base: 0 }
     }
 
+    /// Its path: `left/inner#2/`, and empty for the workflow itself.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The scope at a path such as `left/inner#2/`. Its number comes from the path, so it is the same in every attempt.
     pub(super) fn at(path: String) -> Self {
         let number = fingerprint(&path).cast_unsigned() >> (u64::BITS - SCOPE_BITS);

@@ -13,6 +13,7 @@ use super::journal::Journal;
 use super::liveness::Liveness;
 use super::marks::Marks;
 use super::nudge::Nudges;
+use super::output::Lines;
 use crate::api::call::is_workflow;
 use crate::api::db::Db;
 use crate::api::definition::Definition;
@@ -119,6 +120,8 @@ pub(crate) struct Progress {
     started: HashSet<Uuid>,
     /// Values that the code has been given and that nothing of the run may overtake on its way to the database.
     marks: Marks,
+    /// What the workflow has emitted in this attempt.
+    lines: Lines,
     /// Failed tries of steps, by key: how many, and when the first of them began.
     failures: HashMap<String, (u32, Timestamp)>,
     /// When bodies last said how far they are, by the key of their step.
@@ -369,6 +372,11 @@ impl Attempt {
     /// The marks, where they are kept until they are written.
     pub(crate) fn with_marks<T>(&self, work: impl FnOnce(&mut Marks) -> T) -> T {
         work(&mut self.progress().marks)
+    }
+
+    /// What the workflow has emitted.
+    pub(crate) fn with_lines<T>(&self, work: impl FnOnce(&mut Lines) -> T) -> T {
+        work(&mut self.progress().lines)
     }
 
     /// Ends the attempt at the executor's next look.

@@ -11,6 +11,7 @@ use crate::model::failure::Failure;
 #[cfg(feature = "worker")]
 use crate::model::settle::Verdict;
 use crate::store::checkpoint::{Checkpoint, FailedTry};
+use crate::store::output::Emitted;
 use crate::store::progress::Noted;
 #[cfg(feature = "worker")]
 use crate::store::settle::Settled;
@@ -40,6 +41,7 @@ pub(crate) enum Entry {
     Checkpoint(Box<Checkpoint>, oneshot::Sender<Written>),
     FailedTry(Box<FailedTry>, oneshot::Sender<Written>),
     Noted(Box<Noted>, oneshot::Sender<Written>),
+    Emitted(Box<Emitted>, oneshot::Sender<Written>),
     #[cfg(feature = "worker")]
     Settled(Box<Settled>, oneshot::Sender<Written>),
 }
@@ -75,6 +77,35 @@ impl Journal {
     pub(crate) async fn note(&self, item: Noted) -> Written {
         let writer = writer_of(item.fence.run_id, self.writers.len());
         self.send(writer, |acknowledge| Entry::Noted(Box::new(item), acknowledge)).await
+    }
+
+    /// Appends a line to the output of a run.
+    pub(crate) async fn emit(&self, item: Emitted) -> Written {
+        let writer = writer_of(item.fence.run_id, self.writers.len());
+        self.send(writer, |acknowledge| Entry::Emitted(Box::new(item), acknowledge)).await
+    }
+
+    /// Appends lines of one run in their order: they enter the journal one after the other, and are waited for together.
+    pub(crate) async fn emit_all(&self, items: Vec<Emitted>) -> Vec<Written> {
+        let mut acknowledged = Vec::with_capacity(items.len());
+        for item in items {
+            let (acknowledge, written) = oneshot::channel();
+            let writer = self.writers.get(writer_of(item.fence.run_id, self.writers.len()));
+            if let Some(writer) = writer {
+                // Where the writer is gone its acknowledgement does not come either.
+                let _ = writer.send(Entry::Emitted(Box::new(item), acknowledge)).await;
+            }
+            acknowledged.push(written);
+        }
+        let mut all = Vec::with_capacity(acknowledged.len());
+        for written in acknowledged {
+            match written.await {
+                Ok(written) => all.push(written),
+                // As in `send`.
+                Err(_) => std::future::pending().await,
+            }
+        }
+        all
     }
 
     /// Settles a run.

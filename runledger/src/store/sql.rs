@@ -22,6 +22,8 @@ statements! {
     DEADLINE_DUE = "deadline_due";
     DEADLINE_FORGET = "deadline_forget";
     DEADLINE_SET = "deadline_set";
+    EMIT = "emit";
+    EMITTED = "emitted";
     END_OF_RUN = "end_of_run";
     END_SESSIONS = "end_sessions";
     ENQUEUE = "enqueue";

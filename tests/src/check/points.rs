@@ -16,6 +16,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("claim", Scene::Work),
     ("deadline_forget", Scene::Cancel),
     ("deadline_set", Scene::Cancel),
+    ("emit", Scene::Work),
     ("end_sessions", Scene::Paused),
     ("enqueue", Scene::Work),
     ("enqueue_fresh", Scene::Work),
