@@ -268,6 +268,23 @@ create table runledger.progress (
 )
 with (fillfactor = 50);
 
+-- What bodies and workflows emit, line by line, numbered by run in the order of the commits. A line is known by who said it (a step, a branch of the
+-- workflow, the run itself), by its number there and by what it says, so that a replay or another try that says it again adds nothing.
+create table runledger.output (
+    run_id uuid not null,
+    position bigint not null check (position >= 1),
+    step_key text collate "C" not null,
+    number integer not null check (number >= 1),
+    fingerprint bigint not null,
+    value json not null,
+    -- Of this line and all before it.
+    bytes bigint not null,
+    emitted_at timestamptz not null default statement_timestamp(),
+    primary key (run_id, position)
+);
+
+create unique index output_line on runledger.output (run_id, step_key, number, fingerprint);
+
 -- Where each run stands, for people and tools: one row and one state a run.
 create view runledger.run_state as
 select

@@ -80,6 +80,7 @@ pub use api::handle::Handle;
 #[cfg(feature = "testing")]
 pub use api::history::assert_replays;
 pub use api::job::{Job, JobError, JobResult, Payload};
+pub use api::output::OutputFollower;
 pub use api::signal::{SendSignal, Signalled};
 pub use api::step::{Step, StepError};
 pub use api::tx::Tx;
@@ -97,6 +98,7 @@ pub use runledger_macros::{job, workflow};
 pub use runtime::timings::Timings;
 pub use store::cancel::Cancelled;
 pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, WorkerInfo};
+pub use store::output::OutputLine;
 pub use store::pause::Paused;
 
 /// What most programs need: `use runledger::prelude::*;`.

@@ -29,6 +29,7 @@ mod linked;
 mod looks;
 mod migrations;
 mod nested;
+mod output;
 mod panics;
 mod pausing;
 mod payload;

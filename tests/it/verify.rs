@@ -1,6 +1,7 @@
 //! Verification: a corpus of changes to workflows with runs in flight. Each is held against what `verify` says of it, and against what a worker with
 //! the new code does.
 
+mod combinators;
 mod histories;
 mod inputs;
 mod order;
@@ -19,7 +20,8 @@ use runledger_tests::{Fixture, eventually};
 use stage::{Case, Expected, await_parked, park_all, wake_all};
 
 fn corpus() -> Vec<Case> {
-    [steps::cases(), order::cases(), inputs::cases(), outputs::cases(), waits::cases()].concat()
+    [steps::cases(), order::cases(), inputs::cases(), outputs::cases(), waits::cases(), combinators::cases()]
+        .concat()
 }
 
 #[test]
@@ -39,7 +41,7 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
 
     let new = || corpus.iter().filter_map(|case| case.new).chain(stage::helpers());
     let before = stage::everything(&db).await;
-    let verification = App::new(db.clone()).with(new()).verify().await.unwrap();
+    let verification = App::new(db.clone()).with(new()).provide(db.clone()).verify().await.unwrap();
     assert_eq!(stage::everything(&db).await, before, "nothing is written");
 
     let found: BTreeMap<&str, &Finding> =
@@ -59,7 +61,7 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
     );
 
     // Without the database the same is said of the record of each.
-    let offline = App::offline().with(new());
+    let offline = App::offline().with(new()).provide(db.clone());
     let replays = runs.iter().map(async |(case, run_id)| {
         let verdict = db.export(*run_id).await.unwrap().replays(&offline).await.unwrap();
         assert!(case.expected.agrees(&verdict), "{}: {:?}, but {verdict:?}", case.name, case.expected);

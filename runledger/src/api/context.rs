@@ -1,6 +1,7 @@
 //! What a body may know of the attempt that it is part of.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use uuid::Uuid;
 
@@ -12,15 +13,22 @@ pub struct Context {
     attempt: Arc<Attempt>,
     step_key: Option<Arc<str>>,
     number: u32,
+    /// How many lines this try has emitted.
+    lines: Arc<AtomicU32>,
 }
 
 impl Context {
     pub(crate) fn new(attempt: Arc<Attempt>, step_key: Option<Arc<str>>, number: u32) -> Self {
-        Self { attempt, step_key, number }
+        Self { attempt, step_key, number, lines: Arc::default() }
     }
 
     pub(super) fn of_attempt(&self) -> &Attempt {
         &self.attempt
+    }
+
+    /// The number of the next line that this try emits, from 1.
+    pub(super) fn next_line(&self) -> u32 {
+        self.lines.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
     /// The run.

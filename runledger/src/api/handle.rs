@@ -201,7 +201,7 @@ impl<J: Job> Handle<J> {
             let is_over = left.is_some_and(|left| left.is_zero());
             match self.end().await {
                 Ok(end) if end.state.is_terminal() || end.state == RunState::Blocked => {
-                    return self.output(end);
+                    return self.output_of(end);
                 }
                 Ok(_) if is_over => return Err(self.still_going(began)),
                 Ok(_) => {
@@ -227,7 +227,7 @@ impl<J: Job> Handle<J> {
         ClientError::StillGoing { run_id: self.run_id, waited: began.elapsed() }
     }
 
-    fn output(&self, end: End) -> Result<J::Output, ClientError> {
+    fn output_of(&self, end: End) -> Result<J::Output, ClientError> {
         let run_id = self.run_id;
         let failure = end.failure.unwrap_or_else(|| Failure::new(FailureKind::Error, "no reason was kept"));
         match end.state {

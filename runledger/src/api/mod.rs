@@ -17,6 +17,7 @@ pub mod job;
 pub mod jobs;
 pub mod lent;
 pub mod linked;
+pub mod output;
 pub mod provided;
 pub mod published;
 pub mod registry;

@@ -66,6 +66,11 @@ impl Wf {
         &self.attempt
     }
 
+    /// The branch that it is: empty for the workflow itself.
+    pub(super) fn path(&self) -> &str {
+        self.scope.path()
+    }
+
     /// The id of the run.
     #[must_use]
     pub fn run_id(&self) -> Uuid {
@@ -245,7 +250,7 @@ impl Wf {
 
 thread_local! {
     /// Whether this thread is polling the body of an inline step.
-    static IN_STEP: Cell<bool> = const { Cell::new(false) };
+    pub(super) static IN_STEP: Cell<bool> = const { Cell::new(false) };
 }
 
 async fn inside_a_step<F: Future>(body: F) -> F::Output {
@@ -274,7 +279,7 @@ impl Drop for Inside {
     }
 }
 
-fn nested(name: &str) -> Failure {
+pub(super) fn nested(name: &str) -> Failure {
     let message = format!(
         "step `{name}` was started inside the body of another step, whose replay would skip it; start it in the workflow's own code, \
          before or after that step"

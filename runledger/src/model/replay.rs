@@ -170,6 +170,17 @@ impl Replay {
         Ok(Claim { key, ordinal, seen_len: self.seen_len(), recorded })
     }
 
+    /// Whether the record has this step at the next place of the scope, claimed by the code of the record after no more results than the present one has
+    /// received.
+    #[must_use]
+    pub fn is_due(&self, scope: &Scope, name: &str, key: Option<&str>) -> bool {
+        let n_claimed = self.claimed.get(&scope.base).map_or(0, |(_, n_claimed)| *n_claimed);
+        let row = self.recorded.get(&(scope.base | n_claimed));
+        row.is_some_and(|row| {
+            row.seen_len <= self.seen_len() && row.key == self.key_after(&scope.path, name, key).0
+        })
+    }
+
     /// Claims the step that takes back what another did. It has a place of its own, whatever the code has claimed.
     ///
     /// # Errors
@@ -220,7 +231,11 @@ impl Replay {
         }
         let is_recorded = self.ordinals.contains_key(&format!("patched[{name}]"));
         let is_new = self.unclaimed.is_empty();
-        let claim = if is_recorded || is_new { Some(self.claim("patched", Some(name), 0)?) } else { None };
+        let claim = if is_recorded || is_new {
+            Some(self.claim_in(&Scope::of_patch(name), "patched", Some(name), 0)?)
+        } else {
+            None
+        };
         self.patches.insert(name.to_owned(), claim.is_some());
         Ok((claim.is_some(), claim))
     }
@@ -324,15 +339,25 @@ impl Replay {
     }
 
     fn next_key(&mut self, path: &str, name: &str, key: Option<&str>) -> StepKey {
-        let base = match key {
-            Some(key) => format!("{path}{name}[{key}]"),
-            None => format!("{path}{name}"),
-        };
-        let occurrence = self.occurrences.entry(base.clone()).or_default();
-        *occurrence += 1;
-        match *occurrence {
-            1 => StepKey(base),
-            n => StepKey(format!("{base}#{n}")),
+        let next = self.key_after(path, name, key);
+        *self.occurrences.entry(key_base(path, name, key)).or_default() += 1;
+        next
+    }
+
+    /// The key that the next step of this name has.
+    fn key_after(&self, path: &str, name: &str, key: Option<&str>) -> StepKey {
+        let base = key_base(path, name, key);
+        match self.occurrences.get(&base) {
+            None => StepKey(base),
+            Some(n) => StepKey(format!("{base}#{}", n + 1)),
         }
+    }
+}
+
+/// A key without its number.
+fn key_base(path: &str, name: &str, key: Option<&str>) -> String {
+    match key {
+        Some(key) => format!("{path}{name}[{key}]"),
+        None => format!("{path}{name}"),
     }
 }

@@ -22,10 +22,21 @@ impl Scope {
         Self { path: String::new(), base: 0 }
     }
 
+    /// Its path: `left/inner#2/`, and empty for the workflow itself.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// The scope at a path such as `left/inner#2/`. Its number comes from the path, so it is the same in every attempt.
     pub(super) fn at(path: String) -> Self {
         let number = fingerprint(&path).cast_unsigned() >> (u64::BITS - SCOPE_BITS);
         Self { path, base: number.max(1) << LOCAL_BITS }
+    }
+
+    /// The place of the decision about a change of the code: branches that are polled in another order decide about several in another order.
+    pub(super) fn of_patch(name: &str) -> Self {
+        Self { path: String::new(), ..Self::at(format!("patched[{name}]")) }
     }
 
     /// The place of the step that takes back what another did: every such step has a scope of its own, since the code may be gone that began the others.

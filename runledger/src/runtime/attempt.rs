@@ -14,6 +14,7 @@ use super::journal::Journal;
 use super::liveness::Liveness;
 use super::marks::Marks;
 use super::nudge::Nudges;
+use super::output::Lines;
 use crate::api::call::is_workflow;
 use crate::api::db::Db;
 use crate::api::definition::Definition;
@@ -170,6 +171,8 @@ pub(crate) struct Progress {
     started: HashSet<Uuid>,
     /// Values that the code has been given and that nothing of the run may overtake on its way to the database.
     marks: Marks,
+    /// What the workflow has emitted in this attempt.
+    lines: Lines,
     /// Failed tries of steps, by key: how many, and when the first of them began.
     failures: HashMap<String, (u32, Timestamp)>,
     /// When bodies last said how far they are, by the key of their step.
@@ -246,6 +249,11 @@ impl Attempt {
     /// A step's key, told from that of the same step before the run began anew.
     pub(crate) fn key_of_slice<'k>(&self, key: &'k str) -> Cow<'k, str> {
         if self.slice == 0 { key.into() } else { format!("{}:{key}", self.slice).into() }
+    }
+
+    /// Whether the record has this step next, and had it by now.
+    pub(crate) fn is_due(&self, scope: &Scope, name: &str, key: Option<&str>) -> bool {
+        self.progress().replay.is_due(scope, name, key)
     }
 
     /// A branch of a scope.
@@ -422,6 +430,11 @@ impl Attempt {
         work(&mut self.progress().marks)
     }
 
+    /// What the workflow has emitted.
+    pub(crate) fn with_lines<T>(&self, work: impl FnOnce(&mut Lines) -> T) -> T {
+        work(&mut self.progress().lines)
+    }
+
     /// Ends the attempt at the executor's next look.
     pub(crate) fn halt(&self, halt: Halt) {
         self.progress().halt.get_or_insert(halt);
@@ -456,6 +469,8 @@ impl Attempt {
             return Rest::Halted(halt.clone());
         }
         match (progress.active, progress.waits.is_empty(), progress.gated.is_empty()) {
+            // Code that has left the record must not wait for something new: it would be found out only when that comes.
+            (0, false, _) if !progress.replay.is_met() => Rest::Stalled(progress.moves),
             (0, false, _) => Rest::Waiting(progress.waits.values().cloned().collect()),
             (0, true, false) => Rest::Stalled(progress.moves),
             (_, _, _) => Rest::Working,

@@ -183,7 +183,8 @@ impl Executor {
             End::Suspended(_) | End::Outcome(Outcome::Asleep(_)) => {
                 marks::first(attempt).await.map_or_else(end_of, |()| end)
             }
-            End::Outcome(_) | End::Anew(..) | End::Done => end,
+            End::Outcome(Outcome::Diverged(_)) | End::Done => end,
+            End::Outcome(_) | End::Anew(..) => marks::lines(attempt).await.map_or_else(end_of, |()| end),
         };
         match end {
             End::Done => {}

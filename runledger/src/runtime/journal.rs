@@ -11,6 +11,7 @@ use crate::model::failure::Failure;
 #[cfg(feature = "worker")]
 use crate::model::settle::Verdict;
 use crate::store::checkpoint::{Checkpoint, FailedTry};
+use crate::store::output::Emitted;
 use crate::store::progress::Noted;
 #[cfg(feature = "worker")]
 use crate::store::settle::Settled;
@@ -40,6 +41,7 @@ pub(crate) enum Entry {
     Checkpoint(Box<Checkpoint>, oneshot::Sender<Written>),
     FailedTry(Box<FailedTry>, oneshot::Sender<Written>),
     Noted(Box<Noted>, oneshot::Sender<Written>),
+    Emitted(Box<Emitted>, oneshot::Sender<Written>),
     #[cfg(feature = "worker")]
     Settled(Box<Settled>, oneshot::Sender<Written>),
 }
@@ -77,6 +79,28 @@ impl Journal {
         self.send(writer, |acknowledge| Entry::Noted(Box::new(item), acknowledge)).await
     }
 
+    /// Appends a line to the output of a run.
+    pub(crate) async fn emit(&self, item: Emitted) -> Written {
+        let writer = writer_of(item.fence.run_id, self.writers.len());
+        self.send(writer, |acknowledge| Entry::Emitted(Box::new(item), acknowledge)).await
+    }
+
+    /// Appends lines of one run in their order.
+    pub(crate) async fn emit_all(&self, items: Vec<Emitted>) -> Vec<Written> {
+        let Some(writer) = items.first().map(|item| writer_of(item.fence.run_id, self.writers.len())) else {
+            return Vec::new();
+        };
+        self.send_all(writer, items, Entry::Emitted).await
+    }
+
+    /// Records steps of one run in their order: each is in the database no later than those behind it.
+    pub(crate) async fn checkpoint_all(&self, items: Vec<Checkpoint>) -> Vec<Written> {
+        let Some(writer) = items.first().map(|item| writer_of(item.fence.run_id, self.writers.len())) else {
+            return Vec::new();
+        };
+        self.send_all(writer, items, Entry::Checkpoint).await
+    }
+
     /// Settles a run.
     #[cfg(feature = "worker")]
     pub(crate) async fn settle(&self, item: Settled) -> Written {
@@ -85,6 +109,33 @@ impl Journal {
             _ => writer_of(item.fence.run_id, self.writers.len()),
         };
         self.send(writer, |acknowledge| Entry::Settled(Box::new(item), acknowledge)).await
+    }
+
+    /// Items enter the journal one after the other, and are waited for together.
+    async fn send_all<T>(
+        &self,
+        writer: usize,
+        items: Vec<T>,
+        entry: fn(Box<T>, oneshot::Sender<Written>) -> Entry,
+    ) -> Vec<Written> {
+        let mut acknowledged = Vec::with_capacity(items.len());
+        for item in items {
+            let (acknowledge, written) = oneshot::channel();
+            if let Some(writer) = self.writers.get(writer) {
+                // Where the writer is gone its acknowledgement does not come either.
+                let _ = writer.send(entry(Box::new(item), acknowledge)).await;
+            }
+            acknowledged.push(written);
+        }
+        let mut all = Vec::with_capacity(acknowledged.len());
+        for written in acknowledged {
+            match written.await {
+                Ok(written) => all.push(written),
+                // As in `send`.
+                Err(_) => std::future::pending().await,
+            }
+        }
+        all
     }
 
     async fn send(&self, writer: usize, entry: impl FnOnce(oneshot::Sender<Written>) -> Entry) -> Written {

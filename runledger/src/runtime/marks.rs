@@ -3,7 +3,7 @@
 //! A mark is on its way while the code goes on. Nothing of its run that the code does afterwards may be in the database without it, or a replay would
 //! give the code another value: every write of the run sends the marks that are kept first, and waits until they are committed.
 
-use futures_util::future::join_all;
+use futures_util::future::join;
 
 use super::attempt::{Attempt, Halt};
 use super::journal::Written;
@@ -21,34 +21,61 @@ pub(crate) fn keep(attempt: &Attempt, claim: &Claim, value: String) {
 
 /// Records a step behind the marks that are kept, in the same commit where the journal can.
 pub(crate) async fn checkpoint(attempt: &Attempt, step: Checkpoint) -> Written {
-    if attempt.with_marks(|marks| marks.is_empty()) {
+    if is_empty(attempt) {
         return attempt.journal.checkpoint(step).await;
     }
-    let mut written = write(attempt, Some(step)).await.into_iter().rev();
+    let mut written = Box::pin(write(attempt, Some(step))).await.into_iter().rev();
     let last = written.next().unwrap_or(Written::Yes);
     written.find(|mark| *mark != Written::Yes).unwrap_or(last)
 }
 
-/// Writes the marks that are kept, before a write that does not go through the journal.
+/// Whether nothing is kept.
+fn is_empty(attempt: &Attempt) -> bool {
+    attempt.with_marks(|marks| marks.is_empty()) && attempt.with_lines(|lines| lines.unwritten.is_empty())
+}
+
+/// Writes what is kept, before a write that does not go through the journal.
 ///
 /// # Errors
 /// Why the attempt cannot go on.
 pub(crate) async fn first(attempt: &Attempt) -> Result<(), Halt> {
-    if attempt.with_marks(|marks| marks.is_empty()) {
+    if is_empty(attempt) {
         return Ok(());
     }
-    write(attempt, None).await.into_iter().try_for_each(halt_of)
+    Box::pin(write(attempt, None)).await.into_iter().try_for_each(halt_of)
 }
 
-/// Writes marks, and a step behind them: what a run sends to the journal is written in that order. Whoever comes meanwhile waits for the marks. Those of a
+/// Writes the lines that the workflow has emitted, before its end, where no mark is needed any more.
+///
+/// # Errors
+/// Why the attempt cannot go on.
+pub(crate) async fn lines(attempt: &Attempt) -> Result<(), Halt> {
+    if attempt.with_lines(|lines| lines.unwritten.is_empty()) {
+        return Ok(());
+    }
+    let _marking = attempt.marking.lock().await;
+    write_lines(attempt).await.into_iter().try_for_each(halt_of)
+}
+
+/// Writes lines. Those of a caller that is dropped are kept, and sent once more.
+async fn write_lines(attempt: &Attempt) -> Vec<Written> {
+    let lines = attempt.with_lines(|lines| lines.unwritten.clone());
+    let n_lines = lines.len();
+    let written = Box::pin(attempt.journal.emit_all(lines)).await;
+    attempt.with_lines(|lines| lines.unwritten.drain(..n_lines).for_each(drop));
+    written
+}
+
+/// Writes lines, marks, and a step behind them: what a run sends to the journal is written in that order. Whoever comes meanwhile waits for the marks. Those of a
 /// caller that is dropped are kept, and written once more.
 async fn write(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
     let _marking = attempt.marking.lock().await;
     let marks = attempt.with_marks(|marks| marks.clone());
     let n_marks = marks.len();
     let seen_len = marks.iter().map(|mark| mark.seen_len).max();
-    let items = marks.into_iter().chain(step);
-    let written = join_all(items.map(|item| attempt.journal.checkpoint(item))).await;
+    let items = attempt.journal.checkpoint_all(marks.into_iter().chain(step).collect());
+    let (mut written, items) = join(write_lines(attempt), items).await;
+    written.extend(items);
     attempt.with_marks(|marks| marks.drain(..n_marks).for_each(drop));
     if let Some(seen_len) = seen_len {
         attempt.acknowledge_until(seen_len);

@@ -30,6 +30,7 @@ pub(crate) mod looks;
 pub(crate) mod maintenance;
 pub(crate) mod marks;
 pub(crate) mod nudge;
+pub(crate) mod output;
 pub(crate) mod panic;
 pub(crate) mod saga;
 #[cfg(feature = "testing")]

@@ -7,10 +7,12 @@ use sqlx::{PgConnection, Postgres};
 use tokio::sync::{mpsc, oneshot};
 
 use super::journal::{Entry, Written};
+use super::output;
 use super::serve::Session;
 use crate::model::failure::{Failure, FailureKind};
 use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
 use crate::store::error::{Class, class};
+use crate::store::output::{Appended, Emitted, emit};
 use crate::store::progress::{Noted, note};
 use crate::store::settle::{Settled, settle};
 
@@ -41,17 +43,20 @@ type Item<T> = (Box<T>, oneshot::Sender<Written>);
 impl Writer {
     async fn commit(&mut self, batch: &mut Vec<Entry>) {
         let (mut steps, mut tries, mut noted, mut settled) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut lines = Vec::new();
         for entry in batch.drain(..) {
             match entry {
                 Entry::Checkpoint(item, acknowledge) => steps.push((item, acknowledge)),
                 Entry::FailedTry(item, acknowledge) => tries.push((item, acknowledge)),
                 Entry::Noted(item, acknowledge) => noted.push((item, acknowledge)),
+                Entry::Emitted(item, acknowledge) => lines.push((item, acknowledge)),
                 Entry::Settled(item, acknowledge) => settled.push((item, acknowledge)),
             }
         }
         self.all::<Checkpoint>(steps).await;
         self.all::<FailedTry>(tries).await;
         self.all::<Noted>(noted).await;
+        self.all::<Emitted>(lines).await;
         self.all::<Settled>(settled).await;
     }
 
@@ -64,9 +69,9 @@ impl Writer {
         items.sort_by_key(|(item, _)| item.order());
         let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
         match self.persistently(&references).await {
-            Ok(held) => {
-                for ((_, acknowledge), held) in items.into_iter().zip(held) {
-                    let _ = acknowledge.send(if held { Written::Yes } else { Written::LeaseLost });
+            Ok(written) => {
+                for ((_, acknowledge), written) in items.into_iter().zip(written) {
+                    let _ = acknowledge.send(written);
                 }
             }
             Err(error) if items.len() == 1 => {
@@ -84,11 +89,11 @@ impl Writer {
     }
 
     /// Sends a batch until the database has an answer. Repeating it is safe: its items are idempotent under their fence.
-    async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<bool>, sqlx::Error> {
+    async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Written>, sqlx::Error> {
         let (mut pause, mut is_repeated) = (FIRST_PAUSE, false);
         loop {
             let error = match self.once(items, is_repeated).await {
-                Ok(held) => return Ok(held),
+                Ok(written) => return Ok(written),
                 Err(error) => error,
             };
             if !std::mem::replace(&mut is_repeated, true) && is_unique_violation(&error) {
@@ -105,7 +110,11 @@ impl Writer {
         }
     }
 
-    async fn once<T: Writable>(&mut self, items: &[&T], is_repeated: bool) -> Result<Vec<bool>, sqlx::Error> {
+    async fn once<T: Writable>(
+        &mut self,
+        items: &[&T],
+        is_repeated: bool,
+    ) -> Result<Vec<Written>, sqlx::Error> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(self.session.open().await?),
@@ -114,14 +123,14 @@ impl Writer {
     }
 }
 
-/// What the journal writes: of each item of a batch, whether its fence still held.
+/// What the journal writes: of each item of a batch, what became of it.
 trait Writable: Sized + Sync {
     fn order(&self) -> uuid::Uuid;
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
         is_repeated: bool,
-    ) -> Result<Vec<bool>, sqlx::Error>;
+    ) -> Result<Vec<Written>, sqlx::Error>;
 }
 
 impl Writable for Checkpoint {
@@ -133,11 +142,11 @@ impl Writable for Checkpoint {
         connection: &mut PgConnection,
         items: &[&Self],
         is_repeated: bool,
-    ) -> Result<Vec<bool>, sqlx::Error> {
+    ) -> Result<Vec<Written>, sqlx::Error> {
         if is_repeated {
-            checkpoint(connection, items, None).await
+            checkpoint(connection, items, None).await.map(fenced)
         } else {
-            checkpoint_fresh(connection, items).await
+            checkpoint_fresh(connection, items).await.map(fenced)
         }
     }
 }
@@ -151,8 +160,8 @@ impl Writable for FailedTry {
         connection: &mut PgConnection,
         items: &[&Self],
         _is_repeated: bool,
-    ) -> Result<Vec<bool>, sqlx::Error> {
-        step_failed(connection, items).await
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        step_failed(connection, items).await.map(fenced)
     }
 }
 
@@ -165,8 +174,27 @@ impl Writable for Noted {
         connection: &mut PgConnection,
         items: &[&Self],
         _is_repeated: bool,
-    ) -> Result<Vec<bool>, sqlx::Error> {
-        note(connection, items).await
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        note(connection, items).await.map(fenced)
+    }
+}
+
+impl Writable for Emitted {
+    fn order(&self) -> uuid::Uuid {
+        self.fence.run_id
+    }
+
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        _is_repeated: bool,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        let written = |appended| match appended {
+            Appended::Yes => Written::Yes,
+            Appended::LeaseLost => Written::LeaseLost,
+            Appended::Full => Written::Refused(output::full()),
+        };
+        Ok(emit(connection, items).await?.into_iter().map(written).collect())
     }
 }
 
@@ -179,10 +207,15 @@ impl Writable for Settled {
         connection: &mut PgConnection,
         items: &[&Self],
         _is_repeated: bool,
-    ) -> Result<Vec<bool>, sqlx::Error> {
+    ) -> Result<Vec<Written>, sqlx::Error> {
         let held = settle(connection, items).await?;
-        Ok(items.iter().map(|item| held.contains(&item.fence)).collect())
+        Ok(fenced(items.iter().map(|item| held.contains(&item.fence)).collect()))
     }
+}
+
+/// What became of items that are written where their fence holds.
+fn fenced(held: Vec<bool>) -> Vec<Written> {
+    held.into_iter().map(|held| if held { Written::Yes } else { Written::LeaseLost }).collect()
 }
 
 fn is_unique_violation(error: &sqlx::Error) -> bool {

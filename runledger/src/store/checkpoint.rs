@@ -112,7 +112,12 @@ pub(crate) async fn step_failed(
 
 /// Of each item of a batch, whether it is among the positions of an answer.
 pub(crate) fn held(row: &PgRow, n_items: usize) -> Result<Vec<bool>, sqlx::Error> {
-    let positions: Option<Vec<i64>> = row.try_get("held")?;
+    positions(row, "held", n_items)
+}
+
+/// Of each item of a batch, whether it is among the positions in a column of an answer.
+pub(crate) fn positions(row: &PgRow, column: &str, n_items: usize) -> Result<Vec<bool>, sqlx::Error> {
+    let positions: Option<Vec<i64>> = row.try_get(column)?;
     let mut held = vec![false; n_items];
     for position in positions.unwrap_or_default() {
         if let Some(item) = usize::try_from(position - 1).ok().and_then(|index| held.get_mut(index)) {

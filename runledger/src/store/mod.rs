@@ -13,6 +13,7 @@ pub mod history;
 pub mod inspect;
 pub mod link;
 pub mod migrate;
+pub mod output;
 pub mod pause;
 #[cfg(feature = "worker")]
 pub mod pooler;

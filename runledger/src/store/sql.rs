@@ -23,6 +23,8 @@ statements! {
     DEADLINE_FORGET = "deadline_forget";
     DEADLINE_SET = "deadline_set";
     CONTINUE_RUN = "continue_run";
+    EMIT = "emit";
+    EMITTED = "emitted";
     END_OF_RUN = "end_of_run";
     END_SESSIONS = "end_sessions";
     ENQUEUE = "enqueue";

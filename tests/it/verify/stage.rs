@@ -137,8 +137,25 @@ pub async fn quick(n: u64) -> Result<u64> {
     Ok(n)
 }
 
+/// From 90 on it stays in its body; the others end at once.
+#[job]
+pub async fn stuck(n: u64, #[inject] context: &Context) -> Result<u64> {
+    if n >= 90 {
+        gate_of(context.run_id()).add_permits(1);
+        std::future::pending::<()>().await;
+    }
+    Ok(n)
+}
+
+/// Sends its own run a signal.
+#[job]
+pub async fn signals(n: u64, #[inject] context: &Context, #[inject] db: &Db) -> Result<u64> {
+    db.signal(context.run_id(), "go", &n).await?;
+    Ok(n)
+}
+
 pub fn helpers() -> impl Iterator<Item = &'static Definition> {
-    jobs![add, lost, missing, quick].into_iter()
+    jobs![add, lost, missing, quick, stuck, signals].into_iter()
 }
 
 /// A step that ends at once.
@@ -156,8 +173,12 @@ static GATES: LazyLock<Mutex<HashMap<Uuid, Arc<Semaphore>>>> = LazyLock::new(Mut
 
 /// A gate of a run, closed at first.
 pub fn gate(wf: &Wf) -> Arc<Semaphore> {
+    gate_of(wf.run_id())
+}
+
+fn gate_of(run_id: Uuid) -> Arc<Semaphore> {
     let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
-    Arc::clone(gates.entry(wf.run_id()).or_insert_with(|| Arc::new(Semaphore::new(0))))
+    Arc::clone(gates.entry(run_id).or_insert_with(|| Arc::new(Semaphore::new(0))))
 }
 
 /// A step that stays in its body, so that it is not recorded; `park_all` waits until it is there.
@@ -194,7 +215,7 @@ pub async fn await_parked(db: &Db, run_id: Uuid, claims: i32) {
 
 pub async fn worker(db: &Db, definitions: impl Iterator<Item = &'static Definition>) -> Worker {
     let app = App::new(db.clone()).with(definitions).queues(["default"]);
-    app.timings(Timings::FAST).drain(Duration::ZERO).start().await.unwrap()
+    app.provide(db.clone()).timings(Timings::FAST).drain(Duration::ZERO).start().await.unwrap()
 }
 
 /// Lets the old code of each case run to its place of rest.

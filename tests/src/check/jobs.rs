@@ -150,6 +150,7 @@ pub async fn check_writes(wf: &Wf, place: Place) -> Result<Uuid> {
 pub async fn check_stumbling(place: Place, #[inject] context: &Context) -> Result<Uuid> {
     place.note(What::Start, context)?;
     context.progress(&context.attempt()).await?;
+    context.emit(&context.attempt()).await?;
     place.note(What::End, context)?;
     if context.attempt() == 1 {
         return Err("the first try fails".into());

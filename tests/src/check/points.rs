@@ -17,6 +17,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("deadline_forget", Scene::Cancel),
     ("deadline_set", Scene::Cancel),
     ("continue_run", Scene::Work),
+    ("emit", Scene::Work),
     ("end_sessions", Scene::Paused),
     ("enqueue", Scene::Work),
     ("enqueue_fresh", Scene::Work),

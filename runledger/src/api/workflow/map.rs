@@ -50,7 +50,8 @@ pub struct Map<'wf, J> {
 type Outcome<J> = Result<<J as Job>::Output, StepError>;
 
 impl<'wf, J: Job> Map<'wf, J> {
-    /// How many are under way at a time; 64 by default, and no limit with [`spread`](Self::spread).
+    /// How many are under way at a time; 64 by default, and no limit with [`spread`](Self::spread). Another limit is no change of the workflow for runs in
+    /// flight, but for those of a spread map.
     pub fn limit(self, limit: usize) -> Self {
         Self { limit: Some(limit.max(1)), ..self }
     }
@@ -90,12 +91,14 @@ impl<'wf, J: Job> Map<'wf, J> {
             return all_at_once(wf, calls, line, ended).await;
         }
         let limit = limit.unwrap_or(DEFAULT_LIMIT);
-        let mut waiting = calls.into_iter().enumerate();
+        let mut waiting = calls.into_iter().enumerate().peekable();
         let mut under_way = FuturesUnordered::new();
+        // A run that was begun under a higher limit has had more under way: their records wait for their claims.
+        let is_due = |(_, call): &(usize, Call<J>)| {
+            wf.attempt.is_due(&wf.scope, J::DEFINITION.name, call.key.as_deref())
+        };
         loop {
-            while under_way.len() < limit
-                && let Some((place, call)) = waiting.next()
-            {
+            while let Some((place, call)) = waiting.next_if(|next| under_way.len() < limit || is_due(next)) {
                 under_way.push(one(wf, place, call, spread, line));
             }
             match under_way.next().await {

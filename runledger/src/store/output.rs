@@ -1,0 +1,103 @@
+//! Output: what bodies and workflows emit, line by line.
+
+use std::time::SystemTime;
+
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::checkpoint::{Fence, positions};
+use super::sql;
+use super::write::write;
+use crate::model::timestamp::Timestamp;
+
+/// The most lines of one run: output is for people who follow a run, and whoever reads it may want all of it.
+pub(crate) const MOST_LINES: u32 = 10_000;
+
+/// The most bytes of all lines of one run, as JSON text: 16 MiB.
+pub(crate) const MOST_BYTES: u32 = 16 << 20;
+
+/// A line that somebody emits.
+#[derive(Clone, Debug)]
+pub(crate) struct Emitted {
+    pub(crate) fence: Fence,
+    /// Who: a step, a branch of the workflow, or empty for the run itself.
+    pub(crate) step_key: String,
+    /// Its number there, from 1, in this try.
+    pub(crate) number: u32,
+    pub(crate) fingerprint: i64,
+    pub(crate) value: String,
+}
+
+/// What became of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Appended {
+    /// It is there.
+    Yes,
+    /// The lease of its attempt is lost; nothing was written.
+    LeaseLost,
+    /// The output of its run is full; nothing was written.
+    Full,
+}
+
+/// A line of a run's output.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OutputLine {
+    /// Its place in the output of the run, from 1, without gaps.
+    pub position: u64,
+    /// The key of the step whose body has said it; `name/` for a branch of the workflow, and empty for the run itself.
+    pub step_key: String,
+    /// What it says, as JSON text.
+    pub value: String,
+    /// When it was written.
+    pub emitted_at: SystemTime,
+}
+
+/// Appends lines, and says of each what became of it.
+pub(crate) async fn emit(
+    connection: &mut PgConnection,
+    lines: &[&Emitted],
+) -> Result<Vec<Appended>, sqlx::Error> {
+    let row = write(sql::EMIT, |append| {
+        sqlx::query(append)
+            .bind(lines.iter().map(|line| line.fence.run_id).collect::<Vec<_>>())
+            .bind(lines.iter().map(|line| line.fence.token).collect::<Vec<_>>())
+            .bind(lines.iter().map(|line| line.step_key.as_str()).collect::<Vec<_>>())
+            .bind(lines.iter().map(|line| line.number.cast_signed()).collect::<Vec<_>>())
+            .bind(lines.iter().map(|line| line.fingerprint).collect::<Vec<_>>())
+            .bind(lines.iter().map(|line| line.value.as_str()).collect::<Vec<_>>())
+            .bind(i64::from(MOST_LINES))
+            .bind(i64::from(MOST_BYTES))
+            .fetch_one(connection)
+    })
+    .await?;
+    let held = positions(&row, "held", lines.len())?;
+    let beyond = positions(&row, "beyond", lines.len())?;
+    let appended = held.into_iter().zip(beyond).map(|line| match line {
+        (false, _) => Appended::LeaseLost,
+        (true, true) => Appended::Full,
+        (true, false) => Appended::Yes,
+    });
+    Ok(appended.collect())
+}
+
+/// A page of a run's output, from a position on.
+pub(crate) async fn emitted(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    from: u64,
+    limit: i64,
+) -> Result<Vec<OutputLine>, sqlx::Error> {
+    let from = i64::try_from(from).unwrap_or(i64::MAX);
+    let rows = sqlx::query(sql::EMITTED).bind(run_id).bind(from).bind(limit).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(OutputLine {
+                position: row.try_get::<i64, _>("position")?.unsigned_abs(),
+                step_key: row.try_get("step_key")?,
+                value: row.try_get("value")?,
+                emitted_at: row.try_get::<Timestamp, _>("emitted_at")?.into(),
+            })
+        })
+        .collect()
+}

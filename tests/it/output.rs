@@ -1,0 +1,187 @@
+//! What a run emits: lines that are appended once, whatever is tried or replayed, and read by their positions.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, RunState};
+use runledger_tests::{Fixture, eventually};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::rows::{LONG, soon, take_away, until, worker};
+
+async fn lines<J: runledger::Job>(handle: &Handle<J>) -> Vec<(String, Value)> {
+    let lines = handle.output(1).await.unwrap();
+    let positions: Vec<u64> = lines.iter().map(|line| line.position).collect();
+    assert_eq!(positions, (1..=lines.len() as u64).collect::<Vec<_>>(), "without gaps");
+    lines.iter().map(|line| (line.step_key.clone(), line.decode().unwrap())).collect()
+}
+
+fn of(step: &str, values: &[Value]) -> Vec<(String, Value)> {
+    values.iter().map(|value| (step.to_owned(), value.clone())).collect()
+}
+
+/// Fails at its first try, and then says something else in its second line.
+#[job(max_attempts = 2, backoff = "1ms..1ms")]
+async fn chatters(#[inject] context: &Context) -> Result<()> {
+    context.emit("begins").await?;
+    context.emit(&json!({ "try": context.attempt() })).await?;
+    context.emit("goes on").await?;
+    if context.attempt() == 1 { Err("not yet".into()) } else { context.emit("ends").await }
+}
+
+#[workflow]
+async fn listens(wf: &Wf) -> Result<()> {
+    Ok(wf.run(chatters()).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_try_appends_only_what_it_says_otherwise() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![listens, chatters]).await;
+    let expected =
+        [json!("begins"), json!({ "try": 1 }), json!("goes on"), json!({ "try": 2 }), json!("ends")];
+    let job = chatters().enqueue(&db).await.unwrap();
+    soon(job.result()).await.unwrap();
+    assert_eq!(lines(&job).await, of("", &expected));
+    let workflow = listens().enqueue(&db).await.unwrap();
+    soon(workflow.result()).await.unwrap();
+    assert_eq!(lines(&workflow).await, of("chatters", &expected));
+    let rest = workflow.output(4).await.unwrap();
+    assert_eq!(rest.iter().map(|line| line.position).collect::<Vec<_>>(), [4, 5]);
+    assert!(workflow.output(6).await.unwrap().is_empty());
+    worker.stop().await;
+}
+
+static GATE: Semaphore = Semaphore::const_new(0);
+static ROUNDS: AtomicU32 = AtomicU32::new(0);
+
+/// Emits in front of a step, in a branch, in front of a sleep, and something else in each attempt.
+#[workflow]
+async fn narrates(wf: &Wf) -> Result<()> {
+    let branch = wf.branch("left");
+    wf.emit("one");
+    wf.step("a", || async { Ok::<_, Error>(()) }).await?;
+    branch.emit("inner");
+    wf.emit("two");
+    let round = ROUNDS.fetch_add(1, Ordering::SeqCst);
+    let gate = || async {
+        GATE.acquire().await.map_err(Error::terminal)?.forget();
+        Ok::<_, Error>(())
+    };
+    wf.step("gate", gate).await?;
+    wf.emit(&format!("round {round}"));
+    wf.sleep(Duration::from_millis(1)).await?;
+    wf.emit("three");
+    wf.sleep(LONG * 60).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_emits_nothing_twice() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![narrates]).await;
+    let handle = narrates().enqueue(&db).await.unwrap();
+    eventually(async || ROUNDS.load(Ordering::SeqCst), |rounds| *rounds == 1).await;
+    assert!(take_away(&db, handle.id()).await);
+    eventually(async || ROUNDS.load(Ordering::SeqCst), |rounds| *rounds == 2).await;
+    GATE.add_permits(2);
+    let ended = |lines: &Vec<(String, Value)>| lines.iter().any(|(_, value)| *value == json!("three"));
+    eventually(async || lines(&handle).await, ended).await;
+    until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let mut said = lines(&handle).await;
+    said.sort_unstable_by_key(|(_, value)| value.to_string());
+    let mut distinct = said.clone();
+    distinct.dedup();
+    assert_eq!(said, distinct);
+    for line in [("", "one"), ("left/", "inner"), ("", "two"), ("", "three")] {
+        assert!(said.contains(&(line.0.to_owned(), json!(line.1))), "{said:?}");
+    }
+    handle.cancel("enough").await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), RunState::Cancelled);
+    assert_eq!(lines(&handle).await.len(), said.len(), "it survives the end of the run");
+    worker.stop().await;
+}
+
+#[workflow]
+async fn ends_at_once(wf: &Wf, n: u32) -> Result<()> {
+    (0..n).for_each(|line| wf.emit(&line));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_gets_every_line_once_up_to_the_end_of_the_run() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = ends_at_once(2500).enqueue(&db).await.unwrap();
+    let mut follower = handle.follow_output(1);
+    let read = tokio::spawn(async move {
+        let mut read = Vec::new();
+        while let Some(line) = follower.next().await.unwrap() {
+            read.push(line.decode::<u32>().unwrap());
+        }
+        read
+    });
+    let worker = worker(&db, jobs![ends_at_once]).await;
+    assert_eq!(soon(read).await.unwrap(), (0..2500).collect::<Vec<_>>());
+    soon(handle.result()).await.unwrap();
+    worker.stop().await;
+}
+
+#[job(max_attempts = 1)]
+async fn says_much(bytes: usize, times: u32, #[inject] context: &Context) -> Result<()> {
+    let text = "x".repeat(bytes);
+    for line in 0..times {
+        context.emit(&(line, &text)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_beyond_its_bounds_is_refused_with_a_reason() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![ends_at_once, says_much]).await;
+    let bytes = says_much(1 << 20, 1).enqueue(&db).await.unwrap();
+    let many = ends_at_once(10_001).enqueue(&db).await.unwrap();
+    let large = says_much(1_000_000, 17).enqueue(&db).await.unwrap();
+    for (result, words) in [
+        (soon(bytes.result()).await, "1048576"),
+        (soon(many.result()).await, "the output of this run is full: it may have 10000 lines and 16 MiB"),
+        (soon(large.result()).await, "the output of this run is full"),
+    ] {
+        let ClientError::RunFailed { failure, .. } = result.unwrap_err() else { panic!("{words}") };
+        assert!(failure.to_string().contains(words), "{failure}");
+    }
+    assert_eq!(large.output(1).await.unwrap().len(), 16, "what there was room for is kept");
+    worker.stop().await;
+}
+
+static STALE: Semaphore = Semaphore::const_new(0);
+static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
+
+#[job]
+async fn speaks_late(#[inject] context: &Context) -> Result<()> {
+    let number = ATTEMPTS.fetch_add(1, Ordering::SeqCst);
+    context.emit(&number).await?;
+    STALE.acquire().await?.forget();
+    if number == 0 {
+        context.emit("an attempt that has lost its lease").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_has_lost_its_lease_emits_nothing_any_more() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let one = worker(&db, jobs![speaks_late]).await;
+    let handle = speaks_late().enqueue(&db).await.unwrap();
+    eventually(async || lines(&handle).await.len(), |n| *n == 1).await;
+    assert!(take_away(&db, handle.id()).await);
+    let other = worker(&db, jobs![speaks_late]).await;
+    eventually(async || lines(&handle).await.len(), |n| *n == 2).await;
+    STALE.add_permits(2);
+    soon(handle.result()).await.unwrap();
+    one.stop().await;
+    other.stop().await;
+    assert_eq!(lines(&handle).await, of("", &[json!(0), json!(1)]));
+}
