@@ -57,6 +57,7 @@ async fn rounds(wf: &Wf, round: u32, n_rounds: u32, keys: Vec<Uuid>) -> Result<V
     for n in 0..5 {
         all.push(wf.run(notes(round, n)).await?);
     }
+    wf.emit("a round");
     let child = wf.start(ends()).await?;
     all.push(child.id());
     child.result().await?;
@@ -87,6 +88,8 @@ async fn a_workflow_that_continues_stays_one_run_with_a_record_of_its_last_slice
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.step").await, 5 + 3);
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal where taken_by is null").await, 0);
     assert_eq!(scalar::<i32>(&db, "select slice from runledger.continuation").await, 7);
+    let output = handle.output(0).await.unwrap();
+    assert_eq!(output.len(), 8, "each round has said it: {output:?}");
     let children = "select count(*) from runledger.run where parent_id is not null";
     assert_eq!(scalar::<i64>(&db, children).await, 8);
     one.stop().await;

@@ -50,9 +50,9 @@ impl Context {
         let value = json::encode(line);
         async move {
             let attempt = self.of_attempt();
-            let key = self.step_key().unwrap_or_default();
+            let key = attempt.key_of_slice(self.step_key().unwrap_or_default());
             let value = value.map_err(Error::terminal)?;
-            let line = output::line(attempt.fence, key, self.next_line(), value);
+            let line = output::line(attempt.fence, &key, self.next_line(), value);
             match attempt.journal.emit(line).await {
                 Written::Yes => Ok(()),
                 Written::LeaseLost => halted(attempt, Halt::LeaseLost).await,

@@ -41,10 +41,11 @@ impl Lines {
 /// # Errors
 /// There are too many.
 pub(crate) fn keep(attempt: &Attempt, branch: &str, value: String) -> Result<(), Failure> {
-    attempt.with_lines(|lines| lines.keep(attempt.fence, branch, value))
+    let key = attempt.key_of_slice(branch);
+    attempt.with_lines(|lines| lines.keep(attempt.fence, &key, value))
 }
 
-/// A line as it is written.
+/// A line as it is written. The key is that of the slice: one that has begun anew may say the same.
 pub(crate) fn line(fence: Fence, step_key: &str, number: u32, value: String) -> Emitted {
     let fingerprint = json::fingerprint(&value);
     Emitted { fence, step_key: step_key.to_owned(), number, fingerprint, value }
