@@ -1,7 +1,7 @@
 //! Failpoints, for tests of the engine: before a write, after it, and with its acknowledgement lost, the write fails, the process dies, or both wait.
 //!
 //! One is armed at a time, and goes off once. See docs/decisions/0007-failpoints.md. A worker on a thread of its own may have faults of its own
-//! ([`scope`]).
+//! (`scope`).
 
 #[cfg(feature = "testing")]
 pub(crate) mod scope;
