@@ -20,7 +20,7 @@ use crate::store::deadline;
 use crate::store::enqueue::{Enqueued, NewRun, enqueue, enqueue_fresh, existing};
 use crate::store::error::{Class, class};
 use crate::store::inspect::jobs_known;
-use crate::store::session::BEGIN;
+use crate::store::session::{BEGIN, is_read_committed};
 use crate::store::write::commit;
 
 /// How often an enqueue on a pool is repeated when the server or the network is in the way. Repeating it is safe: the ids are made here.
@@ -206,8 +206,7 @@ async fn submit_on(
         .map(|run| run.run_id)
         .collect();
     if !met.is_empty() {
-        // PostgreSQL carries out the one as the other.
-        if !["read committed", "read uncommitted"].contains(&isolation.as_str()) {
+        if !is_read_committed(&isolation) {
             return Err(ClientError::Isolation { what: "a keyed enqueue", level: isolation });
         }
         for found in existing(connection, &met).await? {
@@ -248,7 +247,7 @@ fn same_request(
     }
 }
 
-fn input_difference(one: &str, other: &str) -> Option<String> {
+pub(crate) fn input_difference(one: &str, other: &str) -> Option<String> {
     match (canonical(one), canonical(other)) {
         (Ok(one), Ok(other)) => first_difference(&one, &other).map(|path| format!("input `{path}`")),
         // One of them is not JSON of ours: they are equal only to the letter.

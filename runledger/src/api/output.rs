@@ -53,7 +53,7 @@ impl Context {
             let key = attempt.key_of_slice(self.step_key().unwrap_or_default());
             let value = value.map_err(Error::terminal)?;
             let line = output::line(attempt.fence, &key, self.next_line(), value);
-            match attempt.journal.emit(line).await {
+            match attempt.journal.write(line).await {
                 Written::Yes => Ok(()),
                 Written::LeaseLost => halted(attempt, Halt::LeaseLost).await,
                 Written::Refused(failure) => Err(Error::terminal(failure)),

@@ -49,7 +49,7 @@ impl Context {
                 step_key: key.to_owned(),
                 value: value.map_err(Error::terminal)?,
             };
-            let written = self.of_attempt().journal.note(item).await;
+            let written = self.of_attempt().journal.write(item).await;
             self.of_attempt().beat(key);
             match written {
                 Written::Yes => Ok(()),

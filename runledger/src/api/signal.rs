@@ -11,9 +11,10 @@ use uuid::Uuid;
 
 use super::client_error::ClientError;
 use super::db::{Db, Route, Via, connection};
+use super::enqueue::input_difference;
 use super::handle::Handle;
 use super::job::Job;
-use crate::model::json::{self, EncodeError, canonical};
+use crate::model::json::{self, EncodeError};
 use crate::model::name::{check_key, check_name};
 use crate::store::error::{Class, class};
 use crate::store::signal::{MOST_LEFT, NewSignal, Sending, send, send_alone};
@@ -172,7 +173,9 @@ fn signalled(sending: Sending, signal: &NewSignal) -> Result<Signalled, ClientEr
     let run_id = signal.run_id;
     match sending {
         Sending::Done => Ok(Signalled::Now),
-        Sending::Earlier(payload) if is_equal(&payload, &signal.payload) => Ok(Signalled::Before),
+        Sending::Earlier(payload) if input_difference(&payload, &signal.payload).is_none() => {
+            Ok(Signalled::Before)
+        }
         Sending::Earlier(_) => Err(ClientError::SignalConflict {
             run_id,
             name: signal.name.clone(),
@@ -184,12 +187,5 @@ fn signalled(sending: Sending, signal: &NewSignal) -> Result<Signalled, ClientEr
         }
         Sending::Isolation(level) => Err(ClientError::Isolation { what: "a signal", level }),
         Sending::NoSuchRun => Err(ClientError::NoSuchRun { run_id }),
-    }
-}
-
-fn is_equal(one: &str, other: &str) -> bool {
-    match (canonical(one), canonical(other)) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => one == other,
     }
 }

@@ -212,9 +212,7 @@ impl Replay {
     pub fn branch(&mut self, scope: &Scope, name: &str) -> Scope {
         // Counted apart from steps of the same name.
         let base = format!("{}{name}/", scope.path);
-        let occurrence = self.occurrences.entry(base.clone()).or_default();
-        *occurrence += 1;
-        match *occurrence {
+        match self.next_occurrence(base.clone()) {
             1 => Scope::at(base),
             n => Scope::at(format!("{}{name}#{n}/", scope.path)),
         }
@@ -340,8 +338,15 @@ impl Replay {
 
     fn next_key(&mut self, path: &str, name: &str, key: Option<&str>) -> StepKey {
         let next = self.key_after(path, name, key);
-        *self.occurrences.entry(key_base(path, name, key)).or_default() += 1;
+        self.next_occurrence(key_base(path, name, key));
         next
+    }
+
+    /// Counts what has this name, and gives its number, from 1.
+    fn next_occurrence(&mut self, base: String) -> u32 {
+        let occurrence = self.occurrences.entry(base).or_default();
+        *occurrence += 1;
+        *occurrence
     }
 
     /// The key that the next step of this name has.

@@ -170,9 +170,9 @@ pub(crate) struct Progress {
     /// Children that this attempt has started.
     started: HashSet<Uuid>,
     /// Values that the code has been given and that nothing of the run may overtake on its way to the database.
-    marks: Marks,
+    pub(super) marks: Marks,
     /// What the workflow has emitted in this attempt.
-    lines: Lines,
+    pub(super) lines: Lines,
     /// Failed tries of steps, by key: how many, and when the first of them began.
     failures: HashMap<String, (u32, Timestamp)>,
     /// When bodies last said how far they are, by the key of their step.
@@ -233,14 +233,21 @@ impl Attempt {
         fingerprint: i64,
         line: Line,
     ) -> Option<Claim> {
+        self.follow(|replay| {
+            replay.claim_in(scope, name, key, fingerprint).map_err(|divergence| divergence.at(line))
+        })
+    }
+
+    /// Asks the record. None where it and the code disagree: then the attempt halts.
+    fn follow<T>(&self, ask: impl FnOnce(&mut Replay) -> Result<T, Divergence>) -> Option<T> {
         let mut progress = self.progress();
-        match progress.replay.claim_in(scope, name, key, fingerprint) {
-            Ok(claim) => {
+        match ask(&mut progress.replay) {
+            Ok(answer) => {
                 progress.moved();
-                Some(claim)
+                Some(answer)
             }
             Err(divergence) => {
-                progress.halt.get_or_insert_with(|| Halt::Diverged(divergence.at(line)));
+                progress.halt.get_or_insert(Halt::Diverged(divergence));
                 None
             }
         }
@@ -263,17 +270,7 @@ impl Attempt {
 
     /// Whether a change of the code is in force, with the claim that records a fresh decision. None where the attempt halts.
     pub(crate) fn patched(&self, name: &str) -> Option<(bool, Option<Claim>)> {
-        let mut progress = self.progress();
-        match progress.replay.patched(name) {
-            Ok(decided) => {
-                progress.moved();
-                Some(decided)
-            }
-            Err(divergence) => {
-                progress.halt.get_or_insert(Halt::Diverged(divergence));
-                None
-            }
-        }
+        self.follow(|replay| replay.patched(name))
     }
 
     /// What is recorded for a step.
@@ -330,17 +327,7 @@ impl Attempt {
 
     /// Claims the step that takes back what another did. None where the attempt halts.
     pub(crate) fn claim_undo(&self, key: &str) -> Option<Claim> {
-        let mut progress = self.progress();
-        match progress.replay.claim_undo(key) {
-            Ok(claim) => {
-                progress.moved();
-                Some(claim)
-            }
-            Err(divergence) => {
-                progress.halt.get_or_insert(Halt::Diverged(divergence));
-                None
-            }
-        }
+        self.follow(|replay| replay.claim_undo(key))
     }
 
     /// Notes the call that takes back what a step did.

@@ -218,7 +218,7 @@ impl Executor {
         let fence = attempt.fence;
         let may_undo = is_workflow(attempt.definition);
         let settled = Settled { fence, settlement, parent_id: claimed.parent_id, may_undo };
-        match self.journal.settle(settled).await {
+        match self.journal.write(settled).await {
             Written::Yes => {
                 if let Some(delay) = due {
                     // Only now: a look of the claimer before the commit would not find the run, and take it off its list.
@@ -263,7 +263,7 @@ impl Executor {
         let reason = failure.clone();
         let settlement = settle(Outcome::Failed(failure, Retry::Never), claimed.counters, &policy, 0.0);
         let settled = Settled { fence, settlement, parent_id: claimed.parent_id, may_undo: true };
-        match self.journal.settle(settled).await {
+        match self.journal.write(settled).await {
             Written::Yes => self.tell(claimed, reason).await,
             Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
             Written::Refused(failure) => {

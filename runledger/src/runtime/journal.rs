@@ -7,10 +7,11 @@
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
+use super::attempt::Halt;
 use crate::model::failure::Failure;
 #[cfg(feature = "worker")]
 use crate::model::settle::Verdict;
-use crate::store::checkpoint::{Checkpoint, FailedTry};
+use crate::store::checkpoint::{Checkpoint, FailedTry, Fence};
 use crate::store::output::Emitted;
 use crate::store::progress::Noted;
 #[cfg(feature = "worker")]
@@ -33,6 +34,20 @@ pub(crate) enum Written {
     LeaseLost,
     /// The database refuses this item for good.
     Refused(Failure),
+}
+
+impl Written {
+    /// Nothing, where it is committed.
+    ///
+    /// # Errors
+    /// Why the attempt cannot go on.
+    pub(crate) fn or_halt(self) -> Result<(), Halt> {
+        match self {
+            Self::Yes => Ok(()),
+            Self::LeaseLost => Err(Halt::LeaseLost),
+            Self::Refused(failure) => Err(Halt::Refused(failure)),
+        }
+    }
 }
 
 /// An item, and where its acknowledgement goes.
@@ -61,93 +76,103 @@ impl Journal {
         (Self { writers: senders.into() }, receivers)
     }
 
-    /// Records a step.
-    pub(crate) async fn checkpoint(&self, step: Checkpoint) -> Written {
-        let writer = writer_of(step.fence.run_id, self.writers.len());
-        self.send(writer, |acknowledge| Entry::Checkpoint(Box::new(step), acknowledge)).await
+    /// Writes an item, and says what became of it.
+    pub(crate) fn write<T: Journaled>(&self, item: T) -> impl Future<Output = Written> + Send {
+        // On the heap before anything waits: the futures of the callers stay small.
+        let item = Box::new(item);
+        async move { acknowledged(self.enter(item).await).await }
     }
 
-    /// Keeps a failed try of a step.
-    pub(crate) async fn failed_try(&self, item: FailedTry) -> Written {
-        let writer = writer_of(item.fence.run_id, self.writers.len());
-        self.send(writer, |acknowledge| Entry::FailedTry(Box::new(item), acknowledge)).await
-    }
-
-    /// Keeps what a body says of how far it is.
-    pub(crate) async fn note(&self, item: Noted) -> Written {
-        let writer = writer_of(item.fence.run_id, self.writers.len());
-        self.send(writer, |acknowledge| Entry::Noted(Box::new(item), acknowledge)).await
-    }
-
-    /// Appends a line to the output of a run.
-    pub(crate) async fn emit(&self, item: Emitted) -> Written {
-        let writer = writer_of(item.fence.run_id, self.writers.len());
-        self.send(writer, |acknowledge| Entry::Emitted(Box::new(item), acknowledge)).await
-    }
-
-    /// Appends lines of one run in their order.
-    pub(crate) async fn emit_all(&self, items: Vec<Emitted>) -> Vec<Written> {
-        let Some(writer) = items.first().map(|item| writer_of(item.fence.run_id, self.writers.len())) else {
-            return Vec::new();
-        };
-        self.send_all(writer, items, Entry::Emitted).await
-    }
-
-    /// Records steps of one run in their order: each is in the database no later than those behind it.
-    pub(crate) async fn checkpoint_all(&self, items: Vec<Checkpoint>) -> Vec<Written> {
-        let Some(writer) = items.first().map(|item| writer_of(item.fence.run_id, self.writers.len())) else {
-            return Vec::new();
-        };
-        self.send_all(writer, items, Entry::Checkpoint).await
-    }
-
-    /// Settles a run.
-    #[cfg(feature = "worker")]
-    pub(crate) async fn settle(&self, item: Settled) -> Written {
-        let writer = match item.settlement.verdict {
-            Verdict::Complete(_) => FIRST,
-            _ => writer_of(item.fence.run_id, self.writers.len()),
-        };
-        self.send(writer, |acknowledge| Entry::Settled(Box::new(item), acknowledge)).await
-    }
-
-    /// Items enter the journal one after the other, and are waited for together.
-    async fn send_all<T>(
-        &self,
-        writer: usize,
-        items: Vec<T>,
-        entry: fn(Box<T>, oneshot::Sender<Written>) -> Entry,
-    ) -> Vec<Written> {
-        let mut acknowledged = Vec::with_capacity(items.len());
+    /// Writes items of one run in their order: each is in the database no later than those behind it.
+    pub(crate) async fn write_all<T: Journaled>(&self, items: Vec<T>) -> Vec<Written> {
+        let mut entered = Vec::with_capacity(items.len());
         for item in items {
-            let (acknowledge, written) = oneshot::channel();
-            if let Some(writer) = self.writers.get(writer) {
-                // Where the writer is gone its acknowledgement does not come either.
-                let _ = writer.send(entry(Box::new(item), acknowledge)).await;
-            }
-            acknowledged.push(written);
+            entered.push(self.enter(Box::new(item)).await);
         }
-        let mut all = Vec::with_capacity(acknowledged.len());
-        for written in acknowledged {
-            match written.await {
-                Ok(written) => all.push(written),
-                // As in `send`.
-                Err(_) => std::future::pending().await,
-            }
+        let mut written = Vec::with_capacity(entered.len());
+        for item in entered {
+            written.push(acknowledged(item).await);
         }
-        all
+        written
     }
 
-    async fn send(&self, writer: usize, entry: impl FnOnce(oneshot::Sender<Written>) -> Entry) -> Written {
-        let (acknowledge, acknowledged) = oneshot::channel();
-        if let Some(writer) = self.writers.get(writer)
-            && writer.send(entry(acknowledge)).await.is_ok()
-            && let Ok(written) = acknowledged.await
-        {
-            return written;
+    async fn enter<T: Journaled>(&self, item: Box<T>) -> oneshot::Receiver<Written> {
+        let (acknowledge, entered) = oneshot::channel();
+        if let Some(writer) = self.writers.get(item.writer(self.writers.len())) {
+            // Where the writer is gone its acknowledgement does not come either.
+            let _ = writer.send(T::ENTRY(item, acknowledge)).await;
         }
+        entered
+    }
+}
+
+async fn acknowledged(entered: oneshot::Receiver<Written>) -> Written {
+    match entered.await {
+        Ok(written) => written,
         // The writers are gone: the worker has stopped. What is not written will be done again by whoever claims the run next.
-        std::future::pending().await
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// What goes through the journal.
+pub(crate) trait Journaled: Send + 'static {
+    /// Makes an entry of it.
+    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry;
+
+    /// The right to write it.
+    fn fence(&self) -> Fence;
+
+    /// Which of so many writers writes it.
+    fn writer(&self, writers: usize) -> usize {
+        writer_of(self.fence().run_id, writers)
+    }
+}
+
+impl Journaled for Checkpoint {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Checkpoint;
+
+    fn fence(&self) -> Fence {
+        self.fence
+    }
+}
+
+impl Journaled for FailedTry {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::FailedTry;
+
+    fn fence(&self) -> Fence {
+        self.fence
+    }
+}
+
+impl Journaled for Noted {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Noted;
+
+    fn fence(&self) -> Fence {
+        self.fence
+    }
+}
+
+impl Journaled for Emitted {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Emitted;
+
+    fn fence(&self) -> Fence {
+        self.fence
+    }
+}
+
+#[cfg(feature = "worker")]
+impl Journaled for Settled {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Settled;
+
+    fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    fn writer(&self, writers: usize) -> usize {
+        match self.settlement.verdict {
+            Verdict::Complete(_) => FIRST,
+            _ => writer_of(self.fence.run_id, writers),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn keep(attempt: &Attempt, claim: &Claim, value: String) {
 /// Records a step behind the marks that are kept, in the same commit where the journal can.
 pub(crate) async fn checkpoint(attempt: &Attempt, step: Checkpoint) -> Written {
     if is_empty(attempt) {
-        return attempt.journal.checkpoint(step).await;
+        return attempt.journal.write(step).await;
     }
     let mut written = Box::pin(write(attempt, Some(step))).await.into_iter().rev();
     let last = written.next().unwrap_or(Written::Yes);
@@ -31,7 +31,8 @@ pub(crate) async fn checkpoint(attempt: &Attempt, step: Checkpoint) -> Written {
 
 /// Whether nothing is kept.
 fn is_empty(attempt: &Attempt) -> bool {
-    attempt.with_marks(|marks| marks.is_empty()) && attempt.with_lines(|lines| lines.unwritten.is_empty())
+    let progress = attempt.progress();
+    progress.marks.is_empty() && progress.lines.unwritten.is_empty()
 }
 
 /// Writes what is kept, before a write that does not go through the journal.
@@ -42,7 +43,7 @@ pub(crate) async fn first(attempt: &Attempt) -> Result<(), Halt> {
     if is_empty(attempt) {
         return Ok(());
     }
-    Box::pin(write(attempt, None)).await.into_iter().try_for_each(halt_of)
+    Box::pin(write(attempt, None)).await.into_iter().try_for_each(Written::or_halt)
 }
 
 /// Writes the lines that the workflow has emitted, before its end, where no mark is needed any more.
@@ -54,14 +55,14 @@ pub(crate) async fn lines(attempt: &Attempt) -> Result<(), Halt> {
         return Ok(());
     }
     let _marking = attempt.marking.lock().await;
-    write_lines(attempt).await.into_iter().try_for_each(halt_of)
+    write_lines(attempt).await.into_iter().try_for_each(Written::or_halt)
 }
 
 /// Writes lines. Those of a caller that is dropped are kept, and sent once more.
 async fn write_lines(attempt: &Attempt) -> Vec<Written> {
     let lines = attempt.with_lines(|lines| lines.unwritten.clone());
     let n_lines = lines.len();
-    let written = Box::pin(attempt.journal.emit_all(lines)).await;
+    let written = Box::pin(attempt.journal.write_all(lines)).await;
     attempt.with_lines(|lines| lines.unwritten.drain(..n_lines).for_each(drop));
     written
 }
@@ -73,7 +74,7 @@ async fn write(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
     let marks = attempt.with_marks(|marks| marks.clone());
     let n_marks = marks.len();
     let seen_len = marks.iter().map(|mark| mark.seen_len).max();
-    let items = attempt.journal.checkpoint_all(marks.into_iter().chain(step).collect());
+    let items = attempt.journal.write_all(marks.into_iter().chain(step).collect());
     let (mut written, items) = join(write_lines(attempt), items).await;
     written.extend(items);
     attempt.with_marks(|marks| marks.drain(..n_marks).for_each(drop));
@@ -81,12 +82,4 @@ async fn write(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
         attempt.acknowledge_until(seen_len);
     }
     written
-}
-
-fn halt_of(written: Written) -> Result<(), Halt> {
-    match written {
-        Written::Yes => Ok(()),
-        Written::LeaseLost => Err(Halt::LeaseLost),
-        Written::Refused(failure) => Err(Halt::Refused(failure)),
-    }
 }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::attempt::{Attempt, Halt, Wait};
 use super::beat::watched;
 use super::body::around;
-use super::journal::Written;
 use super::marks;
 use super::panic::Caught;
 use super::saga::in_vain;
@@ -200,8 +199,8 @@ async fn record_output(
 ) -> Result<String, Failure> {
     match checkpoint_of(attempt, claim, work, output) {
         Ok(step) => {
-            let (result, undo) = (step.result.clone(), step.undo.clone());
-            let result = record_step(attempt, claim, step, result).await;
+            let undo = step.undo.clone();
+            let result = record_step(attempt, claim, step).await;
             note_undo(attempt, claim, undo);
             result
         }
@@ -255,24 +254,14 @@ pub(crate) async fn record(
     fingerprint: i64,
     result: Result<String, Failure>,
 ) -> Result<String, Failure> {
-    let step = attempt.checkpoint(claim, fingerprint, result.clone());
-    record_step(attempt, claim, step, result).await
+    record_step(attempt, claim, attempt.checkpoint(claim, fingerprint, result)).await
 }
 
-async fn record_step(
-    attempt: &Attempt,
-    claim: &Claim,
-    step: Checkpoint,
-    result: Result<String, Failure>,
-) -> Result<String, Failure> {
-    match marks::checkpoint(attempt, step).await {
-        Written::Yes => {
-            attempt.acknowledge(claim);
-            result
-        }
-        Written::LeaseLost => halted(attempt, Halt::LeaseLost).await,
-        Written::Refused(failure) => halted(attempt, Halt::Refused(failure)).await,
-    }
+async fn record_step(attempt: &Attempt, claim: &Claim, step: Checkpoint) -> Result<String, Failure> {
+    let result = step.result.clone();
+    or_halted(attempt, marks::checkpoint(attempt, step).await.or_halt()).await;
+    attempt.acknowledge(claim);
+    result
 }
 
 async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: Failure, took: Duration) {
@@ -283,16 +272,17 @@ async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: Failure, to
         failure,
         took_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
     };
-    match attempt.journal.failed_try(item).await {
-        Written::Yes => {}
-        Written::LeaseLost => halted(attempt, Halt::LeaseLost).await,
-        Written::Refused(failure) => halted(attempt, Halt::Refused(failure)).await,
-    }
+    or_halted(attempt, attempt.journal.write(item).await.or_halt()).await;
 }
 
 /// Writes the marks of the run, if it has any. Never returns where the attempt cannot go on.
 pub(crate) async fn marks_first(attempt: &Attempt) {
-    if let Err(halt) = marks::first(attempt).await {
+    or_halted(attempt, marks::first(attempt).await).await;
+}
+
+/// Goes on, or does not return.
+async fn or_halted(attempt: &Attempt, written: Result<(), Halt>) {
+    if let Err(halt) = written {
         halted::<()>(attempt, halt).await;
     }
 }

@@ -6,7 +6,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres};
 use tokio::sync::{mpsc, oneshot};
 
-use super::journal::{Entry, Written};
+use super::journal::{Entry, Journaled, Written};
 use super::output;
 use super::serve::Session;
 use crate::model::failure::{Failure, FailureKind};
@@ -66,7 +66,7 @@ impl Writer {
             return;
         }
         // One order for all writers of all processes: statements that lock many leases do not meet crosswise. What one run has sent stays in its order.
-        items.sort_by_key(|(item, _)| item.order());
+        items.sort_by_key(|(item, _)| item.fence().run_id);
         let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
         match self.persistently(&references).await {
             Ok(written) => {
@@ -124,8 +124,7 @@ impl Writer {
 }
 
 /// What the journal writes: of each item of a batch, what became of it.
-trait Writable: Sized + Sync {
-    fn order(&self) -> uuid::Uuid;
+trait Writable: Journaled + Sync {
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -134,10 +133,6 @@ trait Writable: Sized + Sync {
 }
 
 impl Writable for Checkpoint {
-    fn order(&self) -> uuid::Uuid {
-        self.fence.run_id
-    }
-
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -152,10 +147,6 @@ impl Writable for Checkpoint {
 }
 
 impl Writable for FailedTry {
-    fn order(&self) -> uuid::Uuid {
-        self.fence.run_id
-    }
-
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -166,10 +157,6 @@ impl Writable for FailedTry {
 }
 
 impl Writable for Noted {
-    fn order(&self) -> uuid::Uuid {
-        self.fence.run_id
-    }
-
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -180,10 +167,6 @@ impl Writable for Noted {
 }
 
 impl Writable for Emitted {
-    fn order(&self) -> uuid::Uuid {
-        self.fence.run_id
-    }
-
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -199,10 +182,6 @@ impl Writable for Emitted {
 }
 
 impl Writable for Settled {
-    fn order(&self) -> uuid::Uuid {
-        self.fence.run_id
-    }
-
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],

@@ -9,6 +9,8 @@ use super::session::BEGIN_RESTLESS;
 use super::write::{of_steps, write};
 use super::{sparse, sql};
 use crate::model::failure::Failure;
+use crate::model::recorded;
+use crate::model::replay::Recorded;
 
 /// The right to write for an attempt: the run, and the random token of the claim that began the attempt.
 ///
@@ -86,6 +88,21 @@ fn bind<'q>(
         .bind(sparse(steps.iter().map(|step| step.undo.as_deref())))
 }
 
+/// Binds a step to a statement that records it alone, with an output of its own.
+pub(crate) fn bind_one<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    step: &'q Checkpoint,
+) -> Query<'q, Postgres, PgArguments> {
+    query
+        .bind(step.fence.run_id)
+        .bind(step.fence.token)
+        .bind(&step.key)
+        .bind(step.ordinal.cast_signed())
+        .bind(step.fingerprint)
+        .bind(step.seen_len.cast_signed())
+        .bind(seen_text(step.seen.as_deref()))
+}
+
 /// Whether the connection is in the transaction of a body with this mark.
 pub(crate) async fn is_in_body(connection: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar(sql::IN_BODY).bind(mark).fetch_one(connection).await
@@ -157,6 +174,12 @@ pub(crate) async fn recorded(
     Ok(Found { held: row.try_get("held")?, result })
 }
 
+/// The steps in a row, as the statements gather them.
+pub(crate) fn steps(row: &PgRow) -> Result<Vec<Recorded>, sqlx::Error> {
+    let text: Option<&str> = row.try_get("steps")?;
+    text.map_or(Ok(Vec::new()), recorded::read).map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
 /// A failure as it is stored.
 pub(crate) fn as_json(failure: &Failure) -> String {
     // A struct of strings always has a JSON form.
@@ -174,7 +197,7 @@ fn as_array(numbers: &[u64]) -> String {
     format!("[{}]", numbers.join(","))
 }
 
-/// As [`as_array`], for the statement that starts a child.
+/// As [`as_array`], where there are any.
 pub(crate) fn seen_text(seen: Option<&[u64]>) -> Option<String> {
     seen.map(as_array)
 }

@@ -6,10 +6,10 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
+use super::checkpoint::steps;
 use super::enqueue::loaded;
 use super::sql;
 use super::write::write;
-use crate::model::recorded;
 use crate::model::replay::Recorded;
 use crate::model::request::RequestOptions;
 use crate::model::settle::Counters;
@@ -151,15 +151,10 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         claimed_at: row.try_get("claimed_at")?,
         counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
         cancel_requested: row.try_get("cancel_requested")?,
-        steps: steps(row.try_get("steps")?)?,
+        steps: steps(row)?,
         undoing: row.try_get::<Option<String>, _>("undoing")?.as_deref().and_then(RunState::parse),
         step_failures: failures(row.try_get("step_failures")?)?,
     })
-}
-
-pub(super) fn steps(text: Option<String>) -> Result<Vec<Recorded>, sqlx::Error> {
-    let Some(text) = text else { return Ok(Vec::new()) };
-    recorded::read(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 fn failures(text: Option<String>) -> Result<Vec<(String, FailedTries)>, sqlx::Error> {

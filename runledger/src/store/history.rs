@@ -3,9 +3,9 @@
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
+use super::checkpoint::steps;
 use super::sql;
 use crate::model::history::History;
-use crate::model::recorded;
 
 /// Reads the record of a run. None where there is no such run.
 pub(crate) async fn history(
@@ -15,10 +15,6 @@ pub(crate) async fn history(
     let Some(row) = sqlx::query(sql::HISTORY).bind(run_id).fetch_optional(connection).await? else {
         return Ok(None);
     };
-    let steps = match row.try_get::<Option<&str>, _>("steps")? {
-        Some(text) => recorded::read(text).map_err(|error| sqlx::Error::Decode(error.into()))?,
-        None => Vec::new(),
-    };
     let attempt = row.try_get::<Option<i32>, _>("attempt")?.unwrap_or(0).unsigned_abs();
     Ok(Some(History::new(
         run_id,
@@ -27,6 +23,6 @@ pub(crate) async fn history(
         row.try_get("state")?,
         attempt,
         row.try_get("input")?,
-        steps,
+        steps(&row)?,
     )))
 }

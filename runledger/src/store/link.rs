@@ -3,10 +3,9 @@
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::seen_text;
+use super::checkpoint::{seen_text, steps};
 use super::sql;
 use super::write::write;
-use crate::model::recorded;
 use crate::model::replay::Recorded;
 use crate::model::state::RunState;
 
@@ -57,13 +56,11 @@ pub(crate) async fn origins(
     let rows = sqlx::query(sql::ORIGINS).bind(runs).fetch_all(connection).await?;
     rows.iter()
         .map(|row| {
-            let steps: Option<String> = row.try_get("steps")?;
-            let steps = steps.map_or(Ok(Vec::new()), |text| recorded::read(&text));
             Ok(Origin {
                 run_id: row.try_get("run_id")?,
                 parent_id: row.try_get("parent_id")?,
                 state: super::inspect::state(row)?,
-                steps: steps.map_err(|error| sqlx::Error::Decode(error.into()))?,
+                steps: steps(row)?,
                 is_undone: row.try_get("is_undone")?,
             })
         })

@@ -64,6 +64,12 @@ pub(crate) const BEGIN_RESTLESS: &str = "begin; set local idle_in_transaction_se
 /// Begins a transaction of our own on a connection of an application.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
+/// Whether a statement of a transaction at this level sees what others have committed before it.
+pub(crate) fn is_read_committed(level: &str) -> bool {
+    // PostgreSQL carries out the one as the other.
+    ["read committed", "read uncommitted"].contains(&level)
+}
+
 /// Ends whatever transaction a dropped future has left open.
 pub(crate) async fn roll_back(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     set(connection, "rollback").await

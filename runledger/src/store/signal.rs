@@ -3,8 +3,8 @@
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::{Checkpoint, seen_text};
-use super::session::BEGIN_RESTLESS;
+use super::checkpoint::{Checkpoint, bind_one};
+use super::session::{BEGIN_RESTLESS, is_read_committed};
 use super::sql;
 use super::write::{commit, of_steps, write};
 use crate::model::state::RunState;
@@ -60,8 +60,7 @@ pub(crate) async fn send(connection: &mut PgConnection, signal: &NewSignal) -> R
         return Ok(Sending::Earlier(payload));
     }
     let isolation: String = row.try_get("isolation")?;
-    // PostgreSQL carries out the one as the other.
-    if !["read committed", "read uncommitted"].contains(&isolation.as_str()) {
+    if !is_read_committed(&isolation) {
         return Ok(Sending::Isolation(isolation));
     }
     let state: Option<String> = row.try_get("state")?;
@@ -98,16 +97,7 @@ pub(crate) async fn take(
 ) -> Result<Taken, sqlx::Error> {
     of_steps(std::iter::once(step.key.as_str()));
     let row = write(sql::TAKE_SIGNAL, |take| {
-        sqlx::query(take)
-            .bind(step.fence.run_id)
-            .bind(step.fence.token)
-            .bind(&step.key)
-            .bind(step.ordinal.cast_signed())
-            .bind(step.fingerprint)
-            .bind(step.seen_len.cast_signed())
-            .bind(seen_text(step.seen.as_deref()))
-            .bind(name)
-            .fetch_optional(connection)
+        bind_one(sqlx::query(take), step).bind(name).fetch_optional(connection)
     })
     .await?;
     let Some(row) = row else { return Ok(Taken::LeaseLost) };

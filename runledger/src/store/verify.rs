@@ -4,7 +4,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use super::claim::steps;
+use super::checkpoint::steps;
 use super::sql;
 use crate::model::replay::Recorded;
 
@@ -54,7 +54,7 @@ fn script(row: &PgRow) -> Result<Script, sqlx::Error> {
         tenant: row.try_get("tenant")?,
         input: row.try_get("input")?,
         attempt: row.try_get("attempt")?,
-        steps: steps(row.try_get("steps")?)?,
+        steps: steps(row)?,
         undoing: row.try_get("undoing")?,
     })
 }

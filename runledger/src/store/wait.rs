@@ -3,7 +3,7 @@
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::{Checkpoint, Fence, seen_text};
+use super::checkpoint::{Checkpoint, Fence, bind_one};
 use super::enqueue::{NewRun, stored};
 use super::session::BEGIN_RESTLESS;
 use super::sql;
@@ -31,14 +31,7 @@ pub(crate) async fn start_child(
 ) -> Result<Started, sqlx::Error> {
     of_steps(std::iter::once(step.key.as_str()));
     let row = write(sql::START_CHILD, |start| {
-        sqlx::query(start)
-            .bind(step.fence.run_id)
-            .bind(step.fence.token)
-            .bind(&step.key)
-            .bind(step.ordinal.cast_signed())
-            .bind(step.fingerprint)
-            .bind(step.seen_len.cast_signed())
-            .bind(seen_text(step.seen.as_deref()))
+        bind_one(sqlx::query(start), step)
             .bind(child.run_id)
             .bind(&child.job)
             .bind(&child.queue)
