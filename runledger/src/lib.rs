@@ -67,7 +67,7 @@ mod testing_page {}
 pub mod __private;
 
 #[cfg(feature = "worker")]
-pub use api::app::{App, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, Worker, serve};
+pub use api::app::{App, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_LINGER, Worker, serve};
 pub use api::call::{AnyCall, Call};
 pub use api::client_error::ClientError;
 pub use api::context::Context;

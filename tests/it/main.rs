@@ -25,6 +25,7 @@ mod fence;
 mod hooks;
 mod idempotency;
 mod incarnation;
+mod lingering;
 mod linked;
 mod looks;
 mod migrations;

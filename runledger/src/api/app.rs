@@ -23,6 +23,9 @@ pub const DEFAULT_CONCURRENCY: usize = 128;
 /// How long a shutdown waits for running attempts, where it is not told.
 pub const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 
+/// For how long a workflow that only waits stays in its process, unless [`App::linger`] says otherwise.
+pub const DEFAULT_LINGER: Duration = Duration::from_millis(300);
+
 /// The fewest connections a worker's pool can do with: the claimer, the journal, and one for everything else.
 const FEWEST_CONNECTIONS: u32 = 3;
 
@@ -48,6 +51,7 @@ pub struct App {
     concurrency: usize,
     timings: Timings,
     drain: Duration,
+    linger: Duration,
     on_failure: Option<FailureHook>,
 }
 
@@ -63,6 +67,7 @@ impl App {
             concurrency: DEFAULT_CONCURRENCY,
             timings: Timings::DEFAULT,
             drain: DEFAULT_DRAIN,
+            linger: DEFAULT_LINGER,
             on_failure: None,
         }
     }
@@ -126,6 +131,16 @@ impl App {
         self
     }
 
+    /// For how long a workflow that only waits stays in this process; 300 milliseconds by default.
+    ///
+    /// A run that waits for a child, a signal or an instant longer than that leaves: it then takes no slot, no connection and no memory, and whoever claims
+    /// it when it is woken reads its record and replays it. One that is answered while it stays is spared both. It stays only as long as this process has
+    /// a free slot, so lingering costs memory and nothing else; with zero only sleeps of less than 300 milliseconds stay.
+    pub fn linger(mut self, limit: Duration) -> Self {
+        self.linger = limit;
+        self
+    }
+
     /// What to do when a run that this process works on has failed for good: told after the commit, with the input, the reason and the last progress. A
     /// second one replaces the first.
     ///
@@ -173,6 +188,7 @@ impl App {
             concurrency: self.concurrency,
             timings: self.timings,
             drain: self.drain,
+            linger: self.linger,
             on_failure: self.on_failure,
         };
         Ok(Worker { running: start(plan).await? })

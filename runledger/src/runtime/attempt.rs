@@ -198,9 +198,9 @@ impl Progress {
 pub(crate) enum Rest {
     /// Steps work, or the future waits for something of its own.
     Working,
-    /// Every step waits for time, for children or for signals: the run can leave this worker.
-    Waiting(Vec<Wait>),
-    /// Recorded results wait for a turn that nothing under way will bring; `moves` tells whether it is still so later.
+    /// Every step waits for time, for children or for signals: the run can leave this worker. The number tells whether it has moved since an earlier look.
+    Waiting(u64, Vec<Wait>),
+    /// Recorded results wait for a turn that nothing under way will bring; the number as above.
     Stalled(u64),
     /// It cannot go on.
     Halted(Halt),
@@ -458,7 +458,7 @@ impl Attempt {
         match (progress.active, progress.waits.is_empty(), progress.gated.is_empty()) {
             // Code that has left the record must not wait for something new: it would be found out only when that comes.
             (0, false, _) if !progress.replay.is_met() => Rest::Stalled(progress.moves),
-            (0, false, _) => Rest::Waiting(progress.waits.values().cloned().collect()),
+            (0, false, _) => Rest::Waiting(progress.moves, progress.waits.values().cloned().collect()),
             (0, true, false) => Rest::Stalled(progress.moves),
             (_, _, _) => Rest::Working,
         }

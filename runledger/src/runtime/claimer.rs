@@ -71,7 +71,6 @@ pub(crate) struct Claimer {
     pub(crate) registered_at: Timestamp,
     pub(crate) registry: Arc<Registry>,
     pub(crate) queues: Vec<String>,
-    pub(crate) concurrency: usize,
     pub(crate) timings: Timings,
     pub(crate) executor: Arc<Executor>,
     pub(crate) wake: Arc<Notify>,
@@ -108,7 +107,7 @@ impl Claimer {
             while let Some(ended) = tasks.try_join_next() {
                 report(ended);
             }
-            let free = self.concurrency.saturating_sub(self.executor.held.len());
+            let free = self.executor.held.n_free();
             if free == 0 {
                 tokio::select! {
                     () = self.executor.held.freed.notified() => {}
@@ -116,7 +115,9 @@ impl Claimer {
                 }
                 continue;
             }
-            if std::mem::take(&mut memory.was_full) && free < (self.concurrency / GATHERED).min(MAX_BATCH) {
+            if std::mem::take(&mut memory.was_full)
+                && free < (self.executor.held.slots / GATHERED).min(MAX_BATCH)
+            {
                 tokio::time::sleep(GATHER).await;
                 continue;
             }

@@ -1,19 +1,19 @@
 //! The executor: one task a run, from its claim to its settlement.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use sqlx::PgConnection;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Clock, Halt, Mode, Progress, Rest, Wait};
+use super::attempt::{Attempt, Clock, Halt, Mode, Progress};
 use super::body;
+use super::drive::drive;
 use super::held::{Held, Hold, Order, Orders};
 use super::hook::FailureHook;
 use super::journal::{Journal, Written};
@@ -43,13 +43,6 @@ use crate::store::progress;
 use crate::store::settle::Settled;
 use crate::store::wait::{Waits, continue_run, suspend};
 
-/// A wait shorter than this is not worth leaving the worker for: parking, claiming and replaying cost some statements.
-const RESIDENT: Duration = Duration::from_millis(300);
-
-/// How long recorded results may wait for their turn while nothing works, before the run counts as diverged. A workflow that awaits something of
-/// its own in between is not stalled, only slow.
-pub(crate) const STALLED: Duration = Duration::from_secs(5);
-
 /// The pause before a suspension that met a transient error is written again.
 const REPEAT: Duration = Duration::from_millis(200);
 
@@ -62,6 +55,8 @@ pub(crate) struct Executor {
     pub(crate) registry: Arc<Registry>,
     pub(crate) liveness: Liveness,
     pub(crate) held: Arc<Held>,
+    /// How long a run that only waits stays where there is room.
+    pub(crate) linger: Duration,
     /// How many transactional bodies may hold a connection of the pool: it must not be theirs alone.
     pub(crate) transactions: Arc<Semaphore>,
     /// Told the delay of every run that goes back to a queue, so that the claimer wakes at its instant.
@@ -70,7 +65,7 @@ pub(crate) struct Executor {
 }
 
 /// How the body of an attempt ended.
-enum End {
+pub(super) enum End {
     /// In an outcome to be settled.
     Outcome(Outcome),
     /// Waiting for what a statement of others brings.
@@ -143,7 +138,7 @@ impl Executor {
             body::run(definition, Invocation::new(Arc::clone(attempt), context, Arc::clone(&input), tx))
         };
         if is_workflow(definition) {
-            return drive(attempt, invoke(None), timeout).await;
+            return drive(self, attempt, invoke(None), timeout).await;
         }
         if definition.transactional {
             let commit = transaction::Commit::Run { parent_id: claimed.parent_id };
@@ -366,75 +361,7 @@ async fn unless_halted<T>(attempt: &Attempt, work: impl Future<Output = T>) -> R
     .await
 }
 
-/// Polls a workflow until it ends, waits without working, or cannot go on.
-async fn drive(attempt: &Arc<Attempt>, body: RunFuture, timeout: Option<Duration>) -> End {
-    let mut body = Box::pin(bounded(body, timeout));
-    let mut stalled: Option<(u64, Pin<Box<Sleep>>)> = None;
-    std::future::poll_fn(|cx| {
-        let polled = body.as_mut().poll(cx);
-        if let Some(halt) = attempt.halted() {
-            return Poll::Ready(end_of(halt));
-        }
-        if let Poll::Ready(finished) = polled {
-            let unmet = attempt.unmet();
-            return Poll::Ready(
-                unmet.map_or_else(|| End::Outcome(outcome(finished)), |unmet| end_of(Halt::Diverged(unmet))),
-            );
-        }
-        match attempt.rest() {
-            Rest::Halted(halt) => Poll::Ready(end_of(halt)),
-            Rest::Waiting(waits) => leave(&waits, &attempt.clock).map_or(Poll::Pending, Poll::Ready),
-            Rest::Working => Poll::Pending,
-            Rest::Stalled(moves) => {
-                if stalled.as_ref().is_none_or(|(since, _)| *since != moves) {
-                    stalled = Some((moves, Box::pin(tokio::time::sleep_until(Instant::now() + STALLED))));
-                }
-                let over = stalled.as_mut().is_some_and(|(_, sleep)| sleep.as_mut().poll(cx).is_ready());
-                if !over {
-                    return Poll::Pending;
-                }
-                Poll::Ready(end_of(Halt::Diverged(attempt.stalled())))
-            }
-        }
-    })
-    .await
-}
-
-/// Whether a run that only waits leaves its worker, and how.
-fn leave(waits: &[Wait], clock: &Clock) -> Option<End> {
-    let mut all = Waits::default();
-    let mut groups: Vec<&Arc<[Uuid]>> = Vec::new();
-    for wait in waits {
-        match wait {
-            Wait::Child(child) => all.any.push(*child),
-            Wait::LastOf(group) if !groups.iter().any(|known| Arc::ptr_eq(known, group)) => {
-                groups.push(group);
-            }
-            Wait::LastOf(_) => {}
-            Wait::Signal(name) => all.signals.push(name.clone()),
-            Wait::Until(until) => {
-                all.wake_at = Some(all.wake_at.map_or(*until, |earlier| earlier.min(*until)));
-            }
-        }
-    }
-    if all.wake_at.is_some_and(|wake_at| wake_at.since(clock.now()) < RESIDENT && !clock.is_skipped()) {
-        return None;
-    }
-    all.wake_at = all.wake_at.map(|wake_at| clock.stored(wake_at));
-    match groups[..] {
-        [group] => all.all = group.to_vec(),
-        // The first to be complete wakes the run, so every end of a child is an occasion.
-        _ => all.any.extend(groups.iter().flat_map(|group| group.iter())),
-    }
-    match all.wake_at {
-        Some(wake_at) if all.any.is_empty() && all.all.is_empty() && all.signals.is_empty() => {
-            Some(End::Outcome(Outcome::Asleep(wake_at)))
-        }
-        _ => Some(End::Suspended(all)),
-    }
-}
-
-fn end_of(halt: Halt) -> End {
+pub(super) fn end_of(halt: Halt) -> End {
     match halt {
         Halt::LeaseLost => End::Done,
         Halt::Diverged(divergence) => End::Outcome(Outcome::Diverged(divergence.to_failure())),
@@ -447,7 +374,7 @@ fn end_of(halt: Halt) -> End {
     }
 }
 
-fn outcome(finished: Finished) -> Outcome {
+pub(super) fn outcome(finished: Finished) -> Outcome {
     match finished.result {
         Ok(output) => Outcome::Completed(output),
         Err((failure, retry)) => Outcome::Failed(failure, retry),

@@ -63,9 +63,13 @@ impl Orders {
 }
 
 /// The runs in hand, by id, and the tokens of claims whose reply is not here yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Held {
     inner: Mutex<Inner>,
+    /// How many runs there may be.
+    pub(crate) slots: usize,
+    /// Told whenever the last slot is taken.
+    filled: Notify,
     /// Told whenever a run leaves.
     pub(crate) freed: Notify,
 }
@@ -83,6 +87,31 @@ struct Run {
 }
 
 impl Held {
+    /// Room for so many runs.
+    pub(crate) fn new(slots: usize) -> Self {
+        Self { inner: Mutex::default(), slots, filled: Notify::new(), freed: Notify::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.inner().runs.len()
+    }
+
+    /// How many runs more there may be.
+    pub(crate) fn n_free(&self) -> usize {
+        self.slots.saturating_sub(self.len())
+    }
+
+    /// Waits until no slot is free.
+    pub(crate) async fn full(&self) {
+        loop {
+            let filled = self.filled.notified();
+            if self.n_free() == 0 {
+                return;
+            }
+            filled.await;
+        }
+    }
+
     /// Notes the token of a claim before it is sent.
     pub(crate) fn claiming(&self, token: Uuid) {
         self.inner().claiming.insert(token);
@@ -102,6 +131,9 @@ impl Held {
             // An attempt whose lease is lost, in a failover perhaps: nobody would reach it under the number of the run any more.
             before.orders.give(Order::Drop);
         }
+        if self.n_free() == 0 {
+            self.filled.notify_waiters();
+        }
         Hold { held: Arc::clone(self), fence, orders }
     }
 
@@ -113,10 +145,6 @@ impl Held {
         }
         drop(inner);
         self.freed.notify_one();
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.inner().runs.len()
     }
 
     /// The fences of the runs in hand.
@@ -211,7 +239,7 @@ mod tests {
 
     #[test]
     fn an_attempt_that_another_of_its_run_displaces_is_told_to_stop_and_the_other_is_not() {
-        let (held, run_id) = (Arc::<Held>::default(), Uuid::now_v7());
+        let (held, run_id) = (Arc::new(Held::new(2)), Uuid::now_v7());
         let displaced = held.add(fence(run_id));
         let present = held.add(fence(run_id));
         assert_eq!(told(&displaced), Some(Order::Drop));

@@ -12,6 +12,8 @@ pub(crate) mod call;
 pub(crate) mod claimer;
 #[cfg(feature = "worker")]
 pub(crate) mod control;
+#[cfg(feature = "worker")]
+pub(crate) mod drive;
 pub(crate) mod ended;
 #[cfg(feature = "worker")]
 pub(crate) mod executor;

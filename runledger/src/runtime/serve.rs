@@ -45,6 +45,7 @@ pub(crate) struct Plan {
     pub(crate) concurrency: usize,
     pub(crate) timings: Timings,
     pub(crate) drain: Duration,
+    pub(crate) linger: Duration,
     pub(crate) on_failure: Option<FailureHook>,
 }
 
@@ -112,7 +113,7 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     }
     let (stop, stopping) = watch::channel(false);
     let session = Session { db: plan.db.clone(), patience: plan.timings.patience() };
-    let held = Arc::new(Held::default());
+    let held = Arc::new(Held::new(plan.concurrency));
     let first = register(&plan, &session).await?;
     let (number, numbers) = watch::channel(first.worker_id);
     let worker = Worker { plan, session, held, number, stopping };
@@ -259,6 +260,7 @@ impl Worker {
             registry: Arc::clone(&self.plan.registry),
             liveness,
             held: Arc::clone(&self.held),
+            linger: self.plan.linger,
             transactions: Arc::new(Semaphore::new(n_transactions(&self.plan))),
             due,
             on_failure: self.plan.on_failure.clone(),
@@ -269,7 +271,6 @@ impl Worker {
             registered_at,
             registry: Arc::clone(&self.plan.registry),
             queues: self.plan.queues.clone(),
-            concurrency: self.plan.concurrency,
             timings: self.plan.timings,
             executor: Arc::clone(&executor),
             wake,

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Clock, Halt, Mode, Progress};
-use super::executor::STALLED;
+use super::drive::STALLED;
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::panic::Caught;
