@@ -110,6 +110,11 @@ mod after {
         if how == "inserted" {
             wf.run(keyed_step(99).key("new")).await?;
         }
+        if how == "retyped" {
+            let left = wf.step("left", || async { Ok::<_, Error>("10".to_owned()) });
+            let (left, right) = tokio::try_join!(left, wf.run(keyed_step(1)))?;
+            return Ok(left.parse::<u64>()? + right);
+        }
         let left =
             wf.step(if how == "renamed" { "links" } else { "left" }, || async { Ok::<u64, Error>(10) });
         let right = wf.run(keyed_step(if how == "input" { 2 } else { 1 }));
@@ -194,6 +199,13 @@ async fn another_input_of_a_recorded_step_blocks_the_run_until_it_is_mended() {
     let text = diverge("input").await;
     assert!(text.contains("step `keyed_step` was recorded with another input"), "{text}");
     says_the_line(&text, "wf.run(keyed_step(if how == \"input\"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorded_output_that_the_code_cannot_read_blocks_the_run_until_it_is_mended() {
+    let text = diverge("retyped").await;
+    assert!(text.contains("step `left`: the recorded output does not fit the type of the code"), "{text}");
+    assert!(text.contains("expected a string"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use super::job::Payload;
 use crate::model::backoff::Backoff;
 use crate::model::failure::Failure;
 use crate::model::json;
+use crate::model::replay::Divergence;
+use crate::runtime::attempt::{Attempt, Halt};
 use crate::runtime::step::StepPolicy;
 
 /// Why a step gave no output: what was recorded of its last try. A replay gives the same error.
@@ -59,16 +62,39 @@ pub struct Step<'wf, T> {
     make: Option<Make<'wf>>,
     future: Option<StepFuture<'wf>>,
     decode: Decode<'wf, T>,
+    misfit: Misfit,
+}
+
+/// What becomes of a recorded output that does not fit the type of the code.
+#[derive(Clone)]
+enum Misfit {
+    /// The code is given it as the failure of the step.
+    Failure,
+    /// The run is parked until code reads it that can: nothing of it is lost.
+    Parks(Arc<Attempt>),
 }
 
 impl<'wf, T> Step<'wf, T> {
+    /// A step whose recorded output the code cannot misread.
     pub(crate) fn new(
         key: String,
         policy: StepPolicy,
         make: impl FnOnce(StepPolicy) -> StepFuture<'wf> + Send + 'wf,
         decode: impl Fn(Result<String, Failure>) -> Result<T, Failure> + Send + 'wf,
     ) -> Self {
-        Self { key, policy, make: Some(Box::new(make)), future: None, decode: Box::new(decode) }
+        let (make, decode) = (Some(Box::new(make) as Make<'wf>), Box::new(decode));
+        Self { key, policy, make, future: None, decode, misfit: Misfit::Failure }
+    }
+
+    /// The same step, of code that recorded its output itself: where that does not fit its type, the run is parked.
+    pub(crate) fn of_own_output(self, attempt: &Arc<Attempt>) -> Self {
+        Self { misfit: Misfit::Parks(Arc::clone(attempt)), ..self }
+    }
+
+    /// The same step, whose output somebody else has sent: where that does not fit its type, it is the failure of the step. A rehearsal cannot see
+    /// whether the code has counted on that, and stops.
+    pub(crate) fn of_others_output(self, attempt: &Arc<Attempt>) -> Self {
+        if attempt.works() { self } else { self.of_own_output(attempt) }
     }
 
     /// Its key.
@@ -81,8 +107,9 @@ impl<'wf, T> Step<'wf, T> {
     where
         T: 'wf,
     {
-        let Self { key, policy, make, future, decode } = self;
-        Step { key, policy, make, future, decode: Box::new(move |recorded| decode(recorded).map(&change)) }
+        let Self { key, policy, make, future, decode, misfit } = self;
+        let decode = Box::new(move |recorded| decode(recorded).map(&change));
+        Step { key, policy, make, future, decode, misfit }
     }
 
     /// How many tries of this step may fail; at least 1. For a call the default is the job's own, for an inline step 5.
@@ -133,10 +160,17 @@ impl<T> Future for Step<'_, T> {
             this.future = Some(make(this.policy));
         }
         let Some(future) = &mut this.future else { return Poll::Pending };
-        future
-            .as_mut()
-            .poll(cx)
-            .map(|result| (this.decode)(result).map_err(|failure| StepError::new(this.key.clone(), failure)))
+        let Poll::Ready(recorded) = future.as_mut().poll(cx) else { return Poll::Pending };
+        let was_output = recorded.is_ok();
+        match ((this.decode)(recorded), &this.misfit) {
+            (Err(failure), Misfit::Parks(attempt)) if was_output => {
+                attempt.halt(unreadable(&this.key, failure));
+                // It may be polled again before the executor looks.
+                this.future = Some(Box::pin(std::future::pending()));
+                Poll::Pending
+            }
+            (read, _) => Poll::Ready(read.map_err(|failure| StepError::new(this.key.clone(), failure))),
+        }
     }
 }
 
@@ -144,6 +178,10 @@ impl<T> std::fmt::Debug for Step<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Step").field("key", &self.key).finish_non_exhaustive()
     }
+}
+
+fn unreadable(key: &str, failure: Failure) -> Halt {
+    Halt::Diverged(Divergence::Output { key: key.to_owned(), why: failure.message })
 }
 
 /// Reads a recorded output as the type of the code: the first execution and the replay see the same value.

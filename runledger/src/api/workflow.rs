@@ -206,12 +206,10 @@ impl Wf {
                 let body = body(Arc::clone(&attempt), claim.key.as_str().into());
                 let last_failure = LastFailure::IsItsResult;
                 let work = Work { fingerprint, policy, body, undo, last_failure };
-                let result = resolve(&attempt, &claim, &work).await;
-                attempt.check(&claim, &result, decode_output::<T>);
-                result
+                resolve(&attempt, &claim, &work).await
             })
         };
-        Step::new(key, policy, work, decode_output)
+        Step::new(key, policy, work, decode_output).of_own_output(&self.attempt)
     }
 
     /// Claims the next step, or gives the step that stands for the refusal.

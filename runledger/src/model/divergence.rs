@@ -131,10 +131,13 @@ impl fmt::Display for Divergence {
                 "the result of step `{recorded}` was awaited next when this run was recorded, and the workflow now \
                  waits for others before it: it changed while this run was in flight; nothing was overwritten"
             )?,
-            Self::Output { key, why } => write!(
-                f,
-                "step `{key}`: {why}; the workflow changed while this run was in flight; nothing was overwritten"
-            )?,
+            Self::Output { key, why } => {
+                return write!(
+                    f,
+                    "step `{key}`: {why}; the type changed while this run was in flight, or does not read what it writes; nothing was overwritten; \
+                     let it read what is recorded and resume the run, or enqueue it anew"
+                );
+            }
             Self::Contradiction => f.write_str(
                 "the recorded steps contradict one another: two have one place, or one was claimed after a result that \
                  is not recorded, so no workflow can have left them; nothing was overwritten",

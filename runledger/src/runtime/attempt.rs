@@ -386,23 +386,8 @@ impl Attempt {
         self.works() || is_workflow(self.definition)
     }
 
-    /// In a rehearsal, notes that what is recorded of a step cannot be read, whatever the code makes of the error.
-    pub(crate) fn check<T>(
-        &self,
-        claim: &Claim,
-        result: &Result<String, Failure>,
-        read: impl Fn(Result<String, Failure>) -> Result<T, Failure>,
-    ) {
-        if self.works() || result.is_err() {
-            return;
-        }
-        if let Err(failure) = read(result.clone()) {
-            let key = claim.key.as_str().to_owned();
-            self.halt(Halt::Diverged(Divergence::Output { key, why: failure.message }));
-        }
-    }
-
-    fn works(&self) -> bool {
+    /// Whether this is no rehearsal.
+    pub(crate) fn works(&self) -> bool {
         self.mode == Mode::Work
     }
 

@@ -52,15 +52,10 @@ impl Wf {
         Step::new(
             key,
             INLINE,
-            move |_| {
-                Box::pin(async move {
-                    let result = waiting::start(&attempt, &claim, fingerprint, &child).await;
-                    attempt.check(&claim, &result, decode_output::<Uuid>);
-                    result
-                })
-            },
+            move |_| Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, &child).await }),
             move |recorded| Ok(Child { wf: self, run_id: decode_output(recorded)?, marker: PhantomData }),
         )
+        .of_own_output(&self.attempt)
     }
 }
 
@@ -108,13 +103,9 @@ impl<'wf, J: Job> Child<'wf, J> {
         let attempt = Arc::clone(&wf.attempt);
         let key = claim.key.as_str().to_owned();
         let work = move |_| -> StepFuture<'wf> {
-            Box::pin(async move {
-                let result = waiting::child_result(&attempt, &claim, fingerprint, child, wait).await;
-                attempt.check(&claim, &result, decode_output::<J::Output>);
-                result
-            })
+            Box::pin(async move { waiting::child_result(&attempt, &claim, fingerprint, child, wait).await })
         };
-        Step::new(key, INLINE, work, decode_output)
+        Step::new(key, INLINE, work, decode_output).of_own_output(&wf.attempt)
     }
 }
 

@@ -49,13 +49,9 @@ impl Wf {
         let attempt = Arc::clone(&self.attempt);
         let key = claim.key.as_str().to_owned();
         let work = move |_| -> StepFuture<'wf> {
-            Box::pin(async move {
-                let result = receive(&attempt, &claim, &name, limit.as_ref()).await;
-                attempt.check(&claim, &result, decode);
-                result
-            })
+            Box::pin(async move { receive(&attempt, &claim, &name, limit.as_ref()).await })
         };
-        Step::new(key, INLINE, work, decode)
+        Step::new(key, INLINE, work, decode).of_others_output(&self.attempt)
     }
 }
 
