@@ -7,6 +7,7 @@
 )]
 
 mod correct;
+mod endings;
 mod mocks;
 mod planted;
 mod time;

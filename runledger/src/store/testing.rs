@@ -65,7 +65,7 @@ pub(crate) struct Look {
     pub(crate) n_busy: i64,
     /// Runs that have not ended.
     pub(crate) n_left: i64,
-    /// When the next run may be claimed or woken, if one may be later.
+    /// When the next run may be claimed or woken, or has to have ended, if there is such an instant.
     pub(crate) next: Option<Duration>,
     /// The runs that wait for a signal, with its name, the longest wait first.
     pub(crate) waits: Vec<(Uuid, String)>,
@@ -83,6 +83,10 @@ with pending as (
     select ready_at as at from runledger.ready
     union all
     select wake_at from runledger.waiting where wake_at is not null
+    union all
+    select deadline_at
+    from runledger.deadline
+    where deadline_at > clock_timestamp() and not exists (select from runledger.outcome where outcome.run_id = deadline.run_id)
 ),
 wait as (
     select run_id, name, row_number() over (order by since, run_id, name) as place
@@ -123,13 +127,19 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
          ),
          waiting as (
              update runledger.waiting set wake_at = wake_at - $1 * interval '1 microsecond' where wake_at > clock_timestamp()
+         ),
+         deadline as (
+             update runledger.deadline set deadline_at = deadline_at - $1 * interval '1 microsecond' where deadline_at > clock_timestamp()
          )
          select 1",
     )
     .bind(micros)
     .execute(&mut *connection)
     .await?;
+    // What a worker's maintenance would find at its next heartbeat.
     super::wait::wake_due(connection, i64::MAX).await?;
+    super::deadline::carry_out(connection, i64::MAX).await?;
+    while !super::cancel::carry_out(connection, i64::MAX, Duration::MAX).await? {}
     sqlx::query("select runledger.notify('runledger_ready', '')")
         .execute(connection)
         .await
