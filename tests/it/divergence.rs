@@ -1,5 +1,6 @@
 //! Behaviours 17 and 18: keys, and a record that the code does not follow.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
@@ -224,6 +225,56 @@ async fn code_that_awaits_recorded_steps_in_another_order_blocks_the_run_instead
         text.contains("the result of step `keyed_step` was awaited next when this run was recorded"),
         "{text}"
     );
+}
+
+static NEW_BODIES: AtomicU32 = AtomicU32::new(0);
+
+/// The same workflow before and after the name of its branch was changed.
+mod renamed {
+    use super::{Duration, NEW_BODIES, Ordering};
+    use runledger::prelude::*;
+
+    #[workflow(name = "divergence.branching")]
+    pub async fn before(wf: &Wf) -> Result<u64> {
+        let branch = wf.branch("left");
+        let n = branch.step("a", || async { Ok::<u64, Error>(1) }).await?;
+        branch.step("b", || async { Ok::<(), Error>(()) }).await?;
+        wf.sleep(Duration::from_secs(1)).await?;
+        Ok(n)
+    }
+
+    #[workflow(name = "divergence.branching")]
+    pub async fn after(wf: &Wf) -> Result<u64> {
+        let branch = wf.branch("links");
+        let n = branch
+            .step("a", || async {
+                NEW_BODIES.fetch_add(1, Ordering::Relaxed);
+                Ok::<u64, Error>(1)
+            })
+            .await?;
+        branch.step("b", || async { Ok::<(), Error>(()) }).await?;
+        wf.sleep(Duration::from_secs(1)).await?;
+        Ok(n)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_has_left_the_record_does_nothing_before_that_is_found() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let old = worker(&db, jobs![renamed::before]).await;
+    let handle = renamed::before().enqueue(&db).await.unwrap();
+    eventually(async || n_steps(&db, handle.id()).await, |n_steps| *n_steps == 3).await;
+    old.stop().await;
+    let new = worker(&db, jobs![renamed::after]).await;
+    let info = until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    let text = info.error.unwrap().to_string();
+    assert!(text.contains("step `left/a` is recorded, but the workflow no longer reaches it"), "{text}");
+    assert_eq!((NEW_BODIES.load(Ordering::Relaxed), n_steps(&db, handle.id()).await), (0, 3));
+    new.stop().await;
+    let mended = worker(&db, jobs![renamed::before]).await;
+    handle.resume().await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 1);
+    mended.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -58,6 +58,8 @@ pub(crate) struct Attempt {
 pub(crate) enum Mode {
     /// To bring the run forward, in a worker that holds its lease.
     Work,
+    /// To take back what its steps did, without its code.
+    Undo,
     /// To see whether the code follows the record. Nothing is done that the record does not have.
     Rehearsal,
 }
@@ -165,6 +167,8 @@ pub(crate) struct Progress {
     active: usize,
     /// Steps whose result is there and whose turn has not come.
     gated: Vec<Waker>,
+    /// Steps that are not recorded, of code that has not met the whole record yet.
+    early: Vec<Waker>,
     /// Steps that wait without working, by ordinal.
     waits: HashMap<u64, Wait>,
     /// Children that this attempt has started.
@@ -371,13 +375,31 @@ impl Attempt {
     }
 
     /// Counts a step as working until the guard is dropped. Whatever is done for a step that is not recorded begins here, and so never in a rehearsal.
+    ///
+    /// It begins once the code has met the whole record, which needs nothing new: code that never does has changed, and must do nothing before
+    /// that is found.
     pub(crate) async fn begin_work(&self) -> Working<'_> {
+        if self.mode == Mode::Work {
+            self.met().await;
+        }
         self.progress().active += 1;
         let working = Working(self);
         if !self.works() {
             std::future::pending::<()>().await;
         }
         working
+    }
+
+    async fn met(&self) {
+        std::future::poll_fn(|cx| {
+            let mut progress = self.progress();
+            if progress.replay.is_met() {
+                return Poll::Ready(());
+            }
+            progress.early.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Notes that the arguments are decoded. False where that was all to be seen: the body of a job has effects.
@@ -388,7 +410,7 @@ impl Attempt {
 
     /// Whether this is no rehearsal.
     pub(crate) fn works(&self) -> bool {
-        self.mode == Mode::Work
+        self.mode != Mode::Rehearsal
     }
 
     /// Notes what a step waits for until the guard is dropped.
@@ -440,7 +462,8 @@ impl Attempt {
         if let Some(halt) = &progress.halt {
             return Rest::Halted(halt.clone());
         }
-        match (progress.active, progress.waits.is_empty(), progress.gated.is_empty()) {
+        let none_gated = progress.gated.is_empty() && progress.early.is_empty();
+        match (progress.active, progress.waits.is_empty(), none_gated) {
             // Code that has left the record must not wait for something new: it would be found out only when that comes.
             (0, false, _) if !progress.replay.is_met() => Rest::Stalled(progress.moves),
             (0, false, _) => Rest::Waiting(progress.moves, progress.waits.values().cloned().collect()),
@@ -480,8 +503,9 @@ impl Attempt {
 impl Progress {
     fn moved(&mut self) {
         self.moves += 1;
-        for waker in self.gated.drain(..) {
-            waker.wake();
+        self.gated.drain(..).for_each(Waker::wake);
+        if self.replay.is_met() {
+            self.early.drain(..).for_each(Waker::wake);
         }
     }
 }

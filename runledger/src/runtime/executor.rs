@@ -121,7 +121,7 @@ impl Executor {
             clock: Clock::new(claimed.claimed_at, &self.provided),
             nudges: Arc::clone(&hold.orders.nudges),
             taking: tokio::sync::Mutex::default(),
-            mode: Mode::Work,
+            mode: if claimed.undoing.is_some() { Mode::Undo } else { Mode::Work },
             marking: tokio::sync::Mutex::default(),
             progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),
         }
