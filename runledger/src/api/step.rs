@@ -62,20 +62,13 @@ pub struct Step<'wf, T> {
     make: Option<Make<'wf>>,
     future: Option<StepFuture<'wf>>,
     decode: Decode<'wf, T>,
-    misfit: Misfit,
-}
-
-/// What becomes of a recorded output that does not fit the type of the code.
-#[derive(Clone)]
-enum Misfit {
-    /// The code is given it as the failure of the step.
-    Failure,
-    /// The run is parked until code reads it that can: nothing of it is lost.
-    Parks(Arc<Attempt>),
+    /// The attempt that stops where the recorded output does not fit the type of the code: the run is parked, and nothing of it lost. None where that is
+    /// the failure of the step.
+    strict: Option<Arc<Attempt>>,
 }
 
 impl<'wf, T> Step<'wf, T> {
-    /// A step whose recorded output the code cannot misread.
+    /// A step that gives the code what does not fit its type as its failure.
     pub(crate) fn new(
         key: String,
         policy: StepPolicy,
@@ -83,12 +76,12 @@ impl<'wf, T> Step<'wf, T> {
         decode: impl Fn(Result<String, Failure>) -> Result<T, Failure> + Send + 'wf,
     ) -> Self {
         let (make, decode) = (Some(Box::new(make) as Make<'wf>), Box::new(decode));
-        Self { key, policy, make, future: None, decode, misfit: Misfit::Failure }
+        Self { key, policy, make, future: None, decode, strict: None }
     }
 
     /// The same step, of code that recorded its output itself: where that does not fit its type, the run is parked.
     pub(crate) fn of_own_output(self, attempt: &Arc<Attempt>) -> Self {
-        Self { misfit: Misfit::Parks(Arc::clone(attempt)), ..self }
+        Self { strict: Some(Arc::clone(attempt)), ..self }
     }
 
     /// The same step, whose output somebody else has sent: where that does not fit its type, it is the failure of the step. A rehearsal cannot see
@@ -107,9 +100,9 @@ impl<'wf, T> Step<'wf, T> {
     where
         T: 'wf,
     {
-        let Self { key, policy, make, future, decode, misfit } = self;
+        let Self { key, policy, make, future, decode, strict } = self;
         let decode = Box::new(move |recorded| decode(recorded).map(&change));
-        Step { key, policy, make, future, decode, misfit }
+        Step { key, policy, make, future, decode, strict }
     }
 
     /// How many tries of this step may fail; at least 1. For a call the default is the job's own, for an inline step 5.
@@ -162,8 +155,8 @@ impl<T> Future for Step<'_, T> {
         let Some(future) = &mut this.future else { return Poll::Pending };
         let Poll::Ready(recorded) = future.as_mut().poll(cx) else { return Poll::Pending };
         let was_output = recorded.is_ok();
-        match ((this.decode)(recorded), &this.misfit) {
-            (Err(failure), Misfit::Parks(attempt)) if was_output => {
+        match ((this.decode)(recorded), &this.strict) {
+            (Err(failure), Some(attempt)) if was_output => {
                 attempt.halt(unreadable(&this.key, failure));
                 // It may be polled again before the executor looks.
                 this.future = Some(Box::pin(std::future::pending()));
