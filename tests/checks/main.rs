@@ -4,6 +4,7 @@
 mod crashes;
 mod enqueue;
 mod failovers;
+mod families;
 mod isolation;
 mod lost_messages;
 mod points;

@@ -60,6 +60,16 @@ end $$;
 create trigger revived after insert on runledger.ready for each row execute function audit.revived();
 create trigger revived after insert on runledger.lease for each row execute function audit.revived();
 create trigger revived after insert on runledger.waiting for each row execute function audit.revived();
+
+create table audit.wake (run_id uuid, n_left bigint, at timestamptz default clock_timestamp());
+create function audit.woken() returns trigger language plpgsql as $$ begin
+    insert into audit.wake (run_id, n_left)
+    select new.run_id, count(*)
+    from runledger.run
+    where parent_id = new.run_id and not exists (select from runledger.outcome where outcome.run_id = run.run_id);
+    return null;
+end $$;
+create trigger woken after insert on runledger.ready for each row when (new.cause = 'woken' and new.job = 'check.joining') execute function audit.woken();
 ";
 
 /// A claim, as the trigger saw it.

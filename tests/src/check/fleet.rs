@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::place::Deleted;
 use super::progress::Watch;
 use super::{
-    Event, Excuses, Facts, Place, Violations, What, attempts, jobs, ownership, progress, signals, steps,
-    terminal,
+    Event, Excuses, Facts, Place, Violations, What, attempts, jobs, joins, ownership, progress, signals,
+    steps, terminal,
 };
 use crate::{Fixture, PATIENCE, eventually};
 
@@ -176,6 +176,7 @@ pub async fn contradictions(
     violations.extend(ownership::stale_writes(facts));
     violations.extend(ownership::foreign_claims(connection).await?);
     violations.extend(signals::wrong(connection).await?);
+    violations.extend(joins::wrong(connection).await?);
     violations.extend(terminal::changes(connection).await?);
     violations.extend(attempts::miscounted(facts));
     violations.extend(progress::lost(connection).await?);

@@ -20,6 +20,8 @@ pub fn all() -> Vec<&'static Definition> {
         check_pausing,
         check_racing,
         check_parent,
+        check_joining,
+        check_turn,
         check_post,
         check_flaky,
         check_writes,
@@ -104,6 +106,21 @@ pub async fn check_racing(wf: &Wf, place: Place) -> Result<String> {
 pub async fn check_parent(wf: &Wf, place: Place) -> Result<Uuid> {
     let child = wf.start(check_gated(place)).await?;
     Ok(child.result().await?)
+}
+
+/// Starts three children, and waits for the last of them to end; gives their tokens.
+#[workflow(name = "check.joining", queue = "checks", max_attempts = 1)]
+pub async fn check_joining(wf: &Wf, place: Place) -> Result<Vec<Uuid>> {
+    Ok(wf.map(0..3_u32, |turn| check_turn(place.clone(), turn)).spread().await?)
+}
+
+/// Waits at the gate of its turn, and gives its token.
+#[job(name = "check.turn", queue = "checks", max_attempts = 1)]
+pub async fn check_turn(place: Place, turn: u32, #[inject] context: &Context) -> Result<Uuid> {
+    place.note(What::Start, context)?;
+    place.gate_of(&turn.to_string()).await;
+    place.note(What::End, context)?;
+    Ok(context.fence_token())
 }
 
 /// Inserts one row for its run, waits at the gate with the transaction open, and gives its token.

@@ -16,6 +16,7 @@ pub mod excuses;
 pub mod facts;
 pub mod fleet;
 pub mod jobs;
+pub mod joins;
 pub mod ownership;
 pub mod place;
 pub mod points;

@@ -112,6 +112,14 @@ impl Place {
         fs::write(self.dir.join(format!("gate-{gate}")), "")
     }
 
+    /// Waits until this gate is open, whatever others are.
+    pub async fn gate_of(&self, gate: &str) {
+        let gate = self.dir.join(format!("gate-{gate}"));
+        while !gate.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Waits until the gate is open: for everybody (`all`) or for this process.
     pub async fn gate(&self) {
         let own = self.dir.join(format!("gate-{}", std::process::id()));

@@ -236,6 +236,33 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["crashes::a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed"],
     },
     Mutant {
+        name: "woken-by-any-child",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/wake_parents.sql",
+            old: "                and not exists (\n                    select\n                    from unnest(waiting.wait_all)",
+            new: "                or not exists (\n                    select\n                    from unnest(waiting.wait_all)",
+        }],
+        tests: &["families::a_parent_is_woken_once_when_its_last_child_ends_though_workers_are_killed"],
+    },
+    Mutant {
+        name: "cancel-stays-above",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/cancel_below.sql",
+            old: "from below\nwhere not exists (select from runledger.outcome",
+            new: "from below\nwhere false and not exists (select from runledger.outcome",
+        }],
+        tests: &["families::a_cancel_reaches_the_children_though_the_worker_of_all_is_killed"],
+    },
+    Mutant {
+        name: "recorded-runs-again",
+        edits: &[Edit {
+            file: "runledger/src/runtime/step.rs",
+            old: "Some(recorded) if claim.recorded => recorded,",
+            new: "Some(recorded) if false && claim.recorded => recorded,",
+        }],
+        tests: &["crashes::the_runs_of_a_killed_worker_go_on_elsewhere"],
+    },
+    Mutant {
         name: "signal-taken-and-left",
         edits: &[Edit {
             file: "runledger/src/store/sql/take_signal.sql",

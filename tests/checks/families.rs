@@ -1,0 +1,54 @@
+//! I9, I14: parents and their children, while workers are killed.
+
+use runledger::RunState;
+use runledger_tests::check::fleet::completes;
+use runledger_tests::check::{Fleet, jobs};
+use runledger_tests::eventually;
+
+use super::WORKER;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_is_woken_once_when_its_last_child_ends_though_workers_are_killed() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let first = fleet.process(WORKER).await?;
+    let run = jobs::check_joining(fleet.place.clone()).enqueue(&fleet.db).await?;
+    eventually(|| async { run.state().await.ok() }, |state| *state == Some(RunState::Waiting)).await;
+    fleet.place.open("0")?;
+    eventually(|| n_ended(&fleet), |n| *n == 1).await;
+    first.kill().await?;
+    let second = fleet.process(WORKER).await?;
+    fleet.place.open("2")?;
+    eventually(|| n_ended(&fleet), |n| *n == 2).await;
+    second.kill().await?;
+    let _third = fleet.process(WORKER).await?;
+    fleet.place.open("1")?;
+    completes(&run).await;
+    fleet.drained().await?;
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_reaches_the_children_though_the_worker_of_all_is_killed() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let first = fleet.process(WORKER).await?;
+    let run = jobs::check_joining(fleet.place.clone()).enqueue(&fleet.db).await?;
+    eventually(|| async { run.state().await.ok() }, |state| *state == Some(RunState::Waiting)).await;
+    first.kill().await?;
+    run.cancel("nobody wants it").await?;
+    let _second = fleet.process(WORKER).await?;
+    // Their gates are shut: nothing but the cancel can end them.
+    fleet.drained().await?;
+    let children: Vec<String> =
+        sqlx::query_scalar("select state from runledger.run_state where parent_id is not null")
+            .fetch_all(fleet.db.pool())
+            .await?;
+    assert_eq!(children, ["cancelled"; 3]);
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+async fn n_ended(fleet: &Fleet) -> i64 {
+    let ended = sqlx::query_scalar("select count(*) from runledger.outcome");
+    ended.fetch_one(fleet.db.pool()).await.unwrap_or_default()
+}
