@@ -35,12 +35,18 @@ const SHIFT: Duration = Duration::from_secs(4);
 /// How much longer than asked it goes on for a write that is still to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long the sessions of a stopped worker stay, with the rows that they hold: for twice its lease.
+const STOPPED: Duration = Duration::from_secs(8);
+
+/// A stopped worker, and since when it is.
+type Stopped = (Instant, Process);
+
 /// How a worker goes.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// Without a word.
     Killed,
-    /// The same, but its sessions stay.
+    /// The same, but its sessions stay for a while.
     Stopped,
     /// Asked over the database.
     Drained,
@@ -58,11 +64,15 @@ async fn acks_lost(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, 3, &[]).await?;
     let writes = writes();
     let mut known = writes.clone();
-    let (mut shift, mut ways, mut stopped) = (Instant::now(), WAYS.into_iter().cycle(), None);
+    let (mut shift, mut ways) = (Instant::now(), WAYS.into_iter().cycle());
+    let mut stopped: Option<Stopped> = None;
     scene.proxies().for_each(|proxy| writes.iter().for_each(|write| proxy.arm(write, Fault::LoseReply)));
     while scene.goes_on() || (!never(&scene, &writes).is_empty() && scene.elapsed() < setting.load + PATIENCE)
     {
         scene.moment(50, 50).await;
+        if let Some((_, process)) = stopped.take_if(|(since, _)| since.elapsed() > STOPPED) {
+            process.kill().await?;
+        }
         learn(&scene, &mut known);
         for statement in &known {
             lose(&scene, statement).await;
@@ -149,15 +159,15 @@ async fn wait_for_a_result(scene: &mut Scene) {
 }
 
 /// A worker goes, and another begins on the same way to the server, where faults wait for its beginning. One that is stopped is never heard of again: its
-/// silence is found, and its process ended when the next is stopped.
-async fn change_shift(scene: &mut Scene, way: Way, stopped: &mut Option<Process>) -> Result<()> {
+/// silence is to be found before its process ends.
+async fn change_shift(scene: &mut Scene, way: Way, stopped: &mut Option<Stopped>) -> Result<()> {
     let at = scene.any();
     let Member { mut process, proxy } = scene.crew.swap_remove(at);
     match way {
         Way::Killed => process.kill().await?,
         Way::Stopped => {
             process.pause()?;
-            if let Some(before) = stopped.replace(process) {
+            if let Some((_, before)) = stopped.replace((Instant::now(), process)) {
                 before.kill().await?;
             }
         }
