@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, RunState};
+use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 
@@ -63,6 +64,28 @@ async fn a_step_that_fails_goes_on_from_its_last_progress() {
     assert_eq!(soon(handle.result()).await.unwrap(), 3);
     assert_eq!(handle.step_progress::<u32>("import_step").await.unwrap(), Some(10));
     assert_eq!(handle.progress::<u32>().await.unwrap(), None);
+    worker.stop().await;
+}
+
+#[job(max_attempts = 1)]
+async fn goes_on(#[inject] context: &Context) -> Result<u32> {
+    let before: Option<u32> = context.last_progress().await?;
+    if before.is_none() {
+        context.progress(&7).await?;
+        return context.continue_after(Duration::ZERO).await;
+    }
+    Ok(before.unwrap_or_default())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_whose_look_at_its_progress_is_not_answered_looks_again_and_spends_no_attempt() {
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let worker = worker(&Db::connect(proxy.url()).await.unwrap(), jobs![goes_on]).await;
+    proxy.arm("-- last_progress:", Fault::LoseReply);
+    let handle = goes_on().enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 7);
+    assert_eq!(proxy.n_faults(), 1);
     worker.stop().await;
 }
 

@@ -91,6 +91,21 @@ async fn what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn taking_back_what_was_done_is_no_attempt_of_the_run() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    execute(&db, "insert into broken values ('hotel')").await;
+    let worker = worker(&db, jobs![journey, does, undoes, fails, waits_at_the_gate]).await;
+    let handle = journey("fails".into()).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    execute(&db, "delete from broken").await;
+    handle.resume().await.unwrap();
+    soon(handle.result()).await.unwrap_err();
+    assert_eq!(handle.info().await.unwrap().attempt, 1, "its code was begun once, and its undos twice");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn compensations_run_when_a_sleeping_a_waiting_or_a_running_run_is_cancelled() {
     for then in ["sleeps", "waits", "works"] {
         let Fixture { db, database: _database } = Fixture::new().await;

@@ -54,6 +54,31 @@ async fn a_sleeping_run_resumes_at_its_recorded_instant_and_not_before() {
     worker.stop().await;
 }
 
+/// Waits again once it has slept.
+#[workflow]
+async fn sleeps_and_waits(wf: &Wf) -> Result<u64> {
+    wf.sleep(Duration::from_millis(50)).await?;
+    wf.run(quick()).await?;
+    Ok(wf.signal("go-on").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleep_that_a_run_has_gone_on_from_is_over_though_the_clock_is_set_back_before_its_end() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_and_waits, quick]).await;
+    let handle = sleeps_and_waits().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    // As if the clock had been an hour ahead when it slept.
+    execute(
+        &db,
+        "update runledger.step set output = (output::text::bigint + 3600000000)::text::json where key = 'sleep'",
+    )
+    .await;
+    handle.signal("go-on", &7_u64).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 7);
+    worker.stop().await;
+}
+
 #[workflow]
 async fn naps(wf: &Wf, n: u32) -> Result<u32> {
     for _ in 0..n {

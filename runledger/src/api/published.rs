@@ -16,9 +16,12 @@ use super::workflow::{INLINE, Wf, refused};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::name::check_name;
+use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::attempt::Halt;
 use crate::runtime::journal::Written;
 use crate::runtime::step::{halted, record};
+use crate::runtime::waiting::REPEAT;
+use crate::store::error::{Class, class};
 use crate::store::progress::{self, Noted};
 
 /// What begins the key of a step that publishes: no name of a step has a colon.
@@ -60,16 +63,21 @@ impl Context {
     }
 
     /// What this body said last of how far it is, in this try, in an earlier one, or in an earlier attempt of the run; none where it has said nothing.
-    /// One query.
+    /// One query, repeated while the database is away.
     ///
     /// # Errors
-    /// The value does not fit the type, or a failure of the database.
+    /// The value does not fit the type, or the database refuses the query.
     pub async fn last_progress<T: Payload>(&self) -> Result<Option<T>> {
-        let mut connection = self.of_attempt().db.acquire().await?;
-        let key = self.step_key().unwrap_or_default();
-        let value = progress::last(&mut connection, self.run_id(), key).await?;
-        drop(connection);
-        value.as_deref().map(json::decode).transpose().map_err(Error::terminal)
+        let (db, key) = (&self.of_attempt().db, self.step_key().unwrap_or_default());
+        loop {
+            let look = async { progress::last(&mut *db.acquire().await?, self.run_id(), key).await };
+            match answered(PATIENCE, look).await {
+                Ok(value) => return value.as_deref().map(json::decode).transpose().map_err(Error::terminal),
+                Err(error) if class(&error) == Class::Permanent => return Err(error.into()),
+                Err(error) => tracing::warn!(%error, "a look at the progress waits for the database"),
+            }
+            tokio::time::sleep(REPEAT).await;
+        }
     }
 }
 

@@ -434,13 +434,15 @@ impl Attempt {
         self.progress().halt.get_or_insert(halt);
     }
 
-    /// Sleeps until an instant of the database's clock, as well as this process knows it. A rehearsal does not sleep: the code has been woken, or it never is.
+    /// Sleeps until an instant of the database's clock, as well as this process knows it, unless the code has gone on from there before. A rehearsal does not
+    /// sleep: the code has been woken, or it never is.
     pub(crate) async fn sleep_until(&self, ordinal: u64, until: Timestamp) {
-        if !self.works() {
-            if !self.progress().replay.was_delivered(ordinal) {
-                std::future::pending::<()>().await;
-            }
+        // A clock that has been set back, or a promoted server's that is behind, does not undo it.
+        if self.progress().replay.was_delivered(ordinal) {
             return;
+        }
+        if !self.works() {
+            std::future::pending::<()>().await;
         }
         let left = until.since(self.clock.now());
         if left > Duration::ZERO {

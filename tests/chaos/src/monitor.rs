@@ -178,8 +178,8 @@ mod tests {
 
     use super::*;
 
-    /// A run that waits for nothing since so many seconds, one that should have been woken then, one that is leased to a worker that died then, and a worker
-    /// that has been silent since.
+    /// A run that waits for nothing since so many seconds and whose deadline was over then, one that should have been woken and was to be cancelled then, one
+    /// that is leased to a worker that died then and was to be paused then, and a worker that has been silent since.
     const HISTORY: &str = "
         insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at)
         values ('silent', '0', 'silent', '{}', '{}', clock_timestamp() - interval 'SINCE s');
@@ -192,7 +192,13 @@ mod tests {
             clock_timestamp() - case when job = 'woken' then interval 'SINCE s' else interval '0' end
         from runledger.run where job in ('woken', 'slept');
         insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
-        select run_id, gen_random_uuid(), worker_id, 1, 0, 1, now() from runledger.run, runledger.worker where job = 'leased' and name = 'dead'";
+        select run_id, gen_random_uuid(), worker_id, 1, 0, 1, now() from runledger.run, runledger.worker where job = 'leased' and name = 'dead';
+        insert into runledger.deadline (run_id, deadline_at)
+        select run_id, clock_timestamp() - interval 'SINCE s' from runledger.run where job = 'woken';
+        insert into runledger.cancel (run_id, requested_at)
+        select run_id, clock_timestamp() - interval 'SINCE s' from runledger.run where job = 'slept';
+        insert into runledger.pause (run_id, reason, requested_at)
+        select run_id, 'a test', clock_timestamp() - interval 'SINCE s' from runledger.run where job = 'leased'";
 
     async fn looked(since: Duration, pace: Pace) -> Result<Violations> {
         let fixture = Fixture::new().await;
@@ -204,14 +210,23 @@ mod tests {
     #[tokio::test]
     async fn what_stands_for_longer_than_the_pace_allows_is_seen_and_nothing_before() -> Result<()> {
         let late = looked(Pace::FAST.bound() + Duration::from_secs(2), Pace::FAST).await?;
-        for kind in ["waits for nothing", "should have been woken", "leased to worker", "has been silent"] {
+        let kinds = [
+            "waits for nothing",
+            "should have been woken",
+            "leased to worker",
+            "has been silent",
+            "after its deadline",
+            "the cancel of",
+            "the pause of",
+        ];
+        for kind in kinds {
             assert_eq!(
                 late.iter().filter(|violation| violation.contains(kind)).count(),
                 1,
                 "{kind}: {late:?}"
             );
         }
-        assert_eq!(late.len(), 4, "{late:?}");
+        assert_eq!(late.len(), kinds.len(), "{late:?}");
         assert_eq!(looked(Pace::FAST.bound() / 2, Pace::FAST).await?, Violations::new());
         assert_eq!(
             looked(Pace::FAST.bound() + Duration::from_secs(2), Pace::DEFAULT).await?,

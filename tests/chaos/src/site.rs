@@ -11,13 +11,16 @@ use runledger_tests::Fixture;
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
 use runledger_tests::check::fleet::{Process, contradictions};
 use runledger_tests::check::place::now_us;
-use runledger_tests::check::{Excuses, Facts, Place, What, jobs, steps};
+use runledger_tests::check::{
+    Event, Excuses, Facts, Place, What, cancels, jobs, output, pauses, sagas, signals, slices, steps,
+};
 use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::WORKER;
-use crate::load::Client;
+use crate::load::jobs::LINES;
+use crate::load::{Client, History, repeat};
 use crate::monitor::Monitor;
 use crate::pace::Pace;
 use crate::scenario::Setting;
@@ -220,19 +223,23 @@ impl Site {
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn judge(mut self, client: Client) -> Result<Summary> {
-        let (submissions, cancelled) = client.end().await?;
-        self.hopeless.extend(cancelled);
-        self.judge_calls(submissions).await
+    pub async fn judge(self, client: Client) -> Result<Summary> {
+        let history = client.end().await?;
+        self.judge_history(history).await
     }
 
-    /// The same after what the client was told.
+    /// The same after what the client did.
     ///
     /// # Errors
     /// When the database does not answer.
-    pub async fn judge_calls(mut self, mut submissions: Vec<Submission>) -> Result<Summary> {
+    pub async fn judge_history(mut self, mut history: History) -> Result<Summary> {
         let mut connection = self.connect().await?;
+        self.notes.extend(history.counts());
+        let mut submissions = std::mem::take(&mut history.calls);
         submissions.append(&mut self.asked);
+        if !self.lost.is_empty() {
+            repeat(&Db::connect(&self.url).await?, &history).await?;
+        }
         submissions.extend(self.tail(&mut connection).await?);
         self.violations.extend(self.monitor.end().await?);
         if self.n_faults == 0 {
@@ -246,7 +253,8 @@ impl Site {
             event.at_us -= self.clocks.get(&event.pid).copied().unwrap_or_default() * 1_000_000;
         }
         facts.at_real_time(self.began_us, &self.server_clock);
-        if !self.lost.runs.is_empty() || !self.lost.claims.is_empty() {
+        self.judge_visits(&mut history, &events, &facts);
+        if !self.lost.is_empty() {
             let there = Content::of(&self.url).await?.runs;
             let n_calls = self.lost.forgive(&mut submissions, &there);
             let n_bodies = self.lost.forget_bodies(&mut events, &facts) / 2;
@@ -259,6 +267,8 @@ impl Site {
         self.violations.extend(lost_or_invented(&mut connection, &submissions).await?);
         self.violations.extend(doubled_keys(&mut connection, &submissions).await?);
         self.violations.extend(torn(&mut connection).await?);
+        self.hopeless.append(&mut history.hopeless);
+        self.hopeless.extend(history.ends.keys());
         self.violations.extend(uncompleted(&mut connection, &self.hopeless).await?);
         if !self.may_reclaim {
             self.violations.extend(reclaimed(&mut connection).await?);
@@ -286,6 +296,20 @@ impl Site {
             not_run: None,
             took: self.began.elapsed(),
         })
+    }
+
+    /// What the client did to runs, and what became of them; but for those of which a server has lost what it had promised.
+    fn judge_visits(&mut self, history: &mut History, events: &[Event], facts: &Facts) {
+        let touched = self.lost.touched(events, history);
+        history.forget(&touched);
+        let facts = facts.without(&touched);
+        self.violations.extend(signals::misheard(&history.signals, events, &facts));
+        self.violations.extend(pauses::broken(&history.pauses, events, &facts, &self.excuses));
+        self.violations.extend(history.misended(&facts));
+        self.violations.extend(cancels::outlived(&facts, self.pace.bound()));
+        self.violations.extend(sagas::disordered(events, &facts));
+        self.violations.extend(slices::forgotten(events, &facts));
+        self.violations.extend(output::garbled(&facts, "chaos.ten", LINES));
     }
 
     /// Waits until every run has ended, and then for a canary, which it gives.

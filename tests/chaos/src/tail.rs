@@ -1,20 +1,28 @@
 //! What a server had that took the place of another did not: commits that were acknowledged, and that an asynchronous standby had not received.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 use runledger_tests::check::calls::{Submission, Told};
+use runledger_tests::check::place::now_us;
 use runledger_tests::check::{Event, Facts};
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
+
+use crate::load::History;
+
+/// How much longer ago than the first claim that is lost something else may have been lost: under load there is always one soon.
+const BEFORE_US: i64 = 1_000_000;
 
 /// The runs and claims of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Content {
     /// The runs.
     pub runs: HashSet<Uuid>,
-    /// The tokens of claims.
-    pub claims: HashSet<Uuid>,
+    /// The tokens of claims, and when they were made, in microseconds since 1970.
+    pub claims: HashMap<Uuid, i64>,
+    /// From when to when what it acknowledged may be lost.
+    tails: Vec<(i64, i64)>,
 }
 
 impl Content {
@@ -26,25 +34,47 @@ impl Content {
         let mut connection = PgConnection::connect(url).await?;
         let runs = sqlx::query_scalar("select run_id from runledger.run");
         let runs: Vec<Uuid> = runs.fetch_all(&mut connection).await?;
-        let claims = sqlx::query_scalar("select token from audit.claim");
-        let claims: Vec<Uuid> = claims.fetch_all(&mut connection).await?;
+        let claims = sqlx::query_as("select token, (extract(epoch from at) * 1e6)::int8 from audit.claim");
+        let claims: Vec<(Uuid, i64)> = claims.fetch_all(&mut connection).await?;
         connection.close().await?;
-        Ok(Self { runs: runs.into_iter().collect(), claims: claims.into_iter().collect() })
+        Ok(Self { runs: runs.into_iter().collect(), claims: claims.into_iter().collect(), tails: Vec::new() })
     }
 
-    /// What this one has and the other has not.
+    /// What this one has and the other, which has just taken its place, has not.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
-        Self {
-            runs: self.runs.difference(&other.runs).copied().collect(),
-            claims: self.claims.difference(&other.claims).copied().collect(),
-        }
+        let lost = self.claims.iter().filter(|(token, _)| !other.claims.contains_key(token));
+        let claims: HashMap<Uuid, i64> = lost.map(|(token, at_us)| (*token, *at_us)).collect();
+        let tails = claims.values().min().map(|first_us| (first_us - BEFORE_US, now_us()));
+        let runs = self.runs.difference(&other.runs).copied().collect();
+        Self { runs, claims, tails: tails.into_iter().collect() }
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.claims.is_empty()
     }
 
     /// Adds another.
     pub fn extend(&mut self, other: Self) {
         self.runs.extend(other.runs);
         self.claims.extend(other.claims);
+        self.tails.extend(other.tails);
+    }
+
+    /// Runs of which something may be lost that was promised: what they did, or was done to them, when a tail was lost. What the history says of them is
+    /// not what the database knows.
+    #[must_use]
+    pub fn touched(&self, events: &[Event], history: &History) -> HashSet<Uuid> {
+        let in_tail = |from_us: i64, until_us: i64| {
+            self.tails.iter().any(|tail| from_us <= tail.1 && tail.0 <= until_us)
+        };
+        let events = events.iter().map(|event| (event.run_id, event.at_us, event.at_us));
+        let signals = history.signals.iter().map(|sent| (sent.run_id, sent.at_us, sent.at_us));
+        let pauses = history.pauses.iter().map(|pause| (pause.run_id, pause.from_us, pause.until_us));
+        let touched = events.chain(signals).chain(pauses).filter(|(_, from, until)| in_tail(*from, *until));
+        touched.map(|(run_id, ..)| run_id).collect()
     }
 
     /// Takes out of the history what was promised by a server that is gone and is not there any more, nor was told again. Says how much.
@@ -60,9 +90,24 @@ impl Content {
     pub fn forget_bodies(&self, events: &mut Vec<Event>, facts: &Facts) -> usize {
         let n_before = events.len();
         let is_lost = |event: &Event| {
-            self.claims.contains(&event.token) && facts.claim_with(event.run_id, event.token).is_none()
+            self.claims.contains_key(&event.token) && facts.claim_with(event.run_id, event.token).is_none()
         };
         events.retain(|event| !is_lost(event));
         n_before - events.len()
     }
+}
+
+#[test]
+fn a_run_is_touched_by_a_tail_in_which_something_happened_to_it() {
+    use runledger_tests::check::What;
+    use runledger_tests::check::pauses::Pause;
+
+    let lost = Content { tails: vec![(10, 20)], ..Content::default() };
+    let [bodied, paused, other] = [(); 3].map(|()| Uuid::now_v7());
+    let event =
+        |run_id, at_us| Event { what: What::Start, run_id, key: String::new(), token: run_id, pid: 1, at_us };
+    let pauses = vec![Pause { run_id: paused, from_us: 5, until_us: 30 }];
+    let history = History { pauses, ..History::default() };
+    let touched = lost.touched(&[event(bodied, 15), event(other, 25)], &history);
+    assert_eq!(touched, HashSet::from([bodied, paused]));
 }

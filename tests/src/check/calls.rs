@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::Violations;
@@ -27,6 +28,8 @@ pub struct Submission {
     pub key: Option<String>,
     /// The number that this call alone has, in its input ([`Place::of_call`](super::Place::of_call)): it finds the run of a call that was not answered.
     pub call: Option<Uuid>,
+    /// The run that this one is another go at.
+    pub origin: Option<Uuid>,
     /// What came of it.
     pub told: Told,
 }
@@ -35,13 +38,25 @@ impl Submission {
     /// A call without a key that was acknowledged.
     #[must_use]
     pub fn acknowledged(run_id: Uuid) -> Self {
-        Self { run_id: Some(run_id), key: None, call: None, told: Told::Ok }
+        Self { run_id: Some(run_id), key: None, call: None, origin: None, told: Told::Ok }
     }
 
     /// A call with this number in its input, of which nothing was heard.
     #[must_use]
     pub fn unanswered(call: Uuid) -> Self {
-        Self { run_id: None, key: None, call: Some(call), told: Told::Unknown }
+        Self { run_id: None, key: None, call: Some(call), origin: None, told: Told::Unknown }
+    }
+
+    /// A call with this key, of which nothing was heard.
+    #[must_use]
+    pub fn unanswered_key(key: &impl ToString) -> Self {
+        Self { run_id: None, key: Some(key.to_string()), call: None, origin: None, told: Told::Unknown }
+    }
+
+    /// Another go at a run, of which nothing was heard.
+    #[must_use]
+    pub fn unanswered_link(origin: Uuid) -> Self {
+        Self { run_id: None, key: None, call: None, origin: Some(origin), told: Told::Unknown }
     }
 }
 
@@ -54,6 +69,8 @@ pub struct Asked {
     pub key: Option<String>,
     /// The number of the call in its input.
     pub call: Option<Uuid>,
+    /// The run that it is another go at: its input is that one's, with the number.
+    pub origin: Option<Uuid>,
 }
 
 /// What the database has of what was asked for: see [`mismatched`].
@@ -64,15 +81,22 @@ pub async fn lost_or_invented(
     connection: &mut PgConnection,
     submissions: &[Submission],
 ) -> Result<Violations, sqlx::Error> {
-    let runs: Vec<(Uuid, Option<String>, Option<Uuid>)> = sqlx::query_as(
-        "select run_id, idempotency_key as key, (input #>> '{place,call}')::uuid as call
+    let rows = sqlx::query(
+        "select run_id, idempotency_key, origin_id, case when origin_id is null then (input #>> '{place,call}')::uuid end as call
         from runledger.run
         where parent_id is null",
-    )
-    .fetch_all(connection)
-    .await?;
-    let runs: Vec<Asked> = runs.into_iter().map(|(run_id, key, call)| Asked { run_id, key, call }).collect();
+    );
+    let runs: Vec<Asked> = rows.fetch_all(connection).await?.iter().map(asked).collect::<Result<_, _>>()?;
     Ok(mismatched(&runs, submissions))
+}
+
+fn asked(row: &PgRow) -> Result<Asked, sqlx::Error> {
+    Ok(Asked {
+        run_id: row.try_get("run_id")?,
+        key: row.try_get("idempotency_key")?,
+        call: row.try_get("call")?,
+        origin: row.try_get("origin_id")?,
+    })
 }
 
 /// Acknowledged runs that are not there (I1a), runs that were rolled back and are there (I1b), calls that became several runs, and runs that nobody
@@ -106,17 +130,44 @@ pub fn mismatched(runs: &[Asked], submissions: &[Submission]) -> Violations {
             violations.push(format!("call {call} was told {told:?} and became {n_runs} runs"));
         }
     }
+    violations.extend(mislinked(runs, submissions));
     let asked: HashSet<Uuid> = submissions.iter().filter_map(|submission| submission.run_id).collect();
     let calls: HashSet<Uuid> = submissions.iter().filter_map(|submission| submission.call).collect();
     let keys: HashSet<&str> = submissions.iter().filter_map(|submission| submission.key.as_deref()).collect();
+    let origins: HashSet<Uuid> = submissions.iter().filter_map(|submission| submission.origin).collect();
     let is_known = |run: &&Asked| {
         asked.contains(&run.run_id)
             || run.call.is_some_and(|call| calls.contains(&call))
             || run.key.as_deref().is_some_and(|key| keys.contains(key))
+            || run.origin.is_some_and(|origin| origins.contains(&origin))
     };
     let strangers = runs.iter().filter(|run| !is_known(run));
     violations.extend(strangers.map(|run| format!("nobody asked for run {}", run.run_id)));
     violations
+}
+
+/// Runs that are another go at one more often than that was asked for.
+fn mislinked(runs: &[Asked], submissions: &[Submission]) -> Violations {
+    let mut of_origin: HashMap<Uuid, usize> = HashMap::new();
+    for origin in runs.iter().filter_map(|run| run.origin) {
+        *of_origin.entry(origin).or_default() += 1;
+    }
+    let mut asked: HashMap<Uuid, (HashSet<Uuid>, usize)> = HashMap::new();
+    for submission in submissions {
+        let Some(origin) = submission.origin else { continue };
+        let (known, n_unknown) = asked.entry(origin).or_default();
+        match submission.run_id {
+            Some(run_id) => drop(known.insert(run_id)),
+            None => *n_unknown += 1,
+        }
+    }
+    let doubled = asked.iter().filter_map(|(origin, (known, n_unknown))| {
+        let (n_runs, n_asked) = (of_origin.get(origin).copied().unwrap_or_default(), known.len() + n_unknown);
+        (n_runs > n_asked).then(|| {
+            format!("another go at run {origin} was asked for {n_asked} times and became {n_runs} runs")
+        })
+    });
+    doubled.collect()
 }
 
 /// Keys for which callers were given several runs, or that have several runs (I5).
@@ -171,7 +222,7 @@ mod tests {
     use super::*;
 
     fn run_of(call: Uuid) -> Asked {
-        Asked { run_id: Uuid::now_v7(), key: None, call: Some(call) }
+        Asked { run_id: Uuid::now_v7(), key: None, call: Some(call), origin: None }
     }
 
     #[test]
@@ -203,11 +254,32 @@ mod tests {
 
     #[test]
     fn a_run_is_known_by_its_id_its_call_or_its_key_and_any_other_is_invented() {
-        let keyed = |key: &str| Asked { run_id: Uuid::now_v7(), key: Some(key.to_owned()), call: None };
-        let asked =
-            Submission { run_id: None, key: Some("order-7".to_owned()), call: None, told: Told::Unknown };
+        let keyed =
+            |key: &str| Asked { run_id: Uuid::now_v7(), key: Some(key.to_owned()), call: None, origin: None };
+        let asked = Submission::unanswered_key(&"order-7");
         assert_eq!(mismatched(&[keyed("order-7")], std::slice::from_ref(&asked)).len(), 0);
         assert_eq!(mismatched(&[keyed("order-8")], std::slice::from_ref(&asked)).len(), 1);
         assert_eq!(mismatched(&[run_of(Uuid::now_v7())], &[asked]).len(), 1);
+    }
+
+    #[test]
+    fn another_go_at_a_run_is_one_run_for_each_that_was_asked_for() {
+        let origin = Uuid::now_v7();
+        let go = || Asked { run_id: Uuid::now_v7(), key: None, call: None, origin: Some(origin) };
+        let (first, second) = (go(), go());
+        let told = Submission { origin: Some(origin), ..Submission::acknowledged(first.run_id) };
+        let unanswered = Submission::unanswered_link(origin);
+        let n_wrong = |runs: &[&Asked], submissions: &[&Submission]| {
+            let runs: Vec<Asked> = runs.iter().copied().cloned().collect();
+            let submissions: Vec<Submission> = submissions.iter().copied().cloned().collect();
+            mismatched(&runs, &submissions).len()
+        };
+        assert_eq!(n_wrong(&[&first], &[&told]), 0);
+        assert_eq!(n_wrong(&[&first], &[&told, &told]), 0, "asked for twice, and given the same");
+        assert_eq!(n_wrong(&[&first, &second], &[&told, &told]), 1, "doubled");
+        assert_eq!(n_wrong(&[&first, &second], &[&told, &unanswered]), 0);
+        assert_eq!(n_wrong(&[], &[&told]), 1, "lost");
+        assert_eq!(n_wrong(&[], &[&unanswered]), 0);
+        assert_eq!(n_wrong(&[&first], &[]), 1, "nobody asked");
     }
 }

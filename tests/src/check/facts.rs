@@ -1,10 +1,12 @@
 //! What the database says at the end, and what triggers of the test database noted on the way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use anyhow::Result;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
+
+use super::output::Line;
 
 /// Notes claims, and everything that must never happen to a row. Never part of the product.
 const AUDIT: &str = "
@@ -102,6 +104,8 @@ pub struct Written {
     pub attempt: i32,
     /// The state, for ends only.
     pub state: String,
+    /// Whether a call is recorded with it that takes back what it did, for steps only.
+    pub is_undoable: bool,
 }
 
 /// The rows.
@@ -113,12 +117,18 @@ pub struct Facts {
     pub steps: Vec<Written>,
     /// The ends of runs.
     pub ends: Vec<Written>,
-    /// Failed attempts of runs that were followed by another; crashes and divergences are kept beside them, and cost nothing.
+    /// Failed attempts of runs that were followed by another; crashes, divergences and undos in vain are kept beside them, and cost nothing.
     pub failed: Vec<Uuid>,
     /// Why runs went on in another attempt: `crashed` with their worker, `released` because it did not know of its claim, `handed back` when it stopped.
     pub recoveries: Vec<String>,
+    /// The jobs of all runs.
+    pub jobs: HashMap<Uuid, String>,
+    /// The parents of those that have one.
+    pub parents: HashMap<Uuid, Uuid>,
+    /// What runs have emitted.
+    pub lines: Vec<Line>,
     /// Where the claims of a run are.
-    by_run: HashMap<Uuid, Vec<usize>>,
+    pub(super) by_run: HashMap<Uuid, Vec<usize>>,
 }
 
 impl Facts {
@@ -142,26 +152,43 @@ impl Facts {
         .fetch_all(&mut *connection)
         .await?;
         let steps = sqlx::query(
-            "select run_id, key, output::text as output, (extract(epoch from recorded_at) * 1e6)::int8 as at_us, 0 as attempt, '' as state
+            "select run_id, key, output::text as output, (extract(epoch from recorded_at) * 1e6)::int8 as at_us, 0 as attempt, '' as state,
+                undo is not null as is_undoable
             from runledger.step order by recorded_at",
         )
         .fetch_all(&mut *connection)
         .await?;
         let ends = sqlx::query(
-            "select run_id, '' as key, output::text as output, (extract(epoch from finished_at) * 1e6)::int8 as at_us, attempt, state
+            "select run_id, '' as key, output::text as output, (extract(epoch from finished_at) * 1e6)::int8 as at_us, attempt, state,
+                false as is_undoable
             from runledger.outcome order by finished_at",
         )
         .fetch_all(&mut *connection)
         .await?;
         let failed = sqlx::query_scalar(
-            "select run_id from runledger.attempt where step_key = '' and error ->> 'kind' not in ('crash', 'diverged')",
+            "select run_id from runledger.attempt
+            where step_key = '' and error ->> 'kind' not in ('crash', 'diverged') and error ->> 'message' not like 'step `undo[%'",
         );
         let recoveries = sqlx::query_scalar("select cause from audit.recovery order by at");
+        let runs: Vec<(Uuid, String, Option<Uuid>)> =
+            sqlx::query_as("select run_id, job, parent_id from runledger.run")
+                .fetch_all(&mut *connection)
+                .await?;
+        let lines: Vec<(Uuid, i64, String, i32)> =
+            sqlx::query_as("select run_id, position, step_key, number from runledger.output")
+                .fetch_all(&mut *connection)
+                .await?;
         Ok(Self {
             steps: steps.iter().map(written).collect::<Result<_>>()?,
             ends: ends.iter().map(written).collect::<Result<_>>()?,
             failed: failed.fetch_all(&mut *connection).await?,
             recoveries: recoveries.fetch_all(connection).await?,
+            parents: runs.iter().filter_map(|(run_id, _, parent)| Some((*run_id, (*parent)?))).collect(),
+            jobs: runs.into_iter().map(|(run_id, job, _)| (run_id, job)).collect(),
+            lines: lines
+                .into_iter()
+                .map(|(run_id, position, step_key, number)| Line { run_id, position, step_key, number })
+                .collect(),
             ..Self::of_claims(claims.iter().map(claim).collect::<Result<_>>()?)
         })
     }
@@ -195,6 +222,16 @@ impl Facts {
         for written in self.steps.iter_mut().chain(&mut self.ends) {
             written.at_us = right(written.at_us);
         }
+    }
+
+    /// The same without what these runs wrote.
+    #[must_use]
+    pub fn without(&self, runs: &HashSet<Uuid>) -> Self {
+        let mut rest = self.clone();
+        rest.steps.retain(|step| !runs.contains(&step.run_id));
+        rest.ends.retain(|end| !runs.contains(&end.run_id));
+        rest.lines.retain(|line| !runs.contains(&line.run_id));
+        rest
     }
 
     /// The claims of a run, oldest first.
@@ -234,5 +271,21 @@ fn written(row: &sqlx::postgres::PgRow) -> Result<Written> {
         at_us: row.try_get("at_us")?,
         attempt: row.try_get("attempt")?,
         state: row.try_get("state")?,
+        is_undoable: row.try_get("is_undoable")?,
     })
+}
+
+#[cfg(test)]
+impl Written {
+    /// A step that a test makes up.
+    pub(crate) fn step(run_id: Uuid, key: &str, at_us: i64) -> Self {
+        let (key, output, state) = (key.to_owned(), Some("null".to_owned()), String::new());
+        Self { run_id, key, output, at_us, attempt: 0, state, is_undoable: false }
+    }
+
+    /// The end of a run in its first attempt, which a test makes up.
+    pub(crate) fn end(run_id: Uuid, state: &str, output: &str, at_us: i64) -> Self {
+        let (output, state) = (Some(output.to_owned()), state.to_owned());
+        Self { run_id, key: String::new(), output, at_us, attempt: 1, state, is_undoable: false }
+    }
 }

@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::place::Deleted;
 use super::progress::Watch;
 use super::{
-    Event, Excuses, Facts, Place, Violations, What, attempts, jobs, joins, ownership, progress, signals,
-    steps, terminal,
+    Event, Excuses, Facts, Place, Violations, What, attempts, deadlines, jobs, joins, ownership, progress,
+    sagas, signals, slices, steps, terminal,
 };
 use crate::{Fixture, PATIENCE, eventually};
 
@@ -146,6 +146,8 @@ impl Fleet {
         violations.extend(steps::stale_starts(&events, &facts, &Excuses::default()));
         let excuses = Excuses::always(paused);
         violations.extend(contradictions(&mut connection, &events, &facts, &excuses).await?);
+        violations.extend(sagas::disordered(&events, &facts));
+        violations.extend(slices::forgotten(&events, &facts));
         Ok(violations)
     }
 }
@@ -179,6 +181,7 @@ pub async fn contradictions(
     violations.extend(joins::wrong(connection).await?);
     violations.extend(terminal::changes(connection).await?);
     violations.extend(attempts::miscounted(facts));
+    violations.extend(deadlines::early(connection).await?);
     violations.extend(progress::lost(connection).await?);
     Ok(violations)
 }

@@ -9,6 +9,8 @@ use runledger::prelude::*;
 use uuid::Uuid;
 
 use super::place::{Place, What};
+use super::signals::heard;
+use super::slices::SLICES;
 
 /// Everything that a worker of a scenario serves.
 #[must_use]
@@ -30,6 +32,7 @@ pub fn all() -> Vec<&'static Definition> {
         check_timer,
         check_signalled,
         check_continued,
+        check_sliced,
         check_killer,
         check_canary,
         check_panicking,
@@ -200,25 +203,41 @@ pub async fn check_timer(wf: &Wf, place: Place) -> Result<bool> {
     })
 }
 
-/// Takes three signals, a step between each.
+/// Takes three signals, a step for each.
 #[workflow(name = "check.signalled", queue = "checks", max_attempts = 1)]
 pub async fn check_signalled(wf: &Wf, place: Place) -> Result<Vec<u32>> {
     let mut values = Vec::new();
     for _ in 0..3 {
-        values.push(wf.signal("value").await?);
-        wf.run(check_quick(place.clone())).await?;
+        let value = wf.signal("value").await?;
+        wf.run(check_quick(place.clone()).key(heard("value", value))).await?;
+        values.push(value);
     }
     Ok(values)
 }
 
-/// Three slices, each with a step.
+/// Some slices, each with a step of its number.
 #[workflow(name = "check.continued", queue = "checks", max_attempts = 1)]
 pub async fn check_continued(wf: &Wf, place: Place, slice: u32) -> Result<u32> {
-    wf.run(check_quick(place.clone())).await?;
-    if slice == 2 {
+    wf.run(check_quick(place.clone()).key(slice)).await?;
+    if slice + 1 == SLICES {
         return Ok(slice);
     }
     wf.continue_with(check_continued(place, slice + 1)).await
+}
+
+/// Some slices; gives the token of each, which it keeps as its progress. What it has noted the end of is kept.
+#[job(name = "check.sliced", queue = "checks", max_attempts = 1)]
+pub async fn check_sliced(place: Place, #[inject] context: &Context) -> Result<Vec<Uuid>> {
+    let mut done: Vec<Uuid> = context.last_progress().await?.unwrap_or_default();
+    place.note(What::Start, context)?;
+    done.push(context.fence_token());
+    context.progress(&done).await?;
+    place.note(What::End, context)?;
+    // One whose end was not noted counts too.
+    if done.len() >= usize::try_from(SLICES)? {
+        return Ok(done);
+    }
+    context.continue_after(Duration::from_millis(30)).await
 }
 
 /// Ends its process.

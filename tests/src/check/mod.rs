@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! bodies  ──start, end──▶ Place (a file, appended) ─┐
-//! clients ──intent, ok──▶ Calls                    ─┼─▶ checker ─▶ violations
+//! clients ──intent, ok──▶ Calls, Sent, Pause       ─┼─▶ checker ─▶ violations
 //! triggers of the test database only ──▶ Facts     ─┘
 //! ```
 //!
@@ -12,17 +12,23 @@
 
 pub mod attempts;
 pub mod calls;
+pub mod cancels;
+pub mod deadlines;
 pub mod excuses;
 pub mod facts;
 pub mod fleet;
 pub mod jobs;
 pub mod joins;
+pub mod output;
 pub mod ownership;
+pub mod pauses;
 pub mod place;
 pub mod points;
 pub mod progress;
+pub mod sagas;
 pub mod scenes;
 pub mod signals;
+pub mod slices;
 pub mod steps;
 pub mod terminal;
 

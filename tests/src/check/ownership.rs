@@ -21,7 +21,7 @@ pub fn stale_writes(facts: &Facts) -> Violations {
 
 fn stale(facts: &Facts, written: &Written) -> Option<String> {
     // What a child gave is the token of the child's own attempt, which may have been claimed together with an attempt of this run.
-    if written.key.ends_with(".result") {
+    if written.key.split('#').next().is_some_and(|name| name.ends_with(".result")) {
         return None;
     }
     let Ok(token) = serde_json::from_str::<Uuid>(written.output.as_deref()?) else { return None };
@@ -48,4 +48,21 @@ pub async fn foreign_claims(connection: &mut PgConnection) -> Result<Violations,
     )
     .fetch_all(connection)
     .await
+}
+
+#[test]
+fn what_an_attempt_writes_after_the_next_claim_is_found_and_the_output_of_a_child_is_none_of_its_own() {
+    use super::facts::Claim;
+
+    let [run_id, lost, heir] = [(); 3].map(|()| Uuid::now_v7());
+    let claim = |token, claims, at_us| Claim { run_id, token, worker_id: 1, claims, at_us };
+    let n_wrong = |key: &str, token: Uuid, at_us| {
+        let output = Some(format!("\"{token}\""));
+        let steps = vec![Written { output, ..Written::step(run_id, key, at_us) }];
+        stale_writes(&Facts { steps, ..Facts::of_claims(vec![claim(lost, 1, 1), claim(heir, 2, 5)]) }).len()
+    };
+    assert_eq!(n_wrong("charge", lost, 4), 0);
+    assert_eq!(n_wrong("charge", lost, 6), 1);
+    assert_eq!(n_wrong("charge", heir, 6), 0);
+    assert_eq!(n_wrong("charge.result", lost, 6) + n_wrong("charge.result#3", lost, 6), 0);
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// What a body did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum What {
     /// It began.
     Start,
@@ -118,6 +118,20 @@ impl Place {
         while !gate.exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Says that what was wrong with the call of this number is mended.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn mend(&self, call: Uuid) -> io::Result<()> {
+        self.open(&call.to_string())
+    }
+
+    /// Whether what was wrong with the call whose input this is has been mended.
+    #[must_use]
+    pub fn is_mended(&self) -> bool {
+        self.call.is_some_and(|call| self.dir.join(format!("gate-{call}")).exists())
     }
 
     /// Waits until the gate is open: for everybody (`all`) or for this process.

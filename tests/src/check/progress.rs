@@ -57,7 +57,22 @@ join runledger.signal on signal.run_id = waiting.run_id and signal.name = any(wa
 union all
 select format('run %s should have been woken at %s', run_id, wake_at)
 from runledger.waiting
-where wake_at < clock_timestamp() - $1::text::interval";
+where wake_at < clock_timestamp() - $1::text::interval
+union all
+select format('run %s goes on after its deadline of %s', run_id, deadline_at)
+from runledger.deadline
+where deadline_at < clock_timestamp() - $1::text::interval
+    and not exists (select from runledger.outcome where outcome.run_id = deadline.run_id)
+    and not exists (select from runledger.undo where undo.run_id = deadline.run_id)
+union all
+select format('the cancel of run %s was asked for at %s', run_id, requested_at)
+from runledger.cancel
+where requested_at < clock_timestamp() - $1::text::interval
+    and not exists (select from runledger.outcome where outcome.run_id = cancel.run_id)
+union all
+select format('the pause of run %s was asked for at %s', run_id, requested_at)
+from runledger.pause
+where requested_at < clock_timestamp() - $1::text::interval";
 
 /// Runs that are lost now.
 ///

@@ -1,5 +1,5 @@
 -- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says. One that fails or is cancelled goes back
---        to its queue where steps are left to be undone, and ends as was said then once there are none.
+--        to its queue where steps are left to be undone, and ends as was said then, in the attempt that it was in, once there are none.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
 --        $11 the mark of the body's transaction that this must be in, or null;
 --        the state is `completed`, `failed`, `cancelled`, `queued`, `blocked`, or `paused`: queued, where the request has been taken back
@@ -67,7 +67,9 @@ uncancelled as (
 ),
 to_undo as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select failing.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'undoing', failing.attempt, failing.crashes, failing.claims
+    select
+        failing.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'undoing', greatest(failing.attempt - 1, 0), failing.crashes,
+        failing.claims
     from failing
     cross join lateral (select * from runledger.run where run_id = failing.run_id offset 0) as run
     where failing.is_to_undo

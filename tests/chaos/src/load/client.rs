@@ -12,17 +12,27 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::jobs as own;
+use super::history::History;
+use super::jobs::{self as own, ENDLESS};
 use crate::dice::Dice;
 
 /// Calls that are under way at once: while the database is away, more would only wait.
 const MOST_OPEN: usize = 64;
 
+/// The kinds of calls from this one on have more to do with their runs, and may be under way as often besides: they do not keep the others from being made.
+const FIRST_VISIT: u64 = 78;
+
 /// How long a call may take before its caller gives it up.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often a caller repeats a call of which it heard nothing: longer than any fault lasts.
-const MOST_TRIES: usize = 30;
+pub(super) const MOST_TRIES: usize = 30;
+
+/// The pause before that.
+pub(super) const AGAIN: Duration = Duration::from_millis(500);
+
+/// More than any scenario takes, and any clock jumps.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Of how many keys the calls with a key choose one: some meet.
 const KEYS: u64 = 1000;
@@ -31,8 +41,7 @@ const KEYS: u64 = 1000;
 #[derive(Debug)]
 pub struct Client {
     db: Db,
-    history: Arc<Mutex<Vec<Submission>>>,
-    cancelled: Arc<Mutex<Vec<Uuid>>>,
+    history: Arc<Mutex<History>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -41,16 +50,11 @@ impl Client {
     /// Begins to make so many calls a second.
     #[must_use]
     pub fn start(db: Db, place: Place, rate: u64, seed: u64) -> Self {
-        let (history, cancelled) = (Arc::default(), Arc::default());
+        let history = Arc::default();
         let (stop, stopped) = watch::channel(false);
-        let caller = Caller {
-            db: db.clone(),
-            place,
-            history: Arc::clone(&history),
-            cancelled: Arc::clone(&cancelled),
-        };
+        let caller = Caller { db: db.clone(), place, history: Arc::clone(&history) };
         let task = tokio::spawn(call_steadily(caller, rate, Dice::new(seed), stopped));
-        Self { db, history, cancelled, stop, task }
+        Self { db, history, stop, task }
     }
 
     /// Its pool, for others to use and to spoil.
@@ -62,30 +66,30 @@ impl Client {
     /// How many calls have been answered or given up.
     #[must_use]
     pub fn n_calls(&self) -> usize {
-        lock(&self.history).len()
+        lock(&self.history).calls.len()
     }
 
-    /// Makes no more calls, waits for those that are under way, and gives all, and the runs that it cancelled.
+    /// Makes no more calls, waits for those that are under way, and gives all that it did and was told.
     ///
     /// # Errors
     /// When it has panicked.
-    pub async fn end(self) -> Result<(Vec<Submission>, Vec<Uuid>)> {
+    pub async fn end(self) -> Result<History> {
         let _ = self.stop.send(true);
         self.task.await?;
-        Ok((lock(&self.history).clone(), lock(&self.cancelled).clone()))
+        Ok(std::mem::take(&mut *lock(&self.history)))
     }
 }
 
+/// Makes one call after the other.
 #[derive(Clone, Debug)]
-struct Caller {
+pub(super) struct Caller {
     db: Db,
-    place: Place,
-    history: Arc<Mutex<Vec<Submission>>>,
-    cancelled: Arc<Mutex<Vec<Uuid>>>,
+    pub(super) place: Place,
+    history: Arc<Mutex<History>>,
 }
 
 async fn call_steadily(caller: Caller, rate: u64, mut dice: Dice, mut stopped: watch::Receiver<bool>) {
-    let open = Arc::new(Semaphore::new(MOST_OPEN));
+    let [calls, visits] = [(); 2].map(|()| Arc::new(Semaphore::new(MOST_OPEN)));
     let mut ticks =
         tokio::time::interval(Duration::from_secs(1) / u32::try_from(rate.max(1)).unwrap_or(u32::MAX));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -95,15 +99,18 @@ async fn call_steadily(caller: Caller, rate: u64, mut dice: Dice, mut stopped: w
             _ = stopped.changed() => break,
             _ = ticks.tick() => {}
         }
-        let Ok(permit) = Arc::clone(&open).try_acquire_owned() else { continue };
         let (caller, kind, key) = (caller.clone(), dice.below(100), dice.below(KEYS));
+        let open = if kind < FIRST_VISIT { &calls } else { &visits };
+        let Ok(permit) = Arc::clone(open).try_acquire_owned() else { continue };
         tokio::spawn(async move {
             caller.call(kind, key).await;
             drop(permit);
         });
     }
-    // When all permits are back, nothing is under way. The semaphore is never closed.
-    let _ = open.acquire_many(u32::try_from(MOST_OPEN).unwrap_or(u32::MAX)).await;
+    for open in [calls, visits] {
+        // When all permits are back, nothing is under way. The semaphore is never closed.
+        let _ = open.acquire_many(u32::try_from(MOST_OPEN).unwrap_or(u32::MAX)).await;
+    }
 }
 
 impl Caller {
@@ -113,26 +120,49 @@ impl Caller {
         let call = Uuid::now_v7();
         let numbered = self.place.of_call(call);
         match kind {
-            0..22 => self.once(call, jobs::check_quick(numbered)).await,
-            22..30 => self.once(call, own::chaos_slow(numbered, key)).await,
-            30..38 => self.once(call, jobs::check_post(numbered)).await,
-            38..48 => self.once(call, own::chaos_ten(numbered)).await,
-            48..56 => self.once(call, own::chaos_posting(numbered)).await,
-            56..62 => self.once(call, own::chaos_family(numbered, 20 * key % 700)).await,
-            62..64 => self.once(call, jobs::check_flaky(numbered)).await,
-            64..66 => self.once(call, own::chaos_stumbling(numbered)).await,
-            66..70 => self.once(call, jobs::check_racing(numbered)).await,
-            70..72 => self.cancelled(call, own::chaos_family(numbered, 700)).await,
-            72..84 => self.until_acknowledged(&format!("shared-{key}"), || jobs::check_quick(place())).await,
-            84..92 => {
+            0..12 => self.once(call, jobs::check_quick(numbered)).await,
+            12..20 => self.once(call, own::chaos_slow(numbered, key)).await,
+            20..26 => self.once(call, jobs::check_post(numbered)).await,
+            26..35 => self.once(call, own::chaos_ten(numbered)).await,
+            35..41 => self.posting(call).await,
+            41..47 => {
+                self.once(call, own::chaos_family(numbered, 20 * key % 700).deadline(DAY)).await;
+            }
+            47..49 => self.once(call, jobs::check_flaky(numbered)).await,
+            49..51 => self.once(call, own::chaos_stumbling(numbered)).await,
+            51..54 => self.once(call, jobs::check_racing(numbered)).await,
+            54..56 => self.once(call, jobs::check_continued(numbered, 0)).await,
+            56..58 => self.once(call, jobs::check_sliced(numbered)).await,
+            58..60 => self.once(call, own::chaos_fan(numbered)).await,
+            60..67 => {
+                self.until_acknowledged(&format!("shared-{key}"), || jobs::check_quick(place())).await;
+            }
+            67..72 => {
                 self.until_acknowledged(&Uuid::now_v7().to_string(), || jobs::check_steps(place())).await;
             }
-            _ => self.beside_a_business_row().await,
+            72..FIRST_VISIT => self.beside_a_business_row().await,
+            FIRST_VISIT..81 => self.family_cancelled(call, key.is_multiple_of(2)).await,
+            81..85 => self.signalled(Duration::from_millis(key)).await,
+            85..87 => self.paused(|| own::chaos_ten(place()), Duration::from_millis(key)).await,
+            87 => {
+                let call = || own::chaos_family(place(), 700);
+                self.paused(call, Duration::from_millis(key)).await;
+            }
+            88 => self.paused_too_late().await,
+            89..92 => self.doomed(key).await,
+            92 => self.again().await,
+            93..95 => self.forked(key).await,
+            95..97 => self.revived().await,
+            _ => self.journeys(key).await,
         }
     }
 
-    fn note(&self, submission: Submission) {
-        lock(&self.history).push(submission);
+    pub(super) fn note(&self, add: impl FnOnce(&mut History)) {
+        add(&mut lock(&self.history));
+    }
+
+    fn note_call(&self, call: Submission) {
+        self.note(|history| history.calls.push(call));
     }
 
     async fn once<J: Job>(&self, number: Uuid, call: Call<J>) {
@@ -149,40 +179,48 @@ impl Caller {
             }
             Err(_) => None,
         };
-        self.note(match &run {
+        self.note_call(match &run {
             Some(run) => Submission { call: Some(number), ..Submission::acknowledged(run.id()) },
             None => Submission::unanswered(number),
         });
         run
     }
 
-    /// Cancelled at some moment of its life. It may have ended before.
-    async fn cancelled<J: Job>(&self, number: Uuid, call: Call<J>) {
+    /// Cancelled while its child runs, or at its end; the short one is revived.
+    async fn family_cancelled(&self, number: Uuid, is_short: bool) {
+        let millis = if is_short { 700 } else { u64::try_from(ENDLESS.as_millis()).unwrap_or(u64::MAX) };
+        let call = own::chaos_family(self.place.of_call(number), millis);
         let Some(run) = self.numbered(number, call).await else { return };
-        lock(&self.cancelled).push(run.id());
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        for _ in 0..MOST_TRIES {
-            if let Ok(Ok(_)) =
-                tokio::time::timeout(PATIENCE, run.cancel("the client thought better of it")).await
-            {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
+        self.cancelled(run, Duration::from_millis(300), is_short).await;
+    }
+
+    /// Asks for another run itself, in a transaction.
+    async fn posting(&self, number: Uuid) {
+        let sale = Uuid::now_v7();
+        self.note_call(Submission::unanswered_key(&sale));
+        self.once(number, own::chaos_posting(self.place.of_call(number), sale)).await;
     }
 
     /// With a key, again and again until it is acknowledged.
-    async fn until_acknowledged<J: Job>(&self, key: &str, call: impl Fn() -> Call<J>) {
+    pub(super) async fn until_acknowledged<J: Job>(
+        &self,
+        key: &str,
+        call: impl Fn() -> Call<J>,
+    ) -> Option<Handle<J>> {
         for _ in 0..MOST_TRIES {
             if let Ok(Ok(run)) =
                 tokio::time::timeout(PATIENCE, call().idempotency_key(key).enqueue(&self.db)).await
             {
-                return self
-                    .note(Submission { key: Some(key.to_owned()), ..Submission::acknowledged(run.id()) });
+                self.note_call(Submission {
+                    key: Some(key.to_owned()),
+                    ..Submission::acknowledged(run.id())
+                });
+                return Some(run);
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(AGAIN).await;
         }
-        self.note(Submission { run_id: None, key: Some(key.to_owned()), call: None, told: Told::Unknown });
+        self.note_call(Submission::unanswered_key(&key));
+        None
     }
 
     /// In a transaction with a row of the application.
@@ -195,7 +233,7 @@ impl Caller {
             },
             Ok(Err(_)) | Err(_) => (None, Told::Unknown),
         };
-        self.note(Submission { run_id, key: Some(id.to_string()), call: None, told });
+        self.note_call(Submission { run_id, told, ..Submission::unanswered_key(&id) });
     }
 
     async fn begin_beside(&self, id: Uuid) -> Result<(Uuid, Tx)> {

@@ -4,16 +4,21 @@ use std::time::Duration;
 
 use runledger::__private::Definition;
 use runledger::prelude::*;
-use runledger_tests::check::jobs::{check_post, check_quick, check_stumbling};
+use runledger_tests::check::jobs::{check_canary, check_post, check_quick, check_stumbling};
 use runledger_tests::check::place::{Place, What};
+use runledger_tests::check::signals::heard;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+/// What takes so long has to be stopped; where nobody does, it ends within the tail of a scenario, too late to be taken for stopped.
+pub const ENDLESS: Duration = Duration::from_secs(40);
 
 /// Everything that a worker serves: the jobs of the checks too.
 #[must_use]
 pub fn all() -> Vec<&'static Definition> {
     let mut all = runledger_tests::check::jobs::all();
     all.extend(jobs![chaos_slow, chaos_ten, chaos_posting, chaos_family, chaos_stumbling, chaos_poison]);
+    all.extend(jobs![chaos_hearing, chaos_mendable, chaos_mended, chaos_journey, chaos_undo, chaos_fan]);
     all
 }
 
@@ -26,24 +31,38 @@ pub async fn chaos_slow(place: Place, millis: u64, #[inject] context: &Context) 
     Ok(context.fence_token())
 }
 
-/// Ten steps, of which the fifth takes a while.
+/// How many lines [`chaos_ten`] emits.
+pub const LINES: usize = 10;
+
+/// Ten steps, of which the fifth takes a while; emits a line after each.
 #[workflow(name = "chaos.ten", queue = "checks", max_attempts = 1)]
 pub async fn chaos_ten(wf: &Wf, place: Place) -> Result<Uuid> {
     for n in 1..5 {
         wf.run(check_quick(place.clone()).key(n)).await?;
+        wf.emit(&n);
     }
     wf.run(chaos_slow(place.clone(), 400)).await?;
+    wf.emit(&5);
     for n in 6..10 {
         wf.run(check_quick(place.clone()).key(n)).await?;
+        wf.emit(&n);
     }
-    Ok(wf.run(check_quick(place).key(10)).await?)
+    let token = wf.run(check_quick(place).key(10)).await?;
+    wf.emit(&10);
+    Ok(token)
 }
 
-/// A transactional step between two others.
+/// A transactional step between two others, and a transaction of its own code, which writes a row of the application and asks for a run of its number.
 #[workflow(name = "chaos.posting", queue = "checks", max_attempts = 1)]
-pub async fn chaos_posting(wf: &Wf, place: Place) -> Result<Uuid> {
+pub async fn chaos_posting(wf: &Wf, place: Place, sale: Uuid) -> Result<Uuid> {
     wf.run(check_quick(place.clone()).key("before")).await?;
     wf.run(check_post(place.clone())).await?;
+    let sold = wf.tx("sell", |mut tx| async move {
+        sqlx::query("insert into audit.business values ($1)").bind(sale).execute(&mut *tx).await?;
+        check_canary().tenant("torn").idempotency_key(sale.to_string()).enqueue(&mut *tx).await?;
+        Ok::<_, Error>(())
+    });
+    sold.await?;
     Ok(wf.run(check_quick(place).key("after")).await?)
 }
 
@@ -60,6 +79,91 @@ pub async fn chaos_family(wf: &Wf, place: Place, millis: u64) -> Result<Uuid> {
 #[workflow(name = "chaos.stumbling", queue = "checks", max_attempts = 1)]
 pub async fn chaos_stumbling(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(wf.run(check_stumbling(place)).await?)
+}
+
+/// Takes so many signals of each of two names, beside one another, with a step for each, and none of a third.
+#[workflow(name = "chaos.hearing", queue = "checks", max_attempts = 1)]
+pub async fn chaos_hearing(wf: &Wf, place: Place, n: u32) -> Result<bool> {
+    let [left, right] = ["left", "right"].map(|name| (wf.branch(name), name));
+    tokio::try_join!(hear(&left.0, &place, left.1, n), hear(&right.0, &place, right.1, n))?;
+    Ok(wf.signal::<u32>("neither").timeout(Duration::from_millis(200)).await?.is_none())
+}
+
+async fn hear(wf: &Wf, place: &Place, name: &str, n: u32) -> Result<()> {
+    for _ in 0..n {
+        let value = wf.signal(name).await?;
+        wf.run(check_quick(place.clone()).key(heard(name, value))).await?;
+    }
+    Ok(())
+}
+
+/// A step, and one that fails until its cause is mended.
+#[workflow(name = "chaos.mendable", queue = "checks", max_attempts = 1)]
+pub async fn chaos_mendable(wf: &Wf, place: Place) -> Result<Uuid> {
+    wf.run(check_quick(place.clone()).key("before")).await?;
+    Ok(wf.run(chaos_mended(place)).await?)
+}
+
+/// Fails until its cause is mended.
+#[job(name = "chaos.mended", queue = "checks", max_attempts = 1)]
+pub async fn chaos_mended(place: Place, #[inject] context: &Context) -> Result<Uuid> {
+    place.note(What::Start, context)?;
+    place.note(What::End, context)?;
+    if place.is_mended() { Ok(context.fence_token()) } else { Err("the cause is not mended".into()) }
+}
+
+/// How a journey ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Journey {
+    /// Nothing is taken back.
+    Arrives,
+    /// Its own code takes all back.
+    TurnsBack,
+    /// It fails.
+    Fails,
+    /// It fails, and what it did cannot be taken back until the cause of that is mended.
+    Strands,
+    /// It waits for longer than anybody.
+    Waits,
+}
+
+/// Three steps that can be taken back, of which it publishes the last.
+#[workflow(name = "chaos.journey", queue = "checks", max_attempts = 1)]
+pub async fn chaos_journey(wf: &Wf, place: Place, journey: Journey) -> Result<u32> {
+    let (saga, strands) = (wf.saga(), journey == Journey::Strands);
+    for leg in 1..=3_u32 {
+        saga.run(check_quick(place.clone()).key(leg), |_| chaos_undo(place.clone(), strands && leg == 2))
+            .await?;
+        wf.publish("leg", &leg).await?;
+    }
+    match journey {
+        Journey::Arrives => {}
+        Journey::TurnsBack => saga.undo().await,
+        Journey::Fails | Journey::Strands => return Err("there is no way".into()),
+        Journey::Waits => wf.sleep(ENDLESS).await?,
+    }
+    Ok(3)
+}
+
+/// Takes a leg of a journey back.
+#[job(name = "chaos.undo", queue = "checks", max_attempts = 1)]
+pub async fn chaos_undo(place: Place, strands: bool, #[inject] context: &Context) -> Result<()> {
+    place.note(What::Start, context)?;
+    if strands && !place.is_mended() {
+        return Err("the cause is not mended".into());
+    }
+    Ok(place.note(What::End, context)?)
+}
+
+/// Steps at once, children at once, steps of which the first counts, and a key that only the record repeats.
+#[workflow(name = "chaos.fan", queue = "checks", max_attempts = 1)]
+pub async fn chaos_fan(wf: &Wf, place: Place) -> Result<Uuid> {
+    wf.run(check_quick(place.clone()).key(wf.uuid())).await?;
+    wf.map(1..=6, |n| check_quick(place.clone()).key(n)).limit(3).await?;
+    wf.map(1..=3, |n| chaos_slow(place.clone(), 50 * n).key(n)).spread().await?;
+    let steps = [chaos_slow(place.clone(), 300).key("slow"), chaos_slow(place.clone(), 20).key("fast")];
+    wf.race(steps.map(|call| wf.run(call))).await?;
+    Ok(wf.run(check_quick(place).key("last")).await?)
 }
 
 /// How a body ends its process.

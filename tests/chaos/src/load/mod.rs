@@ -2,8 +2,12 @@
 
 pub mod canaries;
 pub mod client;
+pub mod history;
 pub mod jobs;
+mod visits;
 pub mod worker;
 
 pub use canaries::Canaries;
 pub use client::Client;
+pub use history::History;
+pub use visits::repeat;

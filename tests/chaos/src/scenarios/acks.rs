@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use runledger::__private::STATEMENTS;
 use runledger_tests::check::calls::Submission;
+use runledger_tests::check::fleet::Process;
 use runledger_tests::check::points::POINTS;
 use runledger_tests::proxy::{Fault, Proxy};
 use uuid::Uuid;
@@ -25,25 +26,6 @@ pub const ALL: &[Scenario] = &[Scenario::new(
 .seconds(45)
 .long()];
 
-/// Writes that this load does not have, each with the reason. Every other one loses a reply, or the scenario has not shown what it says.
-const BEYOND: &[(&str, &str)] = &[
-    ("resume", "a person lets a run go on that is blocked, and no run of a client's is"),
-    ("continue_run", POINTS_ALONE),
-    ("deadline_forget", POINTS_ALONE),
-    ("deadline_set", POINTS_ALONE),
-    ("link", POINTS_ALONE),
-    ("pause_ask", POINTS_ALONE),
-    ("pause_forget", POINTS_ALONE),
-    ("pause_left", POINTS_ALONE),
-    ("pause_take", POINTS_ALONE),
-    ("send_signal", POINTS_ALONE),
-    ("take_signal", POINTS_ALONE),
-];
-
-/// Why writes of later features are not in the load yet.
-const POINTS_ALONE: &str =
-    "the load does not ask for it yet; a lost reply to it is met alone, in `tests/checks`";
-
 /// How long to wait for a statement before the next has its turn. The fault goes on waiting for it.
 const TURN: Duration = Duration::from_millis(100);
 
@@ -53,6 +35,28 @@ const SHIFT: Duration = Duration::from_secs(4);
 /// How much longer than asked it goes on for a write that is still to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long the sessions of a stopped worker stay, with the rows that they hold: for twice its lease.
+const STOPPED: Duration = Duration::from_secs(8);
+
+/// A stopped worker, and since when it is.
+type Stopped = (Instant, Process);
+
+/// How a worker goes.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// Without a word.
+    Killed,
+    /// The same, but its sessions stay for a while.
+    Stopped,
+    /// Asked over the database.
+    Drained,
+    /// Asked by the system.
+    Terminated,
+}
+
+/// Every way, one after the other.
+const WAYS: [Way; 4] = [Way::Stopped, Way::Killed, Way::Drained, Way::Terminated];
+
 /// How long somebody waits for a result.
 const RESULT: Duration = Duration::from_secs(2);
 
@@ -60,17 +64,22 @@ async fn acks_lost(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, 3, &[]).await?;
     let writes = writes();
     let mut known = writes.clone();
-    let mut shift = Instant::now();
+    let (mut shift, mut ways) = (Instant::now(), WAYS.into_iter().cycle());
+    let mut stopped: Option<Stopped> = None;
     scene.proxies().for_each(|proxy| writes.iter().for_each(|write| proxy.arm(write, Fault::LoseReply)));
     while scene.goes_on() || (!never(&scene, &writes).is_empty() && scene.elapsed() < setting.load + PATIENCE)
     {
         scene.moment(50, 50).await;
+        if let Some((_, process)) = stopped.take_if(|(since, _)| since.elapsed() > STOPPED) {
+            process.kill().await?;
+        }
         learn(&scene, &mut known);
         for statement in &known {
             lose(&scene, statement).await;
             if shift.elapsed() > SHIFT {
                 wait_for_a_result(&mut scene).await;
-                change_shift(&mut scene).await?;
+                let way = ways.next().unwrap_or(Way::Killed);
+                change_shift(&mut scene, way, &mut stopped).await?;
                 shift = Instant::now();
             }
             if !scene.goes_on() {
@@ -89,12 +98,10 @@ async fn acks_lost(setting: Setting) -> Result<Summary> {
     scene.end().await
 }
 
-/// How the writes begin that this load has. A commit does not say on its way which one it is: the failpoints meet each.
+/// How the writes begin. A commit does not say on its way which one it is: the failpoints meet each.
 fn writes() -> BTreeSet<String> {
     let is_statement = |point: &str| STATEMENTS.iter().any(|(name, _)| *name == point);
-    let is_beyond = |point: &str| BEYOND.iter().any(|(name, _)| *name == point);
-    let statements =
-        POINTS.iter().map(|(point, _)| *point).filter(|point| is_statement(point) && !is_beyond(point));
+    let statements = POINTS.iter().map(|(point, _)| *point).filter(|point| is_statement(point));
     statements.map(|point| format!("-- {point}:")).chain(["COMMIT".to_owned()]).collect()
 }
 
@@ -151,30 +158,29 @@ async fn wait_for_a_result(scene: &mut Scene) {
     }
 }
 
-/// One worker is killed, or asked to stop in either way, and another begins on the same way to the server, where faults wait for its beginning.
-async fn change_shift(scene: &mut Scene) -> Result<()> {
+/// A worker goes, and another begins on the same way to the server, where faults wait for its beginning. One that is stopped is never heard of again: its
+/// silence is to be found before its process ends.
+async fn change_shift(scene: &mut Scene, way: Way, stopped: &mut Option<Stopped>) -> Result<()> {
     let at = scene.any();
     let Member { mut process, proxy } = scene.crew.swap_remove(at);
-    let end = scene.dice.below(3);
-    if end == 0 {
-        process.kill().await?;
-    } else {
-        if end == 1 {
+    match way {
+        Way::Killed => process.kill().await?,
+        Way::Stopped => {
+            process.pause()?;
+            if let Some((_, before)) = stopped.replace((Instant::now(), process)) {
+                before.kill().await?;
+            }
+        }
+        Way::Drained => {
             // Whether or not that was heard, the process is asked too.
             let _ = scene.client.db().drain_worker(process.worker_id).await;
+            process.terminate().await?;
         }
-        process.terminate().await?;
+        Way::Terminated => drop(process.terminate().await?),
     }
     let process = scene.site.worker_at(proxy.url(), &[]).await?;
     scene.crew.push(Member { process, proxy });
     Ok(())
-}
-
-#[test]
-fn the_exceptions_are_writes_of_the_catalogue() {
-    for (name, why) in BEYOND {
-        assert!(POINTS.iter().any(|(point, _)| point == name) && !why.is_empty(), "{name}");
-    }
 }
 
 #[test]

@@ -113,6 +113,8 @@ async fn suspended(setting: Setting) -> Result<Summary> {
             stage.site.recovers(worker);
         }
         stage.works().await?;
+        // What fell due meanwhile, or was asked for before, is done with the next heartbeats.
+        tokio::time::sleep(BEAT).await;
         drop(looks);
     }
     stage.judge().await

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use runledger::{Db, enqueue_all};
 use runledger_tests::check::Place;
-use runledger_tests::check::calls::{Submission, Told};
+use runledger_tests::check::calls::Submission;
 use runledger_tests::check::jobs::check_quick;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -74,11 +74,7 @@ async fn given_up(db: Db, place: Place, kind: u64, limit: Duration) -> (Vec<Subm
                 Ok(run) => {
                     (vec![Submission { key: Some(key), ..Submission::acknowledged(run.id()) }], was_given_up)
                 }
-                Err(_) => {
-                    let unknown =
-                        Submission { run_id: None, key: Some(key), call: None, told: Told::Unknown };
-                    (vec![unknown], was_given_up)
-                }
+                Err(_) => (vec![Submission::unanswered_key(&key)], was_given_up),
             }
         }
         4 => (Vec::new(), timeout(limit, db.begin()).await.is_err()),

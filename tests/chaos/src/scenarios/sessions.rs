@@ -9,6 +9,7 @@ use runledger_tests::check::jobs::check_canary;
 use runledger_tests::proxy::{Mode, Proxy};
 use sqlx::{Connection, PgConnection};
 
+use crate::load::History;
 use crate::scenario::{Scenario, Setting};
 use crate::scene::{
     LONG, OURS, PATIENT, Scene, WORKER_LOCKS, count, end_a_session, end_lock_sessions, execute, reaches,
@@ -151,7 +152,7 @@ async fn notifications_lost(setting: Setting) -> Result<Summary> {
             }
         }
     }
-    site.judge_calls(Vec::new()).await
+    site.judge_history(History::default()).await
 }
 
 /// Waits until a proxy has seen so many statements that begin like this.

@@ -1,0 +1,84 @@
+//! What the client did and was told, kept outside the database.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use runledger_tests::check::calls::Submission;
+use runledger_tests::check::pauses::Pause;
+use runledger_tests::check::signals::Sent;
+use runledger_tests::check::{Facts, Violations};
+use uuid::Uuid;
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The runs that it asked for, and other goes at some of them.
+    pub calls: Vec<Submission>,
+    /// The signals that it sent.
+    pub signals: Vec<Sent>,
+    /// The runs that it saw paused.
+    pub pauses: Vec<Pause>,
+    /// The runs that can only end otherwise than by completing, and how.
+    pub ends: HashMap<Uuid, &'static str>,
+    /// The runs that may end otherwise.
+    pub hopeless: BTreeSet<Uuid>,
+}
+
+impl History {
+    /// How much there is of what a run does not do by itself, for a person; none where there is nothing.
+    #[must_use]
+    pub fn counts(&self) -> Option<String> {
+        let n_links = self.calls.iter().filter(|call| call.origin.is_some()).count();
+        let (n_signals, n_pauses, n_ends) = (self.signals.len(), self.pauses.len(), self.ends.len());
+        (n_signals + n_pauses + n_links + n_ends > 0).then(|| {
+            format!("{n_signals} signals, {n_pauses} pauses, {n_links} other goes at runs, {n_ends} runs that cannot complete")
+        })
+    }
+
+    /// Leaves out of what happened to runs all that happened to these.
+    pub fn forget(&mut self, runs: &HashSet<Uuid>) {
+        self.signals.retain(|sent| !runs.contains(&sent.run_id));
+        self.pauses.retain(|pause| !runs.contains(&pause.run_id));
+        let ends = std::mem::take(&mut self.ends);
+        let (forgotten, kept): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(run, _)| runs.contains(run));
+        self.hopeless.extend(forgotten.into_iter().map(|(run_id, _)| run_id));
+        self.ends = kept.into_iter().collect();
+    }
+
+    /// Runs that have ended otherwise than they can.
+    #[must_use]
+    pub fn misended(&self, facts: &Facts) -> Violations {
+        let wrong = facts.ends.iter().filter_map(|end| {
+            let expected = self.ends.get(&end.run_id)?;
+            (end.state != *expected)
+                .then(|| format!("run {} {} instead of {expected}", end.run_id, end.state))
+        });
+        wrong.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runledger_tests::check::facts::Written;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_ends_otherwise_than_it_can_is_found_unless_a_server_has_lost_what_it_did() {
+        let run_id = Uuid::now_v7();
+        let end = Written {
+            run_id,
+            key: String::new(),
+            output: None,
+            at_us: 1,
+            attempt: 1,
+            state: "completed".to_owned(),
+            is_undoable: false,
+        };
+        let mut facts = Facts::default();
+        facts.ends.push(end);
+        let mut history = History { ends: HashMap::from([(run_id, "cancelled")]), ..History::default() };
+        assert_eq!(history.misended(&facts).len(), 1);
+        history.forget(&HashSet::from([run_id]));
+        assert_eq!((history.misended(&facts).len(), history.hopeless.len()), (0, 1));
+    }
+}

@@ -1,0 +1,324 @@
+//! What the client does to runs that it has asked for: it signals, pauses, cancels and revives them, and repeats what may not have been heard until they have
+//! ended.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use runledger::{Call, ClientError, Db, Handle, Job, Paused, RunState};
+use runledger_tests::check::calls::{Submission, Told};
+use runledger_tests::check::jobs;
+use runledger_tests::check::pauses::Pause;
+use runledger_tests::check::place::now_us;
+use runledger_tests::check::signals::{Sent, heard};
+use uuid::Uuid;
+
+use super::client::{AGAIN, Caller, MOST_TRIES, PATIENCE};
+use super::history::History;
+use super::jobs::{self as own, ENDLESS, Journey};
+
+/// How many signals of each name [`own::chaos_hearing`] takes.
+const SIGNALS: u32 = 3;
+
+/// How long a run stays paused: several heartbeats.
+const PAUSE: Duration = Duration::from_millis(1200);
+
+/// The deadline of runs that cannot meet it.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// How long a result is waited for before what was done is done again.
+const A_WHILE: Duration = Duration::from_secs(2);
+
+/// How a run has ended, as far as a client learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Completed,
+    Failed,
+    Cancelled,
+    /// A server has lost it, or nothing was heard for too long.
+    Unknown,
+}
+
+/// What came of a request.
+enum Answer<T> {
+    Done(T),
+    Refused,
+    Unknown,
+}
+
+impl Caller {
+    /// Two series of signals at once: one from the first moment, the other from some moment on, perhaps while the run waits; and one after its end.
+    pub(super) async fn signalled(&self, later: Duration) {
+        let Some(run) = self.fresh(|| own::chaos_hearing(self.place.clone(), SIGNALS)).await else { return };
+        tokio::join!(self.series(&run, "left", Duration::ZERO), self.series(&run, "right", later));
+        let again = || async {
+            for name in ["left", "right"] {
+                for value in 0..SIGNALS {
+                    self.send(&run, name, value).await;
+                }
+            }
+        };
+        if self.until_ended(&run, again).await == End::Completed {
+            let at_us = now_us();
+            let told = self.send(&run, "left", SIGNALS).await;
+            self.note(|history| {
+                let (run_id, value) = (run.id(), SIGNALS);
+                history.signals.push(Sent { run_id, name: "left", value, told, at_us, is_late: true });
+            });
+        }
+    }
+
+    async fn series<J: Job>(&self, run: &Handle<J>, name: &'static str, later: Duration) {
+        for value in 0..SIGNALS {
+            tokio::time::sleep(later).await;
+            let told = self.send(run, name, value).await;
+            if value == 1 {
+                // Its key makes it the same.
+                self.send(run, name, value).await;
+            }
+            let (run_id, at_us) = (run.id(), now_us());
+            self.note(|history| {
+                history.signals.push(Sent { run_id, name, value, told, at_us, is_late: false });
+            });
+        }
+    }
+
+    async fn send<J: Job>(&self, run: &Handle<J>, name: &str, value: u32) -> Told {
+        let key = heard(name, value);
+        match self.answered(|| run.signal(name, &value).idempotency_key(&key).into_future()).await {
+            Answer::Done(_) => Told::Ok,
+            Answer::Refused => Told::RolledBack,
+            Answer::Unknown => Told::Unknown,
+        }
+    }
+
+    /// Paused at some moment of its life, and let go on after a while.
+    pub(super) async fn paused<J: Job>(&self, call: impl Fn() -> Call<J>, after: Duration) {
+        let Some(run) = self.fresh(call).await else { return };
+        tokio::time::sleep(after).await;
+        if self.is_paused(&run).await {
+            let from_us = now_us();
+            tokio::time::sleep(PAUSE).await;
+            let (run_id, until_us) = (run.id(), now_us());
+            self.note(|history| history.pauses.push(Pause { run_id, from_us, until_us }));
+        }
+        let resume = || async {
+            self.answered(|| run.resume()).await;
+        };
+        resume().await;
+        self.until_ended(&run, resume).await;
+    }
+
+    /// Whether it is paused, and not only to be.
+    async fn is_paused<J: Job>(&self, run: &Handle<J>) -> bool {
+        for _ in 0..MOST_TRIES {
+            match self.answered(|| run.pause("the client wants to look at it")).await {
+                Answer::Done(Paused::Now) => return true,
+                Answer::Done(_) => tokio::time::sleep(AGAIN / 10).await,
+                Answer::Refused | Answer::Unknown => return false,
+            }
+        }
+        false
+    }
+
+    /// Asked to pause while its body cannot be stopped, and so too late.
+    pub(super) async fn paused_too_late(&self) {
+        let Some(run) = self.fresh(|| jobs::check_blocking(150)).await else { return };
+        for _ in 0..MOST_TRIES {
+            match run.state().await {
+                Ok(RunState::Running) => break,
+                Ok(state) if state.is_terminal() => return,
+                _ => tokio::time::sleep(AGAIN / 50).await,
+            }
+        }
+        self.answered(|| run.pause("the client wants to look at it")).await;
+        self.until_ended(&run, || async {
+            self.answered(|| run.resume()).await;
+        })
+        .await;
+    }
+
+    /// With a deadline that it cannot meet: asleep beside a child that runs, running, or waiting.
+    pub(super) async fn doomed(&self, kind: u64) {
+        match kind % 3 {
+            0 => self.limited(|| own::chaos_family(self.place.clone(), millis(ENDLESS))).await,
+            1 => self.limited(|| own::chaos_slow(self.place.clone(), millis(ENDLESS))).await,
+            _ => self.limited(|| own::chaos_hearing(self.place.clone(), SIGNALS)).await,
+        }
+    }
+
+    async fn limited<J: Job>(&self, call: impl Fn() -> Call<J>) {
+        let Some(run) = self.fresh(|| call().deadline(SHORT)).await else { return };
+        self.must_end(&run, "cancelled");
+    }
+
+    /// Run again after its end.
+    pub(super) async fn again(&self) {
+        let Some(run) = self.fresh(|| jobs::check_quick(self.place.clone())).await else { return };
+        if self.until_ended(&run, async || {}).await == End::Completed {
+            self.linked(run.id(), tokio::time::timeout(PATIENCE, run.run_again()).await);
+        }
+    }
+
+    /// Done anew from one of its steps, while it goes on or after its end.
+    pub(super) async fn forked(&self, kind: u64) {
+        let Some(run) = self.fresh(|| own::chaos_ten(self.place.clone())).await else { return };
+        let step = if kind.is_multiple_of(2) {
+            tokio::time::sleep(AGAIN).await;
+            "check.quick[3]"
+        } else {
+            self.until_ended(&run, async || {}).await;
+            "check.quick[6]"
+        };
+        self.linked(run.id(), tokio::time::timeout(PATIENCE, run.fork(step)).await);
+    }
+
+    /// Tried again once the cause of its failure is mended.
+    pub(super) async fn revived(&self) {
+        let number = Uuid::now_v7();
+        let Some(run) = self.fresh(|| own::chaos_mendable(self.place.of_call(number))).await else { return };
+        self.must_end(&run, "failed");
+        if self.until_ended(&run, async || {}).await == End::Failed && self.place.mend(number).is_ok() {
+            self.revive(&run, RunState::Failed).await;
+        }
+    }
+
+    /// Whoever asks twice is given the same run.
+    async fn revive<J: Job>(&self, run: &Handle<J>, state: RunState) {
+        for _ in 0..2 {
+            let mut told = Submission::unanswered_link(run.id());
+            for _ in 0..MOST_TRIES {
+                match tokio::time::timeout(PATIENCE, run.revive(state)).await {
+                    Ok(Ok(revived)) => {
+                        told =
+                            Submission { origin: Some(run.id()), ..Submission::acknowledged(revived.id()) };
+                        break;
+                    }
+                    Ok(Err(ClientError::NoSuchRun { .. } | ClientError::WrongState { .. })) => break,
+                    Ok(Err(_)) | Err(_) => tokio::time::sleep(AGAIN).await,
+                }
+            }
+            self.note(|history| history.calls.push(told));
+        }
+    }
+
+    /// Cancelled at some moment of its life, unless it has ended before; revived where nothing more of it goes on.
+    pub(super) async fn cancelled<J: Job>(&self, run: Handle<J>, after: Duration, is_revived: bool) {
+        self.note(|history| history.hopeless.extend([run.id()]));
+        tokio::time::sleep(after).await;
+        let cancel = || async {
+            self.answered(|| run.cancel("the client thought better of it")).await;
+        };
+        cancel().await;
+        if is_revived && self.until_ended(&run, cancel).await == End::Cancelled {
+            self.revive(&run, RunState::Cancelled).await;
+        }
+    }
+
+    /// One of each kind.
+    pub(super) async fn journeys(&self, kind: u64) {
+        let number = Uuid::now_v7();
+        let journey = match kind % 5 {
+            0 => Journey::Arrives,
+            1 => Journey::TurnsBack,
+            2 => Journey::Fails,
+            3 => Journey::Strands,
+            _ => Journey::Waits,
+        };
+        let Some(run) = self.fresh(|| own::chaos_journey(self.place.of_call(number), journey)).await else {
+            return;
+        };
+        match journey {
+            Journey::Arrives | Journey::TurnsBack => {}
+            Journey::Fails => self.must_end(&run, "failed"),
+            Journey::Strands => {
+                self.must_end(&run, "failed");
+                let mend = || async {
+                    if matches!(run.state().await, Ok(RunState::Blocked)) && self.place.mend(number).is_ok() {
+                        self.answered(|| run.resume()).await;
+                    }
+                };
+                self.until_ended(&run, mend).await;
+            }
+            Journey::Waits => self.cancelled(run, AGAIN, false).await,
+        }
+    }
+
+    /// It cannot end otherwise.
+    fn must_end<J: Job>(&self, run: &Handle<J>, state: &'static str) {
+        self.note(|history| history.ends.extend([(run.id(), state)]));
+    }
+
+    /// A run with a key of its own.
+    async fn fresh<J: Job>(&self, call: impl Fn() -> Call<J>) -> Option<Handle<J>> {
+        self.until_acknowledged(&Uuid::now_v7().to_string(), call).await
+    }
+
+    /// Notes what came of another go at a run, which is asked for once: repeated, it would be another.
+    fn linked<J: Job, E: Debug>(&self, origin: Uuid, told: Result<Result<Handle<J>, ClientError>, E>) {
+        let told = match told {
+            Ok(Ok(run)) => Submission { origin: Some(origin), ..Submission::acknowledged(run.id()) },
+            Ok(Err(_)) | Err(_) => Submission::unanswered_link(origin),
+        };
+        self.note(|history| history.calls.push(told));
+    }
+
+    /// Repeats a request until there is an answer.
+    async fn answered<T, F>(&self, request: impl Fn() -> F) -> Answer<T>
+    where
+        F: Future<Output = Result<T, ClientError>> + Send,
+    {
+        for _ in 0..MOST_TRIES {
+            match tokio::time::timeout(PATIENCE, request()).await {
+                Ok(Ok(done)) => return Answer::Done(done),
+                Ok(Err(ClientError::NoSuchRun { .. } | ClientError::WrongState { .. })) => {
+                    return Answer::Refused;
+                }
+                Ok(Err(_)) | Err(_) => tokio::time::sleep(AGAIN).await,
+            }
+        }
+        Answer::Unknown
+    }
+
+    /// Waits for the end of a run, and does this again meanwhile: it may have been lost with a server.
+    async fn until_ended<J: Job, F>(&self, run: &Handle<J>, again: impl Fn() -> F) -> End
+    where
+        F: Future<Output = ()> + Send,
+    {
+        for _ in 0..MOST_TRIES {
+            match run.result_within(A_WHILE).await {
+                Ok(_) => return End::Completed,
+                Err(ClientError::RunFailed { .. }) => return End::Failed,
+                Err(ClientError::RunCancelled { .. }) => return End::Cancelled,
+                Err(ClientError::NoSuchRun { .. }) => return End::Unknown,
+                Err(ClientError::RunBlocked { .. } | ClientError::StillGoing { .. }) => {}
+                Err(_) => tokio::time::sleep(AGAIN).await,
+            }
+            again().await;
+        }
+        End::Unknown
+    }
+}
+
+/// Does again, with the same keys, what a client has done to runs that may have come back in an earlier state, since a server has lost what they did: sends
+/// its signals, and lets go on what is paused.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
+    for Sent { run_id, name, value, .. } in history.signals.iter().filter(|sent| !sent.is_late) {
+        match db.signal(*run_id, name, value).idempotency_key(heard(name, *value)).await {
+            Ok(_) | Err(ClientError::NoSuchRun { .. } | ClientError::WrongState { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let paused = "select run_id from runledger.waiting where state = 'paused'";
+    let paused: Vec<Uuid> = sqlx::query_scalar(paused).fetch_all(db.pool()).await?;
+    for run_id in paused {
+        Handle::of(own::chaos_ten, db, run_id).resume().await?;
+    }
+    Ok(())
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

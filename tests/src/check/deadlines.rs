@@ -1,0 +1,53 @@
+//! Deadlines: a run is cancelled for its deadline when that is over, and not before. That one which is over ends its run is a part of
+//! [`progress`](super::progress).
+
+use sqlx::PgConnection;
+
+use super::Violations;
+
+/// Runs that were cancelled for a deadline that was not over.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn early(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
+    sqlx::query_scalar(
+        "select format('run %s was cancelled at %s for its deadline of %s', run_id, finished_at, deadline_at)
+        from runledger.outcome
+        join runledger.run using (run_id)
+        cross join lateral (select start_at + (options ->> 'deadline_ms')::bigint * interval '1 millisecond' as deadline_at) as own
+        where outcome.state = 'cancelled' and error ->> 'message' like '%did not end within its deadline%' and finished_at < deadline_at",
+    )
+    .fetch_all(connection)
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Fixture;
+
+    /// Two runs of a deadline of a minute that were cancelled for it, one before it was over, and one that a person cancelled.
+    const HISTORY: &str = "
+        insert into runledger.run (run_id, job, tenant, queue, priority, input, options, start_at)
+        select gen_random_uuid(), job, '', 'default', 0, '{}', '{\"deadline_ms\": 60000}', now() - interval '1 hour'
+        from unnest(array['early', 'late', 'by a person']) as job;
+        insert into runledger.outcome (run_id, state, error, attempt, finished_at)
+        select
+            run_id, 'cancelled',
+            json_build_object('kind', 'cancelled', 'message', case when job = 'by a person' then 'cancelled' else 'cancelled: it did not end within its deadline of 60s' end),
+            0, start_at + case when job = 'late' then interval '61 s' else interval '59 s' end
+        from runledger.run";
+
+    #[tokio::test]
+    async fn a_run_that_is_cancelled_for_its_deadline_before_that_is_over_is_found() -> anyhow::Result<()> {
+        let fixture = Fixture::new().await;
+        let mut connection = fixture.db.pool().acquire().await?;
+        sqlx::raw_sql(HISTORY).execute(&mut *connection).await?;
+        let early: String = sqlx::query_scalar("select run_id::text from runledger.run where job = 'early'")
+            .fetch_one(&mut *connection)
+            .await?;
+        let violations = super::early(&mut connection).await?;
+        assert_eq!(violations.len(), 1, "{violations:?}");
+        assert!(violations[0].contains(&early), "{violations:?}");
+        Ok(())
+    }
+}

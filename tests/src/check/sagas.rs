@@ -1,0 +1,95 @@
+//! Sagas: where a run fails or is cancelled, what its recorded steps did is taken back, once each, the last first.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::facts::Written;
+use super::{Event, Facts, Violations, What};
+
+/// Steps that are not taken back though their run has failed or was cancelled, and steps that were taken back before later ones: in the records, and in
+/// what the bodies did. For runs that nobody has let end with something left undone.
+#[must_use]
+pub fn disordered(events: &[Event], facts: &Facts) -> Violations {
+    let ends: HashMap<Uuid, &str> = facts.ends.iter().map(|end| (end.run_id, end.state.as_str())).collect();
+    let recorded: HashMap<(Uuid, &str), &Written> =
+        facts.steps.iter().map(|step| ((step.run_id, step.key.as_str()), step)).collect();
+    let mut bodies: HashMap<(Uuid, &str, What), i64> = HashMap::new();
+    for event in events {
+        let first = bodies.entry((event.run_id, event.key.as_str(), event.what)).or_insert(event.at_us);
+        *first = event.at_us.min(*first);
+    }
+    let mut undoable: HashMap<Uuid, Vec<&Written>> = HashMap::new();
+    for step in facts.steps.iter().filter(|step| step.is_undoable) {
+        undoable.entry(step.run_id).or_default().push(step);
+    }
+    let mut violations = Violations::new();
+    for (run_id, mut steps) in undoable {
+        steps.sort_by_key(|step| step.at_us);
+        let undone = |step: &Written| format!("undo[{}]", step.key);
+        let has_failed = matches!(ends.get(&run_id), Some(&("failed" | "cancelled")));
+        let left = steps.iter().filter(|step| !recorded.contains_key(&(run_id, undone(step).as_str())));
+        violations.extend(left.filter(|_| has_failed).map(|step| {
+            format!("run {run_id} has ended, and what its step `{}` did is not taken back", step.key)
+        }));
+        for (earlier, later) in
+            steps.iter().zip(steps.iter().skip(1)).map(|(one, next)| (undone(one), undone(next)))
+        {
+            let at = |key: &str| recorded.get(&(run_id, key)).map(|step| step.at_us);
+            let body = |key, what| bodies.get(&(run_id, key, what));
+            let in_records = at(&earlier).is_some_and(|first| at(&later).is_none_or(|then| first < then));
+            let in_bodies = body(earlier.as_str(), What::Start)
+                .is_some_and(|began| body(later.as_str(), What::End).is_none_or(|ended| began < ended));
+            if in_records || in_bodies {
+                violations.push(format!("run {run_id} was at `{earlier}` before `{later}` was done"));
+            }
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run with two steps that can be taken back, which ended like this after these undos, each recorded at its instant.
+    fn n_wrong(state: &str, undos: &[(&str, i64)]) -> usize {
+        let run_id = Uuid::now_v7();
+        let step = |key, at_us| Written { is_undoable: true, ..Written::step(run_id, key, at_us) };
+        let mut steps = vec![step("first", 1), step("second", 2)];
+        steps.extend(undos.iter().map(|(key, at_us)| Written::step(run_id, key, *at_us)));
+        let ends = vec![Written::end(run_id, state, "null", 9)];
+        disordered(&[], &Facts { steps, ends, ..Facts::default() }).len()
+    }
+
+    #[test]
+    fn a_step_that_is_not_taken_back_or_before_a_later_one_is_found() {
+        assert_eq!(n_wrong("failed", &[("undo[second]", 5), ("undo[first]", 6)]), 0);
+        assert_eq!(n_wrong("completed", &[]), 0);
+        assert_eq!(n_wrong("completed", &[("undo[second]", 5), ("undo[first]", 6)]), 0, "by the code");
+        assert_eq!(n_wrong("failed", &[("undo[first]", 5), ("undo[second]", 6)]), 1, "the wrong order");
+        assert_eq!(n_wrong("cancelled", &[("undo[second]", 5)]), 1, "one is left");
+        assert_eq!(n_wrong("failed", &[]), 2);
+    }
+
+    #[test]
+    fn a_body_that_begins_before_that_of_a_later_step_has_ended_is_found() {
+        let run_id = Uuid::now_v7();
+        let step = |key, at_us| Written { is_undoable: true, ..Written::step(run_id, key, at_us) };
+        let undo = |key, at_us| Written::step(run_id, key, at_us);
+        let steps =
+            vec![step("first", 1), step("second", 2), undo("undo[second]", 7), undo("undo[first]", 8)];
+        let facts = Facts { steps, ..Facts::default() };
+        let event = |what, key: &str, at_us| Event {
+            what,
+            run_id,
+            key: key.to_owned(),
+            token: run_id,
+            pid: 1,
+            at_us,
+        };
+        let began = |at_us| [event(What::End, "undo[second]", 5), event(What::Start, "undo[first]", at_us)];
+        assert_eq!(disordered(&began(6), &facts).len(), 0);
+        assert_eq!(disordered(&began(4), &facts).len(), 1);
+    }
+}
