@@ -196,9 +196,9 @@ mod tests {
         insert into runledger.deadline (run_id, deadline_at)
         select run_id, clock_timestamp() - interval 'SINCE s' from runledger.run where job = 'woken';
         insert into runledger.cancel (run_id, requested_at)
-        select run_id, clock_timestamp() - interval 'SINCE s' from runledger.run where job = 'slept';
+        select run_id, clock_timestamp() - 2 * interval 'SINCE s' from runledger.run where job = 'slept';
         insert into runledger.pause (run_id, reason, requested_at)
-        select run_id, 'a test', clock_timestamp() - interval 'SINCE s' from runledger.run where job = 'leased'";
+        select run_id, 'a test', clock_timestamp() - 2 * interval 'SINCE s' from runledger.run where job = 'leased'";
 
     async fn looked(since: Duration, pace: Pace) -> Result<Violations> {
         let fixture = Fixture::new().await;

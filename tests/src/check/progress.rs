@@ -16,7 +16,8 @@ const BOUND: &str = "12 seconds";
 /// How often a watch looks.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// Every way in which a run can be lost, in one snapshot. The first kind holds at every instant; the others within a bound.
+/// Every way in which a run can be lost, in one snapshot. The first kind holds at every instant; the others within a bound, and requests within two: the
+/// holder of the run may have to be found dead first, and then somebody else carries them out.
 const LOST: &str = "
 with place as (
     select run_id, 'ready' as name from runledger.ready
@@ -67,12 +68,12 @@ where deadline_at < clock_timestamp() - $1::text::interval
 union all
 select format('the cancel of run %s was asked for at %s', run_id, requested_at)
 from runledger.cancel
-where requested_at < clock_timestamp() - $1::text::interval
+where requested_at < clock_timestamp() - 2 * $1::text::interval
     and not exists (select from runledger.outcome where outcome.run_id = cancel.run_id)
 union all
 select format('the pause of run %s was asked for at %s', run_id, requested_at)
 from runledger.pause
-where requested_at < clock_timestamp() - $1::text::interval";
+where requested_at < clock_timestamp() - 2 * $1::text::interval";
 
 /// Runs that are lost now.
 ///
