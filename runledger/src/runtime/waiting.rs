@@ -11,7 +11,7 @@ use super::step::{halted, marks_first, record};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
 use crate::model::state::RunState;
-use crate::model::timestamp::Timestamp;
+use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::store::enqueue::NewRun;
 use crate::store::error::{Class, class};
 use crate::store::inspect;
@@ -23,26 +23,53 @@ pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The pause before a statement that met a transient error is repeated.
 pub(crate) const REPEAT: Duration = Duration::from_millis(200);
 
-/// Waits for an instant, which is recorded once.
-pub(crate) async fn sleep(attempt: &Attempt, claim: &Claim, duration: Duration) -> Result<String, Failure> {
-    let until = instant(attempt, claim, duration).await?;
-    let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
-    attempt.sleep_until(claim.ordinal, until).await;
-    drop(waiting);
-    attempt.turn(claim.ordinal).await;
-    Ok("null".to_owned())
+/// When a step that sleeps wakes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Alarm {
+    /// So long after its first execution.
+    After(Duration),
+    /// At this instant of the database's clock.
+    At(Timestamp),
 }
 
-/// The instant that a step has recorded; `after` from now where it has recorded none yet, which it does.
-pub(crate) async fn instant(attempt: &Attempt, claim: &Claim, after: Duration) -> Result<Timestamp, Failure> {
-    let recorded = attempt.result(claim.ordinal).and_then(Result::ok).and_then(|text| text.parse().ok());
-    if let Some(micros) = recorded {
+/// Waits for an instant, which is recorded once. An instant that is too far away is recorded as the failure of the step.
+pub(crate) async fn sleep(attempt: &Attempt, claim: &Claim, alarm: Alarm) -> Result<String, Failure> {
+    let until = instant(attempt, claim, alarm).await;
+    if let Ok(until) = until {
+        let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
+        attempt.sleep_until(claim.ordinal, until).await;
+        drop(waiting);
+    }
+    attempt.turn(claim.ordinal).await;
+    until.map(|_| "null".to_owned())
+}
+
+/// The instant that a step has recorded; what the alarm says where it has recorded none yet, which it does.
+pub(crate) async fn instant(attempt: &Attempt, claim: &Claim, alarm: Alarm) -> Result<Timestamp, Failure> {
+    let recorded = attempt.result(claim.ordinal).transpose()?;
+    if let Some(micros) = recorded.and_then(|text| text.parse().ok()) {
         return Ok(Timestamp::from_unix_micros(micros));
     }
     let _working = attempt.begin_work().await;
-    let instant = attempt.clock.now().plus(after);
-    record(attempt, claim, 0, Ok(instant.unix_micros().to_string())).await?;
+    let now = attempt.clock.now();
+    let instant = match alarm {
+        Alarm::After(duration) => now.plus(duration),
+        Alarm::At(instant) => instant,
+    };
+    let is_too_far = instant.since(now) > FURTHEST;
+    let recorded =
+        if is_too_far { Err(too_far(instant.since(now))) } else { Ok(instant.unix_micros().to_string()) };
+    record(attempt, claim, 0, recorded).await?;
     Ok(instant)
+}
+
+fn too_far(away: Duration) -> Failure {
+    let message = format!(
+        "an instant {} years from now is further away than the 100 that are allowed; if the run should wait for something that may never come, wait for \
+         that instead",
+        away.as_secs() / (365 * 24 * 60 * 60)
+    );
+    Failure::new(FailureKind::Setup, message)
 }
 
 /// Starts a child, once, and gives its id.
