@@ -24,7 +24,7 @@ fn all_options_reach_the_definition() {
     for option in [
         r#"kind: Job, name: "billing.charge", aliases: ["charge", "old.charge"]"#,
         "injects: [compiles::charge::Gateway], transactional: false",
-        r#"queue: "payments", priority: -5, max_attempts: 5, timeout: Some(30s), backoff: Backoff { first: 1s, cap: 300s }"#,
+        r#"queue: "payments", priority: -5, max_attempts: 5, timeout: Some(30s), backoff: Backoff { first: 1s, cap: 300s }, deadline: Some(3600s), heartbeat: Some(10s)"#,
     ] {
         assert!(described.contains(option), "{option} is not in {described}");
     }

@@ -104,7 +104,8 @@ macro_rules! options {
         }
 
         /// The run must end within this time of its start instant (the enqueue, or what `delay` or `start_at` say), whatever it does then: queued, asleep,
-        /// waiting, paused, running, and over all its attempts. None by default; at most 100 years.
+        /// waiting, paused, running, and over all its attempts. At most 100 years; the default is the `deadline` of the job, where the calling program has
+        /// its code and it has one.
         ///
         /// Afterwards it is cancelled, with that as the reason, and with it what it has started: a run that no worker holds by the next heartbeat of any
         /// worker, a running one at its next await. Where no worker lives, nobody does it. A run that is made of this one by `run_again`, `fork` or
@@ -234,8 +235,15 @@ impl Request {
                 keyed_run_id(&self.tenant, oldest_name, key)
             }
         };
+        let mut options = self.options;
+        if options.deadline_ms.is_none()
+            && let Some(deadline) = self.definition.and_then(|definition| definition.deadline)
+        {
+            options.deadline_ms = Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX));
+            options.is_own_deadline = true;
+        }
         let job = self.job.into_owned();
-        if let Some(option) = too_far_ahead(&self.options) {
+        if let Some(option) = too_far_ahead(&options) {
             return Err(ClientError::TooFarAhead { job, option });
         }
         let input = self.input.map_err(|source| ClientError::Encode { job: job.clone(), source })?;
@@ -244,9 +252,9 @@ impl Request {
             job,
             tenant: self.tenant,
             queue,
-            priority: self.options.priority.unwrap_or(self.priority),
+            priority: options.priority.unwrap_or(self.priority),
             input,
-            options: self.options,
+            options,
             idempotency_key: self.idempotency_key,
         })
     }

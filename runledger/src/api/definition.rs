@@ -150,6 +150,8 @@ pub struct Definition {
     pub(crate) max_attempts: u32,
     pub(crate) timeout: Option<Duration>,
     pub(crate) backoff: Backoff,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) heartbeat: Option<Duration>,
     pub(crate) version: u32,
     pub(crate) run: RunFn,
     pub(crate) location: Location,
@@ -171,6 +173,8 @@ impl Definition {
             max_attempts: DEFAULT_MAX_ATTEMPTS,
             timeout: None,
             backoff: Backoff::DEFAULT,
+            deadline: None,
+            heartbeat: None,
             version: 1,
             run,
             location,
@@ -237,6 +241,18 @@ impl Definition {
     #[must_use]
     pub const fn backoff_ms(self, first: u64, cap: u64) -> Self {
         Self { backoff: Backoff::new(Duration::from_millis(first), Duration::from_millis(cap)), ..self }
+    }
+
+    /// How long a run may take from its start instant to its end, in milliseconds.
+    #[must_use]
+    pub const fn deadline_ms(self, millis: u64) -> Self {
+        Self { deadline: Some(Duration::from_millis(millis)), ..self }
+    }
+
+    /// How long a try of the body may say nothing of its progress, in milliseconds.
+    #[must_use]
+    pub const fn heartbeat_ms(self, millis: u64) -> Self {
+        Self { heartbeat: Some(Duration::from_millis(millis)), ..self }
     }
 
     /// The version of a workflow's code.

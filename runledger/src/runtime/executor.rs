@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Clock, Halt, Mode, Progress};
+use super::beat::watched;
 use super::body;
 use super::drive::drive;
 use super::held::{Held, Hold, Order, Orders};
@@ -140,10 +141,13 @@ impl Executor {
         if is_workflow(definition) {
             return drive(self, attempt, invoke(None), timeout).await;
         }
+        // A body that is a run of its own says how far it is under no step's key.
+        let watch = |work| watched(attempt, "", definition.heartbeat, work);
         if definition.transactional {
             let commit = transaction::Commit::Run { parent_id: claimed.parent_id };
-            let run =
-                |tx| bounded(body::around(attempt, definition.name, true, || invoke(Some(tx))), timeout);
+            let run = |tx| {
+                bounded(watch(body::around(attempt, definition.name, true, || invoke(Some(tx)))), timeout)
+            };
             let work = Box::pin(transaction::perform(attempt, commit, run));
             return match unless_halted(attempt, work).await {
                 Ok(Ok(_)) => End::Done,
@@ -152,7 +156,7 @@ impl Executor {
             };
         }
         let work = body::around(attempt, definition.name, false, || invoke(None));
-        match unless_halted(attempt, bounded(work, timeout)).await {
+        match unless_halted(attempt, bounded(watch(work), timeout)).await {
             Ok(finished) => End::Outcome(outcome(finished)),
             Err(halt) => end_of(halt),
         }

@@ -29,6 +29,8 @@ pub struct Gateway {
     max_attempts = 5,
     timeout = "30s",
     backoff = "1s..5m",
+    deadline = "1h",
+    heartbeat = "10s",
     version = 2,
 )]
 #[must_use]
