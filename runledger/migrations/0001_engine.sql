@@ -13,6 +13,8 @@ create table runledger.run (
     options json,
     idempotency_key text,
     parent_id uuid,
+    -- How many runs are above it: null for none.
+    depth smallint,
     -- The run that this one is another go at: made by `run_again`, `fork` or `revive`.
     origin_id uuid,
     start_at timestamptz not null,

@@ -101,6 +101,10 @@ pub fn child_run_id(parent: Uuid, step_key: &str) -> Uuid {
     Uuid::new_v5(&parent, step_key.as_bytes())
 }
 
+/// How many runs may be above a child: its parent, the parent of that, and so on. A workflow that starts itself without end is stopped here, before it
+/// fills the database.
+pub const MAX_DEPTH: i16 = 100;
+
 /// The id of the run that a run is revived as: derived from it, so that it is revived once.
 #[must_use]
 pub fn revived_run_id(origin: Uuid) -> Uuid {

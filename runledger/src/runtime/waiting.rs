@@ -10,12 +10,13 @@ use super::attempt::{Attempt, Halt, Wait};
 use super::step::{halted, marks_first, record};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
+use crate::model::request::MAX_DEPTH;
 use crate::model::state::RunState;
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::store::enqueue::NewRun;
 use crate::store::error::{Class, class};
 use crate::store::inspect;
-use crate::store::wait::{Started, start_child};
+use crate::store::wait::{Started, start_child, topmost};
 
 /// The pause after which a workflow that does not leave its worker asks again whether what it waits for has come.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -82,6 +83,7 @@ pub(crate) async fn start(
     // A record that was taken over from another run names the child of that one.
     let recorded = attempt.result(claim.ordinal).filter(|_| claim.recorded);
     let output = format!("\"{}\"", child.run_id);
+    let mut result = Ok(output.clone());
     if recorded.is_none() {
         let _working = attempt.begin_work().await;
         marks_first(attempt).await;
@@ -94,7 +96,16 @@ pub(crate) async fn start(
                 Err(error) => Err(error),
             };
             match started {
-                Ok(Started::Yes) => break,
+                Ok(Started::Yes) => {
+                    attempt.note_start(child.run_id);
+                    attempt.acknowledge(claim);
+                    break;
+                }
+                Ok(Started::TooDeep) => {
+                    let refusal = too_deep(attempt, &child.job).await;
+                    result = record(attempt, claim, fingerprint, Err(refusal)).await;
+                    break;
+                }
                 Ok(Started::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
                 Ok(Started::ParentCancelled) => return halted(attempt, Halt::Cancelled).await,
                 Err(error) if class(&error) == Class::Permanent => {
@@ -105,11 +116,24 @@ pub(crate) async fn start(
             }
             tokio::time::sleep(REPEAT).await;
         }
-        attempt.note_start(child.run_id);
-        attempt.acknowledge(claim);
     }
     attempt.turn(claim.ordinal).await;
-    recorded.unwrap_or(Ok(output))
+    recorded.unwrap_or(result)
+}
+
+/// Why a run has no child more. The run at the top of the chain is asked for here alone: where it cannot be had, the refusal goes without it.
+async fn too_deep(attempt: &Attempt, job: &str) -> Failure {
+    let run_id = attempt.fence.run_id;
+    let ask = async { topmost(&mut *attempt.db.acquire().await?, run_id).await };
+    let root = match answered(PATIENCE, ask).await {
+        Ok(root) => format!("run `{root}`"),
+        Err(error) => format!("a run that could not be asked for ({error})"),
+    };
+    let message = format!(
+        "no child `{job}` is started: {MAX_DEPTH} runs are above this one, up to {root}, and a chain of parents has at most so many; if a workflow starts \
+         itself, directly or through others, let it end or use `wf.continue_with`"
+    );
+    Failure::new(FailureKind::Setup, message)
 }
 
 /// Waits for the end of a child, records it, and gives its output or failure.

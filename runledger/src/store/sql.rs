@@ -70,6 +70,7 @@ statements! {
     SUSPEND = "suspend";
     TAKE_SIGNAL = "take_signal";
     TIMELINE = "timeline";
+    TOPMOST = "topmost";
     UNSERVED = "unserved";
     WAKE_DUE = "wake_due";
     WAKE_PARENTS = "wake_parents";
