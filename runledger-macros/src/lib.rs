@@ -49,7 +49,8 @@ use crate::model::Kind;
 /// | `backoff` | `"1s..5m"` | the first delay between attempts and the longest |
 /// | `deadline` | `"1h"` | how long a run may take from its start to its end, over all its attempts; `.deadline(…)` of a call overrides it |
 /// | `heartbeat` | `"30s"` | how long a try of the body, of a step or of a run, may say nothing of its progress (`context.progress`) |
-/// | `version` | `2` | the version of the definition, at least 1 |
+/// | `version` | `2` | the version of the code that its runs are pinned to; 1 by default |
+/// | `accepts` | `"1.."` | earlier versions whose runs this code serves too: to the one before its own, `"1..=3"`, or a list `[1, 3]` |
 /// | `crate` | `facade::runledger` | where generated code finds `runledger` |
 ///
 /// # Renaming

@@ -73,7 +73,12 @@ fn options(options: &Options) -> TokenStream {
         let version = Literal::u32_unsuffixed(version);
         quote!(.version(#version))
     });
-    quote!(#aliases #queue #priority #max_attempts #timeout #backoff #deadline #heartbeat #version)
+    let accepts = Some(&options.accepts).filter(|accepts| !accepts.is_empty());
+    let accepts = accepts.map(|accepts| {
+        let accepts = accepts.iter().copied().map(Literal::u32_unsuffixed);
+        quote!(.accepts(&[#(#accepts),*]))
+    });
+    quote!(#aliases #queue #priority #max_attempts #timeout #backoff #deadline #heartbeat #version #accepts)
 }
 
 fn params(definition: &Definition) -> Option<TokenStream> {

@@ -2,6 +2,7 @@
 //!
 //! What leaves this module as a [`Definition`] can be written out without a further decision.
 
+mod accepts;
 mod allow;
 mod context;
 mod duration;

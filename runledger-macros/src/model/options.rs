@@ -3,7 +3,7 @@
 use quote::ToTokens;
 use syn::{Expr, ExprArray, Ident, Lit, LitInt, LitStr, Path, UnOp};
 
-use super::{Kind, allow, duration, name};
+use super::{Kind, accepts, allow, duration, name};
 use crate::lint::Allowed;
 use crate::parse::{Entry, Value};
 use crate::problems::Problems;
@@ -20,6 +20,7 @@ const VALID: &[&str] = &[
     "backoff",
     "deadline",
     "version",
+    "accepts",
     "crate",
 ];
 
@@ -44,6 +45,8 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("keep_alive", "heartbeat"),
     ("delay", "backoff"),
     ("retry_delay", "backoff"),
+    ("accept", "accepts"),
+    ("compatible", "accepts"),
     ("path", "crate"),
     ("krate", "crate"),
 ];
@@ -61,6 +64,8 @@ pub(crate) struct Options {
     pub deadline: Option<Limit>,
     pub heartbeat: Option<Limit>,
     pub version: Option<u32>,
+    /// Earlier versions whose runs this code serves too.
+    pub accepts: Vec<u32>,
     /// What the body of a workflow may do although replay cannot repeat it.
     pub allow: Vec<Allowed>,
 }
@@ -82,6 +87,7 @@ pub(crate) struct Backoff {
 pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> Options {
     let mut options = Options::default();
     let mut seen: Vec<&Ident> = Vec::new();
+    let mut accepts = None;
     for entry in entries {
         let (name, value) = match entry {
             Entry::Option { name, value } => (name, value),
@@ -106,11 +112,17 @@ pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> O
         seen.push(name);
         if is_allow {
             options.allow = allow::check(kind, name, value, problems);
+        } else if name == "accepts" {
+            accepts = given(name, value, problems);
         } else if let Some(value) = given(name, value, problems) {
             options.set(name, value, problems);
         }
     }
     options.check_limits(problems);
+    // Against its own version, wherever that stands.
+    if let Some(accepts) = accepts {
+        options.accepts = accepts::check(accepts, options.version.unwrap_or(1), problems);
+    }
     options
 }
 
@@ -204,6 +216,7 @@ fn example(option: &Ident) -> String {
         "deadline" => "\"1h\"",
         "backoff" => "\"1s..5m\"",
         "version" => "2",
+        "accepts" => "\"1..\"",
         "crate" => "facade::runledger",
         _ => "5",
     };
@@ -229,7 +242,7 @@ fn string(option: &Ident, value: &Expr, problems: &mut Problems) -> Option<LitSt
     literal
 }
 
-fn literal_string(value: &Expr) -> Option<LitStr> {
+pub(super) fn literal_string(value: &Expr) -> Option<LitStr> {
     match ungrouped(value) {
         Expr::Lit(literal) => match &literal.lit {
             Lit::Str(string) => Some(string.clone()),
@@ -297,7 +310,7 @@ fn integer<T: TryFrom<i64>>(
 }
 
 /// `Some(None)` is an integer that 64 bits cannot hold.
-fn literal_integer(value: &Expr) -> Option<Option<i64>> {
+pub(super) fn literal_integer(value: &Expr) -> Option<Option<i64>> {
     let (sign, literal) = match ungrouped(value) {
         Expr::Unary(negated) if matches!(negated.op, UnOp::Neg(_)) => ("-", &*negated.expr),
         positive => ("", positive),
@@ -316,7 +329,7 @@ fn decimal(sign: &str, integer: &LitInt) -> Option<i64> {
 }
 
 /// Values from a `macro_rules!` macro come in invisible groups.
-fn ungrouped(mut value: &Expr) -> &Expr {
+pub(super) fn ungrouped(mut value: &Expr) -> &Expr {
     while let Expr::Group(group) = value {
         value = &group.expr;
     }

@@ -14,6 +14,7 @@ use crate::model::json::{EncodeError, ErasedValue, encode_object};
 use crate::model::name::{check_key, check_name};
 use crate::model::request::{RequestOptions, keyed_run_id};
 use crate::model::timestamp::{FURTHEST, Timestamp};
+use crate::model::version::{FIRST, stored_name};
 use crate::store::enqueue::NewRun;
 
 /// A call of the job `J`: what the annotated function returns. It does nothing by itself.
@@ -44,6 +45,8 @@ pub(crate) struct Request {
     pub(crate) options: RequestOptions,
     pub(crate) tenant: String,
     pub(crate) idempotency_key: Option<String>,
+    /// The version that a call by name asks for. The name of a typed call has its version.
+    pub(crate) version: Option<u32>,
     /// What the name came from. A call by name has none until it is looked up, and none at all where this program does not have the code.
     pub(crate) definition: Option<&'static Definition>,
 }
@@ -152,6 +155,8 @@ impl<J: Job> Call<J> {
 impl AnyCall {
     /// A call of a job by its name alone, for programs that do not have its code. `input` is the object of its arguments by name.
     ///
+    /// Where this program has the code it is the newest version of that, otherwise the first: [`version`](Self::version) asks for another.
+    ///
     /// The name is checked against the jobs of this program and of the living workers when it is enqueued. Queue and priority are the job's own where
     /// this program has its code, otherwise `default` and 0. An idempotency key belongs to the job's oldest name; without the code, to the name given
     /// here, so give the oldest one where the key should meet those of programs that have the code.
@@ -164,9 +169,17 @@ impl AnyCall {
             options: RequestOptions::default(),
             tenant: String::new(),
             idempotency_key: None,
+            version: None,
             definition: None,
         };
         Self { request }
+    }
+
+    /// The version of the code that the run is pinned to, where the job is named by hand. That of a typed call is the one of its function, whatever is said
+    /// here.
+    pub fn version(mut self, version: u32) -> Self {
+        self.request.version = Some(version.max(FIRST));
+        self
     }
 
     options!();
@@ -181,22 +194,23 @@ impl<J> From<Call<J>> for AnyCall {
 impl Request {
     pub(crate) fn of(definition: &'static Definition, input: Result<String, EncodeError>) -> Self {
         Self {
-            job: Cow::Borrowed(definition.name),
+            job: definition.stored_name(),
             queue: Cow::Borrowed(definition.queue),
             priority: definition.priority,
             input,
             options: RequestOptions::default(),
             tenant: String::new(),
             idempotency_key: None,
+            version: None,
             definition: Some(definition),
         }
     }
 
-    /// Takes name, queue and priority from the job's definition, for a call that was made by name.
-    pub(crate) fn adopt(&mut self, definition: &'static Definition) {
+    /// Takes queue and priority from the job's definition, for a call that was made by name, and the name under which its runs are stored.
+    pub(crate) fn adopt(&mut self, definition: &'static Definition, stored: Cow<'static, str>) {
         self.definition = Some(definition);
         (self.queue, self.priority) = (Cow::Borrowed(definition.queue), definition.priority);
-        self.job = Cow::Borrowed(definition.name);
+        self.job = stored;
     }
 
     /// The first option that was said and is not one of these.
@@ -219,7 +233,8 @@ impl Request {
             Some(queue) => queue.clone(),
             None => self.queue.into_owned(),
         };
-        check_name("job", &self.job)?;
+        let name = self.definition.map_or(&*self.job, |definition| definition.name);
+        check_name("job", name)?;
         check_name("queue", &queue)?;
         if !self.tenant.is_empty() {
             check_key("tenant", &self.tenant)?;
@@ -242,7 +257,10 @@ impl Request {
             options.deadline_ms = Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX));
             options.is_own_deadline = true;
         }
-        let job = self.job.into_owned();
+        let job = match self.definition {
+            Some(_) => self.job.into_owned(),
+            None => stored_name(&self.job, self.version.unwrap_or(FIRST)).into_owned(),
+        };
         if let Some(option) = too_far_ahead(&options) {
             return Err(ClientError::TooFarAhead { job, option });
         }

@@ -1,6 +1,7 @@
 //! A job or workflow as the code defines it: a constant that the macros write.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,6 +11,7 @@ use super::invocation::{Finished, Invocation};
 use super::lent::Injectable;
 use crate::model::backoff::Backoff;
 use crate::model::settle::RetryPolicy;
+use crate::model::version::{FIRST, stored_name};
 
 /// The future of one try of a body.
 pub type RunFuture = Pin<Box<dyn Future<Output = Finished> + Send>>;
@@ -153,6 +155,7 @@ pub struct Definition {
     pub(crate) deadline: Option<Duration>,
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) version: u32,
+    pub(crate) accepts: &'static [u32],
     pub(crate) run: RunFn,
     pub(crate) location: Location,
 }
@@ -175,7 +178,8 @@ impl Definition {
             backoff: Backoff::DEFAULT,
             deadline: None,
             heartbeat: None,
-            version: 1,
+            version: FIRST,
+            accepts: &[],
             run,
             location,
         }
@@ -255,10 +259,16 @@ impl Definition {
         Self { heartbeat: Some(Duration::from_millis(millis)), ..self }
     }
 
-    /// The version of a workflow's code.
+    /// The version of the code: runs are pinned to the one that they were enqueued with.
     #[must_use]
     pub const fn version(self, version: u32) -> Self {
         Self { version, ..self }
+    }
+
+    /// Earlier versions whose runs this code serves too.
+    #[must_use]
+    pub const fn accepts(self, versions: &'static [u32]) -> Self {
+        Self { accepts: versions, ..self }
     }
 
     /// The name under which runs are stored.
@@ -289,6 +299,18 @@ impl Definition {
     #[must_use]
     pub const fn code_version(&self) -> u32 {
         self.version
+    }
+
+    /// The name under which its runs are stored: its own, behind which versions after the first stand as `@2`.
+    #[must_use]
+    pub fn stored_name(&self) -> Cow<'static, str> {
+        stored_name(self.name, self.version)
+    }
+
+    /// What tells it from every other definition of the program.
+    #[cfg(feature = "testing")]
+    pub(crate) const fn code(&self) -> (&'static str, u32) {
+        (self.name, self.version)
     }
 
     pub(crate) const fn retry_policy(&self) -> RetryPolicy {

@@ -35,6 +35,7 @@ use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::replay::Replay;
 use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Verdict, settle};
 use crate::model::state::RunState;
+use crate::model::version::parts;
 use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
@@ -279,9 +280,11 @@ impl Executor {
             tracing::debug!(%error, run_id = %claimed.run_id, "the hook is told nothing of the progress");
             None
         });
+        let (job, version) = parts(&claimed.lane.job);
         let failed = FailedRun {
             run_id: claimed.run_id,
-            job: claimed.lane.job.clone(),
+            job: job.to_owned(),
+            version,
             tenant: claimed.tenant.clone(),
             input: claimed.input.clone(),
             failure,

@@ -51,6 +51,8 @@ statements! {
     PAUSE_FORGET = "pause_forget";
     PAUSE_LEFT = "pause_left";
     PAUSE_TAKE = "pause_take";
+    PIN = "pin";
+    PINS = "pins";
     PREDECESSORS = "predecessors";
     PROGRESS = "progress";
     PROGRESSED = "progressed";

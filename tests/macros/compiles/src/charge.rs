@@ -31,7 +31,8 @@ pub struct Gateway {
     backoff = "1s..5m",
     deadline = "1h",
     heartbeat = "10s",
-    version = 2,
+    version = 3,
+    accepts = "1..",
 )]
 #[must_use]
 pub async fn charge(
