@@ -47,7 +47,10 @@ use crate::model::Kind;
 /// | `max_attempts` | `5` | tries before the run fails, at least 1 |
 /// | `timeout` | `"30s"` | the longest one attempt may take; a whole number and `ms`, `s`, `m`, `h` or `d` |
 /// | `backoff` | `"1s..5m"` | the first delay between attempts and the longest |
-/// | `version` | `2` | the version of the definition, at least 1 |
+/// | `deadline` | `"1h"` | how long a run may take from its start to its end, over all its attempts; `.deadline(…)` of a call overrides it |
+/// | `heartbeat` | `"30s"` | how long a try of the body, of a step or of a run, may say nothing of its progress (`context.progress`) |
+/// | `version` | `2` | the version of the code that its runs are pinned to; 1 by default |
+/// | `accepts` | `"1.."` | earlier versions whose runs this code serves too: to the one before its own, `"1..=3"`, or a list `[1, 3]` |
 /// | `crate` | `facade::runledger` | where generated code finds `runledger` |
 ///
 /// # Renaming
@@ -61,8 +64,8 @@ pub fn job(options: TokenStream, item: TokenStream) -> TokenStream {
 /// Makes an `async fn` a workflow: a run whose steps are recorded, so that after a crash the recorded ones are skipped.
 ///
 /// The first parameter is `wf: &Wf`, through which steps are run; it is not part of the call. All other parameters and
-/// all options are those of [`macro@job`], except that a workflow has no `#[inject] tx: &mut Tx`: its transactions are
-/// steps: jobs that have one.
+/// all options are those of [`macro@job`], except that a workflow has no `heartbeat`, and no `#[inject] tx: &mut Tx`: its
+/// transactions are steps: jobs that have one.
 ///
 /// # Options
 /// Beside those of [`macro@job`]:

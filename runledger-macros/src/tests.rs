@@ -26,7 +26,7 @@ fn a_plain_job_expands_to_its_golden_file() {
 fn a_job_with_everything_expands_to_its_golden_file() {
     let options = r#"
         name = "billing.charge", aliases = ["charge", "old"], queue = "payments", priority = -5, max_attempts = 5,
-        timeout = "30s", backoff = "1s..5m", version = 2, crate = facade::ledger
+        timeout = "30s", backoff = "1s..5m", deadline = "1h", heartbeat = "10s", version = 4, accepts = "2..", crate = facade::ledger
     "#;
     let item = quote! {
         /// Takes the money.

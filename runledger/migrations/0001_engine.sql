@@ -2,9 +2,10 @@
 -- `outcome`. Nothing on the hot path updates a row in place: see docs/decisions/0001-hot-path.md. Text that an index orders is compared by its bytes:
 -- an upgrade of the system's locales would leave the index in another order than its searches expect, and runs unfound.
 
--- What was asked for. Never updated; locked (`for no key update`) by whatever must be serial for one run: suspending, waking, cancelling.
+-- What was asked for. Never updated, but where a person moves a run to another version of its code (`pin`); locked (`for no key update`) by whatever must be serial for one run: suspending, waking, cancelling.
 create table runledger.run (
     run_id uuid primary key,
+    -- With the version of its code, after the first: `checkout@2`.
     job text not null,
     tenant text not null,
     queue text not null,
@@ -13,6 +14,8 @@ create table runledger.run (
     options json,
     idempotency_key text,
     parent_id uuid,
+    -- How many runs are above it: null for none.
+    depth smallint,
     -- The run that this one is another go at: made by `run_again`, `fork` or `revive`.
     origin_id uuid,
     start_at timestamptz not null,
@@ -173,6 +176,16 @@ create table runledger.pause (
     run_id uuid primary key,
     reason text not null,
     requested_at timestamptz not null default statement_timestamp()
+);
+
+-- How runs were moved to other versions of their code.
+create table runledger.pin (
+    run_id uuid not null,
+    number bigint not null check (number >= 1),
+    from_job text not null,
+    to_job text not null,
+    pinned_at timestamptz not null default statement_timestamp(),
+    primary key (run_id, number)
 );
 
 -- The deadlines of runs that have one, each until it is over: a run that ends before does not touch its own.

@@ -97,9 +97,10 @@ pub use runledger_macros::{job, workflow};
 #[cfg(feature = "worker")]
 pub use runtime::timings::Timings;
 pub use store::cancel::Cancelled;
-pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, WorkerInfo};
+pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, Unserved, WorkerInfo};
 pub use store::output::OutputLine;
 pub use store::pause::Paused;
+pub use store::pin::PinInfo;
 
 /// What most programs need: `use runledger::prelude::*;`.
 pub mod prelude {

@@ -27,7 +27,10 @@ async fn a_run_of_an_unknown_job_stays_in_its_queue_untouched() -> anyhow::Resul
     worker.stop().await;
     let facts = Facts::load(&mut fleet.connect().await?).await?;
     assert_eq!(facts.claims_of(stranger).count(), 0);
-    assert_eq!(fleet.db.unserved().await?, [("checks".to_owned(), "job.of.tomorrow".to_owned())]);
+    let unserved = fleet.db.unserved().await?;
+    let unserved: Vec<_> =
+        unserved.iter().map(|it| (it.queue.as_str(), it.job.as_str(), it.version)).collect();
+    assert_eq!(unserved, [("checks", "job.of.tomorrow", 1)]);
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
 }

@@ -48,6 +48,34 @@ async fn a_parent_that_waits_for_its_child_leaves_its_slot_to_it() {
     worker.stop().await;
 }
 
+/// Starts itself, for ever if it may.
+#[workflow(max_attempts = 2, backoff = "1ms..1ms")]
+async fn starts_itself(wf: &Wf) -> Result<u64> {
+    Ok(wf.start(starts_itself()).await?.result().await? + 1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workflow_that_starts_itself_ends_at_the_limit_with_an_error_that_names_the_first() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![starts_itself]).await;
+    let handle = starts_itself().enqueue(&db).await.unwrap();
+    let ClientError::RunFailed { failure, .. } = soon(handle.result()).await.unwrap_err() else { panic!() };
+    let limit = format!("100 runs are above this one, up to run `{}`", handle.id());
+    assert!(failure.to_string().contains(&limit), "{failure}");
+    let depths = "select count(*) || ' runs to ' || max(depth) from runledger.run";
+    assert_eq!(scalar::<String>(&db, depths).await, "101 runs to 100");
+    let tried =
+        "select max(attempt) from runledger.outcome join runledger.run using (run_id) where depth = 100";
+    assert_eq!(scalar::<i32>(&db, tried).await, 1, "it is not tried again");
+    // Below the new run is what takes the place of the children of the old one, as deep as they were.
+    let revived = handle.revive(RunState::Failed).await.unwrap();
+    until(&db, revived.id(), |info| info.state == RunState::Failed).await;
+    let revived =
+        "select count(*) || ' runs to ' || max(depth) from runledger.run where origin_id is not null";
+    assert_eq!(scalar::<String>(&db, revived).await, "101 runs to 100");
+    worker.stop().await;
+}
+
 static FORGETFUL_GATE: Semaphore = Semaphore::const_new(0);
 
 #[workflow]

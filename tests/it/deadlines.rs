@@ -99,6 +99,54 @@ async fn a_deadline_counts_from_the_start_instant_and_only_for_runs_that_have_on
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.deadline").await, 2);
 }
 
+#[job(deadline = "1h")]
+async fn has_an_hour() -> Result<()> {
+    Ok(())
+}
+
+#[workflow(deadline = "2h")]
+async fn has_two_hours(wf: &Wf) -> Result<()> {
+    wf.run(has_an_hour()).await?;
+    wf.start(has_an_hour().delay(LONG)).await?;
+    Ok(())
+}
+
+/// How many seconds each run has from its start, the shortest first.
+async fn limits(db: &Db) -> String {
+    let limits = "select string_agg(seconds::text, ' ' order by seconds)
+                  from (select extract(epoch from deadline_at - run.start_at)::int as seconds
+                        from runledger.deadline join runledger.run using (run_id)) as run";
+    scalar(db, limits).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deadline_of_a_job_is_that_of_each_of_its_runs_which_a_call_overrides() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let by_name = runledger::AnyCall::by_name("has_an_hour", &serde_json::json!({}));
+    enqueue_all([by_name, has_an_hour().delay(LONG).into()], &db).await.unwrap();
+    has_an_hour().deadline(LONG).enqueue(&db).await.unwrap();
+    assert_eq!(limits(&db).await, "60 3600 3600");
+    let handle = has_two_hours().enqueue(&db).await.unwrap();
+    let worker = worker(&db, jobs![has_two_hours]).await;
+    soon(handle.result()).await.unwrap();
+    assert_eq!(limits(&db).await, "60 3600 3600 3600 7200", "a child has its job's, a step none");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn another_deadline_of_the_job_does_not_turn_a_repeated_key_into_a_conflict() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let keyed = || has_an_hour().idempotency_key("once");
+    let first = keyed().enqueue(&db).await.unwrap();
+    let before = r#"update runledger.run set options = '{"deadline_ms":5000,"is_own_deadline":true}'"#;
+    execute(&db, before).await;
+    let again = keyed().enqueue(&db).await.unwrap();
+    assert_eq!((again.id(), again.created()), (first.id(), false));
+    let said = keyed().deadline(LONG).enqueue(&db).await;
+    let Err(ClientError::Conflict { difference, .. }) = said else { panic!("{said:?}") };
+    assert_eq!(difference, "deadline");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_ended_in_time_is_left_as_it_is_with_what_it_has_started() {
     let Fixture { db, database: _database } = Fixture::new().await;

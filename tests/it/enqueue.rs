@@ -338,8 +338,13 @@ async fn a_run_whose_job_no_living_worker_knows_is_left_waiting_and_shown_as_suc
         .await
         .unwrap();
     greet().enqueue(&db).await.unwrap().result_within(Duration::from_secs(20)).await.unwrap();
-    let unserved = vec![("elsewhere".to_owned(), "enqueue_nobody_serves".to_owned())];
-    assert_eq!(db.unserved().await.unwrap(), unserved);
+    let unserved = db.unserved().await.unwrap();
+    assert_eq!(
+        (unserved[0].queue.as_str(), unserved[0].job.as_str()),
+        ("elsewhere", "enqueue_nobody_serves")
+    );
+    let hint = "runs of `enqueue_nobody_serves`, version 1, wait in the queue `elsewhere`, and no living worker serves them: start one that has its code";
+    assert_eq!((unserved.len(), unserved[0].to_string().as_str()), (1, hint));
     worker.stop().await;
     let info = waits.info().await.unwrap();
     assert_eq!((info.state, info.attempt, info.error), (RunState::Queued, 0, None));

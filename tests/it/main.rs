@@ -51,4 +51,5 @@ mod transactional;
 mod transitions;
 mod two_processes;
 mod verify;
+mod versions;
 mod waiting;

@@ -19,7 +19,7 @@ const WALKS: [(&str, &str); 3] = [
 ];
 
 /// Statements of clients, whose sessions are the application's: they may hash what is small, and a hash join of a hot table has a scan of it.
-const OF_CLIENTS: [&str; 13] = [
+const OF_CLIENTS: [&str; 14] = [
     "enqueue",
     "existing",
     "end_of_run",
@@ -32,6 +32,7 @@ const OF_CLIENTS: [&str; 13] = [
     "cancel_take",
     "lock_runs",
     "resume",
+    "pin",
     "parent",
 ];
 

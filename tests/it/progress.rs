@@ -152,6 +152,40 @@ async fn a_step_that_says_nothing_of_its_progress_for_too_long_is_tried_again() 
     worker.stop().await;
 }
 
+static TRIES: AtomicU32 = AtomicU32::new(0);
+
+#[job(heartbeat = "2s", backoff = "1ms..1ms")]
+async fn beats(#[inject] context: &Context) -> Result<u32> {
+    let number = TRIES.fetch_add(1, Ordering::SeqCst);
+    context.progress(&number).await?;
+    if number.is_multiple_of(2) {
+        std::future::pending::<()>().await;
+    }
+    Ok(number)
+}
+
+#[workflow]
+async fn runs_what_beats(wf: &Wf) -> Result<u32> {
+    Ok(wf.run(beats()).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_heartbeat_of_a_job_limits_its_silence_as_a_run_and_as_a_step() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![beats, runs_what_beats]).await;
+    let run = beats().enqueue(&db).await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), 1);
+    let step = runs_what_beats().enqueue(&db).await.unwrap();
+    assert_eq!(soon(step.result()).await.unwrap(), 3);
+    for (run_id, key) in [(run.id(), ""), (step.id(), "beats")] {
+        let tries = Handle::of(beats, &db, run_id).attempts().await.unwrap();
+        let failure = tries[0].error.clone().unwrap();
+        assert_eq!((failure.kind, tries[0].step_key.as_str()), (FailureKind::Timeout, key));
+        assert!(failure.message.contains("said nothing of its progress for 2s"), "{failure}");
+    }
+    worker.stop().await;
+}
+
 static PUBLISHES: Semaphore = Semaphore::const_new(0);
 
 #[workflow]

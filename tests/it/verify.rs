@@ -9,6 +9,7 @@ mod outputs;
 mod reading;
 mod stage;
 mod steps;
+mod versions;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ use runledger_tests::{Fixture, eventually};
 use stage::{Case, Expected, await_parked, park_all, wake_all};
 
 fn corpus() -> Vec<Case> {
-    [steps::cases(), order::cases(), inputs::cases(), outputs::cases(), waits::cases(), combinators::cases()]
-        .concat()
+    let of_code = [steps::cases(), order::cases(), waits::cases(), combinators::cases(), versions::cases()];
+    [of_code.concat(), inputs::cases(), outputs::cases()].concat()
 }
 
 #[test]

@@ -79,6 +79,76 @@ async fn a_sleep_that_a_run_has_gone_on_from_is_over_though_the_clock_is_set_bac
     worker.stop().await;
 }
 
+/// What has gone on of the workflow's own time when it wakes, in microseconds; negative where it woke too early.
+#[workflow]
+async fn sleeps_until(wf: &Wf, instant: SystemTime) -> Result<i64> {
+    wf.sleep_until(instant).await?;
+    let late = wf.now().duration_since(instant).map_err(|early| early.duration());
+    let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    Ok(late.map_or_else(|early| -micros(early), micros))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleep_until_an_instant_is_due_at_that_instant_of_the_databases_clock_and_not_before() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_until]).await;
+    let now: i64 = scalar(&db, "select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    // To the nanosecond, which no instant of the database is.
+    let instant = SystemTime::UNIX_EPOCH
+        + Duration::from_micros(now.unsigned_abs() + 1_500_000)
+        + Duration::from_nanos(1);
+    let handle = sleeps_until(instant).enqueue(&db).await.unwrap();
+    let asleep = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    assert_eq!(asleep.ready_at, Some(instant + Duration::from_nanos(999)));
+    let late = soon(handle.result()).await.unwrap();
+    assert!(late >= 0, "{late} µs: it woke early");
+    worker.stop().await;
+}
+
+#[workflow]
+async fn sleeps_until_the_past(wf: &Wf) -> Result<()> {
+    wf.sleep_until(SystemTime::UNIX_EPOCH).await?;
+    Ok(wf.sleep_until(SystemTime::UNIX_EPOCH - Duration::from_micros(5)).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleep_until_an_instant_in_the_past_is_recorded_and_over_within_its_attempt() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_until_the_past]).await;
+    let handle = sleeps_until_the_past().enqueue(&db).await.unwrap();
+    soon(handle.result()).await.unwrap();
+    let steps = handle.steps().await.unwrap();
+    let recorded = steps.iter().map(|step| (step.key.as_str(), step.result.as_deref().unwrap()));
+    assert_eq!(recorded.collect::<Vec<_>>(), [("sleep_until", "0"), ("sleep_until#2", "-5")]);
+    assert_eq!(
+        scalar::<i32>(&db, "select max(claims) from runledger.step").await,
+        1,
+        "it never left its worker"
+    );
+    worker.stop().await;
+}
+
+#[workflow]
+async fn sleeps_too_far(wf: &Wf, instant: SystemTime) -> Result<String> {
+    let refused = wf.sleep_until(instant).await.unwrap_err();
+    wf.sleep(Duration::from_millis(1500)).await?; // after which the refusal comes from the record
+    Ok(refused.failure().to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleep_until_an_instant_beyond_a_hundred_years_fails_as_recorded_in_every_replay() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_too_far]).await;
+    let instant = SystemTime::now() + Duration::from_secs(120 * 365 * 24 * 60 * 60);
+    let handle = sleeps_too_far(instant).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let refused = soon(handle.result()).await.unwrap();
+    assert!(refused.contains("years from now is further away than the 100 that are allowed"), "{refused}");
+    let steps = handle.steps().await.unwrap();
+    assert_eq!(steps[0].result.as_ref().unwrap_err().to_string(), refused);
+    worker.stop().await;
+}
+
 #[workflow]
 async fn naps(wf: &Wf, n: u32) -> Result<u32> {
     for _ in 0..n {

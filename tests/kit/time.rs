@@ -20,6 +20,25 @@ async fn months(wf: &Wf, n: u32) -> Result<Vec<u64>> {
     Ok(took)
 }
 
+/// The time that has passed by the workflow's own clock when it wakes, in seconds.
+#[workflow]
+async fn until_a_day(wf: &Wf, days: u32) -> Result<u64> {
+    let began = wf.now();
+    wf.sleep_until(began + days * DAY).await?;
+    let woke = wf.now();
+    wf.sleep_until(began).await?;
+    Ok(seconds(began, woke))
+}
+
+#[tokio::test]
+async fn a_sleep_until_an_instant_of_skipped_time_is_over_when_that_instant_is_reached() {
+    let test = Testing::new().await.unwrap().with(jobs![until_a_day]).skipping_time();
+    let run = test.start(until_a_day(90)).await.unwrap();
+    assert!(is_about(run.result().await.unwrap(), 90 * DAY));
+    let again = test.start(until_a_day(1)).await.unwrap().result().await.unwrap();
+    assert!(is_about(again, DAY), "{again}: the time before it counts");
+}
+
 fn seconds(from: SystemTime, to: SystemTime) -> u64 {
     to.duration_since(from).unwrap_or_default().as_secs()
 }

@@ -18,13 +18,13 @@ fn all_options_reach_the_definition() {
     let [definition] = jobs![charge];
     assert_eq!(
         (definition.name(), definition.code_version(), definition.location().module()),
-        ("billing.charge", 2, "compiles::charge")
+        ("billing.charge", 3, "compiles::charge")
     );
     let described = format!("{definition:?}");
     for option in [
         r#"kind: Job, name: "billing.charge", aliases: ["charge", "old.charge"]"#,
         "injects: [compiles::charge::Gateway], transactional: false",
-        r#"queue: "payments", priority: -5, max_attempts: 5, timeout: Some(30s), backoff: Backoff { first: 1s, cap: 300s }"#,
+        r#"queue: "payments", priority: -5, max_attempts: 5, timeout: Some(30s), backoff: Backoff { first: 1s, cap: 300s }, deadline: Some(3600s), heartbeat: Some(10s), version: 3, accepts: [1, 2]"#,
     ] {
         assert!(described.contains(option), "{option} is not in {described}");
     }

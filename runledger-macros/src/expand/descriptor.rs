@@ -5,7 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::Path;
 
 use super::{key, place, stored};
-use crate::model::{Definition, Options, Presence, Role};
+use crate::model::{Definition, Limit, Options, Presence, Role};
 
 /// The implementation of `Job` for the hidden type.
 pub(super) fn implementation(definition: &Definition) -> TokenStream {
@@ -60,10 +60,10 @@ fn options(options: &Options) -> TokenStream {
         let tries = Literal::u32_unsuffixed(tries);
         quote!(.max_attempts(#tries))
     });
-    let timeout = options.timeout_ms.map(|ms| {
-        let ms = Literal::u64_unsuffixed(ms);
-        quote!(.timeout_ms(#ms))
-    });
+    let millis = |limit: &Limit| Literal::u64_unsuffixed(limit.ms);
+    let timeout = options.timeout.as_ref().map(millis).map(|ms| quote!(.timeout_ms(#ms)));
+    let deadline = options.deadline.as_ref().map(millis).map(|ms| quote!(.deadline_ms(#ms)));
+    let heartbeat = options.heartbeat.as_ref().map(millis).map(|ms| quote!(.heartbeat_ms(#ms)));
     let backoff = options.backoff.as_ref().map(|backoff| {
         let first = Literal::u64_unsuffixed(backoff.first_ms);
         let cap = Literal::u64_unsuffixed(backoff.cap_ms);
@@ -73,7 +73,12 @@ fn options(options: &Options) -> TokenStream {
         let version = Literal::u32_unsuffixed(version);
         quote!(.version(#version))
     });
-    quote!(#aliases #queue #priority #max_attempts #timeout #backoff #version)
+    let accepts = Some(&options.accepts).filter(|accepts| !accepts.is_empty());
+    let accepts = accepts.map(|accepts| {
+        let accepts = accepts.iter().copied().map(Literal::u32_unsuffixed);
+        quote!(.accepts(&[#(#accepts),*]))
+    });
+    quote!(#aliases #queue #priority #max_attempts #timeout #backoff #deadline #heartbeat #version #accepts)
 }
 
 fn params(definition: &Definition) -> Option<TokenStream> {

@@ -105,7 +105,7 @@ const RULES: &[Rule] = &[
     Rule {
         class: Class::Sleep,
         why: "this sleep begins anew on replay and keeps the run in its worker",
-        instead: "use `wf.sleep()`, whose instant of waking is recorded",
+        instead: "use `wf.sleep()` or `wf.sleep_until()`, whose instant of waking is recorded",
         paths: &[
             "time::sleep",
             "time::sleep_until",

@@ -2,6 +2,7 @@
 //!
 //! What leaves this module as a [`Definition`] can be written out without a further decision.
 
+mod accepts;
 mod allow;
 mod context;
 mod duration;
@@ -18,7 +19,7 @@ use syn::ext::IdentExt;
 use syn::{Ident, Path, Signature, Type, Visibility, parse_quote};
 
 pub(crate) use self::context::{could_be_context, is_context};
-pub(crate) use self::options::Options;
+pub(crate) use self::options::{Limit, Options};
 pub(crate) use self::parameters::{Owned, Parameter, Payload, Presence, Role, without_our_attributes};
 pub(crate) use self::signature::is_ours;
 pub(crate) use self::types::is_nameable;

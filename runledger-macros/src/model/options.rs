@@ -3,15 +3,29 @@
 use quote::ToTokens;
 use syn::{Expr, ExprArray, Ident, Lit, LitInt, LitStr, Path, UnOp};
 
-use super::{Kind, allow, duration, name};
+use super::{Kind, accepts, allow, duration, name};
 use crate::lint::Allowed;
 use crate::parse::{Entry, Value};
 use crate::problems::Problems;
 use crate::suggest::{did_you_mean, nearest};
 
-/// The options that take a value; a workflow has `allow(…)` beside them.
-const VALID: &[&str] =
-    &["name", "aliases", "queue", "priority", "max_attempts", "timeout", "backoff", "version", "crate"];
+/// The options that take a value, of jobs and workflows alike.
+const VALID: &[&str] = &[
+    "name",
+    "aliases",
+    "queue",
+    "priority",
+    "max_attempts",
+    "timeout",
+    "backoff",
+    "deadline",
+    "version",
+    "accepts",
+    "crate",
+];
+
+/// The option that only a job has.
+const HEARTBEAT: &str = "heartbeat";
 
 /// What other libraries call these options.
 const SYNONYMS: &[(&str, &str)] = &[
@@ -24,10 +38,15 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("max_retries", "max_attempts"),
     ("attempts", "max_attempts"),
     ("max_tries", "max_attempts"),
-    ("deadline", "timeout"),
     ("time_limit", "timeout"),
+    ("expires", "deadline"),
+    ("ttl", "deadline"),
+    ("heartbeat_timeout", "heartbeat"),
+    ("keep_alive", "heartbeat"),
     ("delay", "backoff"),
     ("retry_delay", "backoff"),
+    ("accept", "accepts"),
+    ("compatible", "accepts"),
     ("path", "crate"),
     ("krate", "crate"),
 ];
@@ -40,11 +59,21 @@ pub(crate) struct Options {
     pub queue: Option<LitStr>,
     pub priority: Option<i16>,
     pub max_attempts: Option<u32>,
-    pub timeout_ms: Option<u64>,
+    pub timeout: Option<Limit>,
     pub backoff: Option<Backoff>,
+    pub deadline: Option<Limit>,
+    pub heartbeat: Option<Limit>,
     pub version: Option<u32>,
+    /// Earlier versions whose runs this code serves too.
+    pub accepts: Vec<u32>,
     /// What the body of a workflow may do although replay cannot repeat it.
     pub allow: Vec<Allowed>,
+}
+
+/// A limit of time, and where it is written.
+pub(crate) struct Limit {
+    pub ms: u64,
+    literal: LitStr,
 }
 
 /// The first delay between attempts and the longest.
@@ -58,6 +87,7 @@ pub(crate) struct Backoff {
 pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> Options {
     let mut options = Options::default();
     let mut seen: Vec<&Ident> = Vec::new();
+    let mut accepts = None;
     for entry in entries {
         let (name, value) = match entry {
             Entry::Option { name, value } => (name, value),
@@ -66,8 +96,12 @@ pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> O
                 continue;
             }
         };
+        if kind == Kind::Workflow && name == HEARTBEAT {
+            problems.at_span(name.span(), NO_HEARTBEAT);
+            continue;
+        }
         let is_allow = name == "allow";
-        if !is_allow && !VALID.iter().any(|valid| name == valid) {
+        if !is_allow && !valid(kind).any(|valid| name == valid) {
             problems.at_span(name.span(), unknown(kind, name));
             continue;
         }
@@ -78,11 +112,26 @@ pub(super) fn check(kind: Kind, entries: &[Entry], problems: &mut Problems) -> O
         seen.push(name);
         if is_allow {
             options.allow = allow::check(kind, name, value, problems);
+        } else if name == "accepts" {
+            accepts = given(name, value, problems);
         } else if let Some(value) = given(name, value, problems) {
             options.set(name, value, problems);
         }
     }
+    options.check_limits(problems);
+    // Against its own version, wherever that stands.
+    if let Some(accepts) = accepts {
+        options.accepts = accepts::check(accepts, options.version.unwrap_or(1), problems);
+    }
     options
+}
+
+const NO_HEARTBEAT: &str = "a `#[workflow]` has no `heartbeat`: its steps are its signs of life; give it to the jobs that it runs, or limit one step with \
+                            `.heartbeat_timeout(…)`";
+
+/// What takes a value; `allow` takes words.
+fn valid(kind: Kind) -> impl Iterator<Item = &'static str> {
+    VALID.iter().copied().chain((kind == Kind::Job).then_some(HEARTBEAT))
 }
 
 /// The path of `crate = …`, whatever else is wrong.
@@ -109,7 +158,9 @@ impl Options {
             "max_attempts" => {
                 self.max_attempts = integer(option, value, (1, u32::MAX.into()), problems);
             }
-            "timeout" => self.timeout_ms = parsed(option, value, duration::milliseconds, problems),
+            "timeout" => self.timeout = limit(option, value, problems),
+            "deadline" => self.deadline = limit(option, value, problems),
+            HEARTBEAT => self.heartbeat = limit(option, value, problems),
             "backoff" => self.backoff = parsed(option, value, duration::range, problems),
             "version" => self.version = integer(option, value, (1, u32::MAX.into()), problems),
             // `crate` is read by `library`; here only its shape is checked.
@@ -117,6 +168,24 @@ impl Options {
                 problems.at(value, format!("option `{option}` is a path of modules; {}", example(option)));
             }
             _ => {}
+        }
+    }
+
+    /// A limit within a shorter one would never be reached.
+    fn check_limits(&self, problems: &mut Problems) {
+        let (timeout, deadline) = (("timeout", &self.timeout), ("deadline", &self.deadline));
+        let heartbeat = (HEARTBEAT, &self.heartbeat);
+        for ((inner, one), (outer, other)) in
+            [(timeout, deadline), (heartbeat, timeout), (heartbeat, deadline)]
+        {
+            let (Some(one), Some(other)) = (one, other) else { continue };
+            if one.ms > other.ms {
+                let (long, short) = (one.literal.value(), other.literal.value());
+                problems.at(
+                    &one.literal,
+                    format!("option `{inner}`: `{long}` is longer than the `{outer}` of `{short}`, so it would never be reached; write a shorter one"),
+                );
+            }
         }
     }
 }
@@ -143,9 +212,11 @@ fn example(option: &Ident) -> String {
         "name" => "\"billing.charge\"",
         "aliases" => "[\"old_name\"]",
         "queue" => "\"payments\"",
-        "timeout" => "\"30s\"",
+        "timeout" | "heartbeat" => "\"30s\"",
+        "deadline" => "\"1h\"",
         "backoff" => "\"1s..5m\"",
         "version" => "2",
+        "accepts" => "\"1..\"",
         "crate" => "facade::runledger",
         _ => "5",
     };
@@ -171,7 +242,7 @@ fn string(option: &Ident, value: &Expr, problems: &mut Problems) -> Option<LitSt
     literal
 }
 
-fn literal_string(value: &Expr) -> Option<LitStr> {
+pub(super) fn literal_string(value: &Expr) -> Option<LitStr> {
     match ungrouped(value) {
         Expr::Lit(literal) => match &literal.lit {
             Lit::Str(string) => Some(string.clone()),
@@ -208,6 +279,11 @@ fn parsed<T>(
     parse(&literal.value()).map_err(|fault| problems.at(&literal, format!("option `{option}`: {fault}"))).ok()
 }
 
+fn limit(option: &Ident, value: &Expr, problems: &mut Problems) -> Option<Limit> {
+    let ms = parsed(option, value, duration::milliseconds, problems)?;
+    literal_string(value).map(|literal| Limit { ms, literal })
+}
+
 fn integer<T: TryFrom<i64>>(
     option: &Ident,
     value: &Expr,
@@ -234,7 +310,7 @@ fn integer<T: TryFrom<i64>>(
 }
 
 /// `Some(None)` is an integer that 64 bits cannot hold.
-fn literal_integer(value: &Expr) -> Option<Option<i64>> {
+pub(super) fn literal_integer(value: &Expr) -> Option<Option<i64>> {
     let (sign, literal) = match ungrouped(value) {
         Expr::Unary(negated) if matches!(negated.op, UnOp::Neg(_)) => ("-", &*negated.expr),
         positive => ("", positive),
@@ -253,7 +329,7 @@ fn decimal(sign: &str, integer: &LitInt) -> Option<i64> {
 }
 
 /// Values from a `macro_rules!` macro come in invisible groups.
-fn ungrouped(mut value: &Expr) -> &Expr {
+pub(super) fn ungrouped(mut value: &Expr) -> &Expr {
     while let Expr::Group(group) = value {
         value = &group.expr;
     }
@@ -261,7 +337,7 @@ fn ungrouped(mut value: &Expr) -> &Expr {
 }
 
 fn unknown(kind: Kind, name: &Ident) -> String {
-    let mut valid = VALID.to_vec();
+    let mut valid: Vec<&str> = valid(kind).collect();
     valid.extend((kind == Kind::Workflow).then_some("allow"));
     let meant = did_you_mean(nearest(&name.to_string(), &valid, SYNONYMS));
     format!("unknown option `{name}` for `#[{}]`{meant} valid: {}", kind.word(), valid.join(", "))

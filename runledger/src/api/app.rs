@@ -281,7 +281,8 @@ fn check_provided(registry: &Registry, provided: &Provided) -> Result<(), Client
 /// Whether another body stands in the place of the job's own.
 #[cfg(feature = "testing")]
 fn is_mocked(definition: &Definition, provided: &Provided) -> bool {
-    crate::runtime::scene::part(provided).is_some_and(|part| part.scene.mocks.contains_key(definition.name))
+    crate::runtime::scene::part(provided)
+        .is_some_and(|part| part.scene.mocks.contains_key(&definition.code()))
 }
 
 #[cfg(not(feature = "testing"))]

@@ -14,6 +14,7 @@ use crate::model::json::{EncodeError, ErasedValue, encode_object};
 use crate::model::name::{check_key, check_name};
 use crate::model::request::{RequestOptions, keyed_run_id};
 use crate::model::timestamp::{FURTHEST, Timestamp};
+use crate::model::version::{FIRST, stored_name};
 use crate::store::enqueue::NewRun;
 
 /// A call of the job `J`: what the annotated function returns. It does nothing by itself.
@@ -44,6 +45,8 @@ pub(crate) struct Request {
     pub(crate) options: RequestOptions,
     pub(crate) tenant: String,
     pub(crate) idempotency_key: Option<String>,
+    /// The version that a call by name asks for. The name of a typed call has its version.
+    pub(crate) version: Option<u32>,
     /// What the name came from. A call by name has none until it is looked up, and none at all where this program does not have the code.
     pub(crate) definition: Option<&'static Definition>,
 }
@@ -104,7 +107,8 @@ macro_rules! options {
         }
 
         /// The run must end within this time of its start instant (the enqueue, or what `delay` or `start_at` say), whatever it does then: queued, asleep,
-        /// waiting, paused, running, and over all its attempts. None by default; at most 100 years.
+        /// waiting, paused, running, and over all its attempts. At most 100 years; the default is the `deadline` of the job, where the calling program has
+        /// its code and it has one.
         ///
         /// Afterwards it is cancelled, with that as the reason, and with it what it has started: a run that no worker holds by the next heartbeat of any
         /// worker, a running one at its next await. Where no worker lives, nobody does it. A run that is made of this one by `run_again`, `fork` or
@@ -151,6 +155,8 @@ impl<J: Job> Call<J> {
 impl AnyCall {
     /// A call of a job by its name alone, for programs that do not have its code. `input` is the object of its arguments by name.
     ///
+    /// Where this program has the code it is the newest version of that, otherwise the first: [`version`](Self::version) asks for another.
+    ///
     /// The name is checked against the jobs of this program and of the living workers when it is enqueued. Queue and priority are the job's own where
     /// this program has its code, otherwise `default` and 0. An idempotency key belongs to the job's oldest name; without the code, to the name given
     /// here, so give the oldest one where the key should meet those of programs that have the code.
@@ -163,9 +169,17 @@ impl AnyCall {
             options: RequestOptions::default(),
             tenant: String::new(),
             idempotency_key: None,
+            version: None,
             definition: None,
         };
         Self { request }
+    }
+
+    /// The version of the code that the run is pinned to, where the job is named by hand. That of a typed call is the one of its function, whatever is said
+    /// here.
+    pub fn version(mut self, version: u32) -> Self {
+        self.request.version = Some(version.max(FIRST));
+        self
     }
 
     options!();
@@ -180,22 +194,23 @@ impl<J> From<Call<J>> for AnyCall {
 impl Request {
     pub(crate) fn of(definition: &'static Definition, input: Result<String, EncodeError>) -> Self {
         Self {
-            job: Cow::Borrowed(definition.name),
+            job: definition.stored_name(),
             queue: Cow::Borrowed(definition.queue),
             priority: definition.priority,
             input,
             options: RequestOptions::default(),
             tenant: String::new(),
             idempotency_key: None,
+            version: None,
             definition: Some(definition),
         }
     }
 
-    /// Takes name, queue and priority from the job's definition, for a call that was made by name.
-    pub(crate) fn adopt(&mut self, definition: &'static Definition) {
+    /// Takes queue and priority from the job's definition, for a call that was made by name, and the name under which its runs are stored.
+    pub(crate) fn adopt(&mut self, definition: &'static Definition, stored: Cow<'static, str>) {
         self.definition = Some(definition);
         (self.queue, self.priority) = (Cow::Borrowed(definition.queue), definition.priority);
-        self.job = Cow::Borrowed(definition.name);
+        self.job = stored;
     }
 
     /// The first option that was said and is not one of these.
@@ -218,7 +233,8 @@ impl Request {
             Some(queue) => queue.clone(),
             None => self.queue.into_owned(),
         };
-        check_name("job", &self.job)?;
+        let name = self.definition.map_or(&*self.job, |definition| definition.name);
+        check_name("job", name)?;
         check_name("queue", &queue)?;
         if !self.tenant.is_empty() {
             check_key("tenant", &self.tenant)?;
@@ -234,8 +250,18 @@ impl Request {
                 keyed_run_id(&self.tenant, oldest_name, key)
             }
         };
-        let job = self.job.into_owned();
-        if let Some(option) = too_far_ahead(&self.options) {
+        let mut options = self.options;
+        if options.deadline_ms.is_none()
+            && let Some(deadline) = self.definition.and_then(|definition| definition.deadline)
+        {
+            options.deadline_ms = Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX));
+            options.is_own_deadline = true;
+        }
+        let job = match self.definition {
+            Some(_) => self.job.into_owned(),
+            None => stored_name(&self.job, self.version.unwrap_or(FIRST)).into_owned(),
+        };
+        if let Some(option) = too_far_ahead(&options) {
             return Err(ClientError::TooFarAhead { job, option });
         }
         let input = self.input.map_err(|source| ClientError::Encode { job: job.clone(), source })?;
@@ -244,9 +270,9 @@ impl Request {
             job,
             tenant: self.tenant,
             queue,
-            priority: self.options.priority.unwrap_or(self.priority),
+            priority: options.priority.unwrap_or(self.priority),
             input,
-            options: self.options,
+            options,
             idempotency_key: self.idempotency_key,
         })
     }

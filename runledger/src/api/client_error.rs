@@ -236,6 +236,15 @@ pub enum ClientError {
         /// What was asked.
         verb: &'static str,
     },
+    /// A run that a worker holds cannot be moved to another version of its code.
+    #[error(
+        "run `{run_id}` is running, and what its code records now would be held against that of the other version; nothing was written; pause it \
+         (`handle.pause`), which takes place at its next await, move it, and resume it"
+    )]
+    Held {
+        /// The run.
+        run_id: Uuid,
+    },
     /// A cancelled run cannot be revived before everything that it has started has ended.
     #[error(
         "run `{run_id}` is cancelled, but run `{below}`, which it has started, still goes on; nothing was written; revive it once that one has ended"

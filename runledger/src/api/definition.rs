@@ -1,6 +1,7 @@
 //! A job or workflow as the code defines it: a constant that the macros write.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,6 +11,7 @@ use super::invocation::{Finished, Invocation};
 use super::lent::Injectable;
 use crate::model::backoff::Backoff;
 use crate::model::settle::RetryPolicy;
+use crate::model::version::{FIRST, stored_name};
 
 /// The future of one try of a body.
 pub type RunFuture = Pin<Box<dyn Future<Output = Finished> + Send>>;
@@ -150,7 +152,10 @@ pub struct Definition {
     pub(crate) max_attempts: u32,
     pub(crate) timeout: Option<Duration>,
     pub(crate) backoff: Backoff,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) heartbeat: Option<Duration>,
     pub(crate) version: u32,
+    pub(crate) accepts: &'static [u32],
     pub(crate) run: RunFn,
     pub(crate) location: Location,
 }
@@ -171,7 +176,10 @@ impl Definition {
             max_attempts: DEFAULT_MAX_ATTEMPTS,
             timeout: None,
             backoff: Backoff::DEFAULT,
-            version: 1,
+            deadline: None,
+            heartbeat: None,
+            version: FIRST,
+            accepts: &[],
             run,
             location,
         }
@@ -239,10 +247,28 @@ impl Definition {
         Self { backoff: Backoff::new(Duration::from_millis(first), Duration::from_millis(cap)), ..self }
     }
 
-    /// The version of a workflow's code.
+    /// How long a run may take from its start instant to its end, in milliseconds.
+    #[must_use]
+    pub const fn deadline_ms(self, millis: u64) -> Self {
+        Self { deadline: Some(Duration::from_millis(millis)), ..self }
+    }
+
+    /// How long a try of the body may say nothing of its progress, in milliseconds.
+    #[must_use]
+    pub const fn heartbeat_ms(self, millis: u64) -> Self {
+        Self { heartbeat: Some(Duration::from_millis(millis)), ..self }
+    }
+
+    /// The version of the code: runs are pinned to the one that they were enqueued with.
     #[must_use]
     pub const fn version(self, version: u32) -> Self {
         Self { version, ..self }
+    }
+
+    /// Earlier versions whose runs this code serves too.
+    #[must_use]
+    pub const fn accepts(self, versions: &'static [u32]) -> Self {
+        Self { accepts: versions, ..self }
     }
 
     /// The name under which runs are stored.
@@ -273,6 +299,18 @@ impl Definition {
     #[must_use]
     pub const fn code_version(&self) -> u32 {
         self.version
+    }
+
+    /// The name under which its runs are stored: its own, behind which versions after the first stand as `@2`.
+    #[must_use]
+    pub fn stored_name(&self) -> Cow<'static, str> {
+        stored_name(self.name, self.version)
+    }
+
+    /// What tells it from every other definition of the program.
+    #[cfg(feature = "testing")]
+    pub(crate) const fn code(&self) -> (&'static str, u32) {
+        (self.name, self.version)
     }
 
     pub(crate) const fn retry_policy(&self) -> RetryPolicy {

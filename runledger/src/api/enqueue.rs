@@ -15,6 +15,7 @@ use super::job::Job;
 use super::registry;
 use crate::model::json::{canonical, first_difference};
 use crate::model::name::nearest;
+use crate::model::version::{FIRST, listed, others, parts, stored_name};
 use crate::runtime::inbox::Delivery;
 use crate::store::deadline;
 use crate::store::enqueue::{Enqueued, NewRun, enqueue, enqueue_fresh, existing};
@@ -87,9 +88,9 @@ where
 
 async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<Submitted>, ClientError> {
     for request in requests.iter_mut().filter(|request| request.definition.is_none()) {
-        match registry::registered().find(|definition| definition.names().any(|name| name == request.job)) {
-            Some(definition) => request.adopt(definition),
-            None => check_job_name(&request.job, &mut route).await?,
+        match registry::named(&request.job, request.version) {
+            Some((definition, stored)) => request.adopt(definition, stored),
+            None => check_job_name(&request.job, request.version.unwrap_or(FIRST), &mut route).await?,
         }
     }
     let runs: Vec<NewRun> = requests.into_iter().map(Request::into_new_run).collect::<Result<_, _>>()?;
@@ -255,20 +256,30 @@ pub(crate) fn input_difference(one: &str, other: &str) -> Option<String> {
     }
 }
 
-/// Refuses a name that neither this program nor a living worker knows, as long as somebody knows any.
-async fn check_job_name(name: &str, route: &mut Route<'_>) -> Result<(), ClientError> {
-    let mut known: Vec<String> =
-        registry::registered().flat_map(super::definition::Definition::names).map(str::to_owned).collect();
+/// Refuses a name that neither this program nor a living worker knows in this version, as long as somebody knows any.
+async fn check_job_name(name: &str, version: u32, route: &mut Route<'_>) -> Result<(), ClientError> {
+    let mut known: Vec<String> = registry::registered()
+        .flat_map(|definition| {
+            definition.names().map(|its| stored_name(its, definition.version).into_owned())
+        })
+        .collect();
     known.extend(match route {
         Route::Db(db) => jobs_known(&mut *connection(db.pool()).await?).await?,
         Route::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
         Route::Connection(connection) => jobs_known(connection).await?,
     });
-    if known.is_empty() || known.iter().any(|job| job == name) {
+    let stored = stored_name(name, version);
+    if known.is_empty() || known.iter().any(|job| *job == stored) {
         return Ok(());
     }
-    let hint = nearest(name, known.iter().map(String::as_str))
-        .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let others = others(&stored, known.iter().map(String::as_str));
+    let hint = match nearest(name, known.iter().map(|known| parts(known).0)) {
+        _ if !others.is_empty() => {
+            format!(" in version {version}, but in {}: say which with `.version(…)`", listed(&others))
+        }
+        Some(near) => format!("; did you mean `{near}`?"),
+        None => String::new(),
+    };
     Err(ClientError::UnknownJob { name: name.to_owned(), hint })
 }
 

@@ -12,6 +12,7 @@ use crate::model::json;
 pub struct FailedRun {
     pub(crate) run_id: Uuid,
     pub(crate) job: String,
+    pub(crate) version: u32,
     pub(crate) tenant: String,
     pub(crate) input: String,
     pub(crate) failure: Failure,
@@ -30,6 +31,12 @@ impl FailedRun {
     #[must_use]
     pub fn job(&self) -> &str {
         &self.job
+    }
+
+    /// The version of its job's code that it is pinned to.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version
     }
 
     /// The tenant it belongs to; empty for none.

@@ -293,11 +293,12 @@ impl Db {
         Ok(inspect::workers(&mut *connection(self.pool()).await?).await?)
     }
 
-    /// Jobs that have queued runs and no living worker that serves them: queue and job. Such runs wait; they are never failed. One query.
+    /// Jobs that have queued runs and no living worker that serves them, each with a hint. Such runs wait; they are never failed. One query, and another
+    /// where there are such.
     ///
     /// # Errors
     /// A failure of the database.
-    pub async fn unserved(&self) -> Result<Vec<(String, String)>, ClientError> {
+    pub async fn unserved(&self) -> Result<Vec<inspect::Unserved>, ClientError> {
         Ok(inspect::unserved(&mut *connection(self.pool()).await?).await?)
     }
 

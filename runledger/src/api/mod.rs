@@ -18,6 +18,7 @@ pub mod jobs;
 pub mod lent;
 pub mod linked;
 pub mod output;
+pub mod pin;
 pub mod provided;
 pub mod published;
 pub mod registry;

@@ -1,11 +1,13 @@
 //! The jobs of this program: those that registered themselves, and those added by hand.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use super::client_error::ClientError;
 use super::definition::{Definition, Registration};
 use crate::model::name::check_name;
+use crate::model::version::{FIRST, stored_name};
 
 impl Definition {
     /// The name and the aliases.
@@ -24,24 +26,53 @@ pub(crate) fn registered() -> impl Iterator<Item = &'static Definition> {
     inventory::iter::<Registration>.into_iter().map(|registration| registration.0)
 }
 
-/// Definitions by every name that their runs may have.
+/// The code of this program for runs of a name: of the version that is asked for, its own or one that accepts it; else of the newest. And the name under
+/// which such runs are stored.
+pub(crate) fn named(name: &str, version: Option<u32>) -> Option<(&'static Definition, Cow<'static, str>)> {
+    let of_name = || registered().filter(|definition| definition.names().any(|its| its == name));
+    let Some(version) = version else {
+        let newest = of_name().max_by_key(|definition| definition.version)?;
+        return Some((newest, newest.stored_name()));
+    };
+    let own = of_name().find(|definition| definition.version == version);
+    let accepting = || of_name().filter(|definition| definition.accepts.contains(&version));
+    let serving = own.or_else(|| accepting().min_by_key(|definition| definition.version))?;
+    Some((serving, stored_name(serving.name, version)))
+}
+
+/// Definitions by every name under which their runs may be stored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
-    by_name: BTreeMap<&'static str, &'static Definition>,
+    by_name: BTreeMap<Cow<'static, str>, &'static Definition>,
 }
 
 impl Registry {
     /// Collects definitions. The same one twice is no harm.
     ///
+    /// A version that one definition has and another accepts is served by the one that has it; a version that several accept by the oldest of these, which
+    /// is nearest to it.
+    ///
     /// # Errors
-    /// An invalid name, two jobs of one name (with both places), or no job at all.
+    /// An invalid name, two jobs of one name and version (with both places), versions of one job whose keys would not meet, or no job at all.
     pub(crate) fn collect(
         definitions: impl IntoIterator<Item = &'static Definition>,
     ) -> Result<Self, ClientError> {
         let mut registry = Self::default();
+        let mut accepting: Vec<&'static Definition> = Vec::new();
         for definition in definitions {
             for name in definition.names() {
+                check_name("job", name)?;
+                registry.check_key(name, definition)?;
                 registry.add(name, definition)?;
+            }
+            accepting.extend((!definition.accepts.is_empty()).then_some(definition));
+        }
+        accepting.sort_by_key(|definition| definition.version);
+        for definition in accepting {
+            for name in definition.names() {
+                for version in definition.accepts {
+                    registry.by_name.entry(stored_name(name, *version)).or_insert(definition);
+                }
             }
         }
         if registry.by_name.is_empty() {
@@ -50,26 +81,26 @@ impl Registry {
         Ok(registry)
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&'static Definition> {
-        self.by_name.get(name).copied()
+    /// The code that serves the runs that are stored under this name.
+    pub(crate) fn get(&self, stored: &str) -> Option<&'static Definition> {
+        self.by_name.get(stored).copied()
     }
 
-    /// Every name, aliases included, sorted.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.by_name.keys().copied()
+    /// Every name under which runs are served, aliases and versions included, sorted.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(AsRef::as_ref)
     }
 
     /// Every definition, sorted by name.
     pub(crate) fn definitions(&self) -> impl Iterator<Item = &'static Definition> {
         self.by_name
             .iter()
-            .filter(|(name, definition)| **name == definition.name)
+            .filter(|(stored, definition)| **stored == definition.stored_name())
             .map(|(_, definition)| *definition)
     }
 
     fn add(&mut self, name: &'static str, definition: &'static Definition) -> Result<(), ClientError> {
-        check_name("job", name)?;
-        match self.by_name.entry(name) {
+        match self.by_name.entry(stored_name(name, definition.version)) {
             Entry::Vacant(vacant) => {
                 vacant.insert(definition);
                 Ok(())
@@ -78,11 +109,35 @@ impl Registry {
             Entry::Occupied(other) if other.get().location == definition.location => Ok(()),
             Entry::Occupied(other) => {
                 let (one, two) = (other.get().location, definition.location);
+                let (version, remedy) = match definition.version {
+                    FIRST => (String::new(), "give one of them another: `#[job(name = \"…\")]`"),
+                    version => (format!(" in version {version}"), "give one of them another name or version"),
+                };
                 Err(ClientError::Setup(format!(
-                    "two jobs are called `{name}`: one at {one}, one at {two}; runs are stored by name, so give one of them another: \
-                     `#[job(name = \"…\")]`"
+                    "two jobs are called `{name}`{version}: one at {one}, one at {two}; runs are stored by name, so {remedy}"
                 )))
             }
+        }
+    }
+
+    /// An idempotency key belongs to a job whatever its version: all of them must agree about the name that makes its runs' ids.
+    fn check_key(&self, name: &str, definition: &'static Definition) -> Result<(), ClientError> {
+        let same = |other: &&&'static Definition| other.names().any(|its| its == name);
+        let other = self.by_name.values().filter(same).find(|other| {
+            other.version != definition.version && other.oldest_name() != definition.oldest_name()
+        });
+        match other {
+            None => Ok(()),
+            Some(other) => Err(ClientError::Setup(format!(
+                "versions {} and {} of `{name}` have different oldest names, `{}` and `{}`, so an idempotency key would make two runs of one: one is at {}, \
+                 one at {}; give both the same first alias",
+                other.version,
+                definition.version,
+                other.oldest_name(),
+                definition.oldest_name(),
+                other.location,
+                definition.location
+            ))),
         }
     }
 }

@@ -134,7 +134,7 @@ impl<'wf, T> Step<'wf, T> {
         self
     }
 
-    /// For how long the body of a call may say nothing of its progress; none by default. A try that has not called
+    /// For how long the body of a call may say nothing of its progress; the default is the `heartbeat` of its job, where it has one. A try that has not called
     /// [`Context::progress`](crate::Context::progress) for so long is dropped at its last await, as by a timeout: for bodies whose whole time nobody can
     /// tell, but whose silence says that they hang. Time in which such a call waits for the database counts as silence too. An inline step has no context
     /// to call it on, so it may only take so long altogether.

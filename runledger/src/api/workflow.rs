@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
@@ -34,12 +34,12 @@ use crate::model::json;
 use crate::model::name::{check_key, check_name};
 use crate::model::replay::{Claim, Line, Scope};
 use crate::model::settle::RetryPolicy;
-use crate::model::timestamp::FURTHEST;
+use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::runtime::attempt::Attempt;
 use crate::runtime::call::{body_of, policy_of};
 use crate::runtime::panic::contained;
 use crate::runtime::step::{Body, LastFailure, MakeUndo, StepPolicy, Work, resolve};
-use crate::runtime::waiting;
+use crate::runtime::waiting::{self, Alarm};
 
 /// A workflow's view of its run. It is borrowed and cannot be cloned, so a step cannot be moved into a spawned task, where replay would not see
 /// the order of its claims.
@@ -161,7 +161,32 @@ impl Wf {
         if duration > FURTHEST {
             return refused("sleep", too_long("sleep", duration));
         }
-        let claim = match self.claim("sleep", None, 0) {
+        self.alarm("sleep", Alarm::After(duration))
+    }
+
+    /// Sleeps until an instant of the database's clock. The instant is recorded, to the microsecond, and holds from then on, whatever a replay computes; in
+    /// the past it is recorded too, and over at once. Like [`sleep`](Self::sleep) otherwise, at the same cost.
+    ///
+    /// ```no_run
+    /// # use runledger::prelude::*;
+    /// # use std::time::{Duration, SystemTime};
+    /// #[workflow]
+    /// async fn remind(wf: &Wf, opens_at: SystemTime) -> Result<()> {
+    ///     wf.sleep_until(opens_at - Duration::from_secs(3600)).await?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// It is more than 100 years away.
+    #[track_caller]
+    pub fn sleep_until(&self, instant: SystemTime) -> Step<'_, ()> {
+        self.alarm("sleep_until", Alarm::At(Timestamp::not_before(instant)))
+    }
+
+    #[track_caller]
+    fn alarm(&self, name: &str, alarm: Alarm) -> Step<'_, ()> {
+        let claim = match self.claim(name, None, 0) {
             Ok(claim) => claim,
             Err(step) => return step,
         };
@@ -170,7 +195,7 @@ impl Wf {
         Step::new(
             key,
             INLINE,
-            move |_| Box::pin(async move { waiting::sleep(&attempt, &claim, duration).await }),
+            move |_| Box::pin(async move { waiting::sleep(&attempt, &claim, alarm).await }),
             |recorded| recorded.map(drop),
         )
     }

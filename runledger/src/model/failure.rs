@@ -33,13 +33,17 @@ pub enum FailureKind {
 /// The longest message of a failure, or of one of its causes, that is recorded, in bytes.
 const MAX_MESSAGE: usize = 8 * 1024;
 
-/// The most causes that are recorded.
+/// The most causes that are recorded: of longer chains the outermost and the innermost. What began it all is at the end.
 const MAX_CAUSES: usize = 32;
+const INNERMOST: usize = 8;
+
+/// Stands for the causes between.
+const LEFT_OUT: &str = "… (the causes in between are left out)";
 
 /// A recorded failure: its kind, its message, and the messages of its causes, outermost first.
 ///
-/// Of each message the first 8 KiB are recorded, and of the causes the outermost 32: an error that carries a whole response must not weigh on every
-/// look at the run. What was cut says so.
+/// Of each message the first 8 KiB are recorded, and of more than 32 causes the outermost and the innermost: an error that carries a whole response
+/// must not weigh on every look at the run. What was cut says so.
 ///
 /// Payloads are never part of it unless the job's own error message has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +73,10 @@ impl Failure {
         let mut messages = vec![error.to_string()];
         let mut source = error.source();
         while let Some(cause) = source {
+            if let Some(failure) = cause.downcast_ref::<Self>() {
+                messages.extend(failure.messages());
+                break;
+            }
             // Wrappers that only classify repeat the message of what they wrap, alone or at the end of their own.
             let message = cause.to_string();
             if messages.last().is_none_or(|last| !last.ends_with(&message)) {
@@ -79,13 +87,24 @@ impl Failure {
         Self { kind, message: messages.remove(0), causes: messages, location: None }
     }
 
+    /// Its own message and those of its causes.
+    fn messages(&self) -> impl Iterator<Item = String> {
+        let place = self.location.as_ref().map(|location| format!(" (at {location})"));
+        let n_messages = 1 + self.causes.len();
+        std::iter::once(&self.message).chain(&self.causes).enumerate().map(move |(at, message)| {
+            match place.as_ref().filter(|_| at + 1 == n_messages) {
+                Some(place) => format!("{message}{place}"),
+                None => message.clone(),
+            }
+        })
+    }
+
     /// As it is recorded: within the limits, and without the NUL that the database refuses in JSON.
     pub(crate) fn storable(&self) -> Self {
-        let mut causes: Vec<String> =
-            self.causes.iter().take(MAX_CAUSES).map(|cause| storable(cause)).collect();
-        let n_more = self.causes.len() - causes.len();
-        if n_more > 0 {
-            causes.push(format!("… and {n_more} more causes"));
+        let mut causes: Vec<String> = self.causes.iter().map(|cause| storable(cause)).collect();
+        if causes.len() > MAX_CAUSES {
+            let between = MAX_CAUSES - INNERMOST - 1..causes.len() - INNERMOST;
+            causes.splice(between, [LEFT_OUT.to_owned()]);
         }
         Self { message: storable(&self.message), causes, location: self.location.clone(), kind: self.kind }
     }
@@ -145,8 +164,35 @@ mod tests {
         let stored = Failure { causes, ..Failure::new(FailureKind::Error, message) }.storable();
         assert!(stored.message.ends_with("ä… (8192 bytes more)"), "{}", &stored.message[MAX_MESSAGE..]);
         assert!(stored.causes[0].ends_with("ä… (8194 bytes more)"));
-        assert_eq!(stored.causes.len(), MAX_CAUSES + 1);
-        assert_eq!(stored.causes[MAX_CAUSES], "… and 2 more causes");
+    }
+
+    #[test]
+    fn of_a_long_chain_the_outermost_and_the_innermost_causes_are_recorded_however_often_it_is_wrapped() {
+        let mut failure = Failure::new(FailureKind::Error, "0");
+        for n in 1..=100 {
+            let causes = failure.messages().collect();
+            failure = Failure { causes, ..Failure::new(FailureKind::Error, n.to_string()) }.storable();
+        }
+        let mut expected: Vec<String> = (77..100).rev().map(|n| n.to_string()).collect();
+        expected.push(LEFT_OUT.to_owned());
+        expected.extend((0..8).rev().map(|n| n.to_string()));
+        assert_eq!(failure.causes, expected);
+        assert_eq!(failure.storable(), failure);
+    }
+
+    #[test]
+    fn a_failure_within_a_chain_keeps_its_causes_apart_and_its_place() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("child")]
+        struct Wrapped(#[source] Failure);
+        let panicked = Failure {
+            causes: vec!["disk".to_owned(), "full".to_owned()],
+            location: Some("a.rs:1:2".to_owned()),
+            ..Failure::new(FailureKind::Panic, "no")
+        };
+        let failure = Failure::from_chain(FailureKind::Error, &Wrapped(panicked.clone()));
+        assert_eq!(failure.causes, ["no", "disk", "full (at a.rs:1:2)"]);
+        assert_eq!(failure.to_string(), format!("child: {panicked}"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::failure::Failure;
 use super::name::check_name;
 use super::replay::Recorded;
+use super::version::{FIRST, parts};
 
 /// The format that this program writes, and the only one that it reads.
 const FORMAT: u32 = 1;
@@ -25,8 +26,11 @@ pub struct History {
     format: u32,
     /// The run that it was.
     pub run_id: Uuid,
-    /// The name of its job, as it was stored.
+    /// The name of its job.
     pub job: String,
+    /// The version of its job's code that it was pinned to.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub version: u32,
     /// Its tenant; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
@@ -94,16 +98,18 @@ pub enum HistoryError {
 impl History {
     pub(crate) fn new(
         run_id: Uuid,
-        job: String,
+        stored_name: &str,
         tenant: String,
         state: String,
         attempt: u32,
         input: String,
         steps: Vec<Recorded>,
     ) -> Self {
+        let (job, version) = parts(stored_name);
+        let job = job.to_owned();
         let mut steps: Vec<HistoryStep> = steps.into_iter().map(HistoryStep::from).collect();
         steps.sort_by_key(|step| step.ordinal);
-        Self { format: FORMAT, run_id, job, tenant, state, attempt, input, steps }
+        Self { format: FORMAT, run_id, job, version, tenant, state, attempt, input, steps }
     }
 
     /// Reads a history.
@@ -214,6 +220,15 @@ impl From<Recorded> for HistoryStep {
     }
 }
 
+fn first() -> u32 {
+    FIRST
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
+fn is_first(version: &u32) -> bool {
+    *version == FIRST
+}
+
 /// JSON text as the JSON that it is, so that people can read the file; no digit of a number is lost.
 mod as_json {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::Error};
@@ -264,7 +279,7 @@ mod tests {
             vec![step("b", 1, failed), step("a", 0, Ok("null".into())), step("c", 2, Ok("1.10e400".into()))];
         History::new(
             Uuid::nil(),
-            "checkout".into(),
+            "checkout@2",
             String::new(),
             "blocked".into(),
             1,

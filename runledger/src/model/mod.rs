@@ -20,3 +20,4 @@ pub mod state;
 pub mod timestamp;
 #[cfg(feature = "worker")]
 pub mod verification;
+pub mod version;

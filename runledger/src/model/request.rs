@@ -28,6 +28,9 @@ pub struct RequestOptions {
     /// How long the run may take from its start instant to its end, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
+    /// Whether nobody said the deadline: it is the job's own, of when the run was enqueued.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_own_deadline: bool,
     /// The first delay and the largest one, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_ms: Option<(u64, u64)>,
@@ -53,6 +56,10 @@ impl RequestOptions {
         self.start_at_us.map(Timestamp::from_unix_micros)
     }
 
+    fn said_deadline_ms(&self) -> Option<u64> {
+        self.deadline_ms.filter(|_| !self.is_own_deadline)
+    }
+
     /// The name of the first part in which two requests differ.
     #[must_use]
     pub fn first_difference(&self, other: &Self) -> Option<&'static str> {
@@ -67,7 +74,7 @@ impl RequestOptions {
             ("priority", self.priority != other.priority),
             ("max_attempts", self.max_attempts != other.max_attempts),
             ("timeout", self.timeout_ms != other.timeout_ms),
-            ("deadline", self.deadline_ms != other.deadline_ms),
+            ("deadline", self.said_deadline_ms() != other.said_deadline_ms()),
             ("backoff", self.backoff_ms != other.backoff_ms),
             ("delay", self.delay_us != other.delay_us),
             ("start_at", self.start_at_us != other.start_at_us),
@@ -93,6 +100,10 @@ pub fn keyed_run_id(tenant: &str, job: &str, key: &str) -> Uuid {
 pub fn child_run_id(parent: Uuid, step_key: &str) -> Uuid {
     Uuid::new_v5(&parent, step_key.as_bytes())
 }
+
+/// How many runs may be above a child: its parent, the parent of that, and so on. A workflow that starts itself without end is stopped here, before it
+/// fills the database.
+pub const MAX_DEPTH: i16 = 100;
 
 /// The id of the run that a run is revived as: derived from it, so that it is revived once.
 #[must_use]
@@ -128,5 +139,9 @@ mod tests {
         assert_eq!(request.first_difference(&request), None);
         let other = RequestOptions { timeout_ms: None, ..request.clone() };
         assert_eq!(request.first_difference(&other), Some("timeout"));
+        let own = RequestOptions { deadline_ms: Some(9), is_own_deadline: true, ..RequestOptions::default() };
+        assert_eq!(own.first_difference(&RequestOptions::default()), None, "a default is no part of it");
+        let said = RequestOptions { deadline_ms: Some(9), ..RequestOptions::default() };
+        assert_eq!(own.first_difference(&said), Some("deadline"));
     }
 }

@@ -42,6 +42,13 @@ impl Timestamp {
         Self(self.0.saturating_sub(micros))
     }
 
+    /// The first instant that is not before this time: one is not kept to the nanosecond, and what waits for it must not wake before.
+    #[must_use]
+    pub fn not_before(time: SystemTime) -> Self {
+        let instant = Self::from(time);
+        if SystemTime::from(instant) < time { instant.plus(Duration::from_micros(1)) } else { instant }
+    }
+
     /// How long after `earlier` this instant is; zero if it is not after it.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
@@ -74,6 +81,17 @@ mod tests {
     fn a_system_time_survives_the_round_trip_to_the_microsecond() {
         for time in [UNIX_EPOCH + Duration::from_micros(1_234_567), UNIX_EPOCH - Duration::from_micros(89)] {
             assert_eq!(SystemTime::from(Timestamp::from(time)), time);
+        }
+    }
+
+    #[test]
+    fn an_instant_that_is_waited_for_is_never_before_its_time() {
+        for nanos in [0, 1, 999, 1_000, 1_001] {
+            for time in [UNIX_EPOCH + Duration::from_nanos(nanos), UNIX_EPOCH - Duration::from_nanos(nanos)] {
+                let instant = SystemTime::from(Timestamp::not_before(time));
+                let late = instant.duration_since(time).unwrap();
+                assert!(late < Duration::from_micros(1), "{time:?}: {late:?}");
+            }
         }
     }
 

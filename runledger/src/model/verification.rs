@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::failure::Failure;
 use super::replay::Divergence;
+use super::version::listed;
 
 /// What the present code makes of one recorded run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,13 @@ pub enum Verdict {
     },
     /// The program has no code for the job.
     NoCode,
+    /// The program has code for the job, but none that serves the version that the run is pinned to.
+    NoVersion {
+        /// The version of the run.
+        version: u32,
+        /// Those that the program serves.
+        served: Vec<u32>,
+    },
     /// The stored input does not fit the parameters.
     Undecodable {
         /// What does not fit, and where.
@@ -36,7 +44,11 @@ impl Verdict {
     pub fn step(&self) -> Option<&str> {
         match self {
             Self::Breaks { divergence } => divergence.step(),
-            Self::Replays | Self::NoCode | Self::Undecodable { .. } | Self::Undecided => None,
+            Self::Replays
+            | Self::NoCode
+            | Self::NoVersion { .. }
+            | Self::Undecodable { .. }
+            | Self::Undecided => None,
         }
     }
 
@@ -53,6 +65,12 @@ impl fmt::Display for Verdict {
             Self::Replays => f.write_str("replays"),
             Self::Breaks { divergence } => write!(f, "breaks: {divergence}"),
             Self::NoCode => f.write_str("has no code in this program: it would wait until some worker serves the job again"),
+            Self::NoVersion { version, served } => write!(
+                f,
+                "is of version {version}, which no code in this program serves (it has {}): it would wait until some worker serves that; keep the function of \
+                 that version, or let a newer one accept it: `accepts = [{version}]`",
+                listed(served)
+            ),
             Self::Undecodable { failure } => write!(f, "cannot read its input: {failure}"),
             Self::Undecided => f.write_str(
                 "is undecided: the workflow awaited something of its own, that is no step, for too long; let it await steps alone",

@@ -32,7 +32,7 @@ async fn beating(attempt: &Attempt, key: &str, limit: Duration, mut body: Try<'_
         if heard_at + limit <= Instant::now() {
             let message = format!(
                 "said nothing of its progress for {limit:?} and was dropped at its last await; call `context.progress` more often, or raise \
-                 `heartbeat_timeout`"
+                 its `heartbeat` (of a job) or `heartbeat_timeout` (of a step)"
             );
             return Finished::failed(Failure::new(FailureKind::Timeout, message));
         }

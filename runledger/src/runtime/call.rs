@@ -40,6 +40,6 @@ pub(crate) fn policy_of(said: &RequestOptions, definition: &Definition) -> StepP
         },
         timeout: said.timeout_ms.map(Duration::from_millis).or(definition.timeout),
         deadline: None,
-        heartbeat: None,
+        heartbeat: definition.heartbeat,
     }
 }

@@ -148,7 +148,7 @@ impl Claimer {
             .filter(|definition| self.queues.iter().any(|queue| queue == definition.queue));
         let own = served.map(|definition| Lane {
             queue: definition.queue.to_owned(),
-            job: definition.name.to_owned(),
+            job: definition.stored_name().into_owned(),
             priority: definition.priority,
         });
         Memory::new(own.collect(), self.registered_at)

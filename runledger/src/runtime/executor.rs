@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Clock, Halt, Mode, Progress};
+use super::beat::watched;
 use super::body;
 use super::drive::drive;
 use super::held::{Held, Hold, Order, Orders};
@@ -34,6 +35,7 @@ use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::replay::Replay;
 use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Verdict, settle};
 use crate::model::state::RunState;
+use crate::model::version::parts;
 use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
@@ -140,10 +142,13 @@ impl Executor {
         if is_workflow(definition) {
             return drive(self, attempt, invoke(None), timeout).await;
         }
+        // A body that is a run of its own says how far it is under no step's key.
+        let watch = |work| watched(attempt, "", definition.heartbeat, work);
         if definition.transactional {
             let commit = transaction::Commit::Run { parent_id: claimed.parent_id };
-            let run =
-                |tx| bounded(body::around(attempt, definition.name, true, || invoke(Some(tx))), timeout);
+            let run = |tx| {
+                bounded(watch(body::around(attempt, definition.name, true, || invoke(Some(tx)))), timeout)
+            };
             let work = Box::pin(transaction::perform(attempt, commit, run));
             return match unless_halted(attempt, work).await {
                 Ok(Ok(_)) => End::Done,
@@ -152,7 +157,7 @@ impl Executor {
             };
         }
         let work = body::around(attempt, definition.name, false, || invoke(None));
-        match unless_halted(attempt, bounded(work, timeout)).await {
+        match unless_halted(attempt, bounded(watch(work), timeout)).await {
             Ok(finished) => End::Outcome(outcome(finished)),
             Err(halt) => end_of(halt),
         }
@@ -275,9 +280,11 @@ impl Executor {
             tracing::debug!(%error, run_id = %claimed.run_id, "the hook is told nothing of the progress");
             None
         });
+        let (job, version) = parts(&claimed.lane.job);
         let failed = FailedRun {
             run_id: claimed.run_id,
-            job: claimed.lane.job.clone(),
+            job: job.to_owned(),
+            version,
             tenant: claimed.tenant.clone(),
             input: claimed.input.clone(),
             failure,

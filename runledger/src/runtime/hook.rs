@@ -66,6 +66,7 @@ mod tests {
         FailedRun {
             run_id: uuid::Uuid::nil(),
             job: "charge".to_owned(),
+            version: 1,
             tenant: String::new(),
             input: "{}".to_owned(),
             failure: Failure::new(FailureKind::Error, "no"),

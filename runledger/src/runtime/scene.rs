@@ -17,15 +17,18 @@ use crate::api::provided::Provided;
 /// A body in the place of a job's own.
 pub(crate) type Mock = Arc<dyn Fn(Invocation) -> RunFuture + Send + Sync>;
 
+/// A job by its name and version.
+pub(crate) type Code = (&'static str, u32);
+
 /// The scene of one database. It outlives its workers.
 #[derive(Default)]
 pub(crate) struct Scene {
     pub(crate) skipped: Arc<Skipped>,
-    pub(crate) mocks: HashMap<&'static str, Mock>,
+    pub(crate) mocks: HashMap<Code, Mock>,
     /// Values that stand for what is outside.
     pub(crate) fakes: Provided,
-    /// How often the body of a job has begun, by its name.
-    pub(crate) calls: Mutex<HashMap<&'static str, u32>>,
+    /// How often the body of a job has begun.
+    pub(crate) calls: Mutex<HashMap<Code, u32>>,
     pub(crate) steps: Steps,
 }
 
@@ -37,8 +40,8 @@ impl fmt::Debug for Scene {
 
 impl Scene {
     /// How often the body of a job has begun.
-    pub(crate) fn calls(&self, job: &str) -> u32 {
-        locked(&self.calls).get(job).copied().unwrap_or(0)
+    pub(crate) fn calls(&self, job: &Definition) -> u32 {
+        locked(&self.calls).get(&job.code()).copied().unwrap_or(0)
     }
 }
 
@@ -177,8 +180,8 @@ pub(crate) enum Role {
 
 impl Part {
     pub(super) fn run(&self, definition: &'static Definition, invocation: Invocation) -> RunFuture {
-        *locked(&self.scene.calls).entry(definition.name).or_default() += 1;
-        match self.scene.mocks.get(definition.name) {
+        *locked(&self.scene.calls).entry(definition.code()).or_default() += 1;
+        match self.scene.mocks.get(&definition.code()) {
             Some(mock) => mock(invocation),
             None => (definition.run)(invocation),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt, Wait};
 use super::step::{halted, marks_first, record};
-use super::waiting::{ASK_AGAIN, REPEAT, instant};
+use super::waiting::{ASK_AGAIN, Alarm, REPEAT, instant};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
 use crate::model::timestamp::Timestamp;
@@ -26,7 +26,7 @@ pub(crate) async fn receive(
     limit: Option<&Limit>,
 ) -> Result<String, Failure> {
     let until = match limit {
-        Some(limit) => Some((limit, instant(attempt, &limit.claim, limit.after).await?)),
+        Some(limit) => Some((limit, instant(attempt, &limit.claim, Alarm::After(limit.after)).await?)),
         None => None,
     };
     let result = match attempt.result(claim.ordinal) {

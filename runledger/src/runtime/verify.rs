@@ -34,6 +34,7 @@ use crate::model::replay::Replay;
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::model::verification::{Verdict, Verification};
+use crate::model::version::{others, parts};
 use crate::store::checkpoint::Fence;
 use crate::store::verify::{Script, in_flight};
 
@@ -96,7 +97,11 @@ impl Stage {
         }
         match self.registry.get(&script.job) {
             Some(definition) => self.rehearse(definition, script).await,
-            None => Verdict::NoCode,
+            None => {
+                let served = others(&script.job, self.registry.names());
+                let version = parts(&script.job).1;
+                if served.is_empty() { Verdict::NoCode } else { Verdict::NoVersion { version, served } }
+            }
         }
     }
 

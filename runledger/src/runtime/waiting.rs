@@ -10,12 +10,13 @@ use super::attempt::{Attempt, Halt, Wait};
 use super::step::{halted, marks_first, record};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
+use crate::model::request::MAX_DEPTH;
 use crate::model::state::RunState;
-use crate::model::timestamp::Timestamp;
+use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::store::enqueue::NewRun;
 use crate::store::error::{Class, class};
 use crate::store::inspect;
-use crate::store::wait::{Started, start_child};
+use crate::store::wait::{Started, start_child, topmost};
 
 /// The pause after which a workflow that does not leave its worker asks again whether what it waits for has come.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -23,26 +24,53 @@ pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The pause before a statement that met a transient error is repeated.
 pub(crate) const REPEAT: Duration = Duration::from_millis(200);
 
-/// Waits for an instant, which is recorded once.
-pub(crate) async fn sleep(attempt: &Attempt, claim: &Claim, duration: Duration) -> Result<String, Failure> {
-    let until = instant(attempt, claim, duration).await?;
-    let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
-    attempt.sleep_until(claim.ordinal, until).await;
-    drop(waiting);
-    attempt.turn(claim.ordinal).await;
-    Ok("null".to_owned())
+/// When a step that sleeps wakes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Alarm {
+    /// So long after its first execution.
+    After(Duration),
+    /// At this instant of the database's clock.
+    At(Timestamp),
 }
 
-/// The instant that a step has recorded; `after` from now where it has recorded none yet, which it does.
-pub(crate) async fn instant(attempt: &Attempt, claim: &Claim, after: Duration) -> Result<Timestamp, Failure> {
-    let recorded = attempt.result(claim.ordinal).and_then(Result::ok).and_then(|text| text.parse().ok());
-    if let Some(micros) = recorded {
+/// Waits for an instant, which is recorded once. An instant that is too far away is recorded as the failure of the step.
+pub(crate) async fn sleep(attempt: &Attempt, claim: &Claim, alarm: Alarm) -> Result<String, Failure> {
+    let until = instant(attempt, claim, alarm).await;
+    if let Ok(until) = until {
+        let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
+        attempt.sleep_until(claim.ordinal, until).await;
+        drop(waiting);
+    }
+    attempt.turn(claim.ordinal).await;
+    until.map(|_| "null".to_owned())
+}
+
+/// The instant that a step has recorded; what the alarm says where it has recorded none yet, which it does.
+pub(crate) async fn instant(attempt: &Attempt, claim: &Claim, alarm: Alarm) -> Result<Timestamp, Failure> {
+    let recorded = attempt.result(claim.ordinal).transpose()?;
+    if let Some(micros) = recorded.and_then(|text| text.parse().ok()) {
         return Ok(Timestamp::from_unix_micros(micros));
     }
     let _working = attempt.begin_work().await;
-    let instant = attempt.clock.now().plus(after);
-    record(attempt, claim, 0, Ok(instant.unix_micros().to_string())).await?;
+    let now = attempt.clock.now();
+    let instant = match alarm {
+        Alarm::After(duration) => now.plus(duration),
+        Alarm::At(instant) => instant,
+    };
+    let is_too_far = instant.since(now) > FURTHEST;
+    let recorded =
+        if is_too_far { Err(too_far(instant.since(now))) } else { Ok(instant.unix_micros().to_string()) };
+    record(attempt, claim, 0, recorded).await?;
     Ok(instant)
+}
+
+fn too_far(away: Duration) -> Failure {
+    let message = format!(
+        "an instant {} years from now is further away than the 100 that are allowed; if the run should wait for something that may never come, wait for \
+         that instead",
+        away.as_secs() / (365 * 24 * 60 * 60)
+    );
+    Failure::new(FailureKind::Setup, message)
 }
 
 /// Starts a child, once, and gives its id.
@@ -55,6 +83,7 @@ pub(crate) async fn start(
     // A record that was taken over from another run names the child of that one.
     let recorded = attempt.result(claim.ordinal).filter(|_| claim.recorded);
     let output = format!("\"{}\"", child.run_id);
+    let mut result = Ok(output.clone());
     if recorded.is_none() {
         let _working = attempt.begin_work().await;
         marks_first(attempt).await;
@@ -67,7 +96,16 @@ pub(crate) async fn start(
                 Err(error) => Err(error),
             };
             match started {
-                Ok(Started::Yes) => break,
+                Ok(Started::Yes) => {
+                    attempt.note_start(child.run_id);
+                    attempt.acknowledge(claim);
+                    break;
+                }
+                Ok(Started::TooDeep) => {
+                    let refusal = too_deep(attempt, &child.job).await;
+                    result = record(attempt, claim, fingerprint, Err(refusal)).await;
+                    break;
+                }
                 Ok(Started::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
                 Ok(Started::ParentCancelled) => return halted(attempt, Halt::Cancelled).await,
                 Err(error) if class(&error) == Class::Permanent => {
@@ -78,11 +116,24 @@ pub(crate) async fn start(
             }
             tokio::time::sleep(REPEAT).await;
         }
-        attempt.note_start(child.run_id);
-        attempt.acknowledge(claim);
     }
     attempt.turn(claim.ordinal).await;
-    recorded.unwrap_or(Ok(output))
+    recorded.unwrap_or(result)
+}
+
+/// Why a run has no child more. The run at the top of the chain is asked for here alone: where it cannot be had, the refusal goes without it.
+async fn too_deep(attempt: &Attempt, job: &str) -> Failure {
+    let run_id = attempt.fence.run_id;
+    let ask = async { topmost(&mut *attempt.db.acquire().await?, run_id).await };
+    let root = match answered(PATIENCE, ask).await {
+        Ok(root) => format!("run `{root}`"),
+        Err(error) => format!("a run that could not be asked for ({error})"),
+    };
+    let message = format!(
+        "no child `{job}` is started: {MAX_DEPTH} runs are above this one, up to {root}, and a chain of parents has at most so many; if a workflow starts \
+         itself, directly or through others, let it end or use `wf.continue_with`"
+    );
+    Failure::new(FailureKind::Setup, message)
 }
 
 /// Waits for the end of a child, records it, and gives its output or failure.

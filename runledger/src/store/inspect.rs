@@ -1,5 +1,6 @@
 //! Reading: runs, their attempts and their steps, for people and tools.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use sqlx::postgres::PgRow;
@@ -12,6 +13,7 @@ use super::write::write;
 use crate::model::failure::Failure;
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
+use crate::model::version::{listed, others, parts};
 
 /// One run, without its input and output.
 #[derive(Clone, Debug)]
@@ -21,6 +23,8 @@ pub struct RunInfo {
     pub run_id: Uuid,
     /// The name of its job.
     pub job: String,
+    /// The version of its job's code that it is pinned to. It is stored with the name: `checkout@2`, and `checkout` for the first.
+    pub version: u32,
     /// The tenant it belongs to; empty for none.
     pub tenant: String,
     /// Its queue.
@@ -107,7 +111,7 @@ pub struct WorkerInfo {
     pub name: String,
     /// The version of Runledger in it.
     pub version: String,
-    /// The jobs that it serves.
+    /// The jobs that it serves, as their runs are stored: `checkout@2` is version 2 of `checkout`, and `checkout` the first.
     pub jobs: Vec<String>,
     /// The queues that it serves.
     pub queues: Vec<String>,
@@ -117,6 +121,44 @@ pub struct WorkerInfo {
     pub heartbeat_at: SystemTime,
     /// How many runs it holds.
     pub n_held: i64,
+}
+
+/// A job, in one version, that has queued runs in a queue and no living worker that serves them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unserved {
+    /// The queue.
+    pub queue: String,
+    /// The name of the job.
+    pub job: String,
+    /// The version of its code that the runs are pinned to.
+    pub version: u32,
+    /// The other versions of the job that living workers serve.
+    pub other_versions: Vec<u32>,
+    /// Whether living workers serve the job in this version, in other queues.
+    pub serves_elsewhere: bool,
+}
+
+impl fmt::Display for Unserved {
+    /// What waits and what to do about it, as a sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queue, job, version, other_versions, serves_elsewhere } = self;
+        write!(
+            f,
+            "runs of `{job}`, version {version}, wait in the queue `{queue}`, and no living worker serves them: "
+        )?;
+        if *serves_elsewhere {
+            return write!(f, "its workers serve other queues; name `{queue}` in `App::queues`");
+        }
+        if other_versions.is_empty() {
+            return f.write_str("start one that has its code");
+        }
+        write!(
+            f,
+            "they serve {} of it; start one that has version {version}, or whose code accepts it (`accepts = [{version}]`), or move the runs with `db.pin`",
+            listed(other_versions)
+        )
+    }
 }
 
 /// How a run ended or why it is blocked; none while it goes on.
@@ -189,10 +231,24 @@ pub(crate) async fn workers(connection: &mut PgConnection) -> Result<Vec<WorkerI
         .collect()
 }
 
-/// Jobs with queued runs that no living worker serves: queue and job.
-pub(crate) async fn unserved(connection: &mut PgConnection) -> Result<Vec<(String, String)>, sqlx::Error> {
-    let rows = sqlx::query(sql::UNSERVED).fetch_all(connection).await?;
-    rows.iter().map(|row| Ok((row.try_get("queue")?, row.try_get("job")?))).collect()
+/// Jobs with queued runs that no living worker serves.
+pub(crate) async fn unserved(connection: &mut PgConnection) -> Result<Vec<Unserved>, sqlx::Error> {
+    let rows = sqlx::query(sql::UNSERVED).fetch_all(&mut *connection).await?;
+    let known = if rows.is_empty() { Vec::new() } else { jobs_known(connection).await? };
+    let unserved = |row: &PgRow| {
+        let stored: &str = row.try_get("job")?;
+        let (job, version) = parts(stored);
+        let other_versions = others(stored, known.iter().map(String::as_str));
+        let serves_elsewhere = known.iter().any(|known| known == stored);
+        Ok(Unserved {
+            queue: row.try_get("queue")?,
+            job: job.to_owned(),
+            version,
+            other_versions,
+            serves_elsewhere,
+        })
+    };
+    rows.iter().map(unserved).collect()
 }
 
 /// Every job that a living worker serves.
@@ -218,9 +274,11 @@ pub(crate) async fn watch(connection: &mut PgConnection, run_id: Uuid) -> Result
 }
 
 fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
+    let (job, version) = parts(row.try_get("job")?);
     Ok(RunInfo {
         run_id: row.try_get("run_id")?,
-        job: row.try_get("job")?,
+        job: job.to_owned(),
+        version,
         tenant: row.try_get("tenant")?,
         queue: row.try_get("queue")?,
         priority: row.try_get("priority")?,

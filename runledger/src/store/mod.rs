@@ -15,6 +15,7 @@ pub mod link;
 pub mod migrate;
 pub mod output;
 pub mod pause;
+pub mod pin;
 #[cfg(feature = "worker")]
 pub mod pooler;
 pub mod progress;

@@ -51,6 +51,8 @@ statements! {
     PAUSE_FORGET = "pause_forget";
     PAUSE_LEFT = "pause_left";
     PAUSE_TAKE = "pause_take";
+    PIN = "pin";
+    PINS = "pins";
     PREDECESSORS = "predecessors";
     PROGRESS = "progress";
     PROGRESSED = "progressed";
@@ -70,6 +72,7 @@ statements! {
     SUSPEND = "suspend";
     TAKE_SIGNAL = "take_signal";
     TIMELINE = "timeline";
+    TOPMOST = "topmost";
     UNSERVED = "unserved";
     WAKE_DUE = "wake_due";
     WAKE_PARENTS = "wake_parents";

@@ -27,7 +27,7 @@ impl From<&crate::model::history::History> for Script {
     fn from(history: &crate::model::history::History) -> Self {
         Self {
             run_id: history.run_id,
-            job: history.job.clone(),
+            job: crate::model::version::stored_name(&history.job, history.version).into_owned(),
             tenant: history.tenant.clone(),
             input: history.input.clone(),
             attempt: i32::try_from(history.attempt).unwrap_or(i32::MAX),

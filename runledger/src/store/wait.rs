@@ -8,6 +8,7 @@ use super::enqueue::{NewRun, stored};
 use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, of_steps, write};
+use crate::model::request::MAX_DEPTH;
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 
@@ -20,6 +21,8 @@ pub(crate) enum Started {
     LeaseLost,
     /// The parent is to be cancelled; nothing was written.
     ParentCancelled,
+    /// As many runs are above the child as may be; nothing was written.
+    TooDeep,
 }
 
 /// Starts a child run and records the step that started it, both or neither.
@@ -41,14 +44,21 @@ pub(crate) async fn start_child(
             .bind(child.options.delay_us.unwrap_or(0))
             .bind(child.options.start_at())
             .bind(output)
+            .bind(MAX_DEPTH)
             .fetch_optional(connection)
     })
     .await?;
-    match row.map(|row| row.try_get("cancelled")).transpose()? {
-        None => Ok(Started::LeaseLost),
-        Some(true) => Ok(Started::ParentCancelled),
-        Some(false) => Ok(Started::Yes),
+    let Some(row) = row else { return Ok(Started::LeaseLost) };
+    match (row.try_get("cancelled")?, row.try_get("too_deep")?) {
+        (true, _) => Ok(Started::ParentCancelled),
+        (false, true) => Ok(Started::TooDeep),
+        (false, false) => Ok(Started::Yes),
     }
+}
+
+/// The run at the top of the chain of parents above a run; the run itself where it has no parent.
+pub(crate) async fn topmost(connection: &mut PgConnection, run_id: Uuid) -> Result<Uuid, sqlx::Error> {
+    sqlx::query_scalar(sql::TOPMOST).bind(run_id).bind(MAX_DEPTH).fetch_one(connection).await
 }
 
 /// What a run that leaves its worker waits for: the first of these wakes it.

@@ -80,7 +80,7 @@ struct Plan {
     definitions: Option<Vec<&'static Definition>>,
     values: Vec<Provide>,
     fakes: Vec<Fake>,
-    mocks: HashMap<&'static str, scene::Mock>,
+    mocks: HashMap<scene::Code, scene::Mock>,
     script: Script,
     skips: bool,
     /// What cannot be as it was said: a worker that is started says so.
@@ -165,7 +165,7 @@ impl Testing {
                  and mock what it calls"
             ));
         }
-        self.plan.mocks.insert(F::DEFINITION.name, body.into_mock(F::DEFINITION).0);
+        self.plan.mocks.insert(F::DEFINITION.code(), body.into_mock(F::DEFINITION).0);
         self
     }
 
@@ -231,7 +231,7 @@ impl Testing {
     /// How often the body of this job, or its mock, has begun.
     pub fn calls<Arguments, F: DefinitionOf<Arguments>>(&self, function: F) -> u32 {
         drop(function);
-        self.worker.get().map_or(0, |(_, scene)| scene.calls(F::DEFINITION.name))
+        self.worker.get().map_or(0, |(_, scene)| scene.calls(F::DEFINITION))
     }
 
     /// What [`provide_fake`](Self::provide_fake) has made. None before the first [`start`](Self::start), or where nothing makes such a value.

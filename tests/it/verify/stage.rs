@@ -40,6 +40,7 @@ pub enum Expected {
     /// At this path.
     Undecodable(&'static str),
     NoCode,
+    NoVersion,
     Undecided,
 }
 
@@ -48,6 +49,7 @@ impl Expected {
         match (self, verdict) {
             (Self::Fine, Verdict::Replays)
             | (Self::NoCode, Verdict::NoCode)
+            | (Self::NoVersion, Verdict::NoVersion { version: 1, .. })
             | (Self::Undecided, Verdict::Undecided) => true,
             (Self::Breaks(step, words), Verdict::Breaks { divergence }) => {
                 divergence.step() == Some(step) && divergence.to_string().contains(words)
@@ -63,7 +65,7 @@ impl Expected {
     pub fn blocks(&self) -> bool {
         match self {
             Self::Breaks(..) | Self::Undecodable(_) => true,
-            Self::Fine | Self::NoCode | Self::Undecided => false,
+            Self::Fine | Self::NoCode | Self::NoVersion | Self::Undecided => false,
         }
     }
 }
@@ -104,9 +106,9 @@ macro_rules! changes {
 }
 pub(super) use changes;
 
-/// A call by the name of the case: both codes have it.
+/// A call by the name of the case, which both codes have, in the version of the old one.
 pub fn by_name(case: &Case) -> AnyCall {
-    AnyCall::by_name(case.name, &case.input)
+    AnyCall::by_name(case.name, &case.input).version(case.old.code_version())
 }
 
 pub fn definition<Arguments, F: DefinitionOf<Arguments>>(function: F) -> &'static Definition {

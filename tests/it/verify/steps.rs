@@ -44,7 +44,7 @@ changes! {
 
     a_comment_and_a_version({}) Fine
     old (wf: &Wf) { one(wf, "a").await?; asleep(wf).await }
-    new [version = 2] (wf: &Wf) { /* now with a reason */ one(wf, "a").await?; asleep(wf).await }
+    new [version = 2, accepts = [1]] (wf: &Wf) { /* now with a reason */ one(wf, "a").await?; asleep(wf).await }
 
     steps_moved_into_a_helper({}) Fine
     old (wf: &Wf) { one(wf, "a").await?; one(wf, "b").await?; asleep(wf).await }

@@ -13,6 +13,14 @@ changes! {
     old (wf: &Wf) { wf.sleep(DAY).await?; Ok(0) }
     new (wf: &Wf) { wf.sleep(DAY * 2).await?; Ok(0) }
 
+    another_instant_of_a_recorded_sleep({}) Fine
+    old (wf: &Wf) { let day = wf.now() + DAY; wf.sleep_until(day).await?; Ok(0) }
+    new (wf: &Wf) { let week = wf.now() + DAY * 7; wf.sleep_until(week).await?; one(wf, "a").await }
+
+    a_sleep_until_an_instant_that_is_over({}) Fine
+    old (wf: &Wf) { wf.sleep_until(std::time::UNIX_EPOCH).await?; one(wf, "a").await?; asleep(wf).await }
+    new (wf: &Wf) { wf.sleep_until(std::time::UNIX_EPOCH + DAY * 40_000).await?; one(wf, "a").await?; asleep(wf).await }
+
     a_step_behind_a_wait_for_a_child({}) Fine
     old (wf: &Wf) { wf.start(lost(1)).await?.result().await.map_err(Into::into) }
     new (wf: &Wf) { let n = wf.start(lost(1)).await?.result().await?; one(wf, "a").await?; Ok(n) }
@@ -97,6 +105,14 @@ changes! {
     a_sleep_removed({}) Breaks("sleep", "step `a` stands where `sleep` was recorded (step 1)")
     old (wf: &Wf) { wf.sleep(Duration::from_millis(1)).await?; one(wf, "a").await?; asleep(wf).await }
     new (wf: &Wf) { one(wf, "a").await?; asleep(wf).await }
+
+    an_instant_instead_of_the_length_of_a_sleep({}) Breaks("sleep", "step `sleep_until` stands where `sleep` was recorded (step 1)")
+    old (wf: &Wf) { asleep(wf).await }
+    new (wf: &Wf) { wf.sleep_until(std::time::UNIX_EPOCH).await?; Ok(0) }
+
+    a_sleep_until_an_instant_removed({}) Breaks("sleep_until", "step `sleep` stands where `sleep_until` was recorded (step 1)")
+    old (wf: &Wf) { wf.sleep_until(std::time::UNIX_EPOCH).await?; asleep(wf).await }
+    new (wf: &Wf) { asleep(wf).await }
 
     a_step_instead_of_a_sleep({}) Breaks("sleep", "step `pause` stands where `sleep` was recorded (step 1)")
     old (wf: &Wf) { asleep(wf).await }

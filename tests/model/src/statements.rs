@@ -282,6 +282,16 @@ impl Statements {
         Ok(self.query("resume").bind(run_id).fetch_optional(db).await?.is_some())
     }
 
+    /// Moves a run to the second version of its code. False where it is not there to be moved.
+    pub async fn pin(&self, db: &mut PgConnection, run_id: Uuid, job: &str) -> Result<bool> {
+        Ok(self.query("pin").bind(run_id).bind(format!("{job}@2")).fetch_optional(db).await?.is_some())
+    }
+
+    /// Wakes the runs whose wait is over.
+    pub async fn wake_due(&self, db: &mut PgConnection) -> Result<()> {
+        self.query("wake_due").bind(10_i64).fetch_one(db).await.map(drop)
+    }
+
     /// The leases that the database has for a worker.
     pub async fn held(&self, db: &mut PgConnection, worker_id: i64) -> Result<Vec<Lease>> {
         let rows = self.query("held").bind(worker_id).fetch_all(db).await?;

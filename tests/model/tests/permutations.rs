@@ -13,8 +13,8 @@ use protocol::statements::{Edit, Submission};
 use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{
     Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit, Enqueue,
-    Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake, Release, Resume, SendSignal, Settle,
-    Suspend, SuspendForSignal, TakeSignal, WakeParents,
+    Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake, Pin, Release, Resume, SendSignal,
+    Settle, Suspend, SuspendForSignal, TakeSignal, WakeDue, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -421,5 +421,67 @@ async fn a_step_that_is_recorded_while_its_run_is_cancelled_is_undone_or_not_rec
         },
     };
     let unlocked = Wrong::Transactions(&[&[CheckpointToUndo, Commit], &[Settle(0, 0, IsCancelled), Commit]]);
+    explore(pair, unlocked).await;
+}
+
+/// A run stands in the lanes of the version that it is of, and is of another if and only if it was moved.
+fn is_of_one_version(end: &End) -> Result<(), String> {
+    let (version, queued) = &end.runs[0].versions;
+    expect(queued.as_ref().is_none_or(|queued| queued == version), "queued under another version", end)?;
+    let moved = end.said[0].moved == Some(true);
+    expect((version == "2") == moved, "the answer is wrong", end)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_claimed_while_it_is_moved_to_another_version_is_of_the_one_that_was_claimed() {
+    let pair = Pair {
+        name: "pin/claim",
+        start: Start::Queued(1),
+        transactions: &[&[LockRun(0), Pin, Commit], &[Claim(0), Commit]],
+        holds: |end| {
+            let claimed = end.said[1].claimed.len() == 1;
+            expect(claimed != (end.said[0].moved == Some(true)), "claimed by code of before", end)?;
+            is_of_one_version(end)
+        },
+    };
+    let whatever = Edit {
+        statement: "pin",
+        old: "    where run_id = (select run_id from unqueued union all select run_id from parked)\n",
+        new: "    where run_id = $1\n",
+    };
+    explore(pair, Wrong::Text(whatever)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_wakes_while_it_is_moved_to_another_version_is_queued_for_that() {
+    let pair = Pair {
+        name: "pin/wake",
+        start: Start::Overdue,
+        transactions: &[&[LockRun(0), Pin, Commit], &[WakeDue, Commit]],
+        holds: is_of_one_version,
+    };
+    let unlocked = Edit {
+        statement: "pin",
+        old: "    update runledger.waiting set since = since\n    where run_id = $1\n    returning run_id\n",
+        new: "    select run_id from runledger.waiting\n    where run_id = $1\n",
+    };
+    explore(pair, Wrong::Text(unlocked)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_child_ends_while_it_is_moved_to_another_version_is_queued_for_that() {
+    let pair = Pair {
+        name: "pin/child ends",
+        start: Start::Waiting(1),
+        transactions: &[
+            &[LockRun(0), Pin, Commit],
+            &[LockRun(0), Settle(1, 1, Completes), WakeParents(1), Commit],
+        ],
+        holds: |end| {
+            expect(end.place(0) == "ready", "never woken", end)?;
+            is_of_one_version(end)
+        },
+    };
+    let unlocked = Wrong::Transactions(&[&[Pin, Commit], &[Settle(1, 1, Completes), WakeParents(1), Commit]]);
     explore(pair, unlocked).await;
 }

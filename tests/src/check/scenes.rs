@@ -31,7 +31,7 @@ pub enum Scene {
     Cancel,
     /// Lets a blocked run go on, and runs it again.
     Resume,
-    /// Pauses a queued run, drops a request that came too late, and lets the run go on.
+    /// Pauses a queued run, moves it to another version of its code and back, drops a request that came too late, and lets the run go on.
     Pause,
     /// Asks a worker to drain.
     Drain,
@@ -162,6 +162,9 @@ async fn resume(db: &Db, place: &Place) -> Result<()> {
 async fn pause(db: &Db, place: &Place) -> Result<()> {
     let run = keyed(db, "run", || jobs::check_quick(place.clone())).await?;
     again(async || unless_wrong(run.pause("on purpose").await)).await?;
+    for version in [2, 1] {
+        again(async || unless_wrong(run.pin(version).await)).await?;
+    }
     let worker = start(db).await?;
     // As if its worker had not heard of it in time.
     let canary = keyed(db, "ended", jobs::check_canary).await?;

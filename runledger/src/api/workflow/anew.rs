@@ -60,11 +60,11 @@ impl Context {
 
 fn anew<J: Job>(attempt: &Attempt, call: Call<J>) -> Result<Halt, Failure> {
     let own = attempt.definition;
-    if J::DEFINITION.name != own.name {
+    if J::DEFINITION.stored_name() != own.stored_name() {
         let message = format!(
-            "workflow `{}` cannot continue as `{}`: a run stays one of its own workflow; start the other as a child, or enqueue it",
-            own.name,
-            J::DEFINITION.name
+            "workflow `{}` cannot continue as `{}`: a run stays one of its own workflow and version; start the other as a child, or enqueue it",
+            own.stored_name(),
+            J::DEFINITION.stored_name()
         );
         return Err(Failure::new(FailureKind::Setup, message));
     }

@@ -23,6 +23,9 @@ impl Wf {
     /// Once the cancel of this run has been asked for it starts no more: the attempt ends here.
     ///
     /// # Errors
+    /// 100 runs are above this one already, its parent, the parent of that and so on: a workflow that starts itself without end is stopped by that. Recorded
+    /// and terminal, with the run at the top.
+    ///
     /// The call cannot be stored, or names a tenant or an idempotency key: a child has its parent's tenant, and is known by its step's key.
     #[track_caller]
     pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {

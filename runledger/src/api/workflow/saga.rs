@@ -98,7 +98,10 @@ fn stored<U: Job>(call: Call<U>) -> Result<String, Failure> {
     let input = call.request.input.map_err(|error| Failure::from_chain(FailureKind::Encode, &error))?;
     let broken = |error: serde_json::Error| Failure::from_chain(FailureKind::Encode, &error);
     let input = serde_json::value::RawValue::from_string(input).map_err(broken)?;
-    let undo =
-        UndoCall { job: name.into(), input: std::borrow::Cow::Owned(input), options: call.request.options };
+    let undo = UndoCall {
+        job: call.request.job,
+        input: std::borrow::Cow::Owned(input),
+        options: call.request.options,
+    };
     serde_json::to_string(&undo).map_err(broken)
 }

@@ -13,21 +13,23 @@ with item as (
         coalesce(
             (select input from runledger.continuation where $9 and continuation.run_id = item.origin_id),
             origin.input
-        ) as input
+        ) as input,
+        -- The first is the topmost, and has nobody above it now.
+        nullif(coalesce(origin.depth, 0) - min(coalesce(origin.depth, 0)) over (), 0) as depth
     from unnest($2::uuid[], $3::uuid[], $4::uuid[]) as item (run_id, origin_id, parent_id)
     cross join lateral (select * from runledger.run where run_id = item.origin_id offset 0) as origin
 ),
 first as (
-    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, origin_id, start_at)
-    select run_id, job, tenant, queue, priority, input, options, parent_id, origin_id, statement_timestamp()
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, start_at)
+    select run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, statement_timestamp()
     from item
     where run_id = $1
     on conflict (run_id) do nothing
     returning run_id, origin_id, queue, job, priority, options, start_at
 ),
 below as (
-    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, origin_id, start_at)
-    select run_id, job, tenant, queue, priority, input, options, parent_id, origin_id, statement_timestamp()
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, start_at)
+    select run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, statement_timestamp()
     from item
     where run_id <> $1 and exists (select from first)
     on conflict (run_id) do nothing

@@ -1,27 +1,31 @@
--- start_child: enqueues a run on behalf of a workflow's step and records the step, both or neither; neither where the parent is to be cancelled.
+-- start_child: enqueues a run on behalf of a workflow's step and records the step, both or neither; neither where the parent is to be cancelled, nor
+--              where as many runs are above it as may be.
 -- in:    $1 parent, $2 token, $3 step key, $4 ordinal, $5 fingerprint, $6 seen_len, $7 seen (a JSON array or null),
---        $8 child, $9 job, $10 queue, $11 priority, $12 input, $13 options, $14 delay in microseconds, $15 instant, $16 the step's output
--- out:   cancelled (the parent is to be cancelled, and nothing was written), told; one row where the fence holds
+--        $8 child, $9 job, $10 queue, $11 priority, $12 input, $13 options, $14 delay in microseconds, $15 instant, $16 the step's output,
+--        $17 how many runs may be above the child
+-- out:   cancelled (the parent is to be cancelled, and nothing was written), too_deep (nor was it, there are too many), told; one row where the fence holds
 -- locks: `for key share` on the parent's lease
 -- index: lease_pkey, run_pkey, step_pkey, cancel_pkey, deadline_pkey. The child's id is derived from parent and key, so a repetition is a no-op.
 with held as (
-    select lease.run_id, lease.claims
+    select
+        lease.run_id, lease.claims, parent.tenant, parent.depth,
+        exists (select from runledger.cancel where cancel.run_id = lease.run_id offset 0) as cancelled
     from runledger.lease
+    cross join lateral (select tenant, coalesce(depth, 0) + 1 as depth from runledger.run where run_id = lease.run_id offset 0) as parent
     where lease.run_id = $1 and lease.token = $2
     for key share of lease
 ),
 going_on as (
-    select run_id, claims
+    select run_id, claims, tenant, depth
     from held
-    where not exists (select from runledger.cancel where cancel.run_id = held.run_id offset 0)
+    where not cancelled and depth <= $17
 ),
 created as (
-    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, start_at)
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, start_at)
     select
-        $8, $9, parent.tenant, $10, $11, $12::text::json, $13::text::json, $1,
+        $8, $9, tenant, $10, $11, $12::text::json, $13::text::json, $1, depth,
         coalesce($15::timestamptz, statement_timestamp() + $14::bigint * interval '1 microsecond')
     from going_on
-    cross join lateral (select tenant from runledger.run where run_id = going_on.run_id offset 0) as parent
     on conflict (run_id) do nothing
     returning run_id, start_at
 ),
@@ -47,5 +51,5 @@ told as (
     where exists (select from created)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select not exists (select from going_on) as cancelled, (select count(*) from told) as told
+select cancelled, depth > $17 as too_deep, (select count(*) from told) as told
 from held

@@ -354,7 +354,7 @@ impl<T> Ended<T> {
     /// How often the body of a job, or its mock, has begun.
     pub fn calls<Arguments, F: DefinitionOf<Arguments>>(&self, function: F) -> u32 {
         drop(function);
-        self.scene.calls(F::DEFINITION.name)
+        self.scene.calls(F::DEFINITION)
     }
 
     /// What [`Testing::provide_fake`] has made for this run.

@@ -29,7 +29,10 @@ pub struct Gateway {
     max_attempts = 5,
     timeout = "30s",
     backoff = "1s..5m",
-    version = 2,
+    deadline = "1h",
+    heartbeat = "10s",
+    version = 3,
+    accepts = "1..",
 )]
 #[must_use]
 pub async fn charge(

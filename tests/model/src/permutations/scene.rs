@@ -21,6 +21,8 @@ pub enum Start {
     Family(usize),
     /// As `Family`, and run 0 waits for the last of its children already.
     Waiting(usize),
+    /// As `Waiting`, and the wait is over by time.
+    Overdue,
     /// As `Held`, and the pause of run 0 has been asked for.
     Pausing,
 }
@@ -65,26 +67,35 @@ impl Scene {
                 }
                 return Ok(Self { crashes: 2, ..scene });
             }
-            Start::Family(n_children) | Start::Waiting(n_children) => {
-                scene.hold(db, 0, 0).await?;
-                for child in 1..=n_children {
-                    scene.hold(db, child, 1).await?;
-                    let adopt = "update runledger.run set parent_id = $1 where run_id = $2";
-                    sqlx::query(adopt).bind(scene.runs[0]).bind(scene.runs[child]).execute(&mut *db).await?;
-                }
-                if matches!(start, Start::Waiting(_)) {
-                    let counters = runledger::model::settle::Counters { attempt: 1, crashes: 0 };
-                    let fence = Fence { run_id: scene.runs[0], token: scene.tokens[0] };
-                    let waits = Waits { any: vec![scene.runs[1]], ..Waits::default() };
-                    statements.suspend(db, fence, &waits, counters).await?;
-                    sqlx::query("update runledger.waiting set wait_any = '{}', wait_all = $1")
-                        .bind(&scene.runs[1..=n_children])
-                        .execute(&mut *db)
-                        .await?;
-                }
+            Start::Overdue => {
+                scene.family(db, 1, true).await?;
+                sqlx::raw_sql("update runledger.waiting set wake_at = now()").execute(&mut *db).await?;
             }
+            Start::Family(n_children) => scene.family(db, n_children, false).await?,
+            Start::Waiting(n_children) => scene.family(db, n_children, true).await?,
         }
         Ok(scene)
+    }
+
+    /// Run 0 and its children, for the last of which it may wait.
+    async fn family(&self, db: &mut PgConnection, n_children: usize, waits: bool) -> Result<(), sqlx::Error> {
+        self.hold(db, 0, 0).await?;
+        for child in 1..=n_children {
+            self.hold(db, child, 1).await?;
+            let adopt = "update runledger.run set parent_id = $1 where run_id = $2";
+            sqlx::query(adopt).bind(self.runs[0]).bind(self.runs[child]).execute(&mut *db).await?;
+        }
+        if waits {
+            let counters = runledger::model::settle::Counters { attempt: 1, crashes: 0 };
+            let fence = Fence { run_id: self.runs[0], token: self.tokens[0] };
+            let waits = Waits { any: vec![self.runs[1]], ..Waits::default() };
+            Statements::real().suspend(db, fence, &waits, counters).await?;
+            sqlx::query("update runledger.waiting set wait_any = '{}', wait_all = $1")
+                .bind(&self.runs[1..=n_children])
+                .execute(db)
+                .await?;
+        }
+        Ok(())
     }
 
     async fn hold(&self, db: &mut PgConnection, run: usize, worker: usize) -> Result<(), sqlx::Error> {
@@ -114,6 +125,8 @@ pub struct RunEnd {
     pub is_told: bool,
     /// Whether the next heartbeat of somebody says that it is to be paused.
     pub is_told_to_pause: bool,
+    /// The version of its code, and the one under which it is queued, if it is.
+    pub versions: (String, Option<String>),
     /// How many steps it has recorded.
     pub n_steps: i64,
     /// How many signals it has that no step has taken.
@@ -158,6 +171,7 @@ impl End {
                 crashes: row.try_get("crashes")?,
                 is_told: told.contains(&run_id),
                 is_told_to_pause: pauses_left || told_to_pause.contains(&run_id),
+                versions: (row.try_get("version")?, row.try_get("queued_version")?),
                 n_steps: row.try_get("n_steps")?,
                 n_signals: row.try_get("n_signals")?,
                 n_taken: row.try_get("n_taken")?,
@@ -193,6 +207,8 @@ const WHERE_IT_STANDS: &str = "
             case when outcome.run_id is not null then 'outcome' end
         ], null) as places,
         outcome.state as outcome,
+        split_part(run.job, '@', 2) as version,
+        split_part(ready.job, '@', 2) as queued_version,
         lease.token,
         coalesce(ready.attempt, lease.attempt, waiting.attempt) as attempt,
         coalesce(ready.crashes, lease.crashes, waiting.crashes) as crashes,

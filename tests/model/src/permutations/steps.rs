@@ -66,6 +66,10 @@ pub enum Step {
     PauseTake,
     /// Lets run 0 go on.
     Resume,
+    /// Moves run 0 to another version of its code.
+    Pin,
+    /// Wakes the runs whose wait is over.
+    WakeDue,
     /// Worker 0 asks for its leases.
     Held,
     /// Worker 0 gives back what it was told of and knows nothing of.
@@ -99,6 +103,8 @@ pub struct Said {
     pub taken: Option<bool>,
     /// Whether a resumption found something to do.
     pub resumed: Option<bool>,
+    /// Whether a run was moved to another version.
+    pub moved: Option<bool>,
     /// Why the server refused a statement; nothing of the transaction stands then.
     pub error: Option<String>,
     /// Whether the transaction committed.
@@ -211,6 +217,8 @@ impl Step {
             }
             Self::PauseTake => said.taken = Some(statements.pause_take(db, scene.runs[0]).await?),
             Self::Resume => said.resumed = Some(statements.resume(db, scene.runs[0]).await?),
+            Self::Pin => said.moved = Some(statements.pin(db, scene.runs[0], &scene.job).await?),
+            Self::WakeDue => statements.wake_due(db).await?,
             Self::Held => said.leases = statements.held(db, scene.workers[0]).await?,
             Self::Orphans => {
                 said.leases = statements.orphans(db).await?;

@@ -1,0 +1,69 @@
+//! Versions of a job's code, as part of the name under which runs are stored: what a claim asks for, it has the code of.
+
+use std::borrow::Cow;
+
+/// The version of code that names none, whose runs are stored under the bare name.
+pub const FIRST: u32 = 1;
+
+/// The name under which the runs of a version are stored: `checkout` for the first, `checkout@2` for the second. No name of a job has an `@`.
+#[must_use]
+pub fn stored_name(name: &str, version: u32) -> Cow<'_, str> {
+    if version == FIRST { Cow::Borrowed(name) } else { Cow::Owned(format!("{name}@{version}")) }
+}
+
+/// The name and the version that a stored name is made of.
+#[must_use]
+pub fn parts(stored: &str) -> (&str, u32) {
+    let parts = stored.rsplit_once('@').and_then(|(name, version)| Some((name, version.parse().ok()?)));
+    parts.unwrap_or((stored, FIRST))
+}
+
+/// Versions as a sentence has them: `version 2`, `versions 1, 3`.
+pub(crate) fn listed(versions: &[u32]) -> String {
+    let numbers: Vec<String> = versions.iter().map(u32::to_string).collect();
+    let word = if versions.len() == 1 { "version" } else { "versions" };
+    format!("{word} {}", numbers.join(", "))
+}
+
+/// The other versions of the same job among these names.
+pub(crate) fn others<'n>(stored: &str, served: impl Iterator<Item = &'n str>) -> Vec<u32> {
+    let (name, version) = parts(stored);
+    let same = served.map(parts).filter(|(other, its)| *other == name && *its != version);
+    let mut versions: Vec<u32> = same.map(|(_, its)| its).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    versions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_name_gives_back_its_parts_and_the_first_version_is_bare() {
+        for (name, version, stored) in [
+            ("checkout", 1, "checkout"),
+            ("checkout", 2, "checkout@2"),
+            ("a.b-c", u32::MAX, "a.b-c@4294967295"),
+        ] {
+            assert_eq!(stored_name(name, version), stored);
+            assert_eq!(parts(stored), (name, version));
+        }
+    }
+
+    #[test]
+    fn what_no_version_can_be_is_part_of_the_name() {
+        for stored in ["checkout@", "checkout@x", "checkout@-1", "checkout@4294967296"] {
+            assert_eq!(parts(stored), (stored, FIRST));
+        }
+    }
+
+    #[test]
+    fn other_versions_are_those_of_the_same_job() {
+        let served = ["checkout@3", "checkout", "checkout@3", "checkouts@9", "refund@2"];
+        assert_eq!(others("checkout@2", served.into_iter()), [1, 3]);
+        assert_eq!(others("checkout", served.into_iter()), [3]);
+        assert_eq!(listed(&[1, 3]), "versions 1, 3");
+        assert_eq!(listed(&[3]), "version 3");
+    }
+}

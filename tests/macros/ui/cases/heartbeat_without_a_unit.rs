@@ -1,0 +1,10 @@
+use runledger::{Result, job};
+
+#[job(heartbeat = "30")]
+async fn charge(cents: i64) -> Result<i64> {
+    Ok(cents)
+}
+
+fn main() {
+    let _ = charge(1);
+}
