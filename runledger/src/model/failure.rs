@@ -28,17 +28,16 @@ pub enum FailureKind {
     Diverged,
     /// The program does not provide what the job asks for.
     Setup,
+    /// A payload cannot be sealed or opened: the codec or one of its keys is not there.
+    Sealed,
 }
-
-/// The longest message of a failure, or of one of its causes, that is recorded, in bytes.
-const MAX_MESSAGE: usize = 8 * 1024;
 
 /// The most causes that are recorded.
 const MAX_CAUSES: usize = 32;
 
 /// A recorded failure: its kind, its message, and the messages of its causes, outermost first.
 ///
-/// Of each message the first 8 KiB are recorded, and of the causes the outermost 32: an error that carries a whole response must not weigh on every
+/// Of each message the first 8 KiB are recorded (see [`Limits::error`](crate::Limits::error)), and of the causes the outermost 32: an error that carries a whole response must not weigh on every
 /// look at the run. What was cut says so.
 ///
 /// Payloads are never part of it unless the job's own error message has them.
@@ -80,7 +79,8 @@ impl Failure {
     }
 
     /// As it is recorded: within the limits, and without the NUL that the database refuses in JSON.
-    pub(crate) fn storable(&self) -> Self {
+    pub(crate) fn storable(&self, max_message: usize) -> Self {
+        let storable = |message: &str| storable(message, max_message);
         let mut causes: Vec<String> =
             self.causes.iter().take(MAX_CAUSES).map(|cause| storable(cause)).collect();
         let n_more = self.causes.len() - causes.len();
@@ -91,8 +91,8 @@ impl Failure {
     }
 }
 
-fn storable(message: &str) -> String {
-    let kept = &message[..message.floor_char_boundary(MAX_MESSAGE)];
+fn storable(message: &str, most: usize) -> String {
+    let kept = &message[..message.floor_char_boundary(most)];
     let text = kept.replace('\0', "\u{fffd}");
     match message.len() - kept.len() {
         0 => text,
@@ -131,18 +131,20 @@ pub enum Retry {
 mod tests {
     use super::*;
 
+    const MAX_MESSAGE: usize = 8 * 1024;
+
     #[test]
     fn a_failure_within_the_limits_is_recorded_as_it_is() {
         let failure =
             Failure { causes: vec!["refused".to_owned()], ..Failure::new(FailureKind::Error, "charging") };
-        assert_eq!(failure.storable(), failure);
+        assert_eq!(failure.storable(MAX_MESSAGE), failure);
     }
 
     #[test]
     fn what_is_too_long_is_cut_between_characters_and_says_how_much_is_missing() {
         let message = "ä".repeat(MAX_MESSAGE);
         let causes = vec![format!("x{message}"); MAX_CAUSES + 2];
-        let stored = Failure { causes, ..Failure::new(FailureKind::Error, message) }.storable();
+        let stored = Failure { causes, ..Failure::new(FailureKind::Error, message) }.storable(MAX_MESSAGE);
         assert!(stored.message.ends_with("ä… (8192 bytes more)"), "{}", &stored.message[MAX_MESSAGE..]);
         assert!(stored.causes[0].ends_with("ä… (8194 bytes more)"));
         assert_eq!(stored.causes.len(), MAX_CAUSES + 1);
@@ -151,6 +153,6 @@ mod tests {
 
     #[test]
     fn a_nul_is_replaced_since_the_database_refuses_it() {
-        assert_eq!(Failure::new(FailureKind::Error, "a\0b").storable().message, "a\u{fffd}b");
+        assert_eq!(Failure::new(FailureKind::Error, "a\0b").storable(MAX_MESSAGE).message, "a\u{fffd}b");
     }
 }
