@@ -57,6 +57,11 @@ mod pages {
     mod determinism {}
 }
 
+/// Compiles the examples of the page about payloads.
+#[cfg(all(doctest, feature = "aes-gcm"))]
+#[doc = include_str!("../../docs/payloads.md")]
+mod payloads_page {}
+
 /// Compiles the examples of the page about testing.
 #[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../../docs/testing.md")]
