@@ -38,8 +38,8 @@ async fn enrol(wf: &Wf, name: String, counter: Uuid, #[inject] db: &Db) -> Resul
         let name = &name;
         async move {
             sqlx::query("insert into club.member (name) values ($1)").bind(name).execute(&mut *tx).await?;
-            let welcome = send_welcome(name.clone()).idempotency_key(name).enqueue(&mut *tx).await?;
-            db.signal(counter, "joined", name).send(&mut *tx).await?;
+            let welcome = send_welcome(name.clone()).idempotency_key(name).enqueue(&mut tx).await?;
+            db.signal(counter, "joined", name).send(&mut tx).await?;
             Ok::<_, Error>(welcome.id())
         }
     });

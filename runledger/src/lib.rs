@@ -57,6 +57,11 @@ mod pages {
     mod determinism {}
 }
 
+/// Compiles the examples of the page about payloads.
+#[cfg(all(doctest, feature = "aes-gcm"))]
+#[doc = include_str!("../../docs/payloads.md")]
+mod payloads_page {}
+
 /// Compiles the examples of the page about testing.
 #[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../../docs/testing.md")]
@@ -70,8 +75,10 @@ pub mod __private;
 pub use api::app::{App, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_LINGER, Worker, serve};
 pub use api::call::{AnyCall, Call};
 pub use api::client_error::ClientError;
+#[cfg(feature = "aes-gcm")]
+pub use api::codec::AesGcm;
 pub use api::context::Context;
-pub use api::db::{DEFAULT_CONNECTIONS, Db, Via};
+pub use api::db::{DEFAULT_CONNECTIONS, Db, On, Via};
 pub use api::definition::Definition;
 pub use api::enqueue::{Submitted, enqueue_all};
 pub use api::error::{Classified, Error, Result, ResultExt};
@@ -89,6 +96,7 @@ pub use api::verify::verify;
 pub use api::workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
 pub use model::failure::{Failure, FailureKind};
 pub use model::history::{History, HistoryError, HistoryStep};
+pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, Place, Sealed, Secret};
 pub use model::replay::{Divergence, StepKey};
 pub use model::state::RunState;
 #[cfg(feature = "worker")]

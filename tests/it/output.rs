@@ -141,18 +141,21 @@ async fn says_much(bytes: usize, times: u32, #[inject] context: &Context) -> Res
 async fn output_beyond_its_bounds_is_refused_with_a_reason() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![ends_at_once, says_much]).await;
-    let bytes = says_much(1 << 20, 1).enqueue(&db).await.unwrap();
+    let bytes = says_much(64 << 10, 1).enqueue(&db).await.unwrap();
     let many = ends_at_once(10_001).enqueue(&db).await.unwrap();
-    let large = says_much(1_000_000, 17).enqueue(&db).await.unwrap();
+    let large = says_much(65_000, 259).enqueue(&db).await.unwrap();
     for (result, words) in [
-        (soon(bytes.result()).await, "1048576"),
+        (
+            soon(bytes.result()).await,
+            "a line of output has 65542 bytes of JSON, and at most 65536 are allowed",
+        ),
         (soon(many.result()).await, "the output of this run is full: it may have 10000 lines and 16 MiB"),
         (soon(large.result()).await, "the output of this run is full"),
     ] {
         let ClientError::RunFailed { failure, .. } = result.unwrap_err() else { panic!("{words}") };
         assert!(failure.to_string().contains(words), "{failure}");
     }
-    assert_eq!(large.output(1).await.unwrap().len(), 16, "what there was room for is kept");
+    assert_eq!(large.output(1).await.unwrap().len(), 258, "what there was room for is kept");
     worker.stop().await;
 }
 

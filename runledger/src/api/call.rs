@@ -10,8 +10,9 @@ use uuid::Uuid;
 use super::client_error::ClientError;
 use super::definition::{Definition, Kind};
 use super::job::Job;
-use crate::model::json::{EncodeError, ErasedValue, encode_object};
+use crate::model::json::{EncodeError, ErasedValue};
 use crate::model::name::{check_key, check_name};
+use crate::model::payload::Plain;
 use crate::model::request::{RequestOptions, keyed_run_id};
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::model::version::{FIRST, stored_name};
@@ -41,7 +42,7 @@ pub(crate) struct Request {
     pub(crate) job: Cow<'static, str>,
     pub(crate) queue: Cow<'static, str>,
     pub(crate) priority: i16,
-    pub(crate) input: Result<String, EncodeError>,
+    pub(crate) input: Result<Plain, EncodeError>,
     pub(crate) options: RequestOptions,
     pub(crate) tenant: String,
     pub(crate) idempotency_key: Option<String>,
@@ -139,7 +140,7 @@ impl<J: Job> Call<J> {
 
     pub(crate) fn new(args: &[(&'static str, &dyn ErasedValue)]) -> Self {
         let definition = J::DEFINITION;
-        let request = Request::of(definition, encode_object(args));
+        let request = Request::of(definition, Plain::of_object(args));
         Self { request, key: None, marker: PhantomData }
     }
 
@@ -165,7 +166,7 @@ impl AnyCall {
             job: Cow::Owned(job.into()),
             queue: Cow::Borrowed(super::definition::DEFAULT_QUEUE),
             priority: 0,
-            input: crate::model::json::encode(input),
+            input: Plain::of(input),
             options: RequestOptions::default(),
             tenant: String::new(),
             idempotency_key: None,
@@ -192,7 +193,7 @@ impl<J> From<Call<J>> for AnyCall {
 }
 
 impl Request {
-    pub(crate) fn of(definition: &'static Definition, input: Result<String, EncodeError>) -> Self {
+    pub(crate) fn of(definition: &'static Definition, input: Result<Plain, EncodeError>) -> Self {
         Self {
             job: definition.stored_name(),
             queue: Cow::Borrowed(definition.queue),
@@ -228,7 +229,7 @@ impl Request {
     }
 
     /// Checks everything and gives the run to be written.
-    pub(crate) fn into_new_run(self) -> Result<NewRun, ClientError> {
+    pub(crate) fn into_new_run(self) -> Result<NewRun<Plain>, ClientError> {
         let queue = match &self.options.queue {
             Some(queue) => queue.clone(),
             None => self.queue.into_owned(),
@@ -264,7 +265,8 @@ impl Request {
         if let Some(option) = too_far_ahead(&options) {
             return Err(ClientError::TooFarAhead { job, option });
         }
-        let input = self.input.map_err(|source| ClientError::Encode { job: job.clone(), source })?;
+        let input =
+            self.input.map_err(|source| ClientError::Encode { job: job.clone(), source: source.into() })?;
         Ok(NewRun {
             run_id,
             job,

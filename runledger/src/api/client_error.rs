@@ -6,8 +6,9 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::model::failure::Failure;
-use crate::model::json::{DecodeError, EncodeError};
+use crate::model::json::DecodeError;
 use crate::model::name::NameError;
+use crate::model::payload::PayloadError;
 use crate::model::state::RunState;
 use crate::store::migrate::MigrateError;
 
@@ -79,7 +80,21 @@ pub enum ClientError {
         /// The job.
         job: String,
         /// Why.
-        source: EncodeError,
+        source: PayloadError,
+    },
+    /// A call or a signal on a bare connection, in a program that seals payloads.
+    #[error(
+        "this program seals payloads, and a bare connection or pool does not tell by which codec; nothing was written; give `db.on(&mut connection)` in \
+         its place, or the transaction of `db.begin()`"
+    )]
+    NoCodec,
+    /// What is stored of a run cannot be opened.
+    #[error("what is stored of run `{run_id}` cannot be read")]
+    Unreadable {
+        /// The run.
+        run_id: Uuid,
+        /// Which payload, and why.
+        source: PayloadError,
     },
     /// A stored output does not fit the type that the code expects.
     #[error(
@@ -137,7 +152,7 @@ pub enum ClientError {
         /// The name of the signal.
         name: String,
         /// Why.
-        source: EncodeError,
+        source: PayloadError,
     },
     /// The same idempotency key was used for a signal with another payload.
     #[error(

@@ -1,6 +1,7 @@
 //! The database as the client and the worker see it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -9,6 +10,8 @@ use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 
 use super::client_error::ClientError;
 use super::tx::Tx;
+use super::workflow::StepTx;
+use crate::model::payload::{Codec, Limits, Sealer};
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
 use crate::store::migrate::{is_current, migrate};
@@ -39,6 +42,10 @@ pub struct Db {
     pool: PgPool,
     inbox: Arc<Inbox>,
     session_name: Arc<str>,
+    sealer: Sealer,
+    /// Held while this seals.
+    #[expect(dead_code, reason = "held, not read")]
+    sealing: Option<Arc<Sealing>>,
     /// The embedded server, which lives as long as somebody uses it.
     #[cfg(all(feature = "dev", unix))]
     #[expect(dead_code, reason = "held, not read")]
@@ -179,9 +186,58 @@ impl Db {
             pool,
             inbox: Arc::default(),
             session_name: session_name.into(),
+            sealer: Sealer::default(),
+            sealing: None,
             #[cfg(all(feature = "dev", unix))]
             server: None,
         }
+    }
+
+    /// The same database, with a codec for the payloads of runs: what this and its clones write is sealed, and what they read is opened. Give one to the
+    /// clients and the workers of a database alike; what was stored before stays readable as it is.
+    ///
+    /// While such a `Db` is there, calls and signals are refused on bare connections and pools of the application, which do not tell how to seal:
+    /// give [`db.on(&mut connection)`](Self::on), or a transaction of [`begin`](Self::begin).
+    ///
+    /// Costs nothing where nothing is written; see [`docs/payloads.md`](https://github.com/runledger/runledger/blob/main/docs/payloads.md).
+    #[must_use]
+    pub fn with_codec(self, codec: impl Codec) -> Self {
+        let sealer = self.sealer.with_codec(Arc::new(codec), true);
+        Self { sealer, sealing: Some(Arc::new(Sealing::begin())), ..self }
+    }
+
+    /// As [`with_codec`](Self::with_codec), for reading: what is sealed is opened, and what this writes is plain but for [`Secret`](crate::Secret)s and what
+    /// it takes over. The first half of switching a codec on while a fleet goes on: every process must be able to open before the first one seals.
+    #[must_use]
+    pub fn with_codec_to_read(self, codec: impl Codec) -> Self {
+        let sealer = self.sealer.with_codec(Arc::new(codec), false);
+        Self { sealer, sealing: None, ..self }
+    }
+
+    /// The same database, with other limits for the sizes of payloads.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        let sealer = self.sealer.with_limits(limits);
+        Self { sealer, ..self }
+    }
+
+    /// A connection, or the caller's open transaction, with the codec and the limits of this database: `charge(order).enqueue(db.on(&mut tx)).await?`.
+    pub fn on<'c>(&self, connection: &'c mut PgConnection) -> On<'c> {
+        On { connection, sealer: self.sealer.clone() }
+    }
+
+    pub(crate) fn sealer(&self) -> &Sealer {
+        &self.sealer
+    }
+
+    /// The same pool with the codec and the limits of another.
+    #[cfg(feature = "worker")]
+    pub(crate) fn sealed_by(self, sealer: &Sealer) -> Self {
+        Self { sealer: sealer.clone(), ..self }
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        Home { pool: self.pool.clone(), sealer: self.sealer.clone() }
     }
 
     /// A pool that leads nowhere, for what needs one and must not use it.
@@ -207,13 +263,13 @@ impl Db {
     /// # Errors
     /// As [`sqlx::Pool::begin`].
     pub async fn begin(&self) -> Result<Tx, sqlx::Error> {
-        Ok(Tx::new(Box::pin(self.pool.begin()).await?))
+        Ok(Tx::new(Box::pin(self.pool.begin()).await?, self.sealer.clone()))
     }
 
     /// Begins the transaction of a body, and marks it in the same round trip.
     pub(crate) async fn begin_marked(&self, mark: &str) -> Result<Tx, sqlx::Error> {
         let begin = sqlx::AssertSqlSafe(begin_body(mark));
-        Ok(Tx::new(Box::pin(self.pool.begin_with(begin)).await?))
+        Ok(Tx::new(Box::pin(self.pool.begin_with(begin)).await?, self.sealer.clone()))
     }
 
     pub(crate) fn inbox(&self) -> &Arc<Inbox> {
@@ -222,6 +278,33 @@ impl Db {
 
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         acquire(&self.pool).await
+    }
+}
+
+/// Where a run is asked about: a pool, and what opens what it gives.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub(crate) pool: PgPool,
+    pub(crate) sealer: Sealer,
+}
+
+/// How many codecs of this process seal.
+static SEALING: AtomicUsize = AtomicUsize::new(0);
+
+/// One that does.
+#[derive(Debug)]
+struct Sealing;
+
+impl Sealing {
+    fn begin() -> Self {
+        SEALING.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Sealing {
+    fn drop(&mut self) {
+        SEALING.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -292,8 +375,40 @@ pub enum Route<'c> {
     Db(&'c Db),
     /// A connection of an application's pool.
     Pool(&'c PgPool),
-    /// This connection, in whatever transaction it is.
-    Connection(&'c mut PgConnection),
+    /// This connection, in whatever transaction it is, with what seals what is written there where that is known.
+    Connection(&'c mut PgConnection, Option<Sealer>),
+}
+
+impl Route<'_> {
+    /// What seals what is written there.
+    ///
+    /// # Errors
+    /// [`ClientError::NoCodec`], where nobody can tell.
+    pub(crate) fn sealer(&self) -> Result<Sealer, ClientError> {
+        match self {
+            Self::Db(db) => Ok(db.sealer.clone()),
+            Self::Connection(_, Some(sealer)) => Ok(sealer.clone()),
+            Self::Pool(_) | Self::Connection(_, None) if SEALING.load(Ordering::SeqCst) > 0 => {
+                Err(ClientError::NoCodec)
+            }
+            Self::Pool(_) | Self::Connection(_, None) => Ok(Sealer::default()),
+        }
+    }
+}
+
+/// A connection with the codec and the limits of a database, made by [`Db::on`].
+#[derive(Debug)]
+#[must_use = "it does nothing by itself"]
+pub struct On<'c> {
+    connection: &'c mut PgConnection,
+    sealer: Sealer,
+}
+
+impl sealed::Sealed for On<'_> {}
+impl<'c> Via<'c> for On<'c> {
+    fn via(self) -> Route<'c> {
+        Route::Connection(self.connection, Some(self.sealer))
+    }
 }
 
 mod sealed {
@@ -317,27 +432,36 @@ impl<'c> Via<'c> for &'c PgPool {
 impl sealed::Sealed for &mut PgConnection {}
 impl<'c> Via<'c> for &'c mut PgConnection {
     fn via(self) -> Route<'c> {
-        Route::Connection(self)
+        Route::Connection(self, None)
     }
 }
 
 impl sealed::Sealed for &mut PoolConnection<Postgres> {}
 impl<'c> Via<'c> for &'c mut PoolConnection<Postgres> {
     fn via(self) -> Route<'c> {
-        Route::Connection(self)
+        Route::Connection(self, None)
     }
 }
 
 impl sealed::Sealed for &mut Transaction<'_, Postgres> {}
 impl<'c> Via<'c> for &'c mut Transaction<'_, Postgres> {
     fn via(self) -> Route<'c> {
-        Route::Connection(self)
+        Route::Connection(self, None)
     }
 }
 
 impl sealed::Sealed for &mut Tx {}
 impl<'c> Via<'c> for &'c mut Tx {
     fn via(self) -> Route<'c> {
-        Route::Connection(self)
+        let sealer = self.sealer().clone();
+        Route::Connection(self, Some(sealer))
+    }
+}
+
+impl sealed::Sealed for &mut StepTx {}
+impl<'c> Via<'c> for &'c mut StepTx {
+    fn via(self) -> Route<'c> {
+        let sealer = self.sealer().clone();
+        Route::Connection(self, Some(sealer))
     }
 }

@@ -9,12 +9,13 @@ use uuid::Uuid;
 
 use super::call::{AnyCall, Call, Request};
 use super::client_error::ClientError;
-use super::db::{Db, Route, Via, connection, why_none};
+use super::db::{Db, Home, Route, Via, connection, why_none};
 use super::handle::Handle;
 use super::job::Job;
 use super::registry;
 use crate::model::json::{canonical, first_difference};
 use crate::model::name::nearest;
+use crate::model::payload::{PayloadKind, Place, Sealer, Stored};
 use crate::model::version::{FIRST, listed, others, parts, stored_name};
 use crate::runtime::inbox::Delivery;
 use crate::store::deadline;
@@ -59,10 +60,10 @@ impl<J: Job> Call<J> {
     ) -> impl Future<Output = Result<Handle<J>, ClientError>> + Send + use<'c, J, V> {
         let route = via.via();
         async move {
-            let pool = pool_of(&route);
+            let home = home_of(&route);
             let submitted = submit(vec![self.request], route).await?;
             match submitted.first() {
-                Some(run) => Ok(Handle::new(run.run_id, run.created, pool)),
+                Some(run) => Ok(Handle::new(run.run_id, run.created, home)),
                 None => Err(ClientError::Setup("the database answered an enqueue with nothing".to_owned())),
             }
         }
@@ -93,27 +94,39 @@ async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<
             None => check_job_name(&request.job, request.version.unwrap_or(FIRST), &mut route).await?,
         }
     }
-    let runs: Vec<NewRun> = requests.into_iter().map(Request::into_new_run).collect::<Result<_, _>>()?;
-    if runs.is_empty() {
+    if requests.is_empty() {
         return Ok(Vec::new());
     }
+    let sealer = route.sealer()?;
+    let sealed = |request: Request| {
+        let run = request.into_new_run()?;
+        let job = run.job.clone();
+        run.sealed(&sealer).map_err(|source| ClientError::Encode { job, source })
+    };
+    let batch = Batch { runs: requests.into_iter().map(sealed).collect::<Result<_, _>>()?, sealer: &sealer };
     match route {
-        Route::Connection(connection) => submit_on_connection(connection, &runs, true).await,
-        Route::Db(db) => submit_on_db(db, runs).await,
-        Route::Pool(pool) => submit_on_pool(pool, &runs, false, true).await,
+        Route::Connection(connection, _) => submit_on_connection(connection, &batch, true).await,
+        Route::Db(db) => submit_on_db(db, &batch).await,
+        Route::Pool(pool) => submit_on_pool(pool, &batch, false, true).await,
     }
 }
 
+/// Runs to be written, and what opens those that they meet.
+struct Batch<'s> {
+    runs: Vec<NewRun>,
+    sealer: &'s Sealer,
+}
+
 /// A single run without a key shares its commit with others of this client.
-async fn submit_on_db(db: &Db, runs: Vec<NewRun>) -> Result<Vec<Submitted>, ClientError> {
-    let [run] = &runs[..] else { return submit_on_pool(db.pool(), &runs, true, true).await };
+async fn submit_on_db(db: &Db, batch: &Batch<'_>) -> Result<Vec<Submitted>, ClientError> {
+    let [run] = &batch.runs[..] else { return submit_on_pool(db.pool(), batch, true, true).await };
     if run.idempotency_key.is_some() || run.options.deadline_ms.is_some() {
-        return submit_on_pool(db.pool(), &runs, true, true).await;
+        return submit_on_pool(db.pool(), batch, true, true).await;
     }
     match db.inbox().put(db.pool(), run.clone()).await {
         Delivery::Committed => Ok(vec![Submitted { run_id: run.run_id, created: true }]),
         Delivery::NoConnection => Err(why_none(db.pool()).await),
-        Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, false).await,
+        Delivery::Unknown => submit_on_pool(db.pool(), batch, true, false).await,
     }
 }
 
@@ -121,28 +134,29 @@ async fn submit_on_db(db: &Db, runs: Vec<NewRun>) -> Result<Vec<Submitted>, Clie
 /// savepoint.
 async fn submit_on_connection(
     connection: &mut PgConnection,
-    runs: &[NewRun],
+    batch: &Batch<'_>,
     is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
+    let runs = &batch.runs;
     let is_one_statement = runs.len() == 1 || runs.iter().all(|run| run.idempotency_key.is_none());
     if is_one_statement && runs.iter().all(|run| run.options.deadline_ms.is_none()) {
-        return submit_on(connection, runs, is_first).await;
+        return submit_on(connection, batch, is_first).await;
     }
     let mut tx = connection.begin().await?;
-    let submitted = submit_on(&mut tx, runs, is_first).await?;
+    let submitted = submit_on(&mut tx, batch, is_first).await?;
     commit("batch", tx.commit()).await?;
     Ok(submitted)
 }
 
 async fn submit_on_pool(
     pool: &PgPool,
-    runs: &[NewRun],
+    batch: &Batch<'_>,
     is_clean: bool,
     is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
     let (mut delay, mut is_first) = (FIRST_DELAY, is_first);
     for _ in 1..TRIES {
-        match submit_once(&mut *connection(pool).await?, runs, is_clean, is_first).await {
+        match submit_once(&mut *connection(pool).await?, batch, is_clean, is_first).await {
             Err(ClientError::Database(error)) if class(&error) != Class::Permanent => {
                 tracing::debug!(%error, "enqueue is repeated");
             }
@@ -152,31 +166,32 @@ async fn submit_on_pool(
         tokio::time::sleep(delay).await;
         delay *= 2;
     }
-    submit_once(&mut *connection(pool).await?, runs, is_clean, is_first).await
+    submit_once(&mut *connection(pool).await?, batch, is_clean, is_first).await
 }
 
 async fn submit_once(
     connection: &mut PgConnection,
-    runs: &[NewRun],
+    batch: &Batch<'_>,
     is_clean: bool,
     is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
     if is_clean {
-        return submit_on_connection(connection, runs, is_first).await;
+        return submit_on_connection(connection, batch, is_first).await;
     }
     // Some future of the application may have been dropped inside `begin()`, so that a connection of its pool has an open transaction that nobody
     // will commit. A transaction of our own ends it, with our rows in it.
     let mut tx = connection.begin_with(BEGIN).await?;
-    let submitted = submit_on(&mut tx, runs, is_first).await?;
+    let submitted = submit_on(&mut tx, batch, is_first).await?;
     commit("enqueue_on_pool", tx.commit()).await?;
     Ok(submitted)
 }
 
 async fn submit_on(
     connection: &mut PgConnection,
-    runs: &[NewRun],
+    batch: &Batch<'_>,
     is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
+    let Batch { runs, sealer } = batch;
     if is_first && runs.iter().all(|run| run.idempotency_key.is_none()) {
         enqueue_fresh(&mut *connection, runs).await?;
         deadline::set(connection, runs.iter()).await?;
@@ -187,7 +202,7 @@ async fn submit_on(
     let mut distinct: Vec<NewRun> = Vec::with_capacity(runs.len());
     for run in runs {
         match first.get(&run.run_id) {
-            Some(twin) => same_request(run, &twin.input, &twin.options)?,
+            Some(twin) => same_request(sealer, run, &twin.input, &twin.options)?,
             None => {
                 first.insert(run.run_id, run);
                 distinct.push(run.clone());
@@ -212,7 +227,7 @@ async fn submit_on(
         }
         for found in existing(connection, &met).await? {
             if let Some(run) = first.get(&found.run_id) {
-                same_request(run, &found.input, &found.options)?;
+                same_request(sealer, run, &found.input, &found.options)?;
             }
         }
     }
@@ -229,13 +244,23 @@ async fn submit_on(
 /// Refuses a request that differs from the one under the same key. The job is the same, since the id is: only its name may be another, where a program
 /// from before or after a renaming wrote the run.
 fn same_request(
+    sealer: &Sealer,
     run: &NewRun,
-    input: &str,
+    input: &Stored,
     options: &crate::model::request::RequestOptions,
 ) -> Result<(), ClientError> {
     let difference = match run.options.first_difference(options) {
         Some(part) => Some(part.to_owned()),
-        None => input_difference(&run.input, input),
+        None => {
+            // No two texts are sealed alike, so both are opened.
+            let place = Place::new(run.run_id, PayloadKind::Input, "");
+            let opened = |input: &Stored| sealer.open(&place, input.clone());
+            let both = opened(&run.input).and_then(|one| Ok((one, opened(input)?)));
+            let (one, other) =
+                both.map_err(|source| ClientError::Unreadable { run_id: run.run_id, source })?;
+            // Where the values are sealed, the keys of maps are not shown either.
+            input_difference(&one, &other).map(|part| if sealer.seals() { "input".to_owned() } else { part })
+        }
     };
     match difference {
         None => Ok(()),
@@ -266,7 +291,7 @@ async fn check_job_name(name: &str, version: u32, route: &mut Route<'_>) -> Resu
     known.extend(match route {
         Route::Db(db) => jobs_known(&mut *connection(db.pool()).await?).await?,
         Route::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
-        Route::Connection(connection) => jobs_known(connection).await?,
+        Route::Connection(connection, _) => jobs_known(connection).await?,
     });
     let stored = stored_name(name, version);
     if known.is_empty() || known.iter().any(|job| *job == stored) {
@@ -283,10 +308,10 @@ async fn check_job_name(name: &str, version: u32, route: &mut Route<'_>) -> Resu
     Err(ClientError::UnknownJob { name: name.to_owned(), hint })
 }
 
-fn pool_of(route: &Route<'_>) -> Option<PgPool> {
+fn home_of(route: &Route<'_>) -> Option<Home> {
     match route {
-        Route::Db(db) => Some(db.pool().clone()),
-        Route::Pool(pool) => Some((*pool).clone()),
-        Route::Connection(_) => None,
+        Route::Db(db) => Some(db.home()),
+        Route::Pool(pool) => Some(Home { pool: (*pool).clone(), sealer: Sealer::default() }),
+        Route::Connection(..) => None,
     }
 }

@@ -1,5 +1,7 @@
 //! What the failure hook of an app is told of a run that has failed.
 
+use std::fmt;
+
 use uuid::Uuid;
 
 use super::error::{Error, Result};
@@ -8,7 +10,9 @@ use crate::model::failure::Failure;
 use crate::model::json;
 
 /// A run that has failed for good, as the hook of [`App::on_failure`](crate::App::on_failure) is told of it.
-#[derive(Clone, Debug)]
+///
+/// Its `Debug` shows neither the input nor the reason: both may be what the database has sealed.
+#[derive(Clone)]
 pub struct FailedRun {
     pub(crate) run_id: Uuid,
     pub(crate) job: String,
@@ -18,6 +22,17 @@ pub struct FailedRun {
     pub(crate) failure: Failure,
     pub(crate) attempts: u32,
     pub(crate) progress: Option<String>,
+}
+
+impl fmt::Debug for FailedRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FailedRun")
+            .field("run_id", &self.run_id)
+            .field("job", &self.job)
+            .field("kind", &self.failure.kind)
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
 }
 
 impl FailedRun {

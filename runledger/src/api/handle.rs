@@ -8,11 +8,13 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::client_error::ClientError;
-use super::db::{Db, connection};
+use super::db::{Db, Home, connection};
 use super::job::Job;
 use super::jobs::DefinitionOf;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
+use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
+use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::ended;
@@ -34,13 +36,13 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 pub struct Handle<J> {
     run_id: Uuid,
     created: bool,
-    pool: Option<PgPool>,
+    home: Option<Home>,
     marker: PhantomData<fn() -> J>,
 }
 
 impl<J: Job> Handle<J> {
-    pub(crate) fn new(run_id: Uuid, created: bool, pool: Option<PgPool>) -> Self {
-        Self { run_id, created, pool, marker: PhantomData }
+    pub(crate) fn new(run_id: Uuid, created: bool, home: Option<Home>) -> Self {
+        Self { run_id, created, home, marker: PhantomData }
     }
 
     /// The handle of a run that is known by its id. The function names the job, and so the type of the result: `Handle::of(charge, &db, id)`.
@@ -51,13 +53,13 @@ impl<J: Job> Handle<J> {
         F: DefinitionOf<Arguments, Job = J>,
     {
         drop(function);
-        Self::new(run_id, false, Some(db.pool().clone()))
+        Self::new(run_id, false, Some(db.home()))
     }
 
     /// The same run, asked about through this database: for a handle that was made inside a transaction.
     #[must_use]
     pub fn on(&self, db: &Db) -> Self {
-        Self::new(self.run_id, self.created, Some(db.pool().clone()))
+        Self::new(self.run_id, self.created, Some(db.home()))
     }
 
     /// The id of the run.
@@ -86,7 +88,7 @@ impl<J: Job> Handle<J> {
     /// As [`state`](Self::state).
     pub async fn info(&self) -> Result<RunInfo, ClientError> {
         let mut connection = connection(self.pool()?).await?;
-        inspect::run(&mut connection, self.run_id)
+        inspect::run(&mut connection, self.run_id, &self.sealer())
             .await?
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }
@@ -96,7 +98,7 @@ impl<J: Job> Handle<J> {
     /// # Errors
     /// A failure of the database.
     pub async fn attempts(&self) -> Result<Vec<AttemptInfo>, ClientError> {
-        Ok(inspect::attempts(&mut *connection(self.pool()?).await?, self.run_id).await?)
+        Ok(inspect::attempts(&mut *connection(self.pool()?).await?, self.run_id, &self.sealer()).await?)
     }
 
     /// The recorded steps of the run, in the order of its code. One query.
@@ -104,7 +106,7 @@ impl<J: Job> Handle<J> {
     /// # Errors
     /// A failure of the database.
     pub async fn steps(&self) -> Result<Vec<StepInfo>, ClientError> {
-        Ok(inspect::steps(&mut *connection(self.pool()?).await?, self.run_id).await?)
+        Ok(inspect::steps(&mut *connection(self.pool()?).await?, self.run_id, &self.sealer()).await?)
     }
 
     /// Waits until the run ends and gives its output. Wakes on the commit that ends the run; holds no connection while it waits, and rides out
@@ -112,7 +114,7 @@ impl<J: Job> Handle<J> {
     ///
     /// # Errors
     /// [`ClientError::RunFailed`], [`RunCancelled`](ClientError::RunCancelled), [`RunBlocked`](ClientError::RunBlocked) (it may still be resumed),
-    /// [`NoSuchRun`](ClientError::NoSuchRun), [`Decode`](ClientError::Decode), or a failure of the database.
+    /// [`NoSuchRun`](ClientError::NoSuchRun), [`Decode`](ClientError::Decode), [`Unreadable`](ClientError::Unreadable), or a failure of the database.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing; the run goes on.
@@ -229,7 +231,11 @@ impl<J: Job> Handle<J> {
 
     fn output_of(&self, end: End) -> Result<J::Output, ClientError> {
         let run_id = self.run_id;
-        let failure = end.failure.unwrap_or_else(|| Failure::new(FailureKind::Error, "no reason was kept"));
+        let sealer = self.sealer();
+        let failure = end.failure.map_or_else(
+            || Failure::new(FailureKind::Error, "no reason was kept"),
+            |failure| sealer.show_failure(&place_of_error(run_id, ""), &failure),
+        );
         match end.state {
             RunState::Failed => Err(ClientError::RunFailed { run_id, failure }),
             RunState::Cancelled => Err(ClientError::RunCancelled { run_id, failure }),
@@ -239,7 +245,10 @@ impl<J: Job> Handle<J> {
             | RunState::Running
             | RunState::Waiting
             | RunState::Paused => {
-                let output = end.output.unwrap_or_else(|| "null".to_owned());
+                let place = Place::new(run_id, PayloadKind::Output, "");
+                let output = end.output.map(|output| sealer.open(&place, output)).transpose();
+                let output = output.map_err(|source| self.unreadable(source))?;
+                let output = output.unwrap_or_else(|| "null".to_owned());
                 json::decode(&output).map_err(|source| ClientError::Decode { run_id, source })
             }
         }
@@ -252,19 +261,28 @@ impl<J: Job> Handle<J> {
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }
 
-    /// The pool that it asks, unless it was made inside a transaction.
-    pub(crate) fn own_pool(&self) -> Option<PgPool> {
-        self.pool.clone()
+    /// Where it asks, unless it was made inside a transaction.
+    pub(crate) fn home(&self) -> Option<Home> {
+        self.home.clone()
     }
 
     pub(super) fn pool(&self) -> Result<&PgPool, ClientError> {
-        self.pool.as_ref().ok_or(ClientError::Detached { run_id: self.run_id })
+        self.home.as_ref().map(|home| &home.pool).ok_or(ClientError::Detached { run_id: self.run_id })
+    }
+
+    /// What opens what is stored of the run.
+    pub(super) fn sealer(&self) -> Sealer {
+        self.home.as_ref().map(|home| home.sealer.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn unreadable(&self, source: PayloadError) -> ClientError {
+        ClientError::Unreadable { run_id: self.run_id, source }
     }
 }
 
 impl<J: Job> Clone for Handle<J> {
     fn clone(&self) -> Self {
-        Self::new(self.run_id, self.created, self.pool.clone())
+        Self::new(self.run_id, self.created, self.home.clone())
     }
 }
 
@@ -280,7 +298,7 @@ impl Db {
     /// # Errors
     /// [`ClientError::NoSuchRun`], or a failure of the database.
     pub async fn run(&self, run_id: Uuid) -> Result<RunInfo, ClientError> {
-        inspect::run(&mut *connection(self.pool()).await?, run_id)
+        inspect::run(&mut *connection(self.pool()).await?, run_id, self.sealer())
             .await?
             .ok_or(ClientError::NoSuchRun { run_id })
     }

@@ -1,5 +1,6 @@
 //! Records of runs as files, and tests that hold the present code against them.
 
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::client_error::ClientError;
@@ -7,18 +8,34 @@ use super::db::{Db, connection};
 use super::handle::Handle;
 use super::job::Job;
 use crate::model::history::History;
-use crate::store::history;
+use crate::model::payload::{PayloadKind, Place, Sealer};
+use crate::model::recorded;
+use crate::store::history::{self, Record};
 
 impl Db {
     /// What is recorded of a run: its input, and what its steps gave. For a file, that a test replays. One query.
     ///
+    /// What is sealed is opened: the history is plain, and so is its file.
+    ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::NoSuchRun`], [`ClientError::Unreadable`], or a failure of the database.
     pub async fn export(&self, run_id: Uuid) -> Result<History, ClientError> {
-        history::history(&mut *connection(self.pool()).await?, run_id)
-            .await?
-            .ok_or(ClientError::NoSuchRun { run_id })
+        export(&mut *connection(self.pool()).await?, run_id, self.sealer()).await
     }
+}
+
+/// What is recorded of a run, opened.
+async fn export(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    sealer: &Sealer,
+) -> Result<History, ClientError> {
+    let record = history::history(connection, run_id).await?.ok_or(ClientError::NoSuchRun { run_id })?;
+    let Record { job, tenant, state, attempt, input, steps } = record;
+    let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input);
+    let opened = input.and_then(|input| Ok((input, recorded::open(steps, run_id, sealer)?)));
+    let (input, steps) = opened.map_err(|source| ClientError::Unreadable { run_id, source })?;
+    Ok(History::new(run_id, &job, tenant, state, attempt, input, steps).keyed(sealer.opens()))
 }
 
 impl<J: Job> Handle<J> {
@@ -28,9 +45,7 @@ impl<J: Job> Handle<J> {
     /// As [`Db::export`].
     pub async fn export(&self) -> Result<History, ClientError> {
         let run_id = self.id();
-        history::history(&mut *connection(self.pool()?).await?, run_id)
-            .await?
-            .ok_or(ClientError::NoSuchRun { run_id })
+        export(&mut *connection(self.pool()?).await?, run_id, &self.sealer()).await
     }
 }
 
@@ -40,8 +55,9 @@ mod testing {
 
     use super::{ClientError, Db, History};
     use crate::api::app::App;
+    use crate::model::payload::Codec;
     use crate::model::verification::Verdict;
-    use crate::runtime::verify::Stage;
+    use crate::runtime::verify::{Script, Stage};
 
     impl App {
         /// An app without a database, for tests that replay histories. It serves nothing: everything that needs a database fails.
@@ -50,6 +66,13 @@ mod testing {
         /// Outside a Tokio runtime.
         pub fn offline() -> Self {
             Self::new(Db::nowhere())
+        }
+
+        /// The same with the codec of sealed runs, for [`offline`](Self::offline): their histories are plain, but the inputs of their steps can be compared
+        /// by whoever has the key alone.
+        pub fn codec(mut self, codec: impl Codec) -> Self {
+            self.db = self.db.with_codec_to_read(codec);
+            self
         }
     }
 
@@ -60,7 +83,9 @@ mod testing {
         /// [`ClientError::Setup`]: the app has no job, or does not provide what its jobs ask for.
         pub async fn replays(&self, app: &App) -> Result<Verdict, ClientError> {
             let registry = app.code()?;
-            Ok(Stage::new(Arc::new(app.provided.clone()), Arc::new(registry)).verdict(&self.into()).await)
+            let sealer = app.db.sealer();
+            let stage = Stage::new(Arc::new(app.provided.clone()), Arc::new(registry), sealer);
+            Ok(stage.verdict(&Script::of_history(self, sealer)).await)
         }
     }
 

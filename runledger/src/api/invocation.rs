@@ -12,6 +12,7 @@ use super::tx::Tx;
 use super::workflow::Wf;
 use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::json::{self, Fields};
+use crate::model::payload::Plain;
 use crate::runtime::attempt::Attempt;
 use crate::store::error::{Class, class_in_chain};
 
@@ -29,8 +30,8 @@ pub struct Invocation {
 /// How one try of a body ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// The output as JSON text, or the failure and what it asks for.
-    pub(crate) result: Result<String, (Failure, Retry)>,
+    /// The output, or the failure and what it asks for.
+    pub(crate) result: Result<Plain, (Failure, Retry)>,
     /// The transaction of a transactional body, still open.
     pub(crate) tx: Option<Tx>,
     /// The class of an error that is the database's and not the body's: a serialization failure, a deadlock, a lost connection, a server without room.
@@ -156,7 +157,12 @@ fn decode_failure(error: &json::DecodeError) -> Failure {
 /// The end of a try, from what a body returned.
 pub(crate) fn finished<R: JobResult>(result: R, tx: Option<Tx>) -> Finished {
     let (result, undone) = match result.into_result() {
-        Ok(output) => (json::encode(&output).map_err(|error| encode_failure(&error)), None),
+        Ok(output) => (
+            Plain::of(&output).map_err(|error| {
+                (unstorable(Failure::from_chain(FailureKind::Encode, &error)), Retry::Never)
+            }),
+            None,
+        ),
         Err(error) => {
             let class = class_in_chain(error.as_std()).filter(|class| *class != Class::Permanent);
             (Err(failed(&error)), class)
@@ -170,11 +176,10 @@ fn failed(error: &Error) -> (Failure, Retry) {
 }
 
 /// The body has run, so its effects may have happened; running it again would not make its output storable.
-fn encode_failure(error: &json::EncodeError) -> (Failure, Retry) {
-    let failure = Failure::from_chain(FailureKind::Encode, error);
+pub(crate) fn unstorable(failure: Failure) -> Failure {
     let message = format!(
         "the output cannot be stored, though the body ran and its effects may have happened: {}",
         failure.message
     );
-    (Failure { message, ..failure }, Retry::Never)
+    Failure { message, ..failure }
 }

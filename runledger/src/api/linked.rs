@@ -1,6 +1,8 @@
 //! Another go at a run: again from the start, from one of its steps, or from where it failed. A run that has ended never changes, so each is a new one,
 //! linked to the old one by its origin.
 
+use std::collections::HashMap;
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -9,11 +11,16 @@ use super::db::connection;
 use super::handle::Handle;
 use super::job::Job;
 use crate::model::name::nearest;
+use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use crate::model::prefix::{self, Child, start_of, started};
+use crate::model::recorded::place_of_error;
 use crate::model::replay::Recorded;
 use crate::model::request::{child_run_id, revived_run_id};
 use crate::model::state::RunState;
-use crate::store::link::{KeptStep, Link, Origin, Signals, going_on_below, link, origins};
+use crate::runtime::signals::key_of;
+use crate::store::link::{
+    KeptSignal, KeptStep, Link, Origin, Payloads, Signals, going_on_below, link, origins, payloads,
+};
 
 /// How many keys an error names where none is near the one that was given.
 const KEYS_SHOWN: usize = 8;
@@ -35,7 +42,15 @@ impl<J: Job> Handle<J> {
         if !origin.state.is_terminal() {
             return Err(self.refused(origin.state, "run again"));
         }
-        let again = Link { run_id: Uuid::now_v7(), origin_id: self.id(), parent_id: None, steps: Vec::new() };
+        let again = Link {
+            run_id: Uuid::now_v7(),
+            origin_id: self.id(),
+            parent_id: None,
+            is_sealed: origin.is_sealed,
+            input: None,
+            steps: Vec::new(),
+            signals: Vec::new(),
+        };
         self.linked(&mut connection, vec![again], Signals::Left).await
     }
 
@@ -57,13 +72,13 @@ impl<J: Job> Handle<J> {
     pub async fn fork(&self, step_key: &str) -> Result<Self, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         let origin = self.origin(&mut connection).await?;
-        let hint = hint(&origin.steps, step_key);
+        let (hint, is_sealed) = (hint(&origin.steps, step_key), origin.is_sealed);
         let steps = prefix::before(origin.steps, step_key).ok_or_else(|| ClientError::UnknownStep {
             run_id: self.id(),
             key: step_key.to_owned(),
             hint,
         })?;
-        let links = with_children(&mut connection, Uuid::now_v7(), self.id(), steps).await?;
+        let links = with_children(&mut connection, Uuid::now_v7(), self.id(), is_sealed, steps).await?;
         self.linked(&mut connection, links, Signals::Kept).await
     }
 
@@ -89,7 +104,8 @@ impl<J: Job> Handle<J> {
         let origin = self.origin(&mut connection).await?;
         self.check_revivable(&mut connection, &origin, expected).await?;
         let steps = prefix::without_last_failures(origin.steps);
-        let links = with_children(&mut connection, revived_run_id(self.id()), self.id(), steps).await?;
+        let run_id = revived_run_id(self.id());
+        let links = with_children(&mut connection, run_id, self.id(), origin.is_sealed, steps).await?;
         self.linked(&mut connection, links, Signals::Kept).await
     }
 
@@ -127,12 +143,18 @@ impl<J: Job> Handle<J> {
     async fn linked(
         &self,
         connection: &mut PgConnection,
-        links: Vec<Link>,
+        mut links: Vec<Link>,
         signals: Signals,
     ) -> Result<Self, ClientError> {
         let Some(first) = links.first().map(|link| link.run_id) else { return Ok(self.clone()) };
+        // What is sealed is sealed for its run.
+        for made in links.iter_mut().filter(|link| link.is_sealed) {
+            let held = payloads(connection, made.origin_id).await?;
+            let sealed = reseal(made, held, signals, &self.sealer());
+            sealed.map_err(|source| ClientError::Unreadable { run_id: made.origin_id, source })?;
+        }
         let created = link(connection, first, &links, signals).await?;
-        Ok(Self::new(first, created, Some(self.pool()?.clone())))
+        Ok(Self::new(first, created, self.home()))
     }
 
     fn refused(&self, state: RunState, verb: &'static str) -> ClientError {
@@ -150,11 +172,12 @@ async fn with_children(
     connection: &mut PgConnection,
     run_id: Uuid,
     origin_id: Uuid,
+    is_sealed: bool,
     steps: Vec<Recorded>,
 ) -> Result<Vec<Link>, ClientError> {
     let mut links = Vec::new();
-    let mut left = vec![(run_id, origin_id, None, steps)];
-    while let Some((run_id, origin_id, parent_id, steps)) = left.pop() {
+    let mut left = vec![(run_id, origin_id, None, is_sealed, steps)];
+    while let Some((run_id, origin_id, parent_id, is_sealed, steps)) = left.pop() {
         let candidates: Vec<Uuid> = steps.iter().filter_map(started).collect();
         let mut outputs = vec![None; steps.len()];
         let found = if candidates.is_empty() { Vec::new() } else { origins(connection, &candidates).await? };
@@ -163,14 +186,47 @@ async fn with_children(
             let known = Child { run_id: child.run_id, parent_id };
             let Some(place) = start_of(&steps, known) else { continue };
             let new_id = child_run_id(run_id, &steps[place].key);
-            outputs[place] = Some(format!("\"{new_id}\""));
-            left.push((new_id, child.run_id, Some(run_id), prefix::without_last_failures(child.steps)));
+            outputs[place] = Some(Stored::read(format!("\"{new_id}\"")));
+            let steps = prefix::without_last_failures(child.steps);
+            left.push((new_id, child.run_id, Some(run_id), child.is_sealed, steps));
         }
-        let steps = steps.into_iter().zip(outputs);
-        let steps = steps.map(|(step, output)| KeptStep { key: step.key, output, seen: step.seen }).collect();
-        links.push(Link { run_id, origin_id, parent_id, steps });
+        let kept =
+            |(step, output): (Recorded, _)| KeptStep { key: step.key, output, error: None, seen: step.seen };
+        let steps = steps.into_iter().zip(outputs).map(kept).collect();
+        links.push(Link { run_id, origin_id, parent_id, is_sealed, input: None, steps, signals: Vec::new() });
     }
     Ok(links)
+}
+
+/// Seals what a run takes over from its origin for the run.
+fn reseal(link: &mut Link, held: Payloads, signals: Signals, sealer: &Sealer) -> Result<(), PayloadError> {
+    let (from, to) = (link.origin_id, link.run_id);
+    let input = held.continued.filter(|_| signals == Signals::Kept).unwrap_or(held.input);
+    let place = |run_id| Place::new(run_id, PayloadKind::Input, "");
+    link.input = Some(sealer.reseal(&place(from), &place(to), input)?);
+    let mut recorded: HashMap<&str, &Result<Stored, Stored>> =
+        held.steps.iter().map(|step| (step.key(), step.result())).collect();
+    for step in &mut link.steps {
+        let key = step.key.as_str();
+        match recorded.remove(key) {
+            Some(Ok(output)) if step.output.is_none() => {
+                let (from, to) = (Place::of_step(from, key), Place::of_step(to, key));
+                step.output = Some(sealer.reseal(&from, &to, output.clone())?);
+            }
+            Some(Err(error)) => {
+                let (from, to) = (place_of_error(from, key), place_of_error(to, key));
+                step.error = Some(sealer.reseal_failure(&from, &to, error.clone())?);
+            }
+            Some(Ok(_)) | None => {}
+        }
+    }
+    for signal in held.signals.into_iter().filter(|_| signals == Signals::Kept) {
+        let key = key_of(&signal.name, &signal.idempotency_key);
+        let place = |run_id| Place::new(run_id, PayloadKind::Signal, &key);
+        let payload = sealer.reseal(&place(from), &place(to), signal.payload)?;
+        link.signals.push(KeptSignal { name: signal.name, number: signal.number, payload });
+    }
+    Ok(())
 }
 
 fn hint(steps: &[Recorded], key: &str) -> String {

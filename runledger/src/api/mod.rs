@@ -4,6 +4,8 @@
 pub mod app;
 pub mod call;
 pub mod client_error;
+#[cfg(feature = "aes-gcm")]
+pub mod codec;
 pub mod context;
 pub mod db;
 pub mod definition;

@@ -15,11 +15,12 @@ use super::job::{Job, Payload};
 use super::workflow::{IN_STEP, Wf, nested};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json::{self, DecodeError};
+use crate::model::payload::{PayloadKind, Place, Plain};
 use crate::runtime::attempt::Halt;
 use crate::runtime::journal::Written;
 use crate::runtime::output;
 use crate::runtime::step::halted;
-use crate::store::output::{OutputLine, emitted};
+use crate::store::output::{OutputLine, StoredLine, emitted};
 
 /// The most lines of a page.
 const PAGE: i64 = 1000;
@@ -47,12 +48,12 @@ impl Context {
     where
         T: Serialize + ?Sized,
     {
-        let value = json::encode(line);
+        let value = Plain::of(line);
         async move {
             let attempt = self.of_attempt();
             let key = attempt.key_of_slice(self.step_key().unwrap_or_default());
             let value = value.map_err(Error::terminal)?;
-            let line = output::line(attempt.fence, &key, self.next_line(), value);
+            let line = output::line(attempt, &key, self.next_line(), value).map_err(Error::terminal)?;
             match attempt.journal.write(line).await {
                 Written::Yes => Ok(()),
                 Written::LeaseLost => halted(attempt, Halt::LeaseLost).await,
@@ -74,14 +75,14 @@ impl Wf {
     /// A value that cannot be stored, and output of more than 10,000 lines or 16 MiB, fail the run.
     pub fn emit<T: Serialize + ?Sized>(&self, line: &T) {
         let kept = if IN_STEP.get() {
-            Err(nested("emit"))
+            Err(Halt::Refused(nested("emit")))
         } else {
-            json::encode(line)
-                .map_err(|error| Failure::from_chain(FailureKind::Encode, &error))
+            Plain::of(line)
+                .map_err(|error| Halt::Refused(Failure::from_chain(FailureKind::Encode, &error)))
                 .and_then(|value| output::keep(self.attempt(), self.path(), value))
         };
-        if let Err(failure) = kept {
-            self.attempt().halt(Halt::Refused(failure));
+        if let Err(halt) = kept {
+            self.attempt().halt(halt);
         }
     }
 }
@@ -101,9 +102,18 @@ impl<J: Job> Handle<J> {
     /// its end. Positions have no gaps and never change, so whoever has read up to `n` goes on at `n + 1`. Empty where there is no more yet. One query.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// [`ClientError::Unreadable`], or a failure of the database.
     pub async fn output(&self, from: u64) -> std::result::Result<Vec<OutputLine>, ClientError> {
-        Ok(emitted(&mut *connection(self.pool()?).await?, self.id(), from, PAGE).await?)
+        let stored = emitted(&mut *connection(self.pool()?).await?, self.id(), from, PAGE).await?;
+        stored.into_iter().map(|line| self.opened(line)).collect()
+    }
+
+    fn opened(&self, line: StoredLine) -> std::result::Result<OutputLine, ClientError> {
+        let StoredLine { position, step_key, number, value, emitted_at } = line;
+        let key = output::key_of(&step_key, number.unsigned_abs());
+        let value = self.sealer().open(&Place::new(self.id(), PayloadKind::Emitted, &key), value);
+        let value = value.map_err(|source| self.unreadable(source))?;
+        Ok(OutputLine { position, step_key, value, emitted_at })
     }
 
     /// Follows the output of the run from this position on, until the run has ended and all is read.

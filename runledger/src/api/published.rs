@@ -16,6 +16,7 @@ use super::workflow::{INLINE, Wf, refused};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::name::check_name;
+use crate::model::payload::{PUBLISHED, PayloadError, PayloadKind, Place, Plain};
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::attempt::Halt;
 use crate::runtime::journal::Written;
@@ -23,9 +24,6 @@ use crate::runtime::step::{halted, record};
 use crate::runtime::waiting::REPEAT;
 use crate::store::error::{Class, class};
 use crate::store::progress::{self, Noted};
-
-/// What begins the key of a step that publishes: no name of a step has a colon.
-const PUBLISHED: &str = "publish:";
 
 impl Context {
     /// Says how far this body is, in the place of what it said before: another try of it, or another attempt after a crash, is told by
@@ -43,15 +41,15 @@ impl Context {
     where
         T: Serialize + ?Sized,
     {
-        let value = json::encode(value);
+        let value = Plain::of(value);
         async move {
             let key = self.step_key().unwrap_or_default();
             self.of_attempt().beat(key);
-            let item = Noted {
-                fence: self.of_attempt().fence,
-                step_key: key.to_owned(),
-                value: value.map_err(Error::terminal)?,
-            };
+            let fence = self.of_attempt().fence;
+            let place = Place::new(fence.run_id, PayloadKind::Progress, key);
+            let value = value.map_err(Error::terminal)?;
+            let value = self.of_attempt().sealer().seal(&place, value).map_err(Error::terminal)?;
+            let item = Noted { fence, step_key: key.to_owned(), value };
             let written = self.of_attempt().journal.write(item).await;
             self.of_attempt().beat(key);
             match written {
@@ -68,16 +66,20 @@ impl Context {
     /// # Errors
     /// The value does not fit the type, or the database refuses the query.
     pub async fn last_progress<T: Payload>(&self) -> Result<Option<T>> {
-        let (db, key) = (&self.of_attempt().db, self.step_key().unwrap_or_default());
-        loop {
-            let look = async { progress::last(&mut *db.acquire().await?, self.run_id(), key).await };
+        let (attempt, key) = (self.of_attempt(), self.step_key().unwrap_or_default());
+        let said = loop {
+            let look = async { progress::last(&mut *attempt.db.acquire().await?, self.run_id(), key).await };
             match answered(PATIENCE, look).await {
-                Ok(value) => return value.as_deref().map(json::decode).transpose().map_err(Error::terminal),
+                Ok(said) => break said,
                 Err(error) if class(&error) == Class::Permanent => return Err(error.into()),
                 Err(error) => tracing::warn!(%error, "a look at the progress waits for the database"),
             }
             tokio::time::sleep(REPEAT).await;
-        }
+        };
+        let Some(said) = said else { return Ok(None) };
+        let place = Place::new(self.run_id(), PayloadKind::Progress, key);
+        let value = attempt.sealer().open(&place, said).map_err(Error::terminal)?;
+        json::decode(&value).map(Some).map_err(Error::terminal)
     }
 }
 
@@ -95,7 +97,7 @@ impl Wf {
         if let Err(error) = check_name("published state", name) {
             return refused(name, Failure::new(FailureKind::Setup, error.to_string()));
         }
-        let value = match json::encode(value) {
+        let value = match Plain::of(value) {
             Ok(value) => value,
             Err(error) => return refused(name, Failure::from_chain(FailureKind::Encode, &error)),
         };
@@ -106,14 +108,17 @@ impl Wf {
         let attempt = Arc::clone(self.attempt());
         let key = claim.key.as_str().to_owned();
         let work = async move {
-            if !claim.recorded {
-                let _working = attempt.begin_work().await;
-                record(&attempt, &claim, 0, Ok(value)).await?;
-            }
+            let result = match attempt.result(claim.ordinal) {
+                Some(recorded) if claim.recorded => recorded,
+                _ => {
+                    let _working = attempt.begin_work().await;
+                    record(&attempt, &claim, 0, Ok(value)).await
+                }
+            };
             attempt.turn(claim.ordinal).await;
-            Ok("null".to_owned())
+            result
         };
-        Step::new(key, INLINE, move |_| Box::pin(work), |_| Ok(()))
+        Step::new(key, INLINE, move |_| Box::pin(work), |recorded| recorded.map(drop))
     }
 }
 
@@ -121,17 +126,19 @@ impl<J: Job> Handle<J> {
     /// What the run's workflow published last under this name, while it goes on and after its end; none where it has published nothing there. One query.
     ///
     /// # Errors
-    /// [`ClientError::Decode`], or a failure of the database.
+    /// [`ClientError::Decode`], [`ClientError::Unreadable`], or a failure of the database.
     pub async fn query<T: Payload>(&self, name: &str) -> std::result::Result<Option<T>, ClientError> {
         let mut connection = connection(self.pool()?).await?;
-        let value = progress::published(&mut connection, self.id(), &key_of(name)).await?;
-        self.decoded(value.as_deref())
+        let published = progress::published(&mut connection, self.id(), &key_of(name)).await?;
+        let sealer = self.sealer();
+        let opened = published.map(|(key, value)| sealer.open(&Place::of_step(self.id(), &key), value));
+        self.decoded(opened)
     }
 
     /// What the body of the job said last of how far it is ([`Context::progress`]); none where it has said nothing. One query.
     ///
     /// # Errors
-    /// [`ClientError::Decode`], or a failure of the database.
+    /// [`ClientError::Decode`], [`ClientError::Unreadable`], or a failure of the database.
     pub async fn progress<T: Payload>(&self) -> std::result::Result<Option<T>, ClientError> {
         self.step_progress("").await
     }
@@ -145,12 +152,17 @@ impl<J: Job> Handle<J> {
         step_key: &str,
     ) -> std::result::Result<Option<T>, ClientError> {
         let mut connection = connection(self.pool()?).await?;
-        let value = progress::last(&mut connection, self.id(), step_key).await?;
-        self.decoded(value.as_deref())
+        let said = progress::last(&mut connection, self.id(), step_key).await?;
+        let (sealer, place) = (self.sealer(), Place::new(self.id(), PayloadKind::Progress, step_key));
+        self.decoded(said.map(|value| sealer.open(&place, value)))
     }
 
-    fn decoded<T: Payload>(&self, value: Option<&str>) -> std::result::Result<Option<T>, ClientError> {
-        let decoded = value.map(json::decode).transpose();
+    fn decoded<T: Payload>(
+        &self,
+        opened: Option<std::result::Result<String, PayloadError>>,
+    ) -> std::result::Result<Option<T>, ClientError> {
+        let value = opened.transpose().map_err(|source| self.unreadable(source))?;
+        let decoded = value.as_deref().map(json::decode).transpose();
         decoded.map_err(|source| ClientError::Decode { run_id: self.id(), source })
     }
 }

@@ -6,16 +6,18 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use serde::Serialize;
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::client_error::ClientError;
-use super::db::{Db, Route, Via, connection};
+use super::db::{Db, Home, Route, Via, connection};
 use super::enqueue::input_difference;
 use super::handle::Handle;
 use super::job::Job;
-use crate::model::json::{self, EncodeError};
+use crate::model::json::EncodeError;
 use crate::model::name::{check_key, check_name};
+use crate::model::payload::{PayloadKind, Place, Plain, Sealer};
+use crate::runtime::signals::key_of;
 use crate::store::error::{Class, class};
 use crate::store::signal::{MOST_LEFT, NewSignal, Sending, send, send_alone};
 
@@ -45,14 +47,14 @@ impl<J: Job> Handle<J> {
     /// # }
     /// ```
     pub fn signal<T: Serialize + ?Sized>(&self, name: &str, payload: &T) -> SendSignal {
-        SendSignal::new(self.id(), self.own_pool(), name, payload)
+        SendSignal::new(self.id(), self.home(), name, payload)
     }
 }
 
 impl Db {
     /// Sends a value to a run that is known by its id, as [`Handle::signal`] does.
     pub fn signal<T: Serialize + ?Sized>(&self, run_id: Uuid, name: &str, payload: &T) -> SendSignal {
-        SendSignal::new(run_id, Some(self.pool().clone()), name, payload)
+        SendSignal::new(run_id, Some(self.home()), name, payload)
     }
 }
 
@@ -60,9 +62,9 @@ impl Db {
 #[must_use = "a signal is not sent until it is awaited"]
 pub struct SendSignal {
     run_id: Uuid,
-    pool: Option<PgPool>,
+    home: Option<Home>,
     name: String,
-    payload: Result<String, EncodeError>,
+    payload: Result<Plain, EncodeError>,
     idempotency_key: Option<String>,
 }
 
@@ -76,14 +78,14 @@ pub enum Signalled {
 }
 
 impl SendSignal {
-    fn new<T: Serialize + ?Sized>(run_id: Uuid, pool: Option<PgPool>, name: &str, payload: &T) -> Self {
-        Self { run_id, pool, name: name.to_owned(), payload: json::encode(payload), idempotency_key: None }
+    fn new<T: Serialize + ?Sized>(run_id: Uuid, home: Option<Home>, name: &str, payload: &T) -> Self {
+        Self { run_id, home, name: name.to_owned(), payload: Plain::of(payload), idempotency_key: None }
     }
 
     /// A signal whose payload is encoded already.
     #[cfg(feature = "testing")]
-    pub(crate) fn ready(run_id: Uuid, name: &str, payload: String) -> Self {
-        Self { run_id, pool: None, name: name.to_owned(), payload: Ok(payload), idempotency_key: None }
+    pub(crate) fn ready(run_id: Uuid, name: &str, payload: Plain) -> Self {
+        Self { run_id, home: None, name: name.to_owned(), payload: Ok(payload), idempotency_key: None }
     }
 
     /// At most one signal of this run, name and key is kept: a repetition changes nothing, also after the first has been taken. 1 to 256 bytes.
@@ -102,28 +104,29 @@ impl SendSignal {
     /// A dropped future may or may not have sent the signal. With an idempotency key it can be repeated.
     pub async fn send<'c, V: Via<'c>>(self, via: V) -> Result<Signalled, ClientError> {
         let route = via.via();
-        let signal = self.checked()?;
-        match route {
-            Route::Connection(connection) => on_connection(connection, &signal).await,
-            Route::Pool(pool) => on_pool(pool, &signal).await,
-            Route::Db(db) => on_pool(db.pool(), &signal).await,
-        }
+        let sealer = route.sealer()?;
+        let signal = self.checked(&sealer)?;
+        let sending = match route {
+            Route::Connection(connection, _) => send(connection, &signal).await?,
+            Route::Pool(pool) => on_pool(pool, &signal).await?,
+            Route::Db(db) => on_pool(db.pool(), &signal).await?,
+        };
+        signalled(sending, &signal, &sealer)
     }
 
-    fn checked(self) -> Result<NewSignal, ClientError> {
+    fn checked(self, sealer: &Sealer) -> Result<NewSignal, ClientError> {
         check_name("signal", &self.name)?;
         if let Some(key) = &self.idempotency_key {
             check_key("idempotency key", key)?;
         }
-        let payload =
-            self.payload.map_err(|source| ClientError::EncodeSignal { name: self.name.clone(), source })?;
-        Ok(NewSignal {
-            run_id: self.run_id,
-            name: self.name,
-            payload,
-            // So that a repetition after a lost reply is known as one.
-            idempotency_key: self.idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string()),
-        })
+        let Self { run_id, name, .. } = self;
+        // So that a repetition after a lost reply is known as one.
+        let idempotency_key = self.idempotency_key.unwrap_or_else(|| Uuid::now_v7().to_string());
+        let key = key_of(&name, &idempotency_key);
+        let place = Place::new(run_id, PayloadKind::Signal, &key);
+        let sealed = self.payload.map_err(Into::into).and_then(|payload| sealer.seal(&place, payload));
+        let payload = sealed.map_err(|source| ClientError::EncodeSignal { name: name.clone(), source })?;
+        Ok(NewSignal { run_id, name, payload, idempotency_key })
     }
 }
 
@@ -133,10 +136,11 @@ impl IntoFuture for SendSignal {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Some(pool) = self.pool.clone() else {
+            let Some(Home { pool, sealer }) = self.home.clone() else {
                 return Err(ClientError::Detached { run_id: self.run_id });
             };
-            on_pool(&pool, &self.checked()?).await
+            let signal = self.checked(&sealer)?;
+            signalled(on_pool(&pool, &signal).await?, &signal, &sealer)
         })
     }
 }
@@ -150,37 +154,40 @@ impl fmt::Debug for SendSignal {
     }
 }
 
-async fn on_pool(pool: &PgPool, signal: &NewSignal) -> Result<Signalled, ClientError> {
+async fn on_pool(pool: &PgPool, signal: &NewSignal) -> Result<Sending, ClientError> {
     let mut delay = FIRST_DELAY;
     for _ in 1..TRIES {
         match send_alone(&mut *connection(pool).await?, signal).await {
             Err(error) if class(&error) != Class::Permanent => {
                 tracing::debug!(%error, "a signal is sent again");
             }
-            sending => return signalled(sending?, signal),
+            sending => return Ok(sending?),
         }
         tokio::time::sleep(delay).await;
         delay *= 2;
     }
-    signalled(send_alone(&mut *connection(pool).await?, signal).await?, signal)
+    Ok(send_alone(&mut *connection(pool).await?, signal).await?)
 }
 
-async fn on_connection(connection: &mut PgConnection, signal: &NewSignal) -> Result<Signalled, ClientError> {
-    signalled(send(connection, signal).await?, signal)
-}
-
-fn signalled(sending: Sending, signal: &NewSignal) -> Result<Signalled, ClientError> {
+fn signalled(sending: Sending, signal: &NewSignal, sealer: &Sealer) -> Result<Signalled, ClientError> {
     let run_id = signal.run_id;
     match sending {
         Sending::Done => Ok(Signalled::Now),
-        Sending::Earlier(payload) if input_difference(&payload, &signal.payload).is_none() => {
-            Ok(Signalled::Before)
+        Sending::Earlier(earlier) => {
+            // No two texts are sealed alike, so both are opened.
+            let key = key_of(&signal.name, &signal.idempotency_key);
+            let place = Place::new(run_id, PayloadKind::Signal, &key);
+            let both = sealer.open(&place, earlier);
+            let both = both.and_then(|one| Ok((one, sealer.open(&place, signal.payload.clone())?)));
+            match both.map_err(|source| ClientError::Unreadable { run_id, source })? {
+                (one, other) if input_difference(&one, &other).is_none() => Ok(Signalled::Before),
+                _ => Err(ClientError::SignalConflict {
+                    run_id,
+                    name: signal.name.clone(),
+                    key: signal.idempotency_key.clone(),
+                }),
+            }
         }
-        Sending::Earlier(_) => Err(ClientError::SignalConflict {
-            run_id,
-            name: signal.name.clone(),
-            key: signal.idempotency_key.clone(),
-        }),
         Sending::Ended(state) => Err(ClientError::WrongState { run_id, state, verb: "signalled" }),
         Sending::Full => {
             Err(ClientError::TooManySignals { run_id, name: signal.name.clone(), limit: MOST_LEFT })

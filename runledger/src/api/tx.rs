@@ -4,16 +4,22 @@ use std::ops::{Deref, DerefMut};
 
 use sqlx::{PgConnection, Postgres, Transaction};
 
+use crate::model::payload::Sealer;
+
 /// An open transaction. It dereferences to a connection of sqlx: `query.execute(&mut **tx)`.
 ///
 /// In a body with `#[inject] tx: &mut Tx` it is committed together with the record of the step or run, and rolled back when the body fails; its
 /// writes are committed once, however often the body is tried.
 #[derive(Debug)]
-pub struct Tx(Transaction<'static, Postgres>);
+pub struct Tx(Transaction<'static, Postgres>, Sealer);
 
 impl Tx {
-    pub(crate) fn new(inner: Transaction<'static, Postgres>) -> Self {
-        Self(inner)
+    pub(crate) fn new(inner: Transaction<'static, Postgres>, sealer: Sealer) -> Self {
+        Self(inner, sealer)
+    }
+
+    pub(crate) fn sealer(&self) -> &Sealer {
+        &self.1
     }
 
     /// Commits. Not for the `tx` of a transactional body, which is borrowed.

@@ -30,8 +30,8 @@ use super::job::{Job, JobResult, Payload};
 use super::step::{Step, StepFuture, decode_output};
 use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::json;
 use crate::model::name::{check_key, check_name};
+use crate::model::payload::Plain;
 use crate::model::replay::{Claim, Line, Scope};
 use crate::model::settle::RetryPolicy;
 use crate::model::timestamp::{FURTHEST, Timestamp};
@@ -114,10 +114,18 @@ impl Wf {
             Ok(input) => input,
             Err(error) => return refused(definition.name, Failure::from_chain(FailureKind::Encode, &error)),
         };
-        let fingerprint = fingerprint(&input);
-        let input: Arc<str> = input.into();
-        let body = move |attempt, key| body_of(definition, attempt, key, input);
-        let claim = self.claim_at(definition.name, call.key.as_deref(), fingerprint, line);
+        let fingerprints = self.fingerprints(&input);
+        let fingerprint = fingerprints.first().copied().unwrap_or(0);
+        let what = format!("the input of step `{}`", definition.name);
+        let refusal = self.attempt.sealer().check_secret(&what, &input).map_err(|error| error.to_failure());
+        let input: Arc<str> = input.into_text().into();
+        let body = move |attempt, key| match refusal {
+            Ok(()) => body_of(definition, attempt, key, input),
+            Err(failure) => {
+                Body::Code(Box::new(move |_| Box::pin(std::future::ready(Finished::broken(failure.clone())))))
+            }
+        };
+        let claim = self.claim_at(definition.name, call.key.as_deref(), &fingerprints, line);
         self.undoable(claim, fingerprint, policy, body, undo)
     }
 
@@ -246,16 +254,22 @@ impl Wf {
         key: Option<&str>,
         fingerprint: i64,
     ) -> Result<Claim, Step<'wf, T>> {
-        self.claim_at(name, key, fingerprint, Location::caller())
+        self.claim_at(name, key, &[fingerprint], Location::caller())
     }
 
-    /// As [`claim`](Self::claim), for a step that the workflow's code has asked for at this line.
+    /// What identifies an input: equal inputs agree whatever the order of a map's keys. The first is the present one; the others are those under which a
+    /// record may have it.
+    fn fingerprints(&self, input: &Plain) -> Vec<i64> {
+        self.attempt.sealer().fingerprints(input)
+    }
+
+    /// As [`claim`](Self::claim), for a step that the workflow's code has asked for at this line, and whose input has these fingerprints.
     #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
     fn claim_at<'wf, T>(
         &'wf self,
         name: &str,
         key: Option<&str>,
-        fingerprint: i64,
+        fingerprints: &[i64],
         line: Line,
     ) -> Result<Claim, Step<'wf, T>> {
         if let Some(Err(error)) = key.map(|key| check_key("step key", key)) {
@@ -265,7 +279,7 @@ impl Wf {
             return Err(refused(name, nested(name)));
         }
         // Where the attempt halts the step never completes: the executor ends the attempt.
-        self.attempt.claim(&self.scope, name, key, fingerprint, line).ok_or_else(|| {
+        self.attempt.claim(&self.scope, name, key, fingerprints, line).ok_or_else(|| {
             Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
         })
     }
@@ -347,9 +361,4 @@ pub(super) fn refused<'wf, T>(name: &str, failure: Failure) -> Step<'wf, T> {
 
 fn ended<R: JobResult>(result: R) -> Finished {
     finished(result, None)
-}
-
-/// What identifies an input: equal inputs agree whatever the order of a map's keys.
-fn fingerprint(input: &str) -> i64 {
-    json::canonical(input).map_or_else(|_| json::fingerprint(input), |text| json::fingerprint(&text))
 }

@@ -28,10 +28,9 @@ pub enum FailureKind {
     Diverged,
     /// The program does not provide what the job asks for.
     Setup,
+    /// A payload cannot be sealed or opened: the codec or one of its keys is not there.
+    Sealed,
 }
-
-/// The longest message of a failure, or of one of its causes, that is recorded, in bytes.
-const MAX_MESSAGE: usize = 8 * 1024;
 
 /// The most causes that are recorded: of longer chains the outermost and the innermost. What began it all is at the end.
 const MAX_CAUSES: usize = 32;
@@ -42,8 +41,8 @@ const LEFT_OUT: &str = "… (the causes in between are left out)";
 
 /// A recorded failure: its kind, its message, and the messages of its causes, outermost first.
 ///
-/// Of each message the first 8 KiB are recorded, and of more than 32 causes the outermost and the innermost: an error that carries a whole response
-/// must not weigh on every look at the run. What was cut says so.
+/// Of each message the first 8 KiB are recorded (see [`Limits::error`](crate::Limits::error)), and of more than 32 causes the outermost and the innermost:
+/// an error that carries a whole response must not weigh on every look at the run. What was cut says so.
 ///
 /// Payloads are never part of it unless the job's own error message has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +99,8 @@ impl Failure {
     }
 
     /// As it is recorded: within the limits, and without the NUL that the database refuses in JSON.
-    pub(crate) fn storable(&self) -> Self {
+    pub(crate) fn storable(&self, max_message: usize) -> Self {
+        let storable = |message: &str| storable(message, max_message);
         let mut causes: Vec<String> = self.causes.iter().map(|cause| storable(cause)).collect();
         if causes.len() > MAX_CAUSES {
             let between = MAX_CAUSES - INNERMOST - 1..causes.len() - INNERMOST;
@@ -110,8 +110,8 @@ impl Failure {
     }
 }
 
-fn storable(message: &str) -> String {
-    let kept = &message[..message.floor_char_boundary(MAX_MESSAGE)];
+fn storable(message: &str, most: usize) -> String {
+    let kept = &message[..message.floor_char_boundary(most)];
     let text = kept.replace('\0', "\u{fffd}");
     match message.len() - kept.len() {
         0 => text,
@@ -150,18 +150,20 @@ pub enum Retry {
 mod tests {
     use super::*;
 
+    const MAX_MESSAGE: usize = 8 * 1024;
+
     #[test]
     fn a_failure_within_the_limits_is_recorded_as_it_is() {
         let failure =
             Failure { causes: vec!["refused".to_owned()], ..Failure::new(FailureKind::Error, "charging") };
-        assert_eq!(failure.storable(), failure);
+        assert_eq!(failure.storable(MAX_MESSAGE), failure);
     }
 
     #[test]
     fn what_is_too_long_is_cut_between_characters_and_says_how_much_is_missing() {
         let message = "ä".repeat(MAX_MESSAGE);
         let causes = vec![format!("x{message}"); MAX_CAUSES + 2];
-        let stored = Failure { causes, ..Failure::new(FailureKind::Error, message) }.storable();
+        let stored = Failure { causes, ..Failure::new(FailureKind::Error, message) }.storable(MAX_MESSAGE);
         assert!(stored.message.ends_with("ä… (8192 bytes more)"), "{}", &stored.message[MAX_MESSAGE..]);
         assert!(stored.causes[0].ends_with("ä… (8194 bytes more)"));
     }
@@ -171,13 +173,14 @@ mod tests {
         let mut failure = Failure::new(FailureKind::Error, "0");
         for n in 1..=100 {
             let causes = failure.messages().collect();
-            failure = Failure { causes, ..Failure::new(FailureKind::Error, n.to_string()) }.storable();
+            failure =
+                Failure { causes, ..Failure::new(FailureKind::Error, n.to_string()) }.storable(MAX_MESSAGE);
         }
         let mut expected: Vec<String> = (77..100).rev().map(|n| n.to_string()).collect();
         expected.push(LEFT_OUT.to_owned());
         expected.extend((0..8).rev().map(|n| n.to_string()));
         assert_eq!(failure.causes, expected);
-        assert_eq!(failure.storable(), failure);
+        assert_eq!(failure.storable(MAX_MESSAGE), failure);
     }
 
     #[test]
@@ -197,6 +200,6 @@ mod tests {
 
     #[test]
     fn a_nul_is_replaced_since_the_database_refuses_it() {
-        assert_eq!(Failure::new(FailureKind::Error, "a\0b").storable().message, "a\u{fffd}b");
+        assert_eq!(Failure::new(FailureKind::Error, "a\0b").storable(MAX_MESSAGE).message, "a\u{fffd}b");
     }
 }

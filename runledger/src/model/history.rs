@@ -1,6 +1,7 @@
 //! The record of one run as a file: what replay needs, readable, and in an order that does not change.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,9 @@ const FORMAT: u32 = 1;
 
 /// What is recorded of one run: kept as a file, it tells in a test whether the present code still follows it.
 ///
-/// It has the run's input, and what its steps gave: data of your users, where your jobs have such.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// It has the run's input, and what its steps gave: data of your users, where your jobs have such. A codec of the database does not seal it: what is
+/// exported is plain. Its `Debug` shows none of it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct History {
@@ -38,6 +40,9 @@ pub struct History {
     pub state: String,
     /// Attempts that were spent.
     pub attempt: u32,
+    /// Whether the fingerprints of its steps are keyed, because its payloads are sealed: without the key a replay does not compare the inputs of steps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keyed: bool,
     /// Its input, as JSON text.
     #[serde(with = "as_json")]
     pub input: String,
@@ -45,8 +50,8 @@ pub struct History {
     pub steps: Vec<HistoryStep>,
 }
 
-/// One recorded step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// One recorded step. Its `Debug` does not show what it gave.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct HistoryStep {
@@ -109,7 +114,12 @@ impl History {
         let job = job.to_owned();
         let mut steps: Vec<HistoryStep> = steps.into_iter().map(HistoryStep::from).collect();
         steps.sort_by_key(|step| step.ordinal);
-        Self { format: FORMAT, run_id, job, version, tenant, state, attempt, input, steps }
+        Self { format: FORMAT, run_id, job, version, tenant, state, attempt, keyed: false, input, steps }
+    }
+
+    /// The same with fingerprints that are keyed, or not.
+    pub(crate) fn keyed(self, keyed: bool) -> Self {
+        Self { keyed, ..self }
     }
 
     /// Reads a history.
@@ -217,6 +227,30 @@ impl From<Recorded> for HistoryStep {
             Err(failure) => (None, Some(failure)),
         };
         Self { key, ordinal, fingerprint, output, failure, seen_len, seen, undo }
+    }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("History")
+            .field("run_id", &self.run_id)
+            .field("job", &self.job)
+            .field("version", &self.version)
+            .field("state", &self.state)
+            .field("steps", &self.steps)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for HistoryStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HistoryStep")
+            .field("key", &self.key)
+            .field("ordinal", &self.ordinal)
+            .field("fingerprint", &self.fingerprint)
+            .field("seen_len", &self.seen_len)
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
     }
 }
 

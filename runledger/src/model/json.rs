@@ -27,10 +27,11 @@ pub use canonical::{canonical, fingerprint, first_difference};
 pub use decode::{Fields, decode};
 pub use encode::{ErasedValue, encode, encode_object};
 pub use error::{DecodeError, EncodeError};
+pub use path::at as path_at;
 
-/// The longest text that is stored, in bytes: 1 MiB. A larger value belongs into a table or an object store, with its
-/// key in the run: every replay reads what is stored here.
-pub const MAX_BYTES: usize = 1 << 20;
+/// The longest text that is written, in bytes: 16 MiB. What is stored has limits of its own below it, by what it is: see
+/// [`Limits`](crate::Limits).
+pub const MAX_BYTES: usize = 16 << 20;
 
 /// How deeply arrays and objects may be nested; `[[1]]` has depth 2. Half of what `serde_json` reads back (128), so
 /// that a stored value still decodes inside an envelope.

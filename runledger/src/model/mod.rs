@@ -10,6 +10,7 @@ pub mod failure;
 pub mod history;
 pub mod json;
 pub mod name;
+pub mod payload;
 pub mod prefix;
 pub mod recorded;
 pub mod replay;

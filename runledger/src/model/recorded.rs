@@ -3,27 +3,100 @@
 use serde_json::value::RawValue;
 
 use super::failure::Failure;
+use super::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use super::replay::Recorded;
+use uuid::Uuid;
 
 /// A step as `json_build_array` gives it.
-type Row =
-    (String, u64, i64, Option<Box<RawValue>>, Option<Failure>, u32, Option<Vec<u64>>, Option<Box<RawValue>>);
+type Row = (
+    String,
+    u64,
+    i64,
+    Option<Box<RawValue>>,
+    Option<Box<RawValue>>,
+    u32,
+    Option<Vec<u64>>,
+    Option<Box<RawValue>>,
+);
+
+/// A recorded step as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredStep {
+    key: String,
+    ordinal: u64,
+    fingerprint: i64,
+    result: Result<Stored, Stored>,
+    seen_len: u32,
+    seen: Option<Vec<u64>>,
+    undo: Option<Stored>,
+}
 
 /// Reads the steps of a run. Whether they fit together, and fit the code, is for the replay to say.
 ///
 /// # Errors
 /// Where the text is not an array of such rows.
-pub fn read(text: &str) -> Result<Vec<Recorded>, serde_json::Error> {
+pub fn read(text: &str) -> Result<Vec<StoredStep>, serde_json::Error> {
     let rows: Vec<Row> = serde_json::from_str(text)?;
-    Ok(rows.into_iter().map(recorded).collect())
+    Ok(rows.into_iter().map(stored).collect())
 }
 
-fn recorded((key, ordinal, fingerprint, output, error, seen_len, seen, undo): Row) -> Recorded {
+fn stored((key, ordinal, fingerprint, output, error, seen_len, seen, undo): Row) -> StoredStep {
+    let text = |raw: Box<RawValue>| Stored::read(raw.get().to_owned());
     let result = match error {
-        Some(failure) => Err(failure),
+        Some(failure) => Err(text(failure)),
         // An output of `null` arrives as none: the check of the table says that one of the two is there.
-        None => Ok(output.map_or_else(|| "null".to_owned(), |output| output.get().to_owned())),
+        None => Ok(output.map_or_else(|| Stored::read("null".to_owned()), text)),
     };
-    let undo = undo.map(|undo| undo.get().to_owned());
-    Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo }
+    StoredStep { key, ordinal, fingerprint, result, seen_len, seen, undo: undo.map(text) }
+}
+
+impl StoredStep {
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What it gave, or failed with.
+    pub fn result(&self) -> &Result<Stored, Stored> {
+        &self.result
+    }
+
+    /// The step of this run with its payloads opened.
+    ///
+    /// # Errors
+    /// [`PayloadError`], for the first that does not open.
+    pub fn open(self, run_id: Uuid, sealer: &Sealer) -> Result<Recorded, PayloadError> {
+        let result = match self.result {
+            Ok(output) => Ok(sealer.open(&Place::of_step(run_id, &self.key), output)?),
+            Err(error) => Err(sealer.open_failure(&place_of_error(run_id, &self.key), &error)?),
+        };
+        let undo_place = Place::new(run_id, PayloadKind::Undo, &self.key);
+        let undo = self.undo.map(|undo| sealer.open(&undo_place, undo)).transpose()?;
+        let Self { key, ordinal, fingerprint, seen_len, seen, .. } = self;
+        Ok(Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo })
+    }
+
+    /// The step without a look at its payloads: for what depends on the order of steps alone, and on the ids of children, which are never sealed.
+    #[must_use]
+    pub fn unopened(self) -> Recorded {
+        let Self { key, ordinal, fingerprint, result, seen_len, seen, .. } = self;
+        let of_error = |_| Failure::new(super::failure::FailureKind::Error, "");
+        let result = result.map(|output| output.as_str().to_owned()).map_err(of_error);
+        Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo: None }
+    }
+}
+
+/// The place of what a run or, with a key, one of its steps failed with.
+#[must_use]
+pub fn place_of_error(run_id: Uuid, step_key: &str) -> Place<'_> {
+    Place::new(run_id, PayloadKind::Error, step_key)
+}
+
+/// The steps of a run with their payloads opened.
+///
+/// # Errors
+/// As [`StoredStep::open`].
+pub fn open(steps: Vec<StoredStep>, run_id: Uuid, sealer: &Sealer) -> Result<Vec<Recorded>, PayloadError> {
+    steps.into_iter().map(|step| step.open(run_id, sealer)).collect()
 }

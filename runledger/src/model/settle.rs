@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::failure::{Failure, FailureKind, Retry};
+use super::payload::Stored;
 use super::timestamp::{FURTHEST, Timestamp};
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// With an output: the JSON text of it.
-    Completed(String),
+    /// With an output, as it is stored.
+    Completed(Stored),
     /// With a failure.
     Failed(Failure, Retry),
     /// It waits until an instant of the database's clock.
@@ -63,7 +64,7 @@ pub struct Settlement {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// It completed, with this output.
-    Complete(String),
+    Complete(Stored),
     /// It failed for good.
     Fail(Failure),
     /// It is cancelled.

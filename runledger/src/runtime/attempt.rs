@@ -21,6 +21,8 @@ use crate::api::definition::Definition;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::failure::Failure;
+use crate::model::payload::{PayloadError, Place, Plain, Sealer, Stored};
+use crate::model::recorded::place_of_error;
 use crate::model::replay::{Claim, Divergence, Line, Replay, Scope};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
@@ -138,12 +140,22 @@ pub(crate) enum Halt {
     ChildLost,
     /// What a step did could not be taken back: a person decides.
     UndoFailed(Failure),
+    /// A payload cannot be sealed or opened: the codec or a key is not there, and a person gives it.
+    Sealed(Failure),
     /// A slice of its work is done: the next begins after a delay, of a workflow with this input.
     Continued {
         /// None: its own.
-        input: Option<String>,
+        input: Option<Stored>,
         delay: Duration,
     },
+}
+
+impl Halt {
+    /// Of an attempt that needs to store or to read a payload, and cannot.
+    pub(crate) fn of_payload(error: &PayloadError) -> Self {
+        let failure = error.to_failure();
+        if error.is_of_codec() { Self::Sealed(failure) } else { Self::Refused(failure) }
+    }
 }
 
 /// What a step waits for without working.
@@ -228,17 +240,17 @@ pub(crate) struct Scene {
 
 impl Attempt {
     /// Claims the next step. None where the attempt halts: the step's future then never completes, and the executor ends the attempt.
-    /// `line` is that of the code that builds the step.
+    /// `line` is that of the code that builds the step; the input of the step may be on record under any of the fingerprints.
     pub(crate) fn claim(
         &self,
         scope: &Scope,
         name: &str,
         key: Option<&str>,
-        fingerprint: i64,
+        fingerprints: &[i64],
         line: Line,
     ) -> Option<Claim> {
         self.follow(|replay| {
-            replay.claim_in(scope, name, key, fingerprint).map_err(|divergence| divergence.at(line))
+            replay.claim_any(scope, name, key, fingerprints).map_err(|divergence| divergence.at(line))
         })
     }
 
@@ -310,19 +322,37 @@ impl Attempt {
         self.progress().beats.get(key).copied().unwrap_or_else(Instant::now)
     }
 
+    /// What seals and opens the payloads of the run.
+    pub(crate) fn sealer(&self) -> &Sealer {
+        self.db.sealer()
+    }
+
     /// The checkpoint of a step.
+    ///
+    /// # Errors
+    /// [`PayloadError`], where its output cannot be stored.
     pub(crate) fn checkpoint(
         &self,
         claim: &Claim,
         fingerprint: i64,
-        result: Result<String, Failure>,
-    ) -> Checkpoint {
+        result: Result<Plain, Failure>,
+    ) -> Result<Checkpoint, PayloadError> {
+        let (run_id, key) = (self.fence.run_id, claim.key.as_str());
+        let result = match result {
+            Ok(output) => Ok(self.sealer().seal(&Place::of_step(run_id, key), output)?),
+            Err(failure) => Err(self.sealer().seal_failure(&place_of_error(run_id, key), &failure)),
+        };
+        Ok(Checkpoint { result, ..self.place_of(claim, fingerprint) })
+    }
+
+    /// The checkpoint of a step whose output the statement finds elsewhere.
+    pub(crate) fn place_of(&self, claim: &Claim, fingerprint: i64) -> Checkpoint {
         Checkpoint {
             fence: self.fence,
             key: claim.key.as_str().to_owned(),
             ordinal: claim.ordinal,
             fingerprint,
-            result,
+            result: Ok(Stored::default()),
             seen_len: claim.seen_len,
             seen: self.progress().replay.seen(claim.seen_len),
             undo: None,

@@ -45,9 +45,10 @@ pub(super) async fn drive(
         }
         if let Poll::Ready(finished) = polled {
             let unmet = attempt.unmet();
-            return Poll::Ready(
-                unmet.map_or_else(|| End::Outcome(outcome(finished)), |unmet| end_of(Halt::Diverged(unmet))),
-            );
+            return Poll::Ready(unmet.map_or_else(
+                || End::Outcome(outcome(attempt, finished)),
+                |unmet| end_of(Halt::Diverged(unmet)),
+            ));
         }
         match attempt.rest() {
             Rest::Halted(halt) => Poll::Ready(end_of(halt)),

@@ -28,12 +28,14 @@ use crate::api::context::Context;
 use crate::api::db::Db;
 use crate::api::definition::{Definition, RunFuture};
 use crate::api::failed::FailedRun;
-use crate::api::invocation::{Finished, Invocation};
+use crate::api::invocation::{Finished, Invocation, unstorable};
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::failure::{Failure, FailureKind, Retry};
-use crate::model::replay::Replay;
-use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Verdict, settle};
+use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
+use crate::model::recorded;
+use crate::model::replay::{Recorded, Replay};
+use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
 use crate::model::state::RunState;
 use crate::model::version::parts;
 use crate::store::cancel;
@@ -73,7 +75,7 @@ pub(super) enum End {
     /// Waiting for what a statement of others brings.
     Suspended(Waits),
     /// With the input of the next slice, and the time until that.
-    Anew(String, Duration),
+    Anew(Stored, Duration),
     /// With everything written, or with nothing left to write.
     Done,
 }
@@ -82,13 +84,21 @@ impl Executor {
     /// Runs a claimed run to the end of its attempt.
     pub(crate) async fn execute(
         self: Arc<Self>,
-        claimed: Claimed,
+        mut claimed: Claimed,
         definition: &'static Definition,
         hold: Hold,
     ) {
-        let attempt = Arc::new(self.attempt(&claimed, &hold, definition));
         let policy = policy_of(&claimed, definition);
-        let end = if let Some(state) = claimed.undoing {
+        let (input, steps, unreadable) = match opened(&mut claimed, self.db.sealer()) {
+            Ok((input, steps)) => (input, steps, None),
+            Err(error) => (String::new(), Vec::new(), Some(error)),
+        };
+        let attempt = Arc::new(self.attempt(&claimed, steps, &hold, definition));
+        let run = Run { claimed, input: input.into() };
+        let claimed = &run.claimed;
+        let end = if let Some(error) = unreadable {
+            end_of(Halt::Sealed(error.to_failure()))
+        } else if let Some(state) = claimed.undoing {
             tokio::select! {
                 biased;
                 end = obey(&hold.orders) => not_cancelled(end),
@@ -100,14 +110,20 @@ impl Executor {
             tokio::select! {
                 biased;
                 end = obey(&hold.orders) => end,
-                end = self.body(&attempt, &claimed) => end,
+                end = self.body(&attempt, &run) => end,
             }
         };
-        self.finish(&attempt, &claimed, &policy, end).await;
+        self.finish(&attempt, &run, &policy, end).await;
     }
 
-    fn attempt(&self, claimed: &Claimed, hold: &Hold, definition: &'static Definition) -> Attempt {
-        let replay = Replay::new(claimed.steps.clone());
+    fn attempt(
+        &self,
+        claimed: &Claimed,
+        steps: Vec<Recorded>,
+        hold: &Hold,
+        definition: &'static Definition,
+    ) -> Attempt {
+        let replay = Replay::new(steps);
         Attempt {
             fence: hold.fence,
             tenant: claimed.tenant.clone(),
@@ -129,15 +145,16 @@ impl Executor {
         }
     }
 
-    async fn body(&self, attempt: &Arc<Attempt>, claimed: &Claimed) -> End {
+    async fn body(&self, attempt: &Arc<Attempt>, run: &Run) -> End {
         self.liveness.guard().await;
+        let claimed = &run.claimed;
         let definition = attempt.definition;
         let timeout = claimed.options.timeout_ms.map(Duration::from_millis).or(definition.timeout);
-        let input: Arc<str> = claimed.input.as_str().into();
+        let input = &run.input;
         let number = claimed.counters.attempt.unsigned_abs();
         let invoke = |tx| -> RunFuture {
             let context = Context::new(Arc::clone(attempt), None, number);
-            body::run(definition, Invocation::new(Arc::clone(attempt), context, Arc::clone(&input), tx))
+            body::run(definition, Invocation::new(Arc::clone(attempt), context, Arc::clone(input), tx))
         };
         if is_workflow(definition) {
             return drive(self, attempt, invoke(None), timeout).await;
@@ -158,7 +175,7 @@ impl Executor {
         }
         let work = body::around(attempt, definition.name, false, || invoke(None));
         match unless_halted(attempt, bounded(watch(work), timeout)).await {
-            Ok(finished) => End::Outcome(outcome(finished)),
+            Ok(finished) => End::Outcome(outcome(attempt, finished)),
             Err(halt) => end_of(halt),
         }
     }
@@ -177,7 +194,7 @@ impl Executor {
         }
     }
 
-    async fn finish(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, end: End) {
+    async fn finish(&self, attempt: &Attempt, run: &Run, policy: &RetryPolicy, end: End) {
         // What a run is parked with may come from its marks.
         let end = match end {
             End::Suspended(_) | End::Outcome(Outcome::Asleep(_)) => {
@@ -190,14 +207,16 @@ impl Executor {
             End::Done => {}
             End::Suspended(waits) => Box::pin(self.suspend(attempt, &waits)).await,
             End::Anew(input, delay) => Box::pin(self.begin_anew(attempt, &input, delay)).await,
-            End::Outcome(outcome) => self.settle(attempt, claimed, policy, outcome).await,
+            End::Outcome(outcome) => self.settle(attempt, run, policy, outcome).await,
         }
     }
 
-    async fn settle(&self, attempt: &Attempt, claimed: &Claimed, policy: &RetryPolicy, outcome: Outcome) {
+    async fn settle(&self, attempt: &Attempt, run: &Run, policy: &RetryPolicy, outcome: Outcome) {
+        let claimed = &run.claimed;
         let is_cancel = matches!(outcome, Outcome::Cancelled(_));
         if let Outcome::Failed(failure, _) | Outcome::Diverged(failure) = &outcome {
             let (job, number) = (attempt.definition.name, attempt.counters.attempt);
+            let failure = self.db.sealer().loggable(failure);
             tracing::warn!(job, run_id = %attempt.fence.run_id, attempt = number, %failure, "an attempt failed");
         }
         let settlement = settle(outcome, claimed.counters, policy, unit_random());
@@ -217,8 +236,8 @@ impl Executor {
         let decided = Instant::now();
         let fence = attempt.fence;
         let may_undo = is_workflow(attempt.definition);
-        let settled = Settled { fence, settlement, parent_id: claimed.parent_id, may_undo };
-        match self.journal.write(settled).await {
+        let settled = settled(fence, settlement, claimed, self.db.sealer());
+        match self.journal.write(settled.of_saga(may_undo)).await {
             Written::Yes => {
                 if let Some(delay) = due {
                     // Only now: a look of the claimer before the commit would not find the run, and take it off its list.
@@ -231,7 +250,7 @@ impl Executor {
                     failure => failure,
                 };
                 if let Some(failure) = failure {
-                    Box::pin(self.tell(claimed, failure)).await;
+                    Box::pin(self.tell(run, failure)).await;
                 }
             }
             // The acknowledgement of the commit may have been lost, and what stands there be of this attempt.
@@ -241,11 +260,11 @@ impl Executor {
                     None => None,
                 };
                 match failure {
-                    Some(failure) => Box::pin(self.tell(claimed, failure)).await,
+                    Some(failure) => Box::pin(self.tell(run, failure)).await,
                     None => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
                 }
             }
-            Written::Refused(failure) => Box::pin(self.settle_refused(claimed, fence, failure)).await,
+            Written::Refused(failure) => Box::pin(self.settle_refused(run, fence, failure)).await,
         }
         if is_cancel && let Err(error) = Box::pin(self.cancel_below(fence.run_id)).await {
             tracing::warn!(%error, run_id = %fence.run_id, "the children of a cancelled run are not cancelled yet");
@@ -258,35 +277,45 @@ impl Executor {
     }
 
     /// The database refuses the output: the run fails with that as its reason.
-    async fn settle_refused(&self, claimed: &Claimed, fence: Fence, failure: Failure) {
+    async fn settle_refused(&self, run: &Run, fence: Fence, failure: Failure) {
+        let claimed = &run.claimed;
         let policy = RetryPolicy { max_attempts: 1, backoff: crate::model::backoff::Backoff::DEFAULT };
         let reason = failure.clone();
         let settlement = settle(Outcome::Failed(failure, Retry::Never), claimed.counters, &policy, 0.0);
-        let settled = Settled { fence, settlement, parent_id: claimed.parent_id, may_undo: true };
-        match self.journal.write(settled).await {
-            Written::Yes => self.tell(claimed, reason).await,
+        let settled = settled(fence, settlement, claimed, self.db.sealer());
+        match self.journal.write(settled.of_saga(true)).await {
+            Written::Yes => self.tell(run, reason).await,
             Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
             Written::Refused(failure) => {
+                let failure = self.db.sealer().loggable(&failure);
                 tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; the run stays leased until this worker ends");
             }
         }
     }
 
     /// Tells the hook of a run that has failed.
-    async fn tell(&self, claimed: &Claimed, failure: Failure) {
+    async fn tell(&self, run: &Run, failure: Failure) {
         let Some(hook) = &self.on_failure else { return };
+        let claimed = &run.claimed;
         let last = async { progress::last(&mut *self.db.acquire().await?, claimed.run_id, "").await };
         let progress = answered(PATIENCE, last).await.unwrap_or_else(|error| {
             tracing::debug!(%error, run_id = %claimed.run_id, "the hook is told nothing of the progress");
             None
         });
         let (job, version) = parts(&claimed.lane.job);
+        let place = Place::new(claimed.run_id, PayloadKind::Progress, "");
+        let progress = progress.and_then(|said| {
+            let opened = self.db.sealer().open(&place, said);
+            opened
+                .inspect_err(|error| tracing::warn!(%error, "the hook is told nothing of the progress"))
+                .ok()
+        });
         let failed = FailedRun {
             run_id: claimed.run_id,
             job: job.to_owned(),
             version,
             tenant: claimed.tenant.clone(),
-            input: claimed.input.clone(),
+            input: run.input.as_ref().to_owned(),
             failure,
             attempts: claimed.counters.attempt.unsigned_abs(),
             progress,
@@ -296,7 +325,8 @@ impl Executor {
 
     /// What the run has failed with, if it has failed in this attempt.
     async fn failure_of(&self, claimed: &Claimed) -> Option<Failure> {
-        let info = async { inspect::run(&mut *self.db.acquire().await?, claimed.run_id).await };
+        let info =
+            async { inspect::run(&mut *self.db.acquire().await?, claimed.run_id, self.db.sealer()).await };
         let info = answered(PATIENCE, info).await.ok().flatten()?;
         let is_this = info.state == RunState::Failed && info.started_at == Some(claimed.claimed_at.into());
         info.error.filter(|_| is_this)
@@ -308,7 +338,7 @@ impl Executor {
         let _ = self.due.send(Duration::ZERO);
     }
 
-    async fn begin_anew(&self, attempt: &Attempt, input: &str, delay: Duration) {
+    async fn begin_anew(&self, attempt: &Attempt, input: &Stored, delay: Duration) {
         self.until_written(attempt, Parting::Anew(input, delay)).await;
         let _ = self.due.send(delay);
     }
@@ -333,10 +363,27 @@ impl Executor {
     }
 }
 
+fn settled(fence: Fence, settlement: Settlement, claimed: &Claimed, sealer: &Sealer) -> Settled {
+    Settled::new(fence, settlement, sealer).of_child(claimed.parent_id)
+}
+
+/// A claimed run, and its input as its code reads it.
+struct Run {
+    claimed: Claimed,
+    input: Arc<str>,
+}
+
+/// Takes the input and the steps of a run out, as its code reads them.
+fn opened(claimed: &mut Claimed, sealer: &Sealer) -> Result<(String, Vec<Recorded>), PayloadError> {
+    let (input, steps) = (std::mem::take(&mut claimed.input), std::mem::take(&mut claimed.steps));
+    let place = Place::new(claimed.run_id, PayloadKind::Input, "");
+    Ok((sealer.open(&place, input)?, recorded::open(steps, claimed.run_id, sealer)?))
+}
+
 /// How a run leaves its worker without an outcome.
 enum Parting<'a> {
     Parked(&'a Waits),
-    Anew(&'a str, Duration),
+    Anew(&'a Stored, Duration),
 }
 
 impl Parting<'_> {
@@ -375,15 +422,22 @@ pub(super) fn end_of(halt: Halt) -> End {
         Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
         Halt::Cancelled => End::Outcome(cancelled()),
         Halt::ChildLost => End::Outcome(Outcome::Released),
-        Halt::UndoFailed(failure) => End::Outcome(Outcome::Diverged(failure)),
+        Halt::UndoFailed(failure) | Halt::Sealed(failure) => End::Outcome(Outcome::Diverged(failure)),
         Halt::Continued { input: Some(input), delay } => End::Anew(input, delay),
         Halt::Continued { input: None, delay } => End::Outcome(Outcome::Continued(delay)),
     }
 }
 
-pub(super) fn outcome(finished: Finished) -> Outcome {
+pub(super) fn outcome(attempt: &Attempt, finished: Finished) -> Outcome {
     match finished.result {
-        Ok(output) => Outcome::Completed(output),
+        Ok(output) => {
+            let place = Place::new(attempt.fence.run_id, PayloadKind::Output, "");
+            match attempt.sealer().seal(&place, output) {
+                Ok(output) => Outcome::Completed(output),
+                Err(error) if error.is_of_codec() => Outcome::Diverged(unstorable(error.to_failure())),
+                Err(error) => Outcome::Failed(unstorable(error.to_failure()), Retry::Never),
+            }
+        }
         Err((failure, retry)) => Outcome::Failed(failure, retry),
     }
 }

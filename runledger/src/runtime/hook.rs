@@ -46,7 +46,9 @@ impl FailureHook {
             }
         };
         if let Err(failure) = told {
-            tracing::error!(%run_id, job, %failure, "the failure hook panicked");
+            // What it said may be what the run has failed with; the program's own panic hook has been told.
+            let location = failure.location.as_deref().unwrap_or_default();
+            tracing::error!(%run_id, job, location, "the failure hook panicked");
         }
     }
 }

@@ -251,7 +251,7 @@ mod tests {
             tenant: String::new(),
             queue: "default".to_owned(),
             priority: 0,
-            input: "{}".to_owned(),
+            input: crate::model::payload::Stored::read("{}".to_owned()),
             options: RequestOptions::default(),
             idempotency_key: None,
         }

@@ -9,8 +9,6 @@ use uuid::Uuid;
 
 use super::attempt::Halt;
 use crate::model::failure::Failure;
-#[cfg(feature = "worker")]
-use crate::model::settle::Verdict;
 use crate::store::checkpoint::{Checkpoint, FailedTry, Fence};
 use crate::store::output::Emitted;
 use crate::store::progress::Noted;
@@ -169,10 +167,7 @@ impl Journaled for Settled {
     }
 
     fn writer(&self, writers: usize) -> usize {
-        match self.settlement.verdict {
-            Verdict::Complete(_) => FIRST,
-            _ => writer_of(self.fence.run_id, writers),
-        }
+        if self.completes() { FIRST } else { writer_of(self.fence.run_id, writers) }
     }
 }
 

@@ -19,6 +19,7 @@ use super::step::unit_random;
 use super::task;
 use super::timings::Timings;
 use crate::model::backoff::Backoff;
+use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::Fence;
@@ -398,11 +399,9 @@ const ANY_POLICY: RetryPolicy = RetryPolicy { max_attempts: 1, backoff: Backoff:
 
 /// Gives runs back to their queues.
 pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -> Result<(), sqlx::Error> {
-    let released = |lease: Lease| Settled {
-        fence: Fence { run_id: lease.run_id, token: lease.token },
-        settlement: settle(Outcome::Released, lease.counters, &ANY_POLICY, 0.0),
-        parent_id: None,
-        may_undo: false,
+    let released = |lease: Lease| {
+        let settlement = settle(Outcome::Released, lease.counters, &ANY_POLICY, 0.0);
+        Settled::new(Fence { run_id: lease.run_id, token: lease.token }, settlement, &Sealer::default())
     };
     let settled: Vec<Settled> = leases.into_iter().map(released).collect();
     settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await.map(drop)
@@ -433,7 +432,8 @@ fn crashed(orphan: &Orphan) -> Settled {
     };
     let fence = Fence { run_id: orphan.lease.run_id, token: orphan.lease.token };
     let settlement = settle(outcome, orphan.lease.counters, &ANY_POLICY, unit_random());
-    Settled { fence, settlement, parent_id: orphan.parent_id, may_undo: true }
+    // A crash is told in the engine's own words, which are never sealed.
+    Settled::new(fence, settlement, &Sealer::default()).of_child(orphan.parent_id).of_saga(true)
 }
 
 impl Memory {

@@ -7,6 +7,7 @@ use futures_util::future::join;
 
 use super::attempt::{Attempt, Halt};
 use super::journal::Written;
+use crate::model::payload::Plain;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::Checkpoint;
 
@@ -15,8 +16,10 @@ pub(crate) type Marks = Vec<Checkpoint>;
 
 /// Keeps a mark until the next write.
 pub(crate) fn keep(attempt: &Attempt, claim: &Claim, value: String) {
-    let mark = attempt.checkpoint(claim, 0, Ok(value));
-    attempt.with_marks(|marks| marks.push(mark));
+    match attempt.checkpoint(claim, 0, Ok(Plain::ready(value))) {
+        Ok(mark) => attempt.with_marks(|marks| marks.push(mark)),
+        Err(error) => attempt.halt(Halt::Sealed(error.to_failure())),
+    }
 }
 
 /// Records a step behind the marks that are kept, in the same commit where the journal can.

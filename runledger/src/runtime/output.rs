@@ -5,10 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Halt};
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::json;
-use crate::store::checkpoint::Fence;
+use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
 use crate::store::output::{Emitted, MOST_BYTES, MOST_LINES};
 
 /// The lines of one attempt of a workflow.
@@ -23,32 +22,51 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    fn keep(&mut self, fence: Fence, step_key: &str, value: String) -> Result<(), Failure> {
+    /// The number of the next line of a branch.
+    fn count(&mut self, step_key: &str, n_bytes: usize) -> Result<u32, Failure> {
         self.n_lines += 1;
-        self.n_bytes += value.len();
+        self.n_bytes += n_bytes;
         if self.n_lines > MOST_LINES || self.n_bytes > MOST_BYTES as usize {
             return Err(full());
         }
         let number = self.numbers.entry(step_key.to_owned()).or_default();
         *number += 1;
-        self.unwritten.push(line(fence, step_key, *number, value));
-        Ok(())
+        Ok(*number)
     }
 }
 
 /// Keeps a line of a workflow until the next write.
 ///
 /// # Errors
-/// There are too many.
-pub(crate) fn keep(attempt: &Attempt, branch: &str, value: String) -> Result<(), Failure> {
+/// Why the attempt cannot go on: there are too many, or it cannot be stored.
+pub(crate) fn keep(attempt: &Attempt, branch: &str, value: Plain) -> Result<(), Halt> {
     let key = attempt.key_of_slice(branch);
-    attempt.with_lines(|lines| lines.keep(attempt.fence, &key, value))
+    let number = attempt.with_lines(|lines| lines.count(&key, value.len())).map_err(Halt::Refused)?;
+    let line = line(attempt, &key, number, value).map_err(|error| Halt::of_payload(&error))?;
+    attempt.with_lines(|lines| lines.unwritten.push(line));
+    Ok(())
 }
 
 /// A line as it is written. The key is that of the slice: one that has begun anew may say the same.
-pub(crate) fn line(fence: Fence, step_key: &str, number: u32, value: String) -> Emitted {
-    let fingerprint = json::fingerprint(&value);
-    Emitted { fence, step_key: step_key.to_owned(), number, fingerprint, value }
+///
+/// # Errors
+/// [`PayloadError`], where it cannot be stored.
+pub(crate) fn line(
+    attempt: &Attempt,
+    step_key: &str,
+    number: u32,
+    value: Plain,
+) -> Result<Emitted, PayloadError> {
+    let (fence, sealer) = (attempt.fence, attempt.sealer());
+    let fingerprint = sealer.fingerprints(&value).first().copied().unwrap_or(0);
+    let value =
+        sealer.seal(&Place::new(fence.run_id, PayloadKind::Emitted, &key_of(step_key, number)), value)?;
+    Ok(Emitted { fence, step_key: step_key.to_owned(), number, fingerprint, value })
+}
+
+/// What tells a line of a run from its others.
+pub(crate) fn key_of(step_key: &str, number: u32) -> String {
+    format!("{step_key}#{number}")
 }
 
 /// Why a line is refused.

@@ -66,7 +66,9 @@ impl<F: Future + Unpin> Future for Caught<F> {
 impl<F> Drop for Caught<F> {
     fn drop(&mut self) {
         if let Some(failure) = self.discard() {
-            tracing::error!(%failure, "a body that was dropped before its end panicked in a destructor");
+            // What it said may be what payloads have; the program's own hook has been told.
+            let location = failure.location.as_deref().unwrap_or_default();
+            tracing::error!(location, "a body that was dropped before its end panicked in a destructor");
         }
     }
 }

@@ -13,8 +13,10 @@ use super::marks;
 use super::panic::Caught;
 use super::saga::in_vain;
 use super::transaction;
-use crate::api::invocation::Finished;
+use crate::api::invocation::{Finished, unstorable};
 use crate::model::failure::{Failure, FailureKind, Retry};
+use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
+use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::model::settle::{RetryPolicy, retry_delay};
 use crate::store::checkpoint::{Checkpoint, FailedTry};
@@ -53,7 +55,7 @@ impl StepPolicy {
 }
 
 /// Makes of the output of a step the call that takes back what it did, as it is stored.
-pub(crate) type MakeUndo<'a> = Box<dyn Fn(&str) -> Result<String, Failure> + Send + Sync + 'a>;
+pub(crate) type MakeUndo<'a> = Box<dyn Fn(&str) -> Result<Plain, Failure> + Send + Sync + 'a>;
 
 /// What a step does and how.
 pub(crate) struct Work<'a> {
@@ -113,7 +115,10 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
             Tried::Output(output) => return record_output(attempt, claim, work, output).await,
             Tried::Failed(failure, retry) => (failure, retry),
         };
-        tracing::warn!(run_id = %attempt.fence.run_id, step = claim.key.as_str(), attempt = tries, %failure, "a try of a step failed");
+        tracing::warn!(
+            run_id = %attempt.fence.run_id, step = claim.key.as_str(), attempt = tries, failure = %attempt.sealer().loggable(&failure),
+            "a try of a step failed"
+        );
         let delay = retry_delay(retry, tries, &work.policy.retry, unit_random());
         if let Some((until, limit)) = deadline {
             let now = attempt.clock.now();
@@ -126,7 +131,7 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
         let Some(delay) = delay else {
             return last(attempt, claim, work, failure).await;
         };
-        keep(attempt, claim, tries, failure, began.elapsed()).await;
+        keep(attempt, claim, tries, &failure, began.elapsed()).await;
         let until = attempt.clock.now().plus(delay);
         // Waiting first, then no longer working: in between the run must not look idle.
         let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
@@ -159,7 +164,7 @@ fn too_late(limit: Duration, tries: u32, last: &Failure) -> Failure {
 enum Tried {
     /// The step is recorded, by its own transaction.
     Recorded(Result<String, Failure>),
-    Output(String),
+    Output(Plain),
     Failed(Failure, Retry),
 }
 
@@ -195,28 +200,46 @@ async fn record_output(
     attempt: &Attempt,
     claim: &Claim,
     work: &Work<'_>,
-    output: String,
+    output: Plain,
 ) -> Result<String, Failure> {
-    match checkpoint_of(attempt, claim, work, output) {
-        Ok(step) => {
-            let undo = step.undo.clone();
-            let result = record_step(attempt, claim, step).await;
+    match checkpoint_of(attempt, claim, work, output.clone()) {
+        Ok((step, undo)) => {
+            record_step(attempt, claim, step).await;
             note_undo(attempt, claim, undo);
-            result
+            Ok(output.into_text())
         }
-        Err(failure) => record(attempt, claim, work.fingerprint, Err(failure)).await,
+        Err(Unstorable::For(failure)) => record(attempt, claim, work.fingerprint, Err(failure)).await,
+        Err(Unstorable::Now(failure)) => halted(attempt, Halt::Sealed(failure)).await,
     }
 }
 
-/// The checkpoint of a step that has given an output, with the call that takes back what it did.
+/// Why the output of a step cannot be stored.
+pub(crate) enum Unstorable {
+    /// And never can: the step fails with that.
+    For(Failure),
+    /// As long as the codec does not seal it: the run is parked with that.
+    Now(Failure),
+}
+
+impl From<PayloadError> for Unstorable {
+    fn from(error: PayloadError) -> Self {
+        let failure = unstorable(error.to_failure());
+        if error.is_of_codec() { Self::Now(failure) } else { Self::For(failure) }
+    }
+}
+
+/// The checkpoint of a step that has given an output, and the call that takes back what it did.
 pub(crate) fn checkpoint_of(
     attempt: &Attempt,
     claim: &Claim,
     work: &Work<'_>,
-    output: String,
-) -> Result<Checkpoint, Failure> {
-    let undo = work.undo.as_ref().map(|undo| undo(&output)).transpose()?;
-    Ok(Checkpoint { undo, ..attempt.checkpoint(claim, work.fingerprint, Ok(output)) })
+    output: Plain,
+) -> Result<(Checkpoint, Option<String>), Unstorable> {
+    let undo = work.undo.as_ref().map(|undo| undo(&output)).transpose().map_err(Unstorable::For)?;
+    let place = Place::new(attempt.fence.run_id, PayloadKind::Undo, claim.key.as_str());
+    let sealed = undo.clone().map(|undo| attempt.sealer().seal(&place, undo)).transpose()?;
+    let step = attempt.checkpoint(claim, work.fingerprint, Ok(output))?;
+    Ok((Checkpoint { undo: sealed, ..step }, undo.map(Plain::into_text)))
 }
 
 /// Notes that a step is recorded that can be taken back.
@@ -252,24 +275,32 @@ pub(crate) async fn record(
     attempt: &Attempt,
     claim: &Claim,
     fingerprint: i64,
-    result: Result<String, Failure>,
+    result: Result<Plain, Failure>,
 ) -> Result<String, Failure> {
-    record_step(attempt, claim, attempt.checkpoint(claim, fingerprint, result)).await
+    match attempt.checkpoint(claim, fingerprint, result.clone()) {
+        Ok(step) => {
+            record_step(attempt, claim, step).await;
+            result.map(Plain::into_text)
+        }
+        Err(error) if error.is_of_codec() => halted(attempt, Halt::Sealed(error.to_failure())).await,
+        // What is in the place of the output has no more bytes than a failure may have.
+        Err(error) => Box::pin(record(attempt, claim, fingerprint, Err(error.to_failure()))).await,
+    }
 }
 
-async fn record_step(attempt: &Attempt, claim: &Claim, step: Checkpoint) -> Result<String, Failure> {
-    let result = step.result.clone();
+async fn record_step(attempt: &Attempt, claim: &Claim, step: Checkpoint) {
     or_halted(attempt, marks::checkpoint(attempt, step).await.or_halt()).await;
     attempt.acknowledge(claim);
-    result
 }
 
-async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: Failure, took: Duration) {
+async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: &Failure, took: Duration) {
     let item = FailedTry {
         fence: attempt.fence,
         key: claim.key.as_str().to_owned(),
         attempt: tries,
-        failure,
+        failure: attempt
+            .sealer()
+            .seal_failure(&place_of_error(attempt.fence.run_id, claim.key.as_str()), failure),
         took_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
     };
     or_halted(attempt, attempt.journal.write(item).await.or_halt()).await;

@@ -9,10 +9,12 @@ use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt};
-use super::step::{Work, checkpoint_of, halted, note_undo, unit_random};
+use super::step::{Unstorable, Work, checkpoint_of, halted, note_undo, unit_random};
 use crate::api::invocation::Finished;
 use crate::api::tx::Tx;
 use crate::model::failure::{Failure, FailureKind, Retry};
+use crate::model::payload::{PayloadError, Place, Plain, Stored};
+use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::{Checkpoint, Found, checkpoint, is_in_body, recorded};
 use crate::store::error::{Class, class};
@@ -88,7 +90,7 @@ where
             },
             (Ok(_), None) => return Err(no_transaction()),
             (Ok(output), Some(tx)) => match finish(attempt, commit, tx, &mark, &output).await {
-                End::Done => return Ok(Ok(output)),
+                End::Done => return Ok(Ok(output.into_text())),
                 End::Recorded(result) => return Ok(result),
                 End::Failed(failed) => return Err(failed),
                 End::Undone(failure, class) => ((failure, Retry::Policy), class),
@@ -96,7 +98,7 @@ where
         };
         drop(permit);
         if class == Class::Refused && waited < REFUSED {
-            tracing::warn!(failure = %failed.0, "a transactional body waits for a server that writes");
+            tracing::warn!(failure = %attempt.sealer().loggable(&failed.0), "a transactional body waits for a server that writes");
             // A third more each time, up to some seconds: the body runs again each time.
             let pause = (ASK_AGAIN + waited / 3).min(LONGEST_PAUSE);
             tokio::time::sleep(pause).await;
@@ -141,10 +143,11 @@ enum End {
     Failed((Failure, Retry)),
 }
 
-async fn finish(attempt: &Attempt, commit: Commit<'_, '_>, mut tx: Tx, mark: &str, output: &str) -> End {
+async fn finish(attempt: &Attempt, commit: Commit<'_, '_>, mut tx: Tx, mark: &str, output: &Plain) -> End {
     let record = match Record::of(attempt, commit, output) {
         Ok(record) => record,
-        Err(failure) => return End::Failed((failure, Retry::Never)),
+        Err(Unstorable::For(failure)) => return End::Failed((failure, Retry::Never)),
+        Err(Unstorable::Now(failure)) => return halted(attempt, Halt::Sealed(failure)).await,
     };
     match answered(PATIENCE, record.write(&mut tx, mark)).await {
         Ok(true) => {}
@@ -181,37 +184,37 @@ async fn unwritten(attempt: &Attempt, tx: &mut PgConnection, mark: &str) -> End 
 
 /// What is written in the transaction of a body that has given an output.
 enum Record {
-    Step(Box<Checkpoint>),
+    /// The step, and the call that takes back what it did.
+    Step(Box<Checkpoint>, Option<String>),
     #[cfg(feature = "worker")]
     Run(Box<crate::store::settle::Settled>),
 }
 
 impl Record {
-    fn of(attempt: &Attempt, commit: Commit<'_, '_>, output: &str) -> Result<Self, Failure> {
+    fn of(attempt: &Attempt, commit: Commit<'_, '_>, output: &Plain) -> Result<Self, Unstorable> {
         match commit {
             Commit::Step { claim, work } => {
-                Ok(Self::Step(Box::new(checkpoint_of(attempt, claim, work, output.to_owned())?)))
+                let (step, undo) = checkpoint_of(attempt, claim, work, output.clone())?;
+                Ok(Self::Step(Box::new(step), undo))
             }
             #[cfg(feature = "worker")]
             Commit::Run { parent_id } => {
+                use crate::model::payload::PayloadKind;
                 use crate::model::settle::{Outcome, settle};
                 use crate::store::settle::Settled;
                 let policy = attempt.definition.retry_policy();
-                let outcome = Outcome::Completed(output.to_owned());
+                let place = Place::new(attempt.fence.run_id, PayloadKind::Output, "");
+                let outcome = Outcome::Completed(attempt.sealer().seal(&place, output.clone())?);
                 let settlement = settle(outcome, attempt.counters, &policy, 0.0);
-                Ok(Self::Run(Box::new(Settled {
-                    fence: attempt.fence,
-                    settlement,
-                    parent_id,
-                    may_undo: false,
-                })))
+                let settled = Settled::new(attempt.fence, settlement, attempt.sealer());
+                Ok(Self::Run(Box::new(settled.of_child(parent_id))))
             }
         }
     }
 
     async fn write(&self, tx: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
         match self {
-            Self::Step(step) => Ok(checkpoint(tx, &[step.as_ref()], Some(mark)).await?[..] == [true]),
+            Self::Step(step, _) => Ok(checkpoint(tx, &[step.as_ref()], Some(mark)).await?[..] == [true]),
             #[cfg(feature = "worker")]
             Self::Run(run) => crate::store::settle::settle_in(tx, run, mark).await,
         }
@@ -219,9 +222,9 @@ impl Record {
 
     fn acknowledge(self, attempt: &Attempt, commit: Commit<'_, '_>) {
         match (self, commit) {
-            (Self::Step(step), Commit::Step { claim, .. }) => {
+            (Self::Step(_, undo), Commit::Step { claim, .. }) => {
                 attempt.acknowledge(claim);
-                note_undo(attempt, claim, step.undo);
+                note_undo(attempt, claim, undo);
             }
             #[cfg(feature = "worker")]
             (Self::Run(_), _) | (_, Commit::Run { .. }) => {}
@@ -247,10 +250,13 @@ async fn after_lost_commit(
                 answered(PATIENCE, recorded(&mut connection, attempt.fence, key)).await
         {
             return match (commit, result, held) {
-                (Commit::Step { .. }, Some(result), _) => {
-                    record.acknowledge(attempt, commit);
-                    End::Recorded(result)
-                }
+                (Commit::Step { .. }, Some(result), _) => match opened(attempt, key, result) {
+                    Ok(result) => {
+                        record.acknowledge(attempt, commit);
+                        End::Recorded(result)
+                    }
+                    Err(error) => halted(attempt, Halt::Sealed(error.to_failure())).await,
+                },
                 (_, _, true) => undone(error),
                 (Commit::Step { .. }, None, false) => halted(attempt, Halt::LeaseLost).await,
                 // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
@@ -259,6 +265,19 @@ async fn after_lost_commit(
             };
         }
         tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// What a step has on record.
+fn opened(
+    attempt: &Attempt,
+    key: &str,
+    result: Result<Stored, Stored>,
+) -> Result<Result<String, Failure>, PayloadError> {
+    let (run_id, sealer) = (attempt.fence.run_id, attempt.sealer());
+    match result {
+        Ok(output) => sealer.open(&Place::of_step(run_id, key), output).map(Ok),
+        Err(error) => sealer.open_failure(&place_of_error(run_id, key), &error).map(Err),
     }
 }
 

@@ -30,13 +30,15 @@ use crate::api::invocation::{Finished, Invocation};
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::replay::Replay;
+use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
+use crate::model::recorded;
+use crate::model::replay::{Divergence, Recorded, Replay};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::model::verification::{Verdict, Verification};
 use crate::model::version::{others, parts};
 use crate::store::checkpoint::Fence;
-use crate::store::verify::{Script, in_flight};
+use crate::store::verify::{InFlight, in_flight};
 
 /// Runs that are read at once, and rehearsed side by side: the bound on memory.
 const PAGE: i64 = 64;
@@ -47,7 +49,7 @@ pub(crate) async fn verify(
     registry: Arc<Registry>,
     provided: Arc<Provided>,
 ) -> Result<Verification, ClientError> {
-    let stage = Stage::new(provided, registry);
+    let stage = Stage::new(provided, registry, db.sealer());
     let mut verification = Verification::default();
     let mut last = Uuid::nil();
     loop {
@@ -57,10 +59,77 @@ pub(crate) async fn verify(
         };
         let Some(end) = page.last() else { return Ok(verification) };
         last = end.run_id;
-        let verdicts = side_by_side(page.iter().map(|script| stage.verdict(script))).await;
-        for (script, verdict) in page.iter().zip(verdicts) {
-            verification.add(&script.job, script.run_id, verdict);
+        let (sealer, stage) = (db.sealer(), &stage);
+        let verdicts = side_by_side(page.into_iter().map(|found| async move {
+            let (job, run_id) = (found.job.clone(), found.run_id);
+            let verdict = match Script::open(found, sealer) {
+                Ok(script) => stage.verdict(&script).await,
+                Err(error) => Verdict::Undecodable { failure: error.to_failure() },
+            };
+            (job, run_id, shown(verdict, sealer))
+        }));
+        for (job, run_id, verdict) in verdicts.await {
+            verification.add(&job, run_id, verdict);
         }
+    }
+}
+
+/// A verdict that goes into logs: what does not fit is told without the values where these are sealed.
+fn shown(verdict: Verdict, sealer: &Sealer) -> Verdict {
+    let hidden = || "a value does not fit its type, and is not shown since it is sealed".to_owned();
+    match verdict {
+        Verdict::Undecodable { failure } if sealer.seals() && failure.kind != FailureKind::Sealed => {
+            Verdict::Undecodable { failure: Failure::new(failure.kind, hidden()) }
+        }
+        Verdict::Breaks { divergence: Divergence::Output { key, .. } } if sealer.seals() => {
+            Verdict::Breaks { divergence: Divergence::Output { key, why: hidden() } }
+        }
+        verdict => verdict,
+    }
+}
+
+/// A run as the code is to follow it.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    run_id: Uuid,
+    job: String,
+    tenant: String,
+    input: Arc<str>,
+    /// Attempts spent.
+    attempt: i32,
+    steps: Vec<Recorded>,
+    /// Whether its code is not run any more: what its steps did is taken back.
+    undoing: bool,
+    /// Whether the inputs of its steps cannot be compared.
+    ignores_inputs: bool,
+}
+
+impl Script {
+    fn open(found: InFlight, sealer: &Sealer) -> Result<Self, PayloadError> {
+        let InFlight { run_id, job, tenant, input, attempt, steps, undoing } = found;
+        let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input)?.into();
+        let steps = recorded::open(steps, run_id, sealer)?;
+        Ok(Self { run_id, job, tenant, input, attempt, steps, undoing, ignores_inputs: false })
+    }
+
+    /// A history, for a program that may not have the key of its fingerprints.
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_history(history: &crate::model::history::History, sealer: &Sealer) -> Self {
+        Self {
+            run_id: history.run_id,
+            job: crate::model::version::stored_name(&history.job, history.version).into_owned(),
+            tenant: history.tenant.clone(),
+            input: history.input.as_str().into(),
+            attempt: i32::try_from(history.attempt).unwrap_or(i32::MAX),
+            steps: history.recorded(),
+            undoing: false,
+            ignores_inputs: history.keyed && !sealer.opens(),
+        }
+    }
+
+    fn replay(&self) -> Replay {
+        let replay = Replay::new(self.steps.clone());
+        if self.ignores_inputs { replay.ignoring_inputs() } else { replay }
     }
 }
 
@@ -76,13 +145,13 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) fn new(provided: Arc<Provided>, registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(provided: Arc<Provided>, registry: Arc<Registry>, sealer: &Sealer) -> Self {
         // A journal without writers, a heart that does not beat, and no place for a transaction: each lets its callers wait for ever.
         let (journal, _writers) = Journal::new(1);
         let (_heart, liveness) = Liveness::new(Duration::ZERO);
         Self {
             provided,
-            db: Db::nowhere(),
+            db: Db::nowhere().sealed_by(sealer),
             journal,
             liveness,
             transactions: Arc::new(Semaphore::new(0)),
@@ -107,7 +176,7 @@ impl Stage {
 
     /// The workflow's own code is not run any more.
     fn verdict_of_undo(&self, script: &Script) -> Verdict {
-        let calls = Replay::new(script.steps.clone()).to_undo();
+        let calls = script.replay().to_undo();
         let is_known = |call: &str| job_of(call).is_some_and(|job| self.registry.get(&job).is_some());
         if calls.iter().all(|(_, call)| is_known(call)) { Verdict::Replays } else { Verdict::NoCode }
     }
@@ -116,7 +185,7 @@ impl Stage {
         let attempt = Arc::new(self.attempt(definition, script));
         let number = attempt.counters.attempt.unsigned_abs();
         let context = Context::new(Arc::clone(&attempt), None, number);
-        let invocation = Invocation::new(Arc::clone(&attempt), context, script.input.as_str().into(), None);
+        let invocation = Invocation::new(Arc::clone(&attempt), context, Arc::clone(&script.input), None);
         let mut body = Caught::new((definition.run)(invocation));
         let signal = Arc::new(Signal::default());
         let waker = Waker::from(Arc::clone(&signal));
@@ -172,7 +241,7 @@ impl Stage {
             taking: tokio::sync::Mutex::default(),
             marking: tokio::sync::Mutex::default(),
             mode: Mode::Rehearsal,
-            progress: Mutex::new(Progress::new(Replay::new(script.steps.clone()), Vec::new())),
+            progress: Mutex::new(Progress::new(script.replay(), Vec::new())),
         }
     }
 }
@@ -184,7 +253,9 @@ fn halted(attempt: &Attempt, halt: Halt) -> Verdict {
         // Or it begins anew.
         Halt::Refused(_) | Halt::Continued { .. } => met(attempt),
         // Of what is done for a step that is not recorded, and so never in a rehearsal.
-        Halt::LeaseLost | Halt::Cancelled | Halt::ChildLost | Halt::UndoFailed(_) => Verdict::Undecided,
+        Halt::LeaseLost | Halt::Cancelled | Halt::ChildLost | Halt::UndoFailed(_) | Halt::Sealed(_) => {
+            Verdict::Undecided
+        }
     }
 }
 

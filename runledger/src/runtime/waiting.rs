@@ -9,13 +9,15 @@ use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt, Wait};
 use super::step::{halted, marks_first, record};
 use crate::model::failure::{Failure, FailureKind};
+use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer};
+use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::model::request::MAX_DEPTH;
 use crate::model::state::RunState;
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::store::enqueue::NewRun;
 use crate::store::error::{Class, class};
-use crate::store::inspect;
+use crate::store::inspect::{self, End};
 use crate::store::wait::{Started, start_child, topmost};
 
 /// The pause after which a workflow that does not leave its worker asks again whether what it waits for has come.
@@ -58,8 +60,11 @@ pub(crate) async fn instant(attempt: &Attempt, claim: &Claim, alarm: Alarm) -> R
         Alarm::At(instant) => instant,
     };
     let is_too_far = instant.since(now) > FURTHEST;
-    let recorded =
-        if is_too_far { Err(too_far(instant.since(now))) } else { Ok(instant.unix_micros().to_string()) };
+    let recorded = if is_too_far {
+        Err(too_far(instant.since(now)))
+    } else {
+        Ok(Plain::ready(instant.unix_micros().to_string()))
+    };
     record(attempt, claim, 0, recorded).await?;
     Ok(instant)
 }
@@ -78,47 +83,60 @@ pub(crate) async fn start(
     attempt: &Attempt,
     claim: &Claim,
     fingerprint: i64,
-    child: &NewRun,
+    child: NewRun<Plain>,
 ) -> Result<String, Failure> {
     // A record that was taken over from another run names the child of that one.
-    let recorded = attempt.result(claim.ordinal).filter(|_| claim.recorded);
-    let output = format!("\"{}\"", child.run_id);
-    let mut result = Ok(output.clone());
-    if recorded.is_none() {
-        let _working = attempt.begin_work().await;
-        marks_first(attempt).await;
-        let step = attempt.checkpoint(claim, fingerprint, Ok(String::new()));
-        loop {
-            let started = match attempt.db.acquire().await {
-                Ok(mut connection) => {
-                    answered(PATIENCE, start_child(&mut connection, &step, &output, child)).await
-                }
-                Err(error) => Err(error),
-            };
-            match started {
-                Ok(Started::Yes) => {
-                    attempt.note_start(child.run_id);
-                    attempt.acknowledge(claim);
-                    break;
-                }
-                Ok(Started::TooDeep) => {
-                    let refusal = too_deep(attempt, &child.job).await;
-                    result = record(attempt, claim, fingerprint, Err(refusal)).await;
-                    break;
-                }
-                Ok(Started::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
-                Ok(Started::ParentCancelled) => return halted(attempt, Halt::Cancelled).await,
-                Err(error) if class(&error) == Class::Permanent => {
-                    let failure = Failure::from_chain(FailureKind::Error, &error);
-                    return halted(attempt, Halt::Refused(failure)).await;
-                }
-                Err(error) => tracing::warn!(%error, "the start of a child waits for the database"),
+    let result = match attempt.result(claim.ordinal) {
+        Some(recorded) if claim.recorded => recorded,
+        _ => {
+            let _working = attempt.begin_work().await;
+            match child.sealed(attempt.sealer()) {
+                Ok(child) => Box::pin(start_now(attempt, claim, fingerprint, &child)).await,
+                Err(error) if error.is_of_codec() => halted(attempt, Halt::Sealed(error.to_failure())).await,
+                Err(error) => record(attempt, claim, fingerprint, Err(error.to_failure())).await,
             }
-            tokio::time::sleep(REPEAT).await;
         }
-    }
+    };
     attempt.turn(claim.ordinal).await;
-    recorded.unwrap_or(result)
+    result
+}
+
+async fn start_now(
+    attempt: &Attempt,
+    claim: &Claim,
+    fingerprint: i64,
+    child: &NewRun,
+) -> Result<String, Failure> {
+    marks_first(attempt).await;
+    // The id of a run is no payload: it is never sealed, so that statements find it.
+    let output = format!("\"{}\"", child.run_id);
+    let step = attempt.place_of(claim, fingerprint);
+    loop {
+        let started = match attempt.db.acquire().await {
+            Ok(mut connection) => {
+                answered(PATIENCE, start_child(&mut connection, &step, &output, child)).await
+            }
+            Err(error) => Err(error),
+        };
+        match started {
+            Ok(Started::Yes) => break,
+            Ok(Started::TooDeep) => {
+                let refusal = too_deep(attempt, &child.job).await;
+                return record(attempt, claim, fingerprint, Err(refusal)).await;
+            }
+            Ok(Started::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
+            Ok(Started::ParentCancelled) => return halted(attempt, Halt::Cancelled).await,
+            Err(error) if class(&error) == Class::Permanent => {
+                let failure = Failure::from_chain(FailureKind::Error, &error);
+                return halted(attempt, Halt::Refused(failure)).await;
+            }
+            Err(error) => tracing::warn!(%error, "the start of a child waits for the database"),
+        }
+        tokio::time::sleep(REPEAT).await;
+    }
+    attempt.note_start(child.run_id);
+    attempt.acknowledge(claim);
+    Ok(output)
 }
 
 /// Why a run has no child more. The run at the top of the chain is asked for here alone: where it cannot be had, the refusal goes without it.
@@ -161,7 +179,7 @@ async fn wait_for_child(
     claim: &Claim,
     child: Uuid,
     wait: &Wait,
-) -> Result<String, Failure> {
+) -> Result<Plain, Failure> {
     loop {
         let mut nudges = attempt.nudges.listen();
         let working = attempt.begin_work().await;
@@ -171,12 +189,9 @@ async fn wait_for_child(
         };
         match end {
             Ok(Some(end)) if end.state.is_terminal() => {
-                return match (end.output, end.failure) {
-                    (_, Some(failure)) => Err(Failure::from_chain(
-                        failure.kind,
-                        &ChildEnded { child, state: end.state, failure },
-                    )),
-                    (output, None) => Ok(output.unwrap_or_else(|| "null".to_owned())),
+                return match opened(attempt.sealer(), child, end) {
+                    Ok(result) => result,
+                    Err(error) => halted(attempt, Halt::Sealed(error.to_failure())).await,
                 };
             }
             Ok(Some(_)) => {}
@@ -196,6 +211,19 @@ async fn wait_for_child(
             () = tokio::time::sleep(ASK_AGAIN) => {}
         }
         drop(waiting);
+    }
+}
+
+/// What a child gave, sealed for nobody.
+fn opened(sealer: &Sealer, child: Uuid, end: End) -> Result<Result<Plain, Failure>, PayloadError> {
+    let End { state, output, failure } = end;
+    match (output, failure) {
+        (_, Some(failure)) => {
+            let failure = sealer.open_failure(&place_of_error(child, ""), &failure)?;
+            Ok(Err(Failure::from_chain(failure.kind, &ChildEnded { child, state, failure })))
+        }
+        (Some(output), None) => sealer.take_over(&Place::new(child, PayloadKind::Output, ""), output).map(Ok),
+        (None, None) => Ok(Ok(Plain::ready("null".to_owned()))),
     }
 }
 

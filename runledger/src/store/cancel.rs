@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::as_json;
 use super::error::{Class, class};
 use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, write};
 use crate::model::failure::{Failure, FailureKind};
+use crate::model::payload::Sealer;
+use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
 
 /// What became of a request to cancel.
@@ -74,9 +75,10 @@ async fn cancel_once(
         return Ok(Some(Cancelled::AlreadyEnded(state)));
     }
     let reason: Option<String> = asked.try_get("reason")?;
-    let error = as_json(&failure(reason.as_deref()));
+    // Words of the engine and of an operator: never sealed.
+    let error = Sealer::default().seal_failure(&place_of_error(run_id, ""), &failure(reason.as_deref()));
     let taken = write(sql::CANCEL_TAKE, |take| {
-        sqlx::query(take).bind(run_id).bind(error).bind(by == By::Person).fetch_optional(&mut *tx)
+        sqlx::query(take).bind(run_id).bind(error.as_str()).bind(by == By::Person).fetch_optional(&mut *tx)
     })
     .await?;
     let has_ended = taken.map(|row| row.try_get("ended")).transpose()? == Some(true);

@@ -8,9 +8,8 @@ use uuid::Uuid;
 use super::session::BEGIN_RESTLESS;
 use super::write::{of_steps, write};
 use super::{sparse, sql};
-use crate::model::failure::Failure;
-use crate::model::recorded;
-use crate::model::replay::Recorded;
+use crate::model::payload::Stored;
+use crate::model::recorded::{self, StoredStep};
 
 /// The right to write for an attempt: the run, and the random token of the claim that began the attempt.
 ///
@@ -30,11 +29,11 @@ pub(crate) struct Checkpoint {
     pub(crate) key: String,
     pub(crate) ordinal: u64,
     pub(crate) fingerprint: i64,
-    pub(crate) result: Result<String, Failure>,
+    pub(crate) result: Result<Stored, Stored>,
     pub(crate) seen_len: u32,
     pub(crate) seen: Option<Vec<u64>>,
     /// The call that takes back what it did.
-    pub(crate) undo: Option<String>,
+    pub(crate) undo: Option<Stored>,
 }
 
 /// A try of a step that failed and will be repeated.
@@ -43,7 +42,7 @@ pub(crate) struct FailedTry {
     pub(crate) fence: Fence,
     pub(crate) key: String,
     pub(crate) attempt: u32,
-    pub(crate) failure: Failure,
+    pub(crate) failure: Stored,
     pub(crate) took_us: i64,
 }
 
@@ -81,11 +80,11 @@ fn bind<'q>(
         .bind(steps.iter().map(|step| step.key.as_str()).collect::<Vec<_>>())
         .bind(steps.iter().map(|step| step.ordinal.cast_signed()).collect::<Vec<_>>())
         .bind(steps.iter().map(|step| step.fingerprint).collect::<Vec<_>>())
-        .bind(steps.iter().map(|step| step.result.as_deref().ok()).collect::<Vec<_>>())
-        .bind(sparse(steps.iter().map(|step| step.result.as_ref().err().map(as_json))))
+        .bind(steps.iter().map(|step| step.result.as_ref().ok().map(Stored::as_str)).collect::<Vec<_>>())
+        .bind(sparse(steps.iter().map(|step| step.result.as_ref().err().map(Stored::as_str))))
         .bind(steps.iter().map(|step| step.seen_len.cast_signed()).collect::<Vec<_>>())
         .bind(sparse(steps.iter().map(|step| step.seen.as_deref().map(as_array))))
-        .bind(sparse(steps.iter().map(|step| step.undo.as_deref())))
+        .bind(sparse(steps.iter().map(|step| step.undo.as_ref().map(Stored::as_str))))
 }
 
 /// Binds a step to a statement that records it alone, with an output of its own.
@@ -120,7 +119,7 @@ pub(crate) async fn step_failed(
             .bind(tries.iter().map(|item| item.fence.token).collect::<Vec<_>>())
             .bind(tries.iter().map(|item| item.key.as_str()).collect::<Vec<_>>())
             .bind(tries.iter().map(|item| item.attempt.cast_signed()).collect::<Vec<_>>())
-            .bind(tries.iter().map(|item| as_json(&item.failure)).collect::<Vec<_>>())
+            .bind(tries.iter().map(|item| item.failure.as_str()).collect::<Vec<_>>())
             .bind(tries.iter().map(|item| item.took_us).collect::<Vec<_>>())
             .fetch_one(connection)
     });
@@ -150,7 +149,7 @@ pub(crate) struct Found {
     /// Whether the attempt still holds its lease.
     pub(crate) held: bool,
     /// The step, if it is recorded.
-    pub(crate) result: Option<Result<String, Failure>>,
+    pub(crate) result: Option<Result<Stored, Stored>>,
 }
 
 /// Looks up a step and the lease of its attempt, once no transaction of the attempt is in flight any more. The look is a statement of its own: a
@@ -168,27 +167,16 @@ pub(crate) async fn recorded(
     let output: Option<String> = row.try_get("output")?;
     let error: Option<String> = row.try_get("error")?;
     let result = match error {
-        Some(text) => Some(Err(from_json(&text)?)),
-        None => output.map(Ok),
+        Some(error) => Some(Err(Stored::read(error))),
+        None => output.map(|output| Ok(Stored::read(output))),
     };
     Ok(Found { held: row.try_get("held")?, result })
 }
 
 /// The steps in a row, as the statements gather them.
-pub(crate) fn steps(row: &PgRow) -> Result<Vec<Recorded>, sqlx::Error> {
+pub(crate) fn steps(row: &PgRow) -> Result<Vec<StoredStep>, sqlx::Error> {
     let text: Option<&str> = row.try_get("steps")?;
     text.map_or(Ok(Vec::new()), recorded::read).map_err(|error| sqlx::Error::Decode(error.into()))
-}
-
-/// A failure as it is stored.
-pub(crate) fn as_json(failure: &Failure) -> String {
-    // A struct of strings always has a JSON form.
-    serde_json::to_string(&failure.storable()).unwrap_or_else(|_| "{}".to_owned())
-}
-
-/// A failure as it was stored.
-pub(crate) fn from_json(text: &str) -> Result<Failure, sqlx::Error> {
-    serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 /// A list of numbers in JSON's notation, which the statement turns into an array: arrays of arrays cannot be ragged.

@@ -10,7 +10,8 @@ use super::checkpoint::steps;
 use super::enqueue::loaded;
 use super::sql;
 use super::write::write;
-use crate::model::replay::Recorded;
+use crate::model::payload::Stored;
+use crate::model::recorded::StoredStep;
 use crate::model::request::RequestOptions;
 use crate::model::settle::Counters;
 use crate::model::state::RunState;
@@ -75,7 +76,7 @@ pub(crate) struct Claimed {
     pub(crate) lane: Lane,
     pub(crate) tenant: String,
     pub(crate) parent_id: Option<Uuid>,
-    pub(crate) input: String,
+    pub(crate) input: Stored,
     /// How often it has begun anew.
     pub(crate) slice: u32,
     pub(crate) options: RequestOptions,
@@ -83,7 +84,7 @@ pub(crate) struct Claimed {
     pub(crate) claimed_at: Timestamp,
     pub(crate) counters: Counters,
     pub(crate) cancel_requested: bool,
-    pub(crate) steps: Vec<Recorded>,
+    pub(crate) steps: Vec<StoredStep>,
     /// The state in which it ends once what its steps did is taken back: its code is not run any more.
     pub(crate) undoing: Option<RunState>,
     /// How often each unrecorded step has failed so far, and since when.
@@ -144,7 +145,7 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         },
         tenant: row.try_get("tenant")?,
         parent_id: row.try_get("parent_id")?,
-        input: row.try_get("input")?,
+        input: Stored::read(row.try_get("input")?),
         slice: row.try_get::<i32, _>("slice")?.unsigned_abs(),
         options: loaded(row.try_get("options")?)?,
         ready_at: row.try_get("ready_at")?,

@@ -7,19 +7,32 @@ use uuid::Uuid;
 
 use super::write::write;
 use super::{sparse, sql};
+use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer, Stored};
 use crate::model::request::RequestOptions;
 
-/// A run to be written.
+/// A run to be written; with a plain input one that is not sealed yet.
 #[derive(Clone, Debug)]
-pub(crate) struct NewRun {
+pub(crate) struct NewRun<I = Stored> {
     pub(crate) run_id: Uuid,
     pub(crate) job: String,
     pub(crate) tenant: String,
     pub(crate) queue: String,
     pub(crate) priority: i16,
-    pub(crate) input: String,
+    pub(crate) input: I,
     pub(crate) options: RequestOptions,
     pub(crate) idempotency_key: Option<String>,
+}
+
+impl NewRun<Plain> {
+    /// The same run with its input as it is stored.
+    ///
+    /// # Errors
+    /// [`PayloadError`], where it cannot be.
+    pub(crate) fn sealed(self, sealer: &Sealer) -> Result<NewRun, PayloadError> {
+        let Self { run_id, job, tenant, queue, priority, input, options, idempotency_key } = self;
+        let input = sealer.seal(&Place::new(run_id, PayloadKind::Input, ""), input)?;
+        Ok(NewRun { run_id, job, tenant, queue, priority, input, options, idempotency_key })
+    }
 }
 
 /// What the database did with a batch.
@@ -35,7 +48,7 @@ pub(crate) struct Enqueued {
 #[derive(Debug)]
 pub(crate) struct Existing {
     pub(crate) run_id: Uuid,
-    pub(crate) input: String,
+    pub(crate) input: Stored,
     pub(crate) options: RequestOptions,
 }
 
@@ -66,7 +79,7 @@ fn bind<'q>(
         .bind(sparse(runs.iter().map(tenant)))
         .bind(texts(|run| &run.queue))
         .bind(runs.iter().map(|run| run.priority).collect::<Vec<_>>())
-        .bind(texts(|run| &run.input))
+        .bind(texts(|run| run.input.as_str()))
         .bind(sparse(runs.iter().map(|run| stored(&run.options))));
     let query = match keys {
         Some(keys) => query.bind(keys),
@@ -87,7 +100,7 @@ pub(crate) async fn existing(
         .map(|row| {
             Ok(Existing {
                 run_id: row.try_get("run_id")?,
-                input: row.try_get("input")?,
+                input: Stored::read(row.try_get("input")?),
                 options: loaded(row.try_get("options")?)?,
             })
         })

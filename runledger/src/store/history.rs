@@ -5,24 +5,34 @@ use uuid::Uuid;
 
 use super::checkpoint::steps;
 use super::sql;
-use crate::model::history::History;
+use crate::model::payload::Stored;
+use crate::model::recorded::StoredStep;
+
+/// The record of a run, as it is stored.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) job: String,
+    pub(crate) tenant: String,
+    pub(crate) state: String,
+    pub(crate) attempt: u32,
+    pub(crate) input: Stored,
+    pub(crate) steps: Vec<StoredStep>,
+}
 
 /// Reads the record of a run. None where there is no such run.
 pub(crate) async fn history(
     connection: &mut PgConnection,
     run_id: Uuid,
-) -> Result<Option<History>, sqlx::Error> {
+) -> Result<Option<Record>, sqlx::Error> {
     let Some(row) = sqlx::query(sql::HISTORY).bind(run_id).fetch_optional(connection).await? else {
         return Ok(None);
     };
-    let attempt = row.try_get::<Option<i32>, _>("attempt")?.unwrap_or(0).unsigned_abs();
-    Ok(Some(History::new(
-        run_id,
-        row.try_get("job")?,
-        row.try_get("tenant")?,
-        row.try_get("state")?,
-        attempt,
-        row.try_get("input")?,
-        steps(&row)?,
-    )))
+    Ok(Some(Record {
+        job: row.try_get("job")?,
+        tenant: row.try_get("tenant")?,
+        state: row.try_get("state")?,
+        attempt: row.try_get::<Option<i32>, _>("attempt")?.unwrap_or(0).unsigned_abs(),
+        input: Stored::read(row.try_get("input")?),
+        steps: steps(&row)?,
+    }))
 }

@@ -7,10 +7,11 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::from_json;
 use super::sql;
 use super::write::write;
 use crate::model::failure::Failure;
+use crate::model::payload::{Place, Sealer, Stored};
+use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::model::version::{listed, others, parts};
@@ -84,15 +85,16 @@ pub struct AttemptInfo {
     pub error: Option<Failure>,
 }
 
-/// One recorded step.
-#[derive(Clone, Debug)]
+/// One recorded step. Its `Debug` does not show what it gave.
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct StepInfo {
     /// Its key.
     pub key: String,
     /// Its place in the order in which the code claimed its steps, from 0.
     pub ordinal: i64,
-    /// What it gave: JSON text, or the failure that the workflow's code received.
+    /// What it gave: JSON text, or the failure that the workflow's code received. What this program has no codec or no key for is given as it is stored:
+    /// an object with the key `$sealed`.
     pub result: Result<String, Failure>,
     /// Under which claim of the run it was recorded, from 1. A run that was never interrupted has one claim. 0 for a step that was taken over from the
     /// run's origin.
@@ -165,45 +167,57 @@ impl fmt::Display for Unserved {
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) state: RunState,
-    pub(crate) output: Option<String>,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) output: Option<Stored>,
+    pub(crate) failure: Option<Stored>,
 }
 
-pub(crate) async fn run(connection: &mut PgConnection, run_id: Uuid) -> Result<Option<RunInfo>, sqlx::Error> {
+pub(crate) async fn run(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    sealer: &Sealer,
+) -> Result<Option<RunInfo>, sqlx::Error> {
     let row = sqlx::query(sql::RUN).bind(run_id).fetch_optional(connection).await?;
-    row.map(|row| run_info(&row)).transpose()
+    row.map(|row| run_info(&row, sealer)).transpose()
 }
 
 pub(crate) async fn attempts(
     connection: &mut PgConnection,
     run_id: Uuid,
+    sealer: &Sealer,
 ) -> Result<Vec<AttemptInfo>, sqlx::Error> {
     let rows = sqlx::query(sql::ATTEMPTS).bind(run_id).fetch_all(connection).await?;
     rows.iter()
         .map(|row| {
+            let step_key: String = row.try_get("step_key")?;
+            let error = stored(row, "error")?;
             Ok(AttemptInfo {
                 attempt: row.try_get("attempt")?,
-                step_key: row.try_get("step_key")?,
+                error: error.map(|error| sealer.show_failure(&place_of_error(run_id, &step_key), &error)),
+                step_key,
                 worker_id: row.try_get("worker_id")?,
                 worker: row.try_get("worker")?,
                 started_at: instant(row, "started_at")?,
                 ended_at: row.try_get::<Timestamp, _>("ended_at")?.into(),
-                error: failure(row, "error")?,
             })
         })
         .collect()
 }
 
-pub(crate) async fn steps(connection: &mut PgConnection, run_id: Uuid) -> Result<Vec<StepInfo>, sqlx::Error> {
+pub(crate) async fn steps(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    sealer: &Sealer,
+) -> Result<Vec<StepInfo>, sqlx::Error> {
     let rows = sqlx::query(sql::STEPS).bind(run_id).fetch_all(connection).await?;
     rows.iter()
         .map(|row| {
-            let result = match failure(row, "error")? {
-                Some(failure) => Err(failure),
-                None => Ok(row.try_get("output")?),
+            let key: String = row.try_get("key")?;
+            let result = match stored(row, "error")? {
+                Some(error) => Err(sealer.show_failure(&place_of_error(run_id, &key), &error)),
+                None => Ok(sealer.show(&Place::of_step(run_id, &key), Stored::read(row.try_get("output")?))),
             };
             Ok(StepInfo {
-                key: row.try_get("key")?,
+                key,
                 ordinal: row.try_get("ordinal")?,
                 result,
                 claim: row.try_get("claims")?,
@@ -263,7 +277,7 @@ pub(crate) async fn end_of_run(
 ) -> Result<Option<End>, sqlx::Error> {
     let row = sqlx::query(sql::END_OF_RUN).bind(run_id).fetch_optional(connection).await?;
     row.map(|row| {
-        Ok(End { state: state(&row)?, output: row.try_get("output")?, failure: failure(&row, "error")? })
+        Ok(End { state: state(&row)?, output: stored(&row, "output")?, failure: stored(&row, "error")? })
     })
     .transpose()
 }
@@ -273,10 +287,11 @@ pub(crate) async fn watch(connection: &mut PgConnection, run_id: Uuid) -> Result
     write(sql::WATCH, |watch| sqlx::query(watch).bind(run_id).execute(connection)).await.map(drop)
 }
 
-fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
+fn run_info(row: &PgRow, sealer: &Sealer) -> Result<RunInfo, sqlx::Error> {
+    let run_id = row.try_get("run_id")?;
     let (job, version) = parts(row.try_get("job")?);
     Ok(RunInfo {
-        run_id: row.try_get("run_id")?,
+        run_id,
         job: job.to_owned(),
         version,
         tenant: row.try_get("tenant")?,
@@ -294,7 +309,7 @@ fn run_info(row: &PgRow) -> Result<RunInfo, sqlx::Error> {
         worker_id: row.try_get("worker_id")?,
         started_at: instant(row, "started_at")?,
         finished_at: instant(row, "finished_at")?,
-        error: failure(row, "error")?,
+        error: stored(row, "error")?.map(|error| sealer.show_failure(&place_of_error(run_id, ""), &error)),
         undoing: row.try_get("undoing")?,
         pause_reason: row.try_get("pause_reason")?,
     })
@@ -313,7 +328,18 @@ fn instant(row: &PgRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error>
     Ok(row.try_get::<Option<Timestamp>, _>(column)?.map(SystemTime::from))
 }
 
-fn failure(row: &PgRow, column: &str) -> Result<Option<Failure>, sqlx::Error> {
-    let text: Option<String> = row.try_get(column)?;
-    text.as_deref().map(from_json).transpose()
+fn stored(row: &PgRow, column: &str) -> Result<Option<Stored>, sqlx::Error> {
+    Ok(row.try_get::<Option<String>, _>(column)?.map(Stored::read))
+}
+
+impl fmt::Debug for StepInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let result = self.result.as_ref().map(|output| format!("{} bytes", output.len()));
+        f.debug_struct("StepInfo")
+            .field("key", &self.key)
+            .field("ordinal", &self.ordinal)
+            .field("result", &result)
+            .field("claim", &self.claim)
+            .finish_non_exhaustive()
+    }
 }

@@ -1,11 +1,14 @@
 //! Link: new runs that are another go at old ones, with the steps that they keep.
 
+use serde_json::value::RawValue;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::{seen_text, steps};
-use super::sql;
 use super::write::write;
+use super::{sparse, sql};
+use crate::model::payload::Stored;
+use crate::model::recorded::StoredStep;
 use crate::model::replay::Recorded;
 use crate::model::state::RunState;
 
@@ -19,6 +22,8 @@ pub(crate) struct Origin {
     pub(crate) steps: Vec<Recorded>,
     /// Whether what they did is taken back, or is about to be.
     pub(crate) is_undone: bool,
+    /// Whether some of its payloads are sealed, so that nobody but the client can copy them: they are sealed for their run.
+    pub(crate) is_sealed: bool,
 }
 
 /// A run to be made.
@@ -27,7 +32,13 @@ pub(crate) struct Link {
     pub(crate) run_id: Uuid,
     pub(crate) origin_id: Uuid,
     pub(crate) parent_id: Option<Uuid>,
+    /// Whether some payload of its origin is sealed.
+    pub(crate) is_sealed: bool,
+    /// What takes the place of the input of its origin.
+    pub(crate) input: Option<Stored>,
     pub(crate) steps: Vec<KeptStep>,
+    /// What takes the places of the payloads of signals.
+    pub(crate) signals: Vec<KeptSignal>,
 }
 
 /// What becomes of the signals that were sent to the old runs.
@@ -43,9 +54,57 @@ pub(crate) enum Signals {
 #[derive(Debug)]
 pub(crate) struct KeptStep {
     pub(crate) key: String,
-    /// What takes the place of its output: the id of a child that takes the place of another.
-    pub(crate) output: Option<String>,
+    /// What takes the place of its output: the id of a child that takes the place of another, or the same sealed for the new run.
+    pub(crate) output: Option<Stored>,
+    /// What takes the place of its error.
+    pub(crate) error: Option<Stored>,
     pub(crate) seen: Option<Vec<u64>>,
+}
+
+/// A signal that is copied, with another payload.
+#[derive(Debug)]
+pub(crate) struct KeptSignal {
+    pub(crate) name: String,
+    pub(crate) number: i32,
+    pub(crate) payload: Stored,
+}
+
+/// The payloads of a run of which another is made.
+#[derive(Debug)]
+pub(crate) struct Payloads {
+    pub(crate) input: Stored,
+    /// Of a run that has begun anew: its present input.
+    pub(crate) continued: Option<Stored>,
+    pub(crate) steps: Vec<StoredStep>,
+    pub(crate) signals: Vec<Signal>,
+}
+
+/// A signal that was sent to a run of which another is made.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    pub(crate) name: String,
+    pub(crate) number: i32,
+    pub(crate) idempotency_key: String,
+    pub(crate) payload: Stored,
+}
+
+/// Reads the payloads of a run.
+pub(crate) async fn payloads(connection: &mut PgConnection, run_id: Uuid) -> Result<Payloads, sqlx::Error> {
+    type Sent = (String, i32, String, Box<RawValue>);
+    let row = sqlx::query(sql::LINK_FROM).bind(run_id).fetch_one(connection).await?;
+    let undecodable = |error: serde_json::Error| sqlx::Error::Decode(error.into());
+    let signals: Option<String> = row.try_get("signals")?;
+    let sent: Vec<Sent> = serde_json::from_str(signals.as_deref().unwrap_or("[]")).map_err(undecodable)?;
+    let signals = sent.into_iter().map(|(name, number, idempotency_key, payload)| {
+        let payload = Stored::read(payload.get().to_owned());
+        Signal { name, number, idempotency_key, payload }
+    });
+    Ok(Payloads {
+        input: Stored::read(row.try_get("input")?),
+        continued: row.try_get::<Option<String>, _>("continued")?.map(Stored::read),
+        steps: steps(&row)?,
+        signals: signals.collect(),
+    })
 }
 
 /// Reads runs and their steps. Those that do not exist are left out.
@@ -60,8 +119,9 @@ pub(crate) async fn origins(
                 run_id: row.try_get("run_id")?,
                 parent_id: row.try_get("parent_id")?,
                 state: super::inspect::state(row)?,
-                steps: steps(row)?,
+                steps: steps(row)?.into_iter().map(StoredStep::unopened).collect(),
                 is_undone: row.try_get("is_undone")?,
+                is_sealed: row.try_get("is_sealed")?,
             })
         })
         .collect()
@@ -84,6 +144,8 @@ pub(crate) async fn link(
 ) -> Result<bool, sqlx::Error> {
     let steps: Vec<(Uuid, &KeptStep)> =
         links.iter().flat_map(|link| link.steps.iter().map(|step| (link.run_id, step))).collect();
+    let sent: Vec<(Uuid, &KeptSignal)> =
+        links.iter().flat_map(|link| link.signals.iter().map(|signal| (link.run_id, signal))).collect();
     let row = write(sql::LINK, |make| {
         sqlx::query(make)
             .bind(first)
@@ -92,9 +154,15 @@ pub(crate) async fn link(
             .bind(links.iter().map(|link| link.parent_id).collect::<Vec<_>>())
             .bind(steps.iter().map(|(run_id, _)| *run_id).collect::<Vec<_>>())
             .bind(steps.iter().map(|(_, step)| step.key.as_str()).collect::<Vec<_>>())
-            .bind(steps.iter().map(|(_, step)| step.output.as_deref()).collect::<Vec<_>>())
+            .bind(steps.iter().map(|(_, step)| step.output.as_ref().map(Stored::as_str)).collect::<Vec<_>>())
             .bind(steps.iter().map(|(_, step)| seen_text(step.seen.as_deref())).collect::<Vec<_>>())
             .bind(signals == Signals::Kept)
+            .bind(sparse(links.iter().map(|link| link.input.as_ref().map(Stored::as_str))))
+            .bind(sparse(steps.iter().map(|(_, step)| step.error.as_ref().map(Stored::as_str))))
+            .bind(sent.iter().map(|(run_id, _)| *run_id).collect::<Vec<_>>())
+            .bind(sent.iter().map(|(_, signal)| signal.name.as_str()).collect::<Vec<_>>())
+            .bind(sent.iter().map(|(_, signal)| signal.number).collect::<Vec<_>>())
+            .bind(sent.iter().map(|(_, signal)| signal.payload.as_str()).collect::<Vec<_>>())
             .fetch_one(connection)
     })
     .await?;

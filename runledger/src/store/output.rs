@@ -1,5 +1,6 @@
 //! Output: what bodies and workflows emit, line by line.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use sqlx::{PgConnection, Row};
@@ -8,6 +9,7 @@ use uuid::Uuid;
 use super::checkpoint::{Fence, positions};
 use super::sql;
 use super::write::write;
+use crate::model::payload::Stored;
 use crate::model::timestamp::Timestamp;
 
 /// The most lines of one run: output is for people who follow a run, and whoever reads it may want all of it.
@@ -25,7 +27,7 @@ pub(crate) struct Emitted {
     /// Its number there, from 1, in this try.
     pub(crate) number: u32,
     pub(crate) fingerprint: i64,
-    pub(crate) value: String,
+    pub(crate) value: Stored,
 }
 
 /// What became of a line.
@@ -39,8 +41,8 @@ pub(crate) enum Appended {
     Full,
 }
 
-/// A line of a run's output.
-#[derive(Clone, Debug)]
+/// A line of a run's output. Its `Debug` does not show what it says.
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct OutputLine {
     /// Its place in the output of the run, from 1, without gaps.
@@ -51,6 +53,16 @@ pub struct OutputLine {
     pub value: String,
     /// When it was written.
     pub emitted_at: SystemTime,
+}
+
+impl fmt::Debug for OutputLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutputLine")
+            .field("position", &self.position)
+            .field("step_key", &self.step_key)
+            .field("n_bytes", &self.value.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Appends lines, and says of each what became of it.
@@ -81,21 +93,32 @@ pub(crate) async fn emit(
     Ok(appended.collect())
 }
 
+/// A line as it is stored.
+#[derive(Debug)]
+pub(crate) struct StoredLine {
+    pub(crate) position: u64,
+    pub(crate) step_key: String,
+    pub(crate) number: i32,
+    pub(crate) value: Stored,
+    pub(crate) emitted_at: SystemTime,
+}
+
 /// A page of a run's output, from a position on.
 pub(crate) async fn emitted(
     connection: &mut PgConnection,
     run_id: Uuid,
     from: u64,
     limit: i64,
-) -> Result<Vec<OutputLine>, sqlx::Error> {
+) -> Result<Vec<StoredLine>, sqlx::Error> {
     let from = i64::try_from(from).unwrap_or(i64::MAX);
     let rows = sqlx::query(sql::EMITTED).bind(run_id).bind(from).bind(limit).fetch_all(connection).await?;
     rows.iter()
         .map(|row| {
-            Ok(OutputLine {
+            Ok(StoredLine {
                 position: row.try_get::<i64, _>("position")?.unsigned_abs(),
                 step_key: row.try_get("step_key")?,
-                value: row.try_get("value")?,
+                number: row.try_get("number")?,
+                value: Stored::read(row.try_get("value")?),
                 emitted_at: row.try_get::<Timestamp, _>("emitted_at")?.into(),
             })
         })

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::session::BEGIN_RESTLESS;
 use super::write::{commit, write};
 use super::{inspect, sql};
+use crate::model::payload::Sealer;
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::model::version::{parts, stored_name};
@@ -47,7 +48,8 @@ pub(crate) async fn pin(
     for _ in 0..TRIES {
         let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
         sqlx::query(sql::LOCK_RUNS).bind(vec![run_id]).execute(&mut *tx).await?;
-        let Some(run) = inspect::run(&mut tx, run_id).await? else { return Ok(None) };
+        // What it may have failed with is not looked at.
+        let Some(run) = inspect::run(&mut tx, run_id, &Sealer::default()).await? else { return Ok(None) };
         if run.state.is_terminal() || run.state == RunState::Running {
             return Ok(Some(Pinned::Refused(run.state)));
         }

@@ -6,6 +6,7 @@ use uuid::Uuid;
 use super::checkpoint::{Fence, held};
 use super::sql;
 use super::write::write;
+use crate::model::payload::Stored;
 
 /// Something that a body has said of how far it is.
 #[derive(Clone, Debug)]
@@ -13,7 +14,7 @@ pub(crate) struct Noted {
     pub(crate) fence: Fence,
     /// The step; empty for the run itself.
     pub(crate) step_key: String,
-    pub(crate) value: String,
+    pub(crate) value: Stored,
 }
 
 /// Keeps it, and says of each whether its fence held.
@@ -29,20 +30,24 @@ pub(crate) async fn note(connection: &mut PgConnection, items: &[&Noted]) -> Res
     held(&row.await?, items.len())
 }
 
-/// What a body said last, as JSON text.
+/// What a body said last.
 pub(crate) async fn last(
     connection: &mut PgConnection,
     run_id: Uuid,
     step_key: &str,
-) -> Result<Option<String>, sqlx::Error> {
-    sqlx::query_scalar(sql::LAST_PROGRESS).bind(run_id).bind(step_key).fetch_optional(connection).await
+) -> Result<Option<Stored>, sqlx::Error> {
+    let said: Option<String> =
+        sqlx::query_scalar(sql::LAST_PROGRESS).bind(run_id).bind(step_key).fetch_optional(connection).await?;
+    Ok(said.map(Stored::read))
 }
 
-/// The last value that a workflow has published in the steps of this key, as JSON text.
+/// The last step of this name that has published a value: its key, and the value.
 pub(crate) async fn published(
     connection: &mut PgConnection,
     run_id: Uuid,
-    key: &str,
-) -> Result<Option<String>, sqlx::Error> {
-    sqlx::query_scalar(sql::PUBLISHED).bind(run_id).bind(key).fetch_optional(connection).await
+    name: &str,
+) -> Result<Option<(String, Stored)>, sqlx::Error> {
+    let step: Option<(String, String)> =
+        sqlx::query_as(sql::PUBLISHED).bind(run_id).bind(name).fetch_optional(connection).await?;
+    Ok(step.map(|(key, value)| (key, Stored::read(value))))
 }

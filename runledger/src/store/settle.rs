@@ -5,14 +5,16 @@ use std::collections::HashSet;
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::{Fence, as_json, held};
+use super::checkpoint::{Fence, held};
 use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::wait::wake_parents;
 use super::worker::{Orphan, orphans};
 use super::write;
 use crate::model::failure::Failure;
-use crate::model::settle::{Cause, Due, Settlement, Verdict};
+use crate::model::payload::{Sealer, Stored};
+use crate::model::recorded::place_of_error;
+use crate::model::settle::{Cause, Counters, Due, Settlement, Verdict};
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 
@@ -20,11 +22,17 @@ use crate::model::timestamp::Timestamp;
 #[derive(Clone, Debug)]
 pub(crate) struct Settled {
     pub(crate) fence: Fence,
-    pub(crate) settlement: Settlement,
+    counters: Counters,
+    state: RunState,
+    output: Option<Stored>,
+    error: Option<Stored>,
+    delay_us: Option<i64>,
+    due_at: Option<Timestamp>,
+    cause: Option<&'static str>,
     /// The run that may wait for this one.
-    pub(crate) parent_id: Option<Uuid>,
+    parent_id: Option<Uuid>,
     /// Whether steps of the run may have to be undone.
-    pub(crate) may_undo: bool,
+    may_undo: bool,
 }
 
 /// Writes settlements and gives those whose fence held. Runs that end and have a parent are settled in one transaction with the wake-up of
@@ -114,19 +122,18 @@ async fn write(
     {
         return write_completed(connection, items, &outputs).await;
     }
-    let columns: Vec<Columns<'_>> = items.iter().map(|item| Columns::of(&item.settlement.verdict)).collect();
     let rows = write::write(sql::SETTLE, |settle| {
         sqlx::query(settle)
             .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
             .bind(items.iter().map(|item| item.fence.token).collect::<Vec<_>>())
-            .bind(columns.iter().map(|column| column.state.as_str()).collect::<Vec<_>>())
-            .bind(columns.iter().map(|column| column.output).collect::<Vec<_>>())
-            .bind(columns.iter().map(|column| column.failure.map(as_json)).collect::<Vec<_>>())
-            .bind(columns.iter().map(|column| column.delay_us).collect::<Vec<_>>())
-            .bind(columns.iter().map(|column| column.due_at).collect::<Vec<_>>())
-            .bind(columns.iter().map(|column| column.cause).collect::<Vec<_>>())
-            .bind(items.iter().map(|item| item.settlement.counters.attempt).collect::<Vec<_>>())
-            .bind(items.iter().map(|item| item.settlement.counters.crashes).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.state.as_str()).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.output.as_ref().map(Stored::as_str)).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.error.as_ref().map(Stored::as_str)).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.delay_us).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.due_at).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.cause).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.counters.attempt).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.counters.crashes).collect::<Vec<_>>())
             .bind(body)
             .fetch_all(connection)
     })
@@ -155,35 +162,34 @@ async fn write_completed(
 
 /// The outputs, where every one completes its run.
 fn outputs<'a>(items: &[&'a Settled]) -> Option<Vec<&'a str>> {
-    let output = |item: &&'a Settled| match &item.settlement.verdict {
-        Verdict::Complete(output) => Some(output.as_str()),
-        _ => None,
-    };
-    items.iter().map(output).collect()
+    items.iter().map(|item| item.output.as_ref().map(Stored::as_str)).collect()
 }
 
 fn fails(item: &Settled) -> bool {
-    matches!(item.settlement.verdict, Verdict::Fail(_) | Verdict::Cancel(_))
+    matches!(item.state, RunState::Failed | RunState::Cancelled)
 }
 
 fn ends(item: &Settled) -> bool {
-    Columns::of(&item.settlement.verdict).state.is_terminal()
+    item.state.is_terminal()
 }
 
-/// A verdict as the columns of the statement.
-struct Columns<'a> {
-    state: RunState,
-    output: Option<&'a str>,
-    failure: Option<&'a Failure>,
-    delay_us: Option<i64>,
-    due_at: Option<Timestamp>,
-    cause: Option<&'static str>,
-}
-
-impl<'a> Columns<'a> {
-    fn of(verdict: &'a Verdict) -> Self {
-        let ended =
-            |state, failure| Self { state, output: None, failure, delay_us: None, due_at: None, cause: None };
+impl Settled {
+    /// A settlement as it is written, of a run without a parent and without steps to be undone.
+    pub(crate) fn new(fence: Fence, settlement: Settlement, sealer: &Sealer) -> Self {
+        let Settlement { verdict, counters } = settlement;
+        let sealed = |failure: Failure| sealer.seal_failure(&place_of_error(fence.run_id, ""), &failure);
+        let ended = |state, failure: Option<Failure>| Self {
+            fence,
+            counters,
+            state,
+            output: None,
+            error: failure.map(sealed),
+            delay_us: None,
+            due_at: None,
+            cause: None,
+            parent_id: None,
+            may_undo: false,
+        };
         match verdict {
             Verdict::Complete(output) => Self { output: Some(output), ..ended(RunState::Completed, None) },
             Verdict::Fail(failure) => ended(RunState::Failed, Some(failure)),
@@ -197,15 +203,25 @@ impl<'a> Columns<'a> {
             Verdict::Requeue { due, cause, failure } => {
                 let (delay_us, due_at) = match due {
                     Due::In(delay) => (Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX)), None),
-                    Due::At(instant) => (None, Some(*instant)),
+                    Due::At(instant) => (None, Some(instant)),
                 };
-                Self {
-                    delay_us,
-                    due_at,
-                    cause: Some(cause.as_str()),
-                    ..ended(RunState::Queued, failure.as_ref())
-                }
+                Self { delay_us, due_at, cause: Some(cause.as_str()), ..ended(RunState::Queued, failure) }
             }
         }
+    }
+
+    /// The same, of a run that another may wait for.
+    pub(crate) fn of_child(self, parent_id: Option<Uuid>) -> Self {
+        Self { parent_id, ..self }
+    }
+
+    /// The same, of a run whose steps may have to be undone, or not.
+    pub(crate) fn of_saga(self, may_undo: bool) -> Self {
+        Self { may_undo, ..self }
+    }
+
+    /// Whether it completes its run.
+    pub(crate) fn completes(&self) -> bool {
+        self.state == RunState::Completed
     }
 }

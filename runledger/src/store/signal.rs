@@ -7,6 +7,7 @@ use super::checkpoint::{Checkpoint, bind_one};
 use super::session::{BEGIN_RESTLESS, is_read_committed};
 use super::sql;
 use super::write::{commit, of_steps, write};
+use crate::model::payload::Stored;
 use crate::model::state::RunState;
 
 /// How many signals of one name a run may have left. A sender that is faster than its run for so long is told so.
@@ -17,7 +18,7 @@ pub(crate) const MOST_LEFT: i32 = 10_000;
 pub(crate) struct NewSignal {
     pub(crate) run_id: Uuid,
     pub(crate) name: String,
-    pub(crate) payload: String,
+    pub(crate) payload: Stored,
     /// Made by the sender where none was given, so that a repetition is known as one.
     pub(crate) idempotency_key: String,
 }
@@ -28,7 +29,7 @@ pub(crate) enum Sending {
     /// It is written.
     Done,
     /// One with this key was there, with this payload.
-    Earlier(String),
+    Earlier(Stored),
     /// The run has ended.
     Ended(RunState),
     /// Too many of its name are left.
@@ -46,7 +47,7 @@ pub(crate) async fn send(connection: &mut PgConnection, signal: &NewSignal) -> R
         sqlx::query(send)
             .bind(signal.run_id)
             .bind(&signal.name)
-            .bind(&signal.payload)
+            .bind(signal.payload.as_str())
             .bind(&signal.idempotency_key)
             .bind(MOST_LEFT)
             .fetch_optional(connection)
@@ -57,7 +58,7 @@ pub(crate) async fn send(connection: &mut PgConnection, signal: &NewSignal) -> R
         return Ok(Sending::Done);
     }
     if let Some(payload) = row.try_get("earlier")? {
-        return Ok(Sending::Earlier(payload));
+        return Ok(Sending::Earlier(Stored::read(payload)));
     }
     let isolation: String = row.try_get("isolation")?;
     if !is_read_committed(&isolation) {
@@ -82,24 +83,43 @@ pub(crate) async fn send_alone(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// The payload; the step is recorded with it.
-    Payload(String),
+    Payload(Stored),
+    /// It is sealed for the signal; nothing is recorded.
+    Shown { number: i32, idempotency_key: String, payload: Stored },
     /// None is left.
     Nothing,
     /// The lease is lost.
     LeaseLost,
 }
 
-/// Takes the first signal of a name that is left, and records the step with it.
+/// What a step is given in the place of the payload of a signal: the same, sealed for the step.
+#[derive(Debug)]
+pub(crate) struct Resealed {
+    pub(crate) number: i32,
+    pub(crate) output: Stored,
+}
+
+/// Takes the first signal of a name that is left, and records the step with it; with `resealed` that one alone.
 pub(crate) async fn take(
     connection: &mut PgConnection,
     step: &Checkpoint,
     name: &str,
+    resealed: Option<&Resealed>,
 ) -> Result<Taken, sqlx::Error> {
     of_steps(std::iter::once(step.key.as_str()));
     let row = write(sql::TAKE_SIGNAL, |take| {
-        bind_one(sqlx::query(take), step).bind(name).fetch_optional(connection)
+        bind_one(sqlx::query(take), step)
+            .bind(name)
+            .bind(resealed.map(|resealed| resealed.number))
+            .bind(resealed.map(|resealed| resealed.output.as_str()))
+            .fetch_optional(connection)
     })
     .await?;
     let Some(row) = row else { return Ok(Taken::LeaseLost) };
-    Ok(row.try_get::<Option<String>, _>("payload")?.map_or(Taken::Nothing, Taken::Payload))
+    if let Some(output) = row.try_get("output")? {
+        return Ok(Taken::Payload(Stored::read(output)));
+    }
+    let Some(number) = row.try_get("number")? else { return Ok(Taken::Nothing) };
+    let payload = Stored::read(row.try_get("payload")?);
+    Ok(Taken::Shown { number, idempotency_key: row.try_get("idempotency_key")?, payload })
 }

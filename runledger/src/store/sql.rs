@@ -40,6 +40,7 @@ statements! {
     LANES = "lanes";
     LAST_PROGRESS = "last_progress";
     LINK = "link";
+    LINK_FROM = "link_from";
     LOCK_HELD = "lock_held";
     LOCK_IS_FREE = "lock_is_free";
     LOCK_LEASE = "lock_lease";

@@ -8,6 +8,8 @@ use uuid::Uuid;
 
 use super::session::connect;
 use crate::model::failure::Failure;
+use crate::model::payload::{Place, Sealer, Stored};
+use crate::model::recorded::place_of_error;
 
 /// `CREATE DATABASE … STRATEGY wal_log` came with this version; without it, each clone forces two checkpoints.
 const FIRST_WITH_STRATEGY: u32 = 150_000;
@@ -157,7 +159,7 @@ pub(crate) struct Step {
 }
 
 /// Every recorded step, in the order of runs and code.
-pub(crate) async fn steps(connection: &mut PgConnection) -> Result<Vec<Step>, sqlx::Error> {
+pub(crate) async fn steps(connection: &mut PgConnection, sealer: &Sealer) -> Result<Vec<Step>, sqlx::Error> {
     let rows = sqlx::query(
         "select run_id, job, key, ordinal, output::text as output, error::text as error
          from runledger.step
@@ -170,17 +172,15 @@ pub(crate) async fn steps(connection: &mut PgConnection) -> Result<Vec<Step>, sq
         .map(|row| {
             let output: Option<String> = row.try_get("output")?;
             let error: Option<String> = row.try_get("error")?;
+            let (run_id, key): (Uuid, String) = (row.try_get("run_id")?, row.try_get("key")?);
             let result = match error {
-                Some(text) => Err(super::checkpoint::from_json(&text)?),
-                None => Ok(output.unwrap_or_default()),
+                Some(error) => Err(sealer.show_failure(&place_of_error(run_id, &key), &Stored::read(error))),
+                None => {
+                    let output = Stored::read(output.unwrap_or_default());
+                    Ok(sealer.show(&Place::of_step(run_id, &key), output))
+                }
             };
-            Ok(Step {
-                run_id: row.try_get("run_id")?,
-                job: row.try_get("job")?,
-                key: row.try_get("key")?,
-                ordinal: row.try_get("ordinal")?,
-                result,
-            })
+            Ok(Step { run_id, job: row.try_get("job")?, key, ordinal: row.try_get("ordinal")?, result })
         })
         .collect()
 }

@@ -6,35 +6,21 @@ use uuid::Uuid;
 
 use super::checkpoint::steps;
 use super::sql;
-use crate::model::replay::Recorded;
+use crate::model::payload::Stored;
+use crate::model::recorded::StoredStep;
 
-/// A run as it is recorded.
-#[derive(Clone, Debug)]
-pub(crate) struct Script {
+/// A run in flight, as it is stored.
+#[derive(Debug)]
+pub(crate) struct InFlight {
     pub(crate) run_id: Uuid,
     pub(crate) job: String,
     pub(crate) tenant: String,
-    pub(crate) input: String,
+    pub(crate) input: Stored,
     /// Attempts spent.
     pub(crate) attempt: i32,
-    pub(crate) steps: Vec<Recorded>,
+    pub(crate) steps: Vec<StoredStep>,
     /// Whether its code is not run any more: what its steps did is taken back.
     pub(crate) undoing: bool,
-}
-
-#[cfg(feature = "testing")]
-impl From<&crate::model::history::History> for Script {
-    fn from(history: &crate::model::history::History) -> Self {
-        Self {
-            run_id: history.run_id,
-            job: crate::model::version::stored_name(&history.job, history.version).into_owned(),
-            tenant: history.tenant.clone(),
-            input: history.input.clone(),
-            attempt: i32::try_from(history.attempt).unwrap_or(i32::MAX),
-            steps: history.recorded(),
-            undoing: false,
-        }
-    }
 }
 
 /// The next runs in flight after this one.
@@ -42,17 +28,17 @@ pub(crate) async fn in_flight(
     connection: &mut PgConnection,
     after: Uuid,
     limit: i64,
-) -> Result<Vec<Script>, sqlx::Error> {
+) -> Result<Vec<InFlight>, sqlx::Error> {
     let rows = sqlx::query(sql::IN_FLIGHT).bind(after).bind(limit).fetch_all(connection).await?;
-    rows.iter().map(script).collect()
+    rows.iter().map(found).collect()
 }
 
-fn script(row: &PgRow) -> Result<Script, sqlx::Error> {
-    Ok(Script {
+fn found(row: &PgRow) -> Result<InFlight, sqlx::Error> {
+    Ok(InFlight {
         run_id: row.try_get("run_id")?,
         job: row.try_get("job")?,
         tenant: row.try_get("tenant")?,
-        input: row.try_get("input")?,
+        input: Stored::read(row.try_get("input")?),
         attempt: row.try_get("attempt")?,
         steps: steps(row)?,
         undoing: row.try_get("undoing")?,

@@ -8,6 +8,7 @@ use super::enqueue::{NewRun, stored};
 use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, of_steps, write};
+use crate::model::payload::Stored;
 use crate::model::request::MAX_DEPTH;
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
@@ -39,7 +40,7 @@ pub(crate) async fn start_child(
             .bind(&child.job)
             .bind(&child.queue)
             .bind(child.priority)
-            .bind(&child.input)
+            .bind(child.input.as_str())
             .bind(stored(&child.options))
             .bind(child.options.delay_us.unwrap_or(0))
             .bind(child.options.start_at())
@@ -105,14 +106,14 @@ pub(crate) async fn suspend(
 pub(crate) async fn continue_run(
     connection: &mut PgConnection,
     fence: Fence,
-    input: &str,
+    input: &Stored,
     delay_us: i64,
 ) -> Result<bool, sqlx::Error> {
     let row = write(sql::CONTINUE_RUN, |anew| {
         sqlx::query(anew)
             .bind(fence.run_id)
             .bind(fence.token)
-            .bind(input)
+            .bind(input.as_str())
             .bind(delay_us)
             .fetch_optional(connection)
     });

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::api::db::connection;
 use crate::api::signal::SendSignal;
+use crate::model::payload::{Plain, Sealer};
 use crate::runtime::scene::Scene;
 use crate::store::testing::{Look, look, skip};
 use crate::{ClientError, Db};
@@ -21,13 +22,13 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Signals that are sent when a run waits for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Script {
-    signals: Vec<(String, String)>,
+    signals: Vec<(String, Plain)>,
     /// Which of them were sent.
     sent: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Script {
-    pub(super) fn push(&mut self, name: String, payload: String) {
+    pub(super) fn push(&mut self, name: String, payload: Plain) {
         self.signals.push((name, payload));
     }
 
@@ -37,7 +38,7 @@ impl Script {
     }
 
     /// Takes the next signal of a name.
-    fn take(&self, name: &str) -> Option<(usize, &str)> {
+    fn take(&self, name: &str) -> Option<(usize, &Plain)> {
         // Nothing panics while it holds the lock.
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         let mut left = self.signals.iter().enumerate();
@@ -58,6 +59,11 @@ pub(super) struct Drive {
 impl Drive {
     pub(super) fn new(db: &Db, scene: Arc<Scene>, script: Script) -> Self {
         Self { db: db.clone(), scene, script }
+    }
+
+    /// What opens the payloads of its runs.
+    pub(super) fn sealer(&self) -> &Sealer {
+        self.db.sealer()
     }
 
     /// Moves things until the run has ended, or is blocked.
@@ -115,7 +121,7 @@ impl Drive {
     ) -> Result<bool, ClientError> {
         for (run_id, name) in &look.waits {
             if let Some((at, payload)) = self.script.take(name) {
-                let signal = SendSignal::ready(*run_id, name, payload.to_owned());
+                let signal = SendSignal::ready(*run_id, name, payload.clone());
                 signal.idempotency_key(format!("script-{at}")).send(&self.db).await?;
                 return Ok(true);
             }

@@ -54,6 +54,7 @@ pub use self::mock::{Mock, Takes};
 pub use self::run::TestRun;
 use crate::api::jobs::DefinitionOf;
 use crate::api::provided::Provided;
+use crate::model::payload::{Codec, Plain};
 use crate::runtime::scene::{self, Part, Role, Scene, Skipped, Steps};
 use crate::{App, Call, ClientError, Db, Definition, Job, Timings, Worker};
 
@@ -83,6 +84,7 @@ struct Plan {
     mocks: HashMap<scene::Code, scene::Mock>,
     script: Script,
     skips: bool,
+    codec: Option<Arc<dyn Codec>>,
     /// What cannot be as it was said: a worker that is started says so.
     refused: Option<String>,
 }
@@ -169,6 +171,14 @@ impl Testing {
         self
     }
 
+    /// Seals payloads with a codec, as [`Db::with_codec`] does: those of the worker, of `db()`, and of each run of [`crash_everywhere`](Self::crash_everywhere).
+    pub fn codec(mut self, codec: impl Codec) -> Self {
+        let codec: Arc<dyn Codec> = Arc::new(codec);
+        self.plan.codec = Some(Arc::clone(&codec));
+        self.db = self.db.with_codec(codec);
+        self
+    }
+
     /// Sends these signals, each to the first run that waits for one of its name, in their order.
     pub fn signals<N: Into<String>, T: Serialize>(
         mut self,
@@ -176,7 +186,7 @@ impl Testing {
     ) -> Self {
         for (name, payload) in signals {
             let name = name.into();
-            match crate::model::json::encode(&payload) {
+            match Plain::of(&payload) {
                 Ok(payload) => self.plan.script.push(name, payload),
                 Err(error) => {
                     self.plan.refused.get_or_insert(format!("signal `{name}` cannot be stored: {error}"));
@@ -273,6 +283,14 @@ impl Plan {
             fake(&mut scene.fakes);
         }
         Arc::new(scene)
+    }
+
+    /// A database with the codec of the test.
+    fn sealed(&self, db: Db) -> Db {
+        match &self.codec {
+            Some(codec) => db.with_codec(Arc::clone(codec)),
+            None => db,
+        }
     }
 
     /// A worker in a scene.

@@ -184,7 +184,7 @@ impl Statements {
     pub async fn settle(&self, db: &mut PgConnection, fence: Fence, settlement: &Settlement) -> Result<bool> {
         if let Verdict::Complete(output) = &settlement.verdict {
             let query = self.query("settle_completed").bind(vec![fence.run_id]).bind(vec![fence.token]);
-            return held(&query.bind(vec![output.clone()]).fetch_one(db).await?);
+            return held(&query.bind(vec![output.as_str().to_owned()]).fetch_one(db).await?);
         }
         let Columns { state, error, delay_us, cause } = Columns::of(&settlement.verdict);
         let query = self
@@ -241,8 +241,8 @@ impl Statements {
     ) -> Result<Option<bool>> {
         let query = self.query("take_signal").bind(fence.run_id).bind(fence.token).bind(key.to_owned());
         let query = query.bind(0_i64).bind(0_i64).bind(0_i32).bind(None::<String>).bind(name.to_owned());
-        let row = query.fetch_optional(db).await?;
-        row.map(|row| Ok(row.try_get::<Option<String>, _>("payload")?.is_some())).transpose()
+        let row = query.bind(None::<i32>).bind(None::<String>).fetch_optional(db).await?;
+        row.map(|row| Ok(row.try_get::<Option<String>, _>("output")?.is_some())).transpose()
     }
 
     /// Wakes the parents that wait for a run that has ended.

@@ -8,6 +8,7 @@ use crate::api::call::{Call, is_workflow};
 use crate::api::context::Context;
 use crate::api::job::Job;
 use crate::model::failure::{Failure, FailureKind};
+use crate::model::payload::{PayloadKind, Place};
 use crate::model::timestamp::FURTHEST;
 use crate::runtime::attempt::{Attempt, Halt};
 
@@ -33,7 +34,7 @@ impl Wf {
     /// Costs one statement, and the deletion of the recorded steps. A step of the same key has another
     /// [`idempotency_key`](Context::idempotency_key) afterwards, and starts another child.
     pub async fn continue_with<J: Job, T>(&self, call: Call<J>) -> T {
-        self.attempt.halt(anew(&self.attempt, call).unwrap_or_else(Halt::Refused));
+        self.attempt.halt(anew(&self.attempt, call).unwrap_or_else(|halt| halt));
         pending().await
     }
 }
@@ -58,7 +59,8 @@ impl Context {
     }
 }
 
-fn anew<J: Job>(attempt: &Attempt, call: Call<J>) -> Result<Halt, Failure> {
+fn anew<J: Job>(attempt: &Attempt, call: Call<J>) -> Result<Halt, Halt> {
+    let refused = Halt::Refused;
     let own = attempt.definition;
     if J::DEFINITION.stored_name() != own.stored_name() {
         let message = format!(
@@ -66,12 +68,15 @@ fn anew<J: Job>(attempt: &Attempt, call: Call<J>) -> Result<Halt, Failure> {
             own.stored_name(),
             J::DEFINITION.stored_name()
         );
-        return Err(Failure::new(FailureKind::Setup, message));
+        return Err(refused(Failure::new(FailureKind::Setup, message)));
     }
     if let Some(option) = call.request.said_beyond(&["delay"]) {
-        return Err(not_for_a_step(own.name, option));
+        return Err(refused(not_for_a_step(own.name, option)));
     }
     let delay = call.request.options.delay_us.and_then(|micros| u64::try_from(micros).ok()).unwrap_or(0);
-    let input = call.request.input.map_err(|error| Failure::from_chain(FailureKind::Encode, &error))?;
+    let input =
+        call.request.input.map_err(|error| refused(Failure::from_chain(FailureKind::Encode, &error)))?;
+    let place = Place::new(attempt.fence.run_id, PayloadKind::Input, "");
+    let input = attempt.sealer().seal(&place, input).map_err(|error| Halt::of_payload(&error))?;
     Ok(Halt::Continued { input: Some(input), delay: Duration::from_micros(delay).min(FURTHEST) })
 }

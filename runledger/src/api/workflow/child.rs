@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{INLINE, Wf, fingerprint, refused};
+use super::{INLINE, Wf, refused};
 use crate::api::call::Call;
 use crate::api::job::Job;
 use crate::api::step::{Step, StepFuture, decode_output};
@@ -37,12 +37,14 @@ impl Wf {
         if let Some(option) = call.request.identity_said() {
             return refused(name, not_for_a_child(name, option));
         }
-        let fingerprint = call.request.input.as_deref().map_or(0, fingerprint);
+        let fingerprints =
+            call.request.input.as_ref().map_or_else(|_| vec![0], |input| self.fingerprints(input));
+        let fingerprint = fingerprints.first().copied().unwrap_or(0);
         let new_run = match call.request.into_new_run() {
             Ok(new_run) => new_run,
             Err(error) => return refused(name, Failure::from_chain(FailureKind::Encode, &error)),
         };
-        let claim = match self.claim_at(name, call.key.as_deref(), fingerprint, line) {
+        let claim = match self.claim_at(name, call.key.as_deref(), &fingerprints, line) {
             Ok(claim) => claim,
             Err(step) => return step,
         };
@@ -55,7 +57,7 @@ impl Wf {
         Step::new(
             key,
             INLINE,
-            move |_| Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, &child).await }),
+            move |_| Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, child).await }),
             move |recorded| Ok(Child { wf: self, run_id: decode_output(recorded)?, marker: PhantomData }),
         )
         .of_own_output(&self.attempt)
@@ -99,7 +101,7 @@ impl<'wf, J: Job> Child<'wf, J> {
         let (wf, child) = (self.wf, self.run_id);
         let name = format!("{}.result", J::DEFINITION.name);
         let fingerprint = json::fingerprint(&child.to_string());
-        let claim = match wf.claim_at(&name, None, fingerprint, line) {
+        let claim = match wf.claim_at(&name, None, &[fingerprint], line) {
             Ok(claim) => claim,
             Err(step) => return step,
         };

@@ -73,7 +73,7 @@ impl Wf {
             let _ = self.refuse(nested(name));
             return now();
         }
-        let Some(claim) = self.attempt.claim(&self.scope, name, None, 0, std::panic::Location::caller())
+        let Some(claim) = self.attempt.claim(&self.scope, name, None, &[0], std::panic::Location::caller())
         else {
             return now();
         };

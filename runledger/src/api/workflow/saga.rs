@@ -9,6 +9,7 @@ use crate::api::definition::Kind;
 use crate::api::job::Job;
 use crate::api::step::{Step, decode_output};
 use crate::model::failure::{Failure, FailureKind};
+use crate::model::payload::Plain;
 use crate::runtime::saga::{UndoCall, undo_in_code};
 
 impl Wf {
@@ -90,18 +91,19 @@ impl<'wf> Saga<'wf> {
     }
 }
 
-fn stored<U: Job>(call: Call<U>) -> Result<String, Failure> {
+fn stored<U: Job>(call: Call<U>) -> Result<Plain, Failure> {
     let name = U::DEFINITION.name;
     if let Some(option) = call.request.said_beyond(&["max_attempts", "timeout", "backoff"]) {
         return Err(super::not_for_a_step(name, option));
     }
     let input = call.request.input.map_err(|error| Failure::from_chain(FailureKind::Encode, &error))?;
     let broken = |error: serde_json::Error| Failure::from_chain(FailureKind::Encode, &error);
-    let input = serde_json::value::RawValue::from_string(input).map_err(broken)?;
+    let plain = input.clone();
+    let input = serde_json::value::RawValue::from_string(input.into_text()).map_err(broken)?;
     let undo = UndoCall {
         job: call.request.job,
         input: std::borrow::Cow::Owned(input),
         options: call.request.options,
     };
-    serde_json::to_string(&undo).map_err(broken)
+    Ok(plain.within(serde_json::to_string(&undo).map_err(broken)?))
 }

@@ -14,6 +14,7 @@ use crate::api::step::Step;
 use crate::api::tx::Tx;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
+use crate::model::payload::Sealer;
 use crate::runtime::panic::contained;
 use crate::runtime::step::{Body, Try};
 
@@ -40,7 +41,7 @@ impl Wf {
     ///                 .fetch_one(&mut *tx)
     ///                 .await?;
     ///             if left == 0 {
-    ///                 restock(&sku).enqueue(&mut *tx).await?;
+    ///                 restock(&sku).enqueue(&mut tx).await?;
     ///             }
     ///             Ok::<_, Error>(left)
     ///         }
@@ -82,10 +83,17 @@ impl Wf {
     }
 }
 
-/// The transaction of an inline step: [`Wf::tx`]. It dereferences to a connection of sqlx: `query.execute(&mut *tx)`. The engine commits it when the body
+/// The transaction of an inline step: [`Wf::tx`]. It dereferences to a connection of sqlx: `query.execute(&mut *tx)`; calls and signals take
+/// `&mut tx`, which knows the codec of the worker. The engine commits it when the body
 /// has returned.
 #[derive(Debug)]
 pub struct StepTx(OwnedMutexGuard<Tx>);
+
+impl StepTx {
+    pub(crate) fn sealer(&self) -> &Sealer {
+        self.0.sealer()
+    }
+}
 
 impl Deref for StepTx {
     type Target = PgConnection;

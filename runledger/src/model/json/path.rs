@@ -33,6 +33,12 @@ pub(super) fn of_end(text: &str) -> String {
     path
 }
 
+/// The path of the value that has this byte of a JSON text.
+#[must_use]
+pub fn at(text: &str, byte: usize) -> String {
+    of_end(&text[..text.floor_char_boundary(byte)])
+}
+
 /// An array or object that is not closed yet; the key as written, with its quotes.
 enum Frame<'t> {
     Array { index: usize },

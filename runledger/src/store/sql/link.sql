@@ -3,7 +3,9 @@
 -- in:    $1 the new run, $2 new runs (it and those below it), $3 their origins, $4 their parents (null for none);
 --        $5 the new runs of steps, $6 keys, $7 outputs in the place of the recorded ones (null: those), $8 seen (as JSON arrays, or null),
 --        $9 whether they go on from where the origins are: with the signals that were sent to these, of which those that none of the steps has taken are
---        left, and with the input of one that has begun anew
+--        left, and with the input of one that has begun anew;
+--        in the place of what the origins have, where that is sealed for them: $10 inputs, $11 errors of steps (each as many as there are, or empty);
+--        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads
 -- out:   created (whether it is new), told; one row
 -- locks: none; a concurrent link of the same id waits for the other transaction
 -- index: run_pkey, step_pkey, signal_pkey, deadline_pkey, continuation_pkey. The first claim of the new run counts as its second, so that it reads the steps; theirs is none of its claims.
@@ -11,12 +13,13 @@ with item as (
     select
         item.*, origin.job, origin.tenant, origin.queue, origin.priority, origin.options,
         coalesce(
+            item.sealed::json,
             (select input from runledger.continuation where $9 and continuation.run_id = item.origin_id),
             origin.input
         ) as input,
         -- The first is the topmost, and has nobody above it now.
         nullif(coalesce(origin.depth, 0) - min(coalesce(origin.depth, 0)) over (), 0) as depth
-    from unnest($2::uuid[], $3::uuid[], $4::uuid[]) as item (run_id, origin_id, parent_id)
+    from unnest($2::uuid[], $3::uuid[], $4::uuid[], $10::text[]) as item (run_id, origin_id, parent_id, sealed)
     cross join lateral (select * from runledger.run where run_id = item.origin_id offset 0) as origin
 ),
 first as (
@@ -43,22 +46,25 @@ created as (
 kept as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, claims, recorded_at)
     select
-        created.run_id, step.key, step.ordinal, step.fingerprint, coalesce(kept.output::json, step.output), step.error, step.seen_len,
+        created.run_id, step.key, step.ordinal, step.fingerprint, coalesce(kept.output::json, step.output),
+        coalesce(kept.error::json, step.error), step.seen_len,
         translate(kept.seen, '[]', '{}')::bigint[], 0, step.recorded_at
-    from unnest($5::uuid[], $6::text[], $7::text[], $8::text[]) as kept (run_id, key, output, seen)
+    from unnest($5::uuid[], $6::text[], $7::text[], $8::text[], $11::text[]) as kept (run_id, key, output, seen, error)
     join created using (run_id)
     cross join lateral (select * from runledger.step where step.run_id = created.origin_id and step.key = kept.key offset 0) as step
 ),
 signalled as (
     insert into runledger.signal (run_id, name, number, payload, idempotency_key, sent_at, taken_by)
     select
-        created.run_id, sent.name, sent.number, sent.payload, sent.idempotency_key, sent.sent_at,
+        created.run_id, sent.name, sent.number, coalesce(resealed.payload::json, sent.payload), sent.idempotency_key, sent.sent_at,
         case when exists (
             select from unnest($5::uuid[], $6::text[]) as kept (run_id, key) where kept.run_id = created.run_id and kept.key = sent.taken_by
         ) then sent.taken_by end
     from created
     cross join lateral (select * from runledger.signal where signal.run_id = created.origin_id offset 0) as sent
-    where $9
+    left join unnest($12::uuid[], $13::text[], $14::integer[], $15::text[]) as resealed (run_id, name, number, payload)
+        on resealed.run_id = created.run_id and resealed.name = sent.name and resealed.number = sent.number
+    where $9 and (resealed.payload is not null or position('"$sealed"' in sent.payload::text) = 0)
 ),
 limited as (
     insert into runledger.deadline (run_id, deadline_at)

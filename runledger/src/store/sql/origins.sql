@@ -1,9 +1,10 @@
 -- origins: runs that others are to be made of, and their recorded steps as a claim brings them, without the outputs that are too long or too short to
 --          be the id of a run.
 -- in:    $1 run ids
--- out:   run_id, parent_id, state, steps (null where there are none), is_undone (whether what they did is taken back); those that exist
+-- out:   run_id, parent_id, state, steps (null where there are none), is_undone (whether what they did is taken back), is_sealed (whether a payload that
+--        another go at the run would take over is sealed); those that exist
 -- locks: none
--- index: run_pkey, step_pkey, undo_pkey, and the primary keys under runledger.run_state
+-- index: run_pkey, step_pkey, undo_pkey, signal_pkey, continuation_pkey, and the primary keys under runledger.run_state
 select
     origin.run_id, origin.parent_id, origin.state,
     (
@@ -17,6 +18,20 @@ select
         from runledger.step
         where step.run_id = origin.run_id
     ) as steps,
-    exists (select from runledger.undo where undo.run_id = origin.run_id offset 0) as is_undone
+    exists (select from runledger.undo where undo.run_id = origin.run_id offset 0) as is_undone,
+    exists (
+        select
+        from (
+            select input as payload from runledger.run where run.run_id = origin.run_id
+            union all
+            select input from runledger.continuation where continuation.run_id = origin.run_id
+            union all
+            select coalesce(output, error) from runledger.step where step.run_id = origin.run_id
+            union all
+            select payload from runledger.signal where signal.run_id = origin.run_id
+        ) as held
+        where position('"$sealed"' in held.payload::text) > 0
+        offset 0
+    ) as is_sealed
 from unnest($1::uuid[]) as wanted (run_id)
 cross join lateral (select run_id, parent_id, state from runledger.run_state where run_id = wanted.run_id offset 0) as origin

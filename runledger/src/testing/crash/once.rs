@@ -14,13 +14,15 @@ use super::slot::{Slot, Slots};
 use crate::api::jobs::DefinitionOf;
 use crate::model::failure::Failure;
 use crate::model::json::canonical;
+use crate::model::payload::{PayloadKind, Place, Sealer};
+use crate::model::recorded::place_of_error;
 use crate::runtime::maintenance::adopt_orphans;
 use crate::runtime::scene::{Hold, Phase, Role, Scene, Steps};
 use crate::store::failpoints::scope::{Scope, Written};
 use crate::store::inspect::{End, end_of_run};
 use crate::store::testing::{Look, Step, look, steps};
 use crate::store::worker::{bury, bury_if_silent, held};
-use crate::{Call, ClientError, Db, Handle, Job};
+use crate::{Call, ClientError, Db, Handle, Job, RunState};
 
 /// How long a run may take after a fault: far beyond what a busy machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,14 +49,33 @@ pub(super) struct Seen {
     pub(super) written: Vec<Written>,
     /// The bodies that began, and whether they had a transaction.
     pub(super) begun: Vec<(String, bool)>,
-    end: End,
+    end: Outcome,
+}
+
+/// How a run has ended, with its payloads opened.
+struct Outcome {
+    state: RunState,
+    output: Option<String>,
+    failure: Option<Failure>,
+}
+
+impl Outcome {
+    fn of(end: End, run_id: Uuid, sealer: &Sealer) -> Self {
+        let End { state, output, failure } = end;
+        let place = Place::new(run_id, PayloadKind::Output, "");
+        Self {
+            state,
+            output: output.map(|output| sealer.show(&place, output)),
+            failure: failure.map(|failure| sealer.show_failure(&place_of_error(run_id, ""), &failure)),
+        }
+    }
 }
 
 /// A run that has ended, and its database.
 pub(super) struct Observed {
     was_met: bool,
     run_id: Uuid,
-    end: End,
+    end: Outcome,
     steps: Vec<Step>,
     written: Vec<Written>,
     begun: Vec<(String, bool)>,
@@ -99,8 +120,8 @@ impl Stage {
         };
         let scene = self.plan.scene_with(Steps::held_at(held_at));
         let options = slot.database.options();
-        let db = Db::lazily(options.clone(), CONNECTIONS);
-        let handle = call.again().enqueue(&mut slot.connection).await.map_err(told)?;
+        let db = self.plan.sealed(Db::lazily(options.clone(), CONNECTIONS));
+        let handle = call.again().enqueue(db.on(&mut slot.connection)).await.map_err(told)?;
         let scope = Scope::new(dies_at);
         let first = Process::start(&self.plan, &options, &scene, Arc::clone(&scope), Role::First);
         let first = first.await.map_err(told)?;
@@ -119,10 +140,10 @@ impl Stage {
         let was_met = course.end(run.is_ok()).await;
         run?;
         let end = end_of_run(connection, handle.id()).await.map_err(told)?;
-        let end = end.ok_or("the run is gone")?;
-        let steps = steps(connection).await.map_err(told)?;
+        let end = Outcome::of(end.ok_or("the run is gone")?, handle.id(), db.sealer());
+        let steps = steps(connection, db.sealer()).await.map_err(told)?;
         nothing_lost(&course.before, &steps)?;
-        if let (crate::RunState::Blocked, Some(failure)) = (end.state, &end.failure) {
+        if let (RunState::Blocked, Some(failure)) = (end.state, &end.failure) {
             return Err(format!("the run is blocked: {failure}"));
         }
         let (written, begun) = (scope.written(), scene.steps.begun());
@@ -204,7 +225,7 @@ impl Course<'_> {
         if is_dead {
             first.gone().await;
         }
-        self.before = steps(connection).await?;
+        self.before = steps(connection, self.drive.sealer()).await?;
         // A body that has written in a transaction holds rows that the other worker needs; a server ends the sessions of whom it buries.
         let ends_sessions =
             is_dead || matches!(fault, Some(Fault::Loss { in_transaction: true, hold: Hold::After, .. }));
@@ -271,13 +292,13 @@ fn nothing_lost(before: &[Step], after: &[Step]) -> Result<(), String> {
 impl Observed {
     /// Whether two runs have ended alike. Of failures the kind counts: their texts may have ids in them.
     pub(super) fn same_end(&self, calm: &Seen) -> Result<(), String> {
-        let of = |end: &End| {
+        let of = |end: &Outcome| {
             (end.state, end.output.as_deref().map(canonical), end.failure.as_ref().map(|it| it.kind))
         };
         if of(&self.end) == of(&calm.end) {
             return Ok(());
         }
-        let text = |end: &End| {
+        let text = |end: &Outcome| {
             let what = end.output.clone().or_else(|| end.failure.as_ref().map(Failure::to_string));
             format!("{} with {}", end.state, what.unwrap_or_else(|| "nothing".to_owned()))
         };
@@ -286,7 +307,7 @@ impl Observed {
 
     /// What an invariant is asked about.
     pub(super) async fn ended<J: Job>(&self) -> Result<Ended<J::Output>, ClientError> {
-        let handle = Handle::<J>::new(self.run_id, false, Some(self.db.pool().clone()));
+        let handle = Handle::<J>::new(self.run_id, false, Some(self.db.home()));
         let result = handle.result().await;
         let step = |step: &Step| RecordedStep {
             run_id: step.run_id,

@@ -48,7 +48,7 @@ impl Process {
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
             its.enter();
             runtime.block_on(async {
-                let db = Db::lazily(options, CONNECTIONS);
+                let db = plan.sealed(Db::lazily(options, CONNECTIONS));
                 match start(&plan, &db, &scene, role).await {
                     Ok(worker) => {
                         // The test may have gone.

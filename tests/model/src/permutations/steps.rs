@@ -4,6 +4,7 @@ use runledger::Failure;
 use runledger::FailureKind;
 use runledger::model::backoff::Backoff;
 use runledger::model::failure::Retry;
+use runledger::model::payload::Stored;
 use runledger::model::settle::{Counters, Outcome, RetryPolicy, settle};
 use sqlx::PgConnection;
 use sqlx::error::DatabaseError;
@@ -255,7 +256,7 @@ impl Step {
 impl Ending {
     fn outcome(self) -> Outcome {
         match self {
-            Self::Completes => Outcome::Completed("1".to_owned()),
+            Self::Completes => Outcome::Completed(Stored::read("1".to_owned())),
             Self::Pauses => Outcome::Paused,
             Self::Fails => Outcome::Failed(failure(FailureKind::Error), Retry::Policy),
             Self::IsCancelled => Outcome::Cancelled(failure(FailureKind::Cancelled)),

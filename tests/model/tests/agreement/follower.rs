@@ -6,6 +6,7 @@ use protocol::ownership::{Action, Attempt, Claim, Life, Place, State, Stray, Wri
 use protocol::statements::{Fence, Statements};
 use runledger::model::backoff::Backoff;
 use runledger::model::failure::Retry;
+use runledger::model::payload::Stored;
 use runledger::model::settle::{Counters, Outcome, RetryPolicy, Settlement, settle};
 use runledger::{Failure, FailureKind};
 use runledger_tests::Fixture;
@@ -249,7 +250,8 @@ impl Follower {
                 }
             }
             Write::Complete => {
-                let settlement = settle(Outcome::Completed("1".to_owned()), counters, &POLICY, 0.0);
+                let settlement =
+                    settle(Outcome::Completed(Stored::read("1".to_owned())), counters, &POLICY, 0.0);
                 self.settle(fence, &settlement).await
             }
             Write::Fail => {

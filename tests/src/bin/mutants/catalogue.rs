@@ -203,8 +203,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "enqueue-again-as-fresh",
         edits: &[Edit {
             file: "runledger/src/api/enqueue.rs",
-            old: "Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, false).await",
-            new: "Delivery::Unknown => submit_on_pool(db.pool(), &runs, true, true).await",
+            old: "Delivery::Unknown => submit_on_pool(db.pool(), batch, true, false).await",
+            new: "Delivery::Unknown => submit_on_pool(db.pool(), batch, true, true).await",
         }],
         tests: &["enqueue::an_enqueue_whose_reply_is_lost_gives_the_run_that_it_has_made"],
     },

@@ -1,0 +1,130 @@
+//! The codec that encrypts: AES-256-GCM, bound to the place of each payload.
+
+use std::fmt;
+
+use ring::aead::{self, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::model::payload::{Codec, CodecError, Place, Sealed};
+
+/// Encrypts payloads with AES-256-GCM. A payload that is moved to another run or step, or changed, does not open.
+///
+/// Keys have names, which are stored beside what they seal; the present one seals, the old ones only open. To change the key while programs go on, give all
+/// of them the new key as an old one first, then let them seal with it; the old one may go when nothing is stored under it any more (`docs/payloads.md` has
+/// the query).
+///
+/// Each run has a key of its own, derived from the one that is given, so that random nonces of 96 bits do not repeat however many runs there are. The
+/// lengths of payloads can be seen. Costs some microseconds a payload, and some nanoseconds a byte at most.
+///
+/// ```
+/// use runledger::AesGcm;
+///
+/// let codec = AesGcm::new("2027", [2; 32]).and_old("2026", [1; 32]);
+/// ```
+pub struct AesGcm {
+    present: Key,
+    old: Vec<Key>,
+}
+
+/// A key, from which others are derived: it encrypts nothing itself.
+struct Key {
+    id: String,
+    sealing: hmac::Key,
+    digests: hmac::Key,
+}
+
+/// The form of the bytes: this, the nonce, the text, the tag.
+const FORM: u8 = 1;
+
+impl AesGcm {
+    /// Seals with this key: 32 bytes of a cryptographic random number generator, from a vault, which nobody else uses. Its name is stored and shown: 1 to 64
+    /// of `A-Z`, `a-z`, `0-9`, `_`, `.` and `-`, and never that of another key.
+    pub fn new(key_id: impl Into<String>, key: [u8; 32]) -> Self {
+        Self { present: Key::new(key_id.into(), &key), old: Vec::new() }
+    }
+
+    /// Opens also what was sealed with this key, and seals nothing with it.
+    #[must_use]
+    pub fn and_old(mut self, key_id: impl Into<String>, key: [u8; 32]) -> Self {
+        self.old.push(Key::new(key_id.into(), &key));
+        self
+    }
+
+    fn key(&self, key_id: &str) -> Option<&Key> {
+        std::iter::once(&self.present).chain(&self.old).find(|key| key.id == key_id)
+    }
+}
+
+impl Key {
+    fn new(id: String, bytes: &[u8; 32]) -> Self {
+        let root = hmac::Key::new(hmac::HMAC_SHA256, bytes);
+        let derived = |purpose: &[u8]| hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&root, purpose).as_ref());
+        Self { id, sealing: derived(b"runledger seal"), digests: derived(b"runledger digest") }
+    }
+
+    /// The key of a run.
+    fn of_run(&self, place: &Place<'_>) -> Option<LessSafeKey> {
+        let key = hmac::sign(&self.sealing, place.run_id().as_bytes());
+        UnboundKey::new(&aead::AES_256_GCM, key.as_ref()).ok().map(LessSafeKey::new)
+    }
+
+    fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        let mut digest = [0; 32];
+        digest.copy_from_slice(hmac::sign(&self.digests, bytes).as_ref());
+        digest
+    }
+}
+
+impl Codec for AesGcm {
+    fn seal(&self, place: &Place<'_>, plain: &[u8]) -> Result<Sealed, CodecError> {
+        let refused = || CodecError::other("the system gives no random numbers, or the payload is too long");
+        let mut nonce = [0; NONCE_LEN];
+        SystemRandom::new().fill(&mut nonce).map_err(|_| refused())?;
+        let key = self.present.of_run(place).ok_or_else(refused)?;
+        let mut bytes = Vec::with_capacity(1 + NONCE_LEN + plain.len() + MAX_TAG_LEN);
+        bytes.push(FORM);
+        bytes.extend_from_slice(&nonce);
+        bytes.extend_from_slice(plain);
+        let bound = Aad::from(place.associated_data());
+        let text = &mut bytes[1 + NONCE_LEN..];
+        let tag = key
+            .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), bound, text)
+            .map_err(|_| refused())?;
+        bytes.extend_from_slice(tag.as_ref());
+        Ok(Sealed::new(self.present.id.clone(), bytes))
+    }
+
+    fn open(&self, place: &Place<'_>, sealed: &Sealed) -> Result<Vec<u8>, CodecError> {
+        let key = self.key(sealed.key_id()).ok_or_else(|| CodecError::no_key(sealed))?;
+        let opened = || {
+            let (form, rest) = sealed.bytes().split_first()?;
+            let (nonce, text) = rest.split_first_chunk::<NONCE_LEN>()?;
+            let nonce = Nonce::assume_unique_for_key(*nonce);
+            let mut text = text.to_vec();
+            let bound = Aad::from(place.associated_data());
+            let len = key.of_run(place)?.open_in_place(nonce, bound, &mut text).ok()?.len();
+            text.truncate(len);
+            (*form == FORM).then_some(text)
+        };
+        opened().ok_or_else(|| CodecError::mismatch(sealed))
+    }
+
+    fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        self.present.digest(bytes)
+    }
+
+    fn old_digests(&self, bytes: &[u8]) -> Vec<[u8; 32]> {
+        self.old.iter().map(|key| key.digest(bytes)).collect()
+    }
+}
+
+impl fmt::Debug for AesGcm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let old: Vec<&str> = self.old.iter().map(|key| key.id.as_str()).collect();
+        f.debug_struct("AesGcm").field("key_id", &self.present.id).field("old", &old).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! Failures as they are stored: their kinds stay readable, for people and for their queries.
+
+use serde::{Deserialize, Serialize};
+
+use super::codec::{PayloadKind, Place};
+use super::error::PayloadError;
+use super::sealer::Sealer;
+use super::text::{Plain, Stored};
+use crate::model::failure::{Failure, FailureKind};
+
+/// A failure whose text is sealed.
+#[derive(Serialize, Deserialize)]
+struct SealedFailure {
+    kind: FailureKind,
+    message: String,
+    #[serde(rename = "$sealed")]
+    sealed: String,
+}
+
+/// What those read who look into the table.
+const HIDDEN: &str = "its text is sealed";
+
+impl Sealer {
+    /// A failure as it is stored. One that cannot be sealed is stored without its text: a run must be able to fail.
+    #[must_use]
+    pub fn seal_failure(&self, place: &Place<'_>, failure: &Failure) -> Stored {
+        let failure = failure.storable(self.limits().of(PayloadKind::Error));
+        let text = as_json(&failure);
+        let Some(codec) = self.sealing().filter(|_| !is_engines_own(failure.kind)) else {
+            return Stored(text);
+        };
+        let kind = failure.kind;
+        let stored = match self.sealed_by(codec, place, &Plain::ready(text)) {
+            Ok(sealed) => as_json(&SealedFailure { kind, message: HIDDEN.to_owned(), sealed }),
+            Err(error) => {
+                let unsealed = error.to_failure();
+                as_json(&Failure {
+                    kind,
+                    message: format!("its text is lost: {}", unsealed.message),
+                    ..unsealed
+                })
+            }
+        };
+        Stored(stored)
+    }
+
+    /// A failure as it was.
+    ///
+    /// # Errors
+    /// [`PayloadError`], where it is sealed and does not open, or is no failure.
+    pub fn open_failure(&self, place: &Place<'_>, stored: &Stored) -> Result<Failure, PayloadError> {
+        let malformed = || PayloadError::Malformed { what: place.to_string() };
+        let Ok(found) = serde_json::from_str::<SealedFailure>(&stored.0) else {
+            return serde_json::from_str(&stored.0).map_err(|_| malformed());
+        };
+        let text = self.open_sealed(place, &found.sealed)?;
+        serde_json::from_str(&text).map_err(|_| malformed())
+    }
+
+    /// A failure that is stored at this place as it is stored at another.
+    ///
+    /// # Errors
+    /// As [`open_failure`](Self::open_failure).
+    pub fn reseal_failure(
+        &self,
+        from: &Place<'_>,
+        to: &Place<'_>,
+        stored: Stored,
+    ) -> Result<Stored, PayloadError> {
+        if serde_json::from_str::<SealedFailure>(&stored.0).is_err() {
+            return Ok(stored);
+        }
+        Ok(self.seal_failure(to, &self.open_failure(from, &stored)?))
+    }
+
+    /// As [`open_failure`](Self::open_failure), for people: one that does not open says so.
+    #[must_use]
+    pub fn show_failure(&self, place: &Place<'_>, stored: &Stored) -> Failure {
+        self.open_failure(place, stored).unwrap_or_else(|error| {
+            let kind = serde_json::from_str::<SealedFailure>(&stored.0).map(|found| found.kind);
+            Failure { kind: kind.unwrap_or(FailureKind::Sealed), ..error.to_failure() }
+        })
+    }
+}
+
+/// Whether failures of this kind have only words of the engine and of its operators: the engine writes some of them without a codec, and adds to others in
+/// statements.
+const fn is_engines_own(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::Cancelled | FailureKind::Crash | FailureKind::Sealed)
+}
+
+fn as_json<T: Serialize>(failure: &T) -> String {
+    // A struct of strings always has a JSON form.
+    serde_json::to_string(failure).unwrap_or_else(|_| "{}".to_owned())
+}

@@ -1,0 +1,56 @@
+//! Records of sealed runs as files, and replays of sealed runs in flight.
+
+use runledger::prelude::*;
+use runledger::{History, RunState, Verdict};
+use runledger_tests::Fixture;
+
+use crate::rows::{soon, until, worker};
+use crate::words::{codec, everything, jobs, sealed, tells};
+
+/// Calls a job with another input than the one on record, once it is told to.
+#[workflow]
+async fn passes(wf: &Wf, word: String) -> Result<String> {
+    let other = wf.tenant() == "other";
+    let told = wf.run(tells(if other { format!("{word}!") } else { word })).await?;
+    let _: String = wf.signal("word").await?;
+    Ok(told)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_of_a_sealed_run_is_plain_and_replays_without_the_key() {
+    let Fixture { db, database: _database } = sealed().await;
+    let worker = worker(&db, jobs![passes, tells]).await;
+    let handle = passes("abc".into()).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    let history = handle.export().await.unwrap();
+    assert!(!format!("{history:?}").contains("abc"), "its `Debug` shows nothing");
+    let text = history.to_json().unwrap();
+    assert!(text.contains("abc") && text.contains("\"keyed\": true"), "{text}");
+    let history = History::from_json(&text).unwrap();
+    let app = || App::offline().with(jobs![passes, tells]);
+    assert_eq!(history.replays(&app()).await.unwrap(), Verdict::Replays);
+    assert_eq!(history.replays(&app().codec(codec())).await.unwrap(), Verdict::Replays);
+    let mut changed = history;
+    changed.tenant = "other".into();
+    assert_eq!(changed.replays(&app()).await.unwrap(), Verdict::Replays, "inputs cannot be compared");
+    let verdict = changed.replays(&app().codec(codec())).await.unwrap();
+    assert!(matches!(verdict, Verdict::Breaks { .. }), "with the key they are: {verdict}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sealed_runs_in_flight_are_verified_with_the_codec_and_not_without() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let sealed = db.clone().with_codec(codec());
+    let worker = worker(&sealed, jobs()).await;
+    let handle = everything("abc".into(), 1, true).enqueue(&sealed).await.unwrap();
+    until(&sealed, handle.id(), |info| info.state == RunState::Waiting).await;
+    let verified = App::new(sealed.clone()).with(jobs()).verify().await.unwrap();
+    assert!(verified.is_ok() && verified.n_runs == 1, "{verified}");
+    let blind = App::new(db.clone()).with(jobs()).verify().await.unwrap();
+    assert!(matches!(blind.findings[0].verdict, Verdict::Undecodable { .. }), "{blind}");
+    assert!(blind.to_string().contains("this program has no codec"), "{blind}");
+    handle.signal("word", "abc").await.unwrap();
+    soon(handle.result()).await.unwrap();
+    worker.stop().await;
+}

@@ -1,0 +1,86 @@
+//! Another go at a run whose payloads are sealed for it.
+
+use runledger::prelude::*;
+use runledger::{ClientError, RunState};
+use runledger_tests::Fixture;
+
+use crate::rows::{execute, scalar, soon, until, worker};
+use crate::words::{codec, fails_with, jobs, run_everything, sealed, tells};
+
+const SWITCH: &str = "create table switch (is_on boolean); insert into switch values (false)";
+
+/// Fails until it is switched on.
+#[job(max_attempts = 1)]
+async fn may_fail(word: String, #[inject] tx: &mut Tx) -> Result<String> {
+    let is_on: bool = sqlx::query_scalar("select is_on from switch").fetch_one(&mut **tx).await?;
+    if is_on { Ok(word) } else { Err(format!("not {word} yet").into()) }
+}
+
+/// A failed child below, a failure that it has worked with, and signals of which one is left.
+#[workflow]
+async fn tries(wf: &Wf, word: String) -> Result<String> {
+    let told = wf.run(tells(word.clone())).await?;
+    assert!(wf.run(fails_with(told.clone())).await.is_err());
+    let sent: String = wf.signal("word").await?;
+    let child = wf.start(may_fail(sent)).await?;
+    let given = child.result().await?;
+    let left: String = wf.signal("word").await?;
+    Ok(format!("{told} {given} {left}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sealed_run_is_revived_with_its_steps_its_child_and_its_signals() {
+    let Fixture { db, database: _database } = sealed().await;
+    execute(&db, SWITCH).await;
+    let worker = worker(&db, jobs![tries, tells, fails_with, may_fail]).await;
+    let handle = tries("abc".into()).enqueue(&db).await.unwrap();
+    for word in ["def", "ghi"] {
+        handle.signal("word", word).await.unwrap();
+    }
+    assert!(soon(handle.result()).await.is_err());
+    execute(&db, "update switch set is_on = true").await;
+    let revived = handle.revive(RunState::Failed).await.unwrap();
+    assert_eq!(soon(revived.result()).await.unwrap(), "abc def ghi");
+    let steps = revived.steps().await.unwrap();
+    let failed = steps.iter().find(|step| step.key == "fails_with").unwrap();
+    assert_eq!(failed.result.as_ref().unwrap_err().message, "no abc");
+    assert!(steps.iter().filter(|step| step.claim == 0).count() >= 4, "they are taken over: {steps:?}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sealed_run_is_forked_and_run_again_also_after_it_has_begun_anew() {
+    let Fixture { db, database: _database } = sealed().await;
+    let worker = worker(&db, jobs()).await;
+    let handle = run_everything(&db, "abc", true).await;
+    let fork = handle.fork("signal[word]").await.unwrap();
+    fork.signal("word", "abc").await.unwrap();
+    assert_eq!(soon(fork.result()).await.unwrap(), "abc");
+    assert_eq!(fork.query::<String>("state").await.unwrap().as_deref(), Some("abc"));
+    let again = handle.run_again().await.unwrap();
+    for _ in 0..2 {
+        again.signal("word", "abc").await.unwrap();
+    }
+    assert_eq!(soon(again.result()).await.unwrap(), "abc");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_without_the_codec_is_refused_another_go_and_nothing_is_made() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let sealed = db.clone().with_codec(codec());
+    let worker = worker(&sealed, jobs()).await;
+    let handle = tells("abc".into()).enqueue(&sealed).await.unwrap();
+    soon(handle.result()).await.unwrap();
+    let error = handle.on(&db).run_again().await.unwrap_err();
+    assert!(matches!(error, ClientError::Unreadable { .. }), "{error}");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 1);
+    let again = handle.run_again().await.unwrap();
+    assert_eq!(soon(again.result()).await.unwrap(), "abc");
+    worker.stop().await;
+    // What only speaks of sealed payloads is copied as it is.
+    let call = tells("\"$sealed\"".into()).enqueue(&db).await.unwrap();
+    call.cancel("not needed").await.unwrap();
+    until(&db, call.id(), |info| info.state == RunState::Cancelled).await;
+    assert!(call.run_again().await.unwrap().created());
+}

@@ -1,0 +1,115 @@
+//! Values that are not shown.
+
+use runledger::prelude::*;
+use runledger::{AnyCall, ClientError, FailureKind, PayloadError, Secret, StepError};
+use runledger_tests::Fixture;
+use serde::{Deserialize, Serialize};
+
+use crate::rows::{scalar, soon, worker};
+use crate::words::{jobs, sealed};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Login {
+    user: String,
+    token: Secret<String>,
+}
+
+fn login() -> Login {
+    Login { user: "ada".into(), token: Secret::new("hunter2".into()) }
+}
+
+#[job]
+pub async fn logs_in(login: Login) -> Result<String> {
+    Ok(login.token.expose().clone())
+}
+
+/// What a step, a child and a saga do with one.
+#[workflow]
+async fn passes_on(wf: &Wf, how: String) -> Result<String> {
+    let failed: Result<String, StepError> = match how.as_str() {
+        "call" => wf.run(logs_in(login())).await,
+        "child" => match wf.start(logs_in(login())).await {
+            Ok(child) => child.result().await,
+            Err(error) => Err(error),
+        },
+        "step" => wf.step("login", || async { Ok::<_, Error>(login()) }).await.map(|login| login.user),
+        _ => wf.publish("login", &login()).await.map(|()| how),
+    };
+    match failed {
+        Ok(_) => Ok("stored".into()),
+        Err(error) => Ok(error.failure().to_string()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_stored_sealed_and_read_back() {
+    let Fixture { db, database: _database } = sealed().await;
+    let worker = worker(&db, jobs()).await;
+    let handle = logs_in(login()).enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), "hunter2");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_without_a_codec_is_refused_and_nothing_is_written() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let error = logs_in(login()).enqueue(&db).await.unwrap_err();
+    let ClientError::Encode { source: PayloadError::SecretWithoutCodec { what }, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(what, "the input");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 0);
+    let worker = worker(&db, jobs![passes_on, logs_in]).await;
+    for how in ["call", "child", "step", "publish"] {
+        let handle = passes_on(how.into()).enqueue(&db).await.unwrap();
+        let said = soon(handle.result()).await.unwrap();
+        assert!(said.contains("has a `Secret`, and no codec seals it"), "{how}: {said}");
+        let steps = handle.steps().await.unwrap();
+        assert_eq!(steps[0].result.as_ref().unwrap_err().kind, FailureKind::Encode, "it is recorded: {how}");
+    }
+    let fingerprints = "select count(*) from runledger.step where fingerprint <> 0";
+    assert_eq!(scalar::<i64>(&db, fingerprints).await, 0, "a bare hash of a secret is kept");
+    let error =
+        passes_on("x".into()).enqueue(&db).await.unwrap().signal("login", &login()).await.unwrap_err();
+    assert!(matches!(error, ClientError::EncodeSignal { .. }), "{error}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_passed_on_under_a_codec() {
+    let Fixture { db, database: _database } = sealed().await;
+    let worker = worker(&db, jobs![passes_on, logs_in]).await;
+    for how in ["call", "child", "step", "publish"] {
+        let handle = passes_on(how.into()).enqueue(&db).await.unwrap();
+        assert_eq!(soon(handle.result()).await.unwrap(), "stored", "{how}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_has_a_secret_does_not_show_it() {
+    let call = logs_in(login());
+    let any = AnyCall::by_name("logs_in", &login());
+    let text = format!("{call:?} {any:?} {:?} {}", login(), serde_json::to_string(&login()).unwrap());
+    assert!(!text.contains("hunter2") && text.contains("[secret]"), "{text}");
+}
+
+#[job]
+async fn reads(token: Secret<u32>) -> Result<()> {
+    assert_ne!(*token.expose(), 0);
+    Ok(())
+}
+
+/// An error of serde would say what it found.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_of_another_type_is_told_without_its_value() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run = AnyCall::by_name("reads", &serde_json::json!({ "token": "hunter2" }));
+    let id = runledger::enqueue_all([run], &db).await.unwrap()[0].run_id;
+    let worker = worker(&db, jobs![reads]).await;
+    let error = soon(Handle::of(reads, &db, id).result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+    assert!(failure.to_string().contains("a secret of another type"), "{failure}");
+    assert!(!failure.to_string().contains("hunter2"), "{failure}");
+    worker.stop().await;
+}

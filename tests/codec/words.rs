@@ -1,0 +1,82 @@
+//! Runs that have a word in a payload of each kind, and the codec that seals it.
+
+use runledger::AesGcm;
+use runledger::prelude::*;
+use runledger_tests::Fixture;
+
+/// A codec with one key.
+pub fn codec() -> AesGcm {
+    AesGcm::new("present", [7; 32])
+}
+
+/// A database whose payloads are sealed.
+pub async fn sealed() -> Fixture {
+    let Fixture { db, database } = Fixture::new().await;
+    Fixture { db: db.with_codec(codec()), database }
+}
+
+/// Says the word in every way that a body has; its first try fails with it.
+#[job(max_attempts = 2, backoff = "1ms..1ms")]
+pub async fn tells(word: String, #[inject] context: &Context) -> Result<String> {
+    context.progress(&word).await?;
+    context.emit(&word).await?;
+    if context.attempt() == 1 {
+        return Err(format!("the first try of {word}").into());
+    }
+    let before: Option<String> = context.last_progress().await?;
+    Ok(before.unwrap_or_default())
+}
+
+#[job]
+pub async fn untells(word: String) -> Result<()> {
+    drop(word);
+    Ok(())
+}
+
+#[job(max_attempts = 1)]
+pub async fn fails_with(word: String) -> Result<()> {
+    Err(format!("no {word}").into())
+}
+
+/// Has the word in its inputs, steps, marks, lines, signals, children and undo calls, and ends with it, well or badly.
+#[workflow]
+pub async fn everything(wf: &Wf, word: String, slice: u32, ends_well: bool) -> Result<String> {
+    let saga = wf.saga();
+    let told = saga.run(tells(word.clone()), |told| untells(told.clone())).await?;
+    let _ = wf.uuid();
+    wf.emit(&told);
+    wf.publish("state", &told).await?;
+    let sent: String = wf.signal("word").await?;
+    let child = wf.start(tells(sent).key("child")).await?.result().await?;
+    if slice == 0 {
+        return wf.continue_with(everything(child, 1, ends_well)).await;
+    }
+    let failure = wf.run(fails_with(child.clone())).await.map_err(|error| error.failure().message.clone());
+    assert_eq!(failure, Err(format!("no {child}")), "the code is given what it was");
+    if !ends_well {
+        wf.run(fails_with(child.clone()).key("last")).await?;
+    }
+    Ok(child)
+}
+
+/// Waits for a word.
+#[workflow]
+pub async fn waits(wf: &Wf) -> Result<String> {
+    Ok(wf.signal("word").await?)
+}
+
+/// Runs the workflow to its end.
+pub async fn run_everything(db: &Db, word: &str, ends_well: bool) -> Handle<__everything> {
+    let handle = everything(word.to_owned(), 0, ends_well).enqueue(db).await.unwrap();
+    for _ in 0..2 {
+        handle.signal("word", word).await.unwrap();
+    }
+    let ended = crate::rows::soon(handle.result()).await;
+    assert_eq!(ended.is_ok(), ends_well, "{ended:?}");
+    handle
+}
+
+/// The jobs of these runs.
+pub fn jobs() -> [&'static runledger::Definition; 6] {
+    jobs![everything, tells, untells, fails_with, waits, crate::secrets::logs_in]
+}
