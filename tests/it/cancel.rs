@@ -11,6 +11,11 @@ use crate::children::{
 };
 use crate::rows::{LONG, execute, scalar, soon, until, worker};
 
+#[job]
+async fn runs_for_ever() -> Result<()> {
+    std::future::pending().await
+}
+
 /// The run, its child and its grandchild, once all three rest: the first two wait, the last one sleeps.
 async fn resting_tree(db: &Db) -> (Handle<impl Job<Output = String>>, Uuid, Uuid) {
     let handle = grandparent().enqueue(db).await.unwrap();
@@ -207,5 +212,32 @@ async fn a_dead_worker_is_buried_while_many_runs_are_being_cancelled() {
     let n_left: i64 = scalar(&db, left).await;
     assert!(n_left > 0, "the burial has waited for all cancels");
     eventually(async || scalar::<i64>(&db, left).await, |n| *n < n_left).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_reaches_its_run_while_maintenance_waits_for_a_lock() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![runs_for_ever, child_that_sleeps]).await;
+    let running = runs_for_ever().enqueue(&db).await.unwrap();
+    until(&db, running.id(), |info| info.state == RunState::Running).await;
+    // Maintenance ends a run whose deadline is over, and somebody has that run locked.
+    let call = child_that_sleeps().delay(LONG).deadline(LONG);
+    let overdue = call.enqueue(&db).await.unwrap();
+    let mut lock = db.pool().begin().await.unwrap();
+    sqlx::query("select from runledger.run where run_id = $1 for update")
+        .bind(overdue.id())
+        .execute(&mut *lock)
+        .await
+        .unwrap();
+    execute(&db, "update runledger.deadline set deadline_at = now()").await;
+    let waits = "select coalesce(max(query_start::text), '') from pg_stat_activity
+                 where wait_event_type = 'Lock' and datname = current_database()";
+    let wait = eventually(async || scalar::<String>(&db, waits).await, |wait| !wait.is_empty()).await;
+    // Without a notification, as where that is lost: the next heartbeat brings it.
+    execute(&db, &format!("insert into runledger.cancel (run_id) values ('{}')", running.id())).await;
+    until(&db, running.id(), |info| info.state == RunState::Cancelled).await;
+    assert_eq!(scalar::<String>(&db, waits).await, wait, "maintenance has waited all the while");
+    lock.rollback().await.unwrap();
     worker.stop().await;
 }

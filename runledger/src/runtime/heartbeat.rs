@@ -1,5 +1,6 @@
 //! The heartbeat: on a thread, a runtime and a connection of its own, so that no handler and no full pool can hold it up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
@@ -7,6 +8,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::held::{Held, Order};
 use super::task;
 use super::timings::Timings;
 use crate::store::session::{connect, for_heartbeat};
@@ -20,6 +22,8 @@ pub(crate) struct Heart {
     pub(crate) options: PgConnectOptions,
     pub(crate) worker_id: i64,
     pub(crate) timings: Timings,
+    /// The runs in hand: orders to them wait for nothing that maintenance does.
+    pub(crate) held: Arc<Held>,
     /// What a heartbeat brought back. A pulse that finds no room is dropped: the next one says the same.
     pub(crate) pulses: mpsc::Sender<Pulse>,
     /// When the last acknowledged heartbeat was sent.
@@ -48,6 +52,7 @@ impl Heart {
                     if alive {
                         // Nobody waits for it any more: the worker is stopping.
                         let _ = self.acknowledged.send(sent);
+                        self.give_orders(&pulse);
                     }
                     let _ = if alive {
                         self.pulses.try_send(pulse).ok()
@@ -78,6 +83,16 @@ impl Heart {
         if let Some(connection) = connection {
             // A failure to say goodbye changes nothing.
             let _ = connection.close().await;
+        }
+    }
+
+    /// Tells runs in hand what others have asked of them.
+    fn give_orders(&self, pulse: &Pulse) {
+        for run_id in &pulse.cancels {
+            self.held.order(*run_id, Order::Cancel);
+        }
+        for run_id in &pulse.pauses {
+            self.held.order(*run_id, Order::Pause);
         }
     }
 

@@ -188,12 +188,6 @@ impl Maintenance {
         if pulse.draining {
             self.fate.send_if_modified(|fate| std::mem::replace(fate, Fate::Drain) == Fate::Alive);
         }
-        for run_id in &pulse.cancels {
-            self.held.order(*run_id, Order::Cancel);
-        }
-        for run_id in &pulse.pauses {
-            self.held.order(*run_id, Order::Pause);
-        }
         if pulse.pauses_left {
             self.with(memory, "pauses", Self::carry_out_pauses).await;
         }

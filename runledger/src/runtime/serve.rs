@@ -215,6 +215,7 @@ impl Worker {
             options: engine_options(&self.plan.db),
             worker_id,
             timings: self.plan.timings,
+            held: Arc::clone(&self.held),
             pulses: pulse,
             acknowledged,
             stop: stopped.clone(),
