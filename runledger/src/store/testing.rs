@@ -1,5 +1,6 @@
 //! What the test kit asks of a server: databases for tests, whether anything goes on in one, and time that has passed at once. No part of the engine.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
@@ -155,13 +156,22 @@ pub(crate) struct Step {
     pub(crate) job: String,
     pub(crate) key: String,
     pub(crate) ordinal: i64,
+    /// The claim of the run under which it was recorded.
+    pub(crate) claims: i32,
     pub(crate) result: Result<String, Failure>,
+}
+
+/// The last claims whose steps are forgotten, of the runs that have begun anew.
+pub(crate) async fn forgotten(connection: &mut PgConnection) -> Result<HashMap<Uuid, i32>, sqlx::Error> {
+    let rows =
+        sqlx::query_as("select run_id, claims from runledger.continuation").fetch_all(connection).await?;
+    Ok(rows.into_iter().collect())
 }
 
 /// Every recorded step, in the order of runs and code.
 pub(crate) async fn steps(connection: &mut PgConnection, sealer: &Sealer) -> Result<Vec<Step>, sqlx::Error> {
     let rows = sqlx::query(
-        "select run_id, job, key, ordinal, output::text as output, error::text as error
+        "select run_id, job, key, ordinal, claims, output::text as output, error::text as error
          from runledger.step
          join runledger.run using (run_id)
          order by run.created_at, run_id, ordinal",
@@ -180,7 +190,8 @@ pub(crate) async fn steps(connection: &mut PgConnection, sealer: &Sealer) -> Res
                     Ok(sealer.show(&Place::of_step(run_id, &key), output))
                 }
             };
-            Ok(Step { run_id, job: row.try_get("job")?, key, ordinal: row.try_get("ordinal")?, result })
+            let (ordinal, claims) = (row.try_get("ordinal")?, row.try_get("claims")?);
+            Ok(Step { run_id, job: row.try_get("job")?, key, ordinal, claims, result })
         })
         .collect()
 }

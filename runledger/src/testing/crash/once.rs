@@ -1,5 +1,6 @@
 //! One run, with one fault or none, in a database of its own.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use crate::runtime::maintenance::adopt_orphans;
 use crate::runtime::scene::{Hold, Phase, Role, Scene, Steps};
 use crate::store::failpoints::scope::{Scope, Written};
 use crate::store::inspect::{End, end_of_run};
-use crate::store::testing::{Look, Step, look, steps};
+use crate::store::testing::{Look, Step, forgotten, look, steps};
 use crate::store::worker::{bury, bury_if_silent, held};
 use crate::{Call, ClientError, Db, Handle, Job, RunState};
 
@@ -142,7 +143,7 @@ impl Stage {
         let end = end_of_run(connection, handle.id()).await.map_err(told)?;
         let end = Outcome::of(end.ok_or("the run is gone")?, handle.id(), db.sealer());
         let steps = steps(connection, db.sealer()).await.map_err(told)?;
-        nothing_lost(&course.before, &steps)?;
+        nothing_lost(&course.before, &steps, &forgotten(connection).await.map_err(told)?)?;
         if let (RunState::Blocked, Some(failure)) = (end.state, &end.failure) {
             return Err(format!("the run is blocked: {failure}"));
         }
@@ -266,9 +267,10 @@ impl Course<'_> {
     }
 }
 
-/// What was recorded must be there, as it was, and in one place once.
-fn nothing_lost(before: &[Step], after: &[Step]) -> Result<(), String> {
-    for step in before {
+/// What was recorded must be there, as it was, and in one place once; but for what a run has forgotten that has begun anew.
+fn nothing_lost(before: &[Step], after: &[Step], forgotten: &HashMap<Uuid, i32>) -> Result<(), String> {
+    let is_forgotten = |step: &Step| forgotten.get(&step.run_id).is_some_and(|claims| *claims >= step.claims);
+    for step in before.iter().filter(|step| !is_forgotten(step)) {
         let (key, job) = (&step.key, &step.job);
         match after.iter().find(|it| it.run_id == step.run_id && it.key == step.key) {
             None => {
@@ -282,7 +284,7 @@ fn nothing_lost(before: &[Step], after: &[Step]) -> Result<(), String> {
             Some(_) => {}
         }
     }
-    let mut places = std::collections::HashSet::new();
+    let mut places = HashSet::new();
     match after.iter().find(|step| !places.insert((step.run_id, step.ordinal))) {
         Some(twice) => Err(format!("step `{}` of `{}` has the place of another step", twice.key, twice.job)),
         None => Ok(()),
