@@ -124,7 +124,8 @@ async fn cancel(db: &Db, place: &Place) -> Result<()> {
     let limited = || jobs::check_gated(place.clone()).delay(HOUR);
     let limited = keyed(db, "limited", || limited().deadline(Duration::ZERO)).await?;
     // As if the hour was over.
-    let pass = "update runledger.deadline set deadline_at = now()";
+    let pass = "with past as (update runledger.deadline set deadline_at = now() returning run_id)
+                update runledger.run set start_at = now() - interval '1 second' where run_id in (select run_id from past)";
     again(async || sqlx::query(pass).execute(db.pool()).await).await?;
     let worker = start(db).await?;
     let ended = async || limited.state().await.ok();
