@@ -19,6 +19,7 @@ pub fn all() -> Vec<&'static Definition> {
     let mut all = runledger_tests::check::jobs::all();
     all.extend(jobs![chaos_slow, chaos_ten, chaos_posting, chaos_family, chaos_stumbling, chaos_poison]);
     all.extend(jobs![chaos_hearing, chaos_mendable, chaos_mended, chaos_journey, chaos_undo, chaos_fan]);
+    all.extend(jobs![chaos_moving, chaos_moved]);
     all
 }
 
@@ -29,6 +30,18 @@ pub async fn chaos_slow(place: Place, millis: u64, #[inject] context: &Context) 
     tokio::time::sleep(Duration::from_millis(millis)).await;
     place.note(What::End, context)?;
     Ok(context.fence_token())
+}
+
+/// A step, in the first version of its code.
+#[workflow(name = "chaos.moving", queue = "checks", max_attempts = 1)]
+pub async fn chaos_moving(wf: &Wf, place: Place) -> Result<Uuid> {
+    Ok(wf.run(check_quick(place)).await?)
+}
+
+/// The same, in the second.
+#[workflow(name = "chaos.moving", version = 2, queue = "checks", max_attempts = 1)]
+pub async fn chaos_moved(wf: &Wf, place: Place) -> Result<Uuid> {
+    Ok(wf.run(check_quick(place)).await?)
 }
 
 /// How many lines [`chaos_ten`] emits.

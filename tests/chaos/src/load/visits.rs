@@ -137,6 +137,18 @@ impl Caller {
         .await;
     }
 
+    /// Moved to another version of its code before its instant.
+    pub(super) async fn moved(&self) {
+        let Some(run) = self.fresh(|| own::chaos_moving(self.place.clone()).delay(A_WHILE)).await else {
+            return;
+        };
+        let pin = || async {
+            self.answered(|| run.pin(2)).await;
+        };
+        pin().await;
+        self.until_ended(&run, pin).await;
+    }
+
     /// With a deadline that it cannot meet: asleep beside a child that runs, running, or waiting.
     pub(super) async fn doomed(&self, kind: u64) {
         match kind % 3 {
