@@ -5,18 +5,18 @@ use uuid::Uuid;
 use super::*;
 use crate::model::failure::{Failure, FailureKind};
 
-/// Seals by turning the bits of the text round, and writes the place before it.
+/// Seals by turning the bits of the text round, and writes a digest of the place before it.
 struct Turns;
 
 impl Codec for Turns {
     fn seal(&self, place: &Place<'_>, plain: &[u8]) -> Result<Sealed, CodecError> {
-        let mut bytes = place.associated_data();
+        let mut bytes = Self::hash(&place.associated_data()).to_vec();
         bytes.extend(plain.iter().map(|byte| !byte));
         Ok(Sealed::new("turns", bytes))
     }
 
     fn open(&self, place: &Place<'_>, sealed: &Sealed) -> Result<Vec<u8>, CodecError> {
-        let text = sealed.bytes().strip_prefix(&place.associated_data()[..]);
+        let text = sealed.bytes().strip_prefix(&Self::hash(&place.associated_data())[..]);
         Ok(text.ok_or_else(|| CodecError::mismatch(sealed))?.iter().map(|byte| !byte).collect())
     }
 
