@@ -72,7 +72,9 @@ mod testing_page {}
 pub mod __private;
 
 #[cfg(feature = "worker")]
-pub use api::app::{App, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_LINGER, Worker, serve};
+pub use api::app::{
+    App, DEFAULT_CANCEL_GRACE, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_LINGER, Worker, serve,
+};
 pub use api::call::{AnyCall, Call};
 pub use api::client_error::ClientError;
 #[cfg(feature = "aes-gcm")]

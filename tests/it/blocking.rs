@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{RunState, Timings};
+use runledger::{ClientError, Handle, RunState, Timings};
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgConnectOptions;
 
@@ -155,4 +155,41 @@ async fn a_worker_whose_sessions_are_all_ended_connects_again_and_goes_on() {
     let n_steps: i64 = scalar(&db, "select count(*) from runledger.step").await;
     assert_eq!(n_steps, 20 * 3);
     worker.stop().await;
+}
+
+static HEEDED: AtomicBool = AtomicBool::new(false);
+
+/// Blocks its thread, whatever it is told, and gives an output in the end.
+#[job]
+async fn blocks_through_its_cancel() -> Result<u32> {
+    while !HEEDED.load(Ordering::Acquire) {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    Ok(7)
+}
+
+#[workflow]
+async fn waits_for_what_blocks(wf: &Wf) -> Result<u32> {
+    Ok(wf.start(blocks_through_its_cancel()).await?.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_cancelled_run_that_does_not_yield_is_ended_without_its_body() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![waits_for_what_blocks, blocks_through_its_cancel]);
+    let worker = app.timings(Timings::FAST).cancel_grace(Duration::ZERO).start().await.unwrap();
+    let parent = waits_for_what_blocks().enqueue(&db).await.unwrap();
+    let blocked = "select run_id from runledger.lease join runledger.run using (run_id) where job = 'blocks_through_its_cancel'";
+    let begun =
+        async || sqlx::query_scalar::<_, uuid::Uuid>(blocked).fetch_optional(db.pool()).await.unwrap();
+    let run_id = eventually(begun, Option::is_some).await.unwrap();
+    let child = Handle::of(blocks_through_its_cancel, &db, run_id);
+    child.cancel("too long").await.unwrap();
+    let info = until(&db, run_id, |info| info.state == RunState::Cancelled).await;
+    assert!(info.error.unwrap().message.ends_with("too long"));
+    let error = soon(parent.result()).await.unwrap_err();
+    assert!(matches!(error, ClientError::RunFailed { .. }), "its parent is woken: {error}");
+    HEEDED.store(true, Ordering::Release);
+    worker.stop().await;
+    assert_eq!(child.state().await.unwrap(), RunState::Cancelled, "its late output changes nothing");
 }

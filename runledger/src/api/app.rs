@@ -26,6 +26,9 @@ pub const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 /// For how long a workflow that only waits stays in its process, unless [`App::linger`] says otherwise.
 pub const DEFAULT_LINGER: Duration = Duration::from_millis(300);
 
+/// How long a run may take to heed its cancel, unless [`App::cancel_grace`] says otherwise.
+pub const DEFAULT_CANCEL_GRACE: Duration = Duration::from_secs(10);
+
 /// The fewest connections a worker's pool can do with: the claimer, the journal, and one for everything else.
 const FEWEST_CONNECTIONS: u32 = 3;
 
@@ -52,6 +55,7 @@ pub struct App {
     timings: Timings,
     drain: Duration,
     linger: Duration,
+    cancel_grace: Duration,
     on_failure: Option<FailureHook>,
 }
 
@@ -68,6 +72,7 @@ impl App {
             timings: Timings::DEFAULT,
             drain: DEFAULT_DRAIN,
             linger: DEFAULT_LINGER,
+            cancel_grace: DEFAULT_CANCEL_GRACE,
             on_failure: None,
         }
     }
@@ -141,6 +146,15 @@ impl App {
         self
     }
 
+    /// How long a run that this process works on may take to heed its cancel; 10 seconds by default.
+    ///
+    /// The body of a cancelled run is dropped at its next await. One that blocks its thread comes to none: after the grace its run is ended without it, at the
+    /// next heartbeat. Nothing that the body still writes for the run counts; its slot and its thread are free when it yields.
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.cancel_grace = grace;
+        self
+    }
+
     /// What to do when a run that this process works on has failed for good: told after the commit, with the input, the reason and the last progress. A
     /// second one replaces the first.
     ///
@@ -189,6 +203,7 @@ impl App {
             timings: self.timings,
             drain: self.drain,
             linger: self.linger,
+            cancel_grace: self.cancel_grace,
             on_failure: self.on_failure,
         };
         Ok(Worker { running: start(plan).await? })

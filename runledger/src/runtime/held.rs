@@ -1,7 +1,8 @@
 //! The runs that this process believes it holds.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -29,6 +30,8 @@ pub(crate) enum Order {
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     present: Mutex<Order>,
+    /// When it was told to stop as cancelled.
+    cancelled: OnceLock<Instant>,
     given: Notify,
     /// Where the attempt's steps are told to look again.
     pub(crate) nudges: Arc<Nudges>,
@@ -41,6 +44,10 @@ impl Orders {
         if *present == Order::GoOn || order == Order::Drop {
             *present = order;
             drop(present);
+            if order == Order::Cancel {
+                // It is given once.
+                let _ = self.cancelled.set(Instant::now());
+            }
             self.given.notify_one();
         }
     }
@@ -157,6 +164,17 @@ impl Held {
         let inner = self.inner();
         inner.claiming.contains(&fence.token)
             || inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token)
+    }
+
+    /// The runs that were told to stop as cancelled so long ago, and go on.
+    pub(crate) fn unheeded(&self, grace: Duration) -> Vec<Fence> {
+        let is_unheeded = |run: &Run| {
+            *run.orders.present() == Order::Cancel
+                && run.orders.cancelled.get().is_some_and(|since| since.elapsed() >= grace)
+        };
+        let inner = self.inner();
+        let unheeded = inner.runs.iter().filter(|(_, run)| is_unheeded(run));
+        unheeded.map(|(run_id, run)| Fence { run_id: *run_id, token: run.token }).collect()
     }
 
     /// Gives an order to one run. An order to stop is not taken back.

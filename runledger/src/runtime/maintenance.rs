@@ -22,7 +22,6 @@ use crate::model::backoff::Backoff;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::model::timestamp::Timestamp;
-use crate::store::checkpoint::Fence;
 use crate::store::settle::{self as settlement, Settled};
 use crate::store::timeline::Era;
 use crate::store::worker::{self, Lease, Orphan, Pulse, Silence};
@@ -76,6 +75,8 @@ pub(crate) struct Maintenance {
     /// Begun before the first session of this life.
     pub(crate) era: Era,
     pub(crate) held: Arc<Held>,
+    /// How long a run may take to heed its cancel.
+    pub(crate) cancel_grace: Duration,
     /// Wakes the claimer.
     pub(crate) wake: Arc<Notify>,
     /// Told when the reply to a claim was lost.
@@ -207,9 +208,40 @@ impl Maintenance {
             // What is below those that were cancelled.
             memory.has_cancels = true;
         }
+        if !self.held.unheeded(self.cancel_grace).is_empty() {
+            self.with(memory, "cancels that are not heeded", Self::end_by_force).await;
+            // What is below them.
+            memory.has_cancels = true;
+        }
         if !pulse.silent.is_empty() {
             self.bury(&pulse.silent, memory).await;
         }
+    }
+
+    /// Ends runs as cancelled whose bodies block their threads, and so are not dropped: nothing that these write afterwards counts.
+    async fn end_by_force(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let unheeded = self.held.unheeded(self.cancel_grace);
+        let mut leases = worker::held(connection, self.worker_id).await?;
+        leases.retain(|lease| unheeded.contains(&lease.fence()));
+        let mut settled = Vec::with_capacity(leases.len());
+        for lease in &leases {
+            let parent_id = cancel::parent_of(connection, lease.run_id).await?;
+            let outcome = Outcome::Cancelled(cancel::failure(None));
+            let settlement = settle(outcome, lease.counters, &ANY_POLICY, 0.0);
+            // The engine's own words are never sealed.
+            let item = Settled::new(lease.fence(), settlement, &Sealer::default());
+            settled.push(item.of_child(parent_id).of_saga(true));
+        }
+        settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await?;
+        for fence in &unheeded {
+            tracing::warn!(
+                run_id = %fence.run_id, grace = ?self.cancel_grace,
+                "a cancelled run has not come to an await: it is ended without its body, which keeps its slot and its thread until it yields; \
+                 move what blocks to `tokio::task::spawn_blocking`"
+            );
+            self.held.drop_attempt(*fence);
+        }
+        Ok(())
     }
 
     /// Buries those silent workers that are dead, and gives their runs back. Looks again when the others become suspect.
@@ -292,12 +324,12 @@ impl Maintenance {
         let before = self.held.fences();
         let leases = worker::held(connection, self.worker_id).await?;
         for fence in before {
-            if !leases.iter().any(|lease| lease.run_id == fence.run_id && lease.token == fence.token) {
+            if !leases.iter().any(|lease| lease.fence() == fence) {
                 self.held.drop_attempt(fence);
             }
         }
         let mut unknown = leases;
-        unknown.retain(|lease| !self.held.knows(Fence { run_id: lease.run_id, token: lease.token }));
+        unknown.retain(|lease| !self.held.knows(lease.fence()));
         if !unknown.is_empty() {
             tracing::info!(
                 n_runs = unknown.len(),
@@ -395,7 +427,7 @@ const ANY_POLICY: RetryPolicy = RetryPolicy { max_attempts: 1, backoff: Backoff:
 pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -> Result<(), sqlx::Error> {
     let released = |lease: Lease| {
         let settlement = settle(Outcome::Released, lease.counters, &ANY_POLICY, 0.0);
-        Settled::new(Fence { run_id: lease.run_id, token: lease.token }, settlement, &Sealer::default())
+        Settled::new(lease.fence(), settlement, &Sealer::default())
     };
     let settled: Vec<Settled> = leases.into_iter().map(released).collect();
     settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await.map(drop)
@@ -424,7 +456,7 @@ fn crashed(orphan: &Orphan) -> Settled {
     } else {
         Outcome::Crashed { progressed: orphan.progressed }
     };
-    let fence = Fence { run_id: orphan.lease.run_id, token: orphan.lease.token };
+    let fence = orphan.lease.fence();
     let settlement = settle(outcome, orphan.lease.counters, &ANY_POLICY, unit_random());
     // A crash is told in the engine's own words, which are never sealed.
     Settled::new(fence, settlement, &Sealer::default()).of_child(orphan.parent_id).of_saga(true)

@@ -46,6 +46,7 @@ pub(crate) struct Plan {
     pub(crate) timings: Timings,
     pub(crate) drain: Duration,
     pub(crate) linger: Duration,
+    pub(crate) cancel_grace: Duration,
     pub(crate) on_failure: Option<FailureHook>,
 }
 
@@ -246,6 +247,7 @@ impl Worker {
             timings: self.plan.timings,
             era,
             held: Arc::clone(&self.held),
+            cancel_grace: self.plan.cancel_grace,
             wake: Arc::clone(&wake),
             doubt: Arc::clone(&doubt),
             fate,

@@ -187,11 +187,17 @@ async fn wake_parent(tx: &mut PgConnection, run_id: Uuid, ended: bool) -> Result
     if !ended {
         return Ok(());
     }
-    let parent: Option<Uuid> =
-        sqlx::query_scalar(sql::PARENT).bind(run_id).fetch_optional(&mut *tx).await?.flatten();
-    if let Some(parent) = parent {
+    if let Some(parent) = parent_of(&mut *tx, run_id).await? {
         sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
         super::wait::wake_parents(tx, &[run_id]).await?;
     }
     Ok(())
+}
+
+/// The run that started a run, if one did.
+pub(crate) async fn parent_of(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+) -> Result<Option<Uuid>, sqlx::Error> {
+    Ok(sqlx::query_scalar(sql::PARENT).bind(run_id).fetch_optional(connection).await?.flatten())
 }

@@ -6,6 +6,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, PgExecutor, Row};
 use uuid::Uuid;
 
+use super::checkpoint::Fence;
 use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, write};
@@ -45,6 +46,13 @@ pub(crate) struct Lease {
     pub(crate) run_id: Uuid,
     pub(crate) token: Uuid,
     pub(crate) counters: Counters,
+}
+
+impl Lease {
+    /// The right to write for its attempt.
+    pub(crate) fn fence(&self) -> Fence {
+        Fence { run_id: self.run_id, token: self.token }
+    }
 }
 
 /// A lease whose worker is dead.

@@ -235,7 +235,7 @@ impl Testing {
     /// [`ClientError::Setup`] where no run sleeps, or where one goes on for half a minute; or a failure of the database.
     pub async fn skip_time(&self) -> Result<Duration, ClientError> {
         let (_, scene) = self.worker().await?;
-        Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone()).skip().await
+        Box::pin(Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone()).skip()).await
     }
 
     /// How often the body of this job, or its mock, has begun.

@@ -39,7 +39,7 @@ impl<'t, J: Job> TestRun<'t, J> {
     /// # Errors
     /// As [`Handle::result`], and [`ClientError::Setup`] where nothing has happened for half a minute, with what the run waits for.
     pub async fn result(&self) -> Result<J::Output, ClientError> {
-        self.drive.to_end(self.handle.id()).await?;
+        Box::pin(self.drive.to_end(self.handle.id())).await?;
         self.handle.result().await
     }
 

@@ -137,7 +137,7 @@ impl Stage {
             before: Vec::new(),
         };
         let connection = &mut slot.connection;
-        let run = course.follow(connection, handle.id(), fault).await;
+        let run = Box::pin(course.follow(connection, handle.id(), fault)).await;
         let was_met = course.end(run.is_ok()).await;
         run?;
         let end = end_of_run(connection, handle.id()).await.map_err(told)?;
