@@ -99,6 +99,8 @@ pub struct Replay {
     acknowledged: usize,
     /// Whether the fingerprints of inputs tell nothing here.
     ignores_inputs: bool,
+    /// Whether a result has reached the code of the record whose step is not there.
+    has_gaps: bool,
 }
 
 impl Replay {
@@ -115,7 +117,10 @@ impl Replay {
         replay.undos =
             undos.into_iter().filter_map(|row| Some((row.key.clone(), row.undo.clone()?))).collect();
         replay.ordinals = rows.iter().map(|row| (row.key.clone(), row.ordinal)).collect();
+        let n_others = rows.len().saturating_sub(1);
+        replay.has_gaps = rows.iter().any(|row| row.seen_len as usize > n_others);
         replay.recorded = rows.into_iter().map(|row| (row.ordinal, row)).collect();
+        replay.has_gaps |= replay.order.iter().any(|seen| !replay.recorded.contains_key(&seen.ordinal));
         replay
     }
 
@@ -307,6 +312,15 @@ impl Replay {
     #[must_use]
     pub fn is_met(&self) -> bool {
         self.unclaimed.is_empty() && self.delivered.len() >= self.order.len()
+    }
+
+    /// Whether a step that is not recorded may begin: the code has met the whole record, for which code that follows it needs nothing new.
+    ///
+    /// Unless steps are missing that the code of the record had received: those have to be done again before it can be met. A failover to a server that is
+    /// behind leaves such a record where a worker that has not noticed yet writes what it has in hand.
+    #[must_use]
+    pub fn may_begin(&self) -> bool {
+        self.has_gaps || self.is_met()
     }
 
     /// Notes that the result of this step has reached the code.

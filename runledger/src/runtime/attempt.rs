@@ -406,11 +406,10 @@ impl Attempt {
 
     /// Counts a step as working until the guard is dropped. Whatever is done for a step that is not recorded begins here, and so never in a rehearsal.
     ///
-    /// It begins once the code has met the whole record, which needs nothing new: code that never does has changed, and must do nothing before
-    /// that is found.
+    /// It begins where [`Replay::may_begin`] says so: code that never meets its record has changed, and must do nothing before that is found.
     pub(crate) async fn begin_work(&self) -> Working<'_> {
         if self.mode == Mode::Work {
-            self.met().await;
+            self.may_begin().await;
         }
         self.progress().active += 1;
         let working = Working(self);
@@ -420,10 +419,10 @@ impl Attempt {
         working
     }
 
-    async fn met(&self) {
+    async fn may_begin(&self) {
         std::future::poll_fn(|cx| {
             let mut progress = self.progress();
-            if progress.replay.is_met() {
+            if progress.replay.may_begin() {
                 return Poll::Ready(());
             }
             progress.early.push(cx.waker().clone());
@@ -536,7 +535,7 @@ impl Progress {
     fn moved(&mut self) {
         self.moves += 1;
         self.gated.drain(..).for_each(Waker::wake);
-        if self.replay.is_met() {
+        if self.replay.may_begin() {
             self.early.drain(..).for_each(Waker::wake);
         }
     }

@@ -87,6 +87,26 @@ fn a_step_in_flight_at_the_crash_is_claimed_at_its_old_place() {
 }
 
 #[test]
+fn nothing_new_begins_before_the_record_is_met() {
+    let mut replay = Replay::new(vec![row("a", 0, 0, None), row("b", 1, 1, None)]);
+    let fresh = replay.claim_in(&Scope::at("other/".to_owned()), "c", None, 7);
+    assert!(fresh.is_ok() && !replay.may_begin(), "two recorded steps are ahead");
+    let (a, b) = (claim(&mut replay, "a"), claim(&mut replay, "b"));
+    assert!(!replay.may_begin(), "the code of the record had received the first");
+    replay.deliver(a.ordinal);
+    assert!(replay.may_begin() && b.recorded);
+}
+
+#[test]
+fn steps_whose_rows_a_failover_has_lost_begin_again_before_those_that_came_after_them() {
+    let sequence = [row("a", 0, 0, None), row("d", 3, 3, None)];
+    let fan_out = [row("a", 0, 0, None), row("b", 1, 0, None), row("d", 3, 2, Some(&[2, 3, 0, 3]))];
+    for rows in [sequence.to_vec(), fan_out.to_vec()] {
+        assert!(Replay::new(rows).may_begin());
+    }
+}
+
+#[test]
 fn another_step_at_a_recorded_place_diverges() {
     let mut replay = Replay::new(vec![row("reserve", 0, 0, None), row("charge", 1, 1, None)]);
     claim(&mut replay, "reserve");
