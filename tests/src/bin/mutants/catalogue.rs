@@ -115,7 +115,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-reconcile",
         edits: &[Edit {
             file: "runledger/src/runtime/maintenance.rs",
-            old: "unknown.retain(|lease| !self.held.knows(Fence { run_id: lease.run_id, token: lease.token }));",
+            old: "unknown.retain(|lease| !self.held.knows(lease.fence()));",
             new: "unknown.clear();",
         }],
         tests: &["lost_messages::a_run_whose_claim_was_never_answered_is_claimed_again"],
