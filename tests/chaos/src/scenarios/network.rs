@@ -65,7 +65,9 @@ async fn cut(setting: Setting) -> Result<Summary> {
 }
 
 async fn black_holes(setting: Setting) -> Result<Summary> {
-    let mut scene = Scene::open(&setting, 3, &[]).await?;
+    // A body that waits for an answer to a statement of its own, and has no time-out, keeps its connection until the worker stops: there are more than
+    // this takes from one worker.
+    let mut scene = Scene::open(&setting, 3, &["--connections", "30"]).await?;
     while scene.goes_on() {
         let at = scene.any();
         // Longer than a lease now and then: what it was at goes on beside those that have its runs.
@@ -87,7 +89,7 @@ async fn black_holes(setting: Setting) -> Result<Summary> {
         scene.site.recovers(&scene.crew[at].process);
         scene.moment(300, 1500).await;
     }
-    // Before anybody tells the fleet that its connections are gone. A body that waits for an answer to a statement of its own waits on.
+    // Before anybody tells the fleet that its connections are gone.
     let mut connection = scene.site.connect().await?;
     reaches(&mut connection, NOTHING_HELD, 1).await?;
     scene.end().await
