@@ -5,18 +5,21 @@ use sqlx::PgConnection;
 
 use super::Violations;
 
-/// Runs that were cancelled for a deadline that was not over.
+/// Runs that were cancelled for a deadline that was not over. One that was over by a clock that was then put back by so many seconds may be noted as
+/// cancelled by that much earlier: what is asked for before is carried out after.
 ///
 /// # Errors
 /// When the database does not answer.
-pub async fn early(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
+pub async fn early(connection: &mut PgConnection, put_back_s: i64) -> Result<Violations, sqlx::Error> {
     sqlx::query_scalar(
         "select format('run %s was cancelled at %s for its deadline of %s', run_id, finished_at, deadline_at)
         from runledger.outcome
         join runledger.run using (run_id)
         cross join lateral (select start_at + (options ->> 'deadline_ms')::bigint * interval '1 millisecond' as deadline_at) as own
-        where outcome.state = 'cancelled' and error ->> 'message' like '%did not end within its deadline%' and finished_at < deadline_at",
+        where outcome.state = 'cancelled' and error ->> 'message' like '%did not end within its deadline%'
+            and finished_at + $1 * interval '1 second' < deadline_at",
     )
+    .bind(put_back_s)
     .fetch_all(connection)
     .await
 }
@@ -45,9 +48,13 @@ mod tests {
         let early: String = sqlx::query_scalar("select run_id::text from runledger.run where job = 'early'")
             .fetch_one(&mut *connection)
             .await?;
-        let violations = super::early(&mut connection).await?;
+        let violations = super::early(&mut connection, 0).await?;
         assert_eq!(violations.len(), 1, "{violations:?}");
         assert!(violations[0].contains(&early), "{violations:?}");
+        assert!(
+            super::early(&mut connection, 3600).await?.is_empty(),
+            "a clock that is put back is no fault of the engine's"
+        );
         Ok(())
     }
 }

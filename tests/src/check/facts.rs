@@ -127,6 +127,8 @@ pub struct Facts {
     pub parents: HashMap<Uuid, Uuid>,
     /// What runs have emitted.
     pub lines: Vec<Line>,
+    /// By how many seconds the server's clock was put back at most.
+    pub put_back_s: i64,
     /// Where the claims of a run are.
     pub(super) by_run: HashMap<Uuid, Vec<usize>>,
 }
@@ -212,6 +214,9 @@ impl Facts {
     /// Corrects the instants of a server whose clock was wrong by one of so many seconds at times, each more than the scenario took from any other:
     /// the right one is the smallest that is not before the scenario began.
     pub fn at_real_time(&mut self, began_us: i64, wrong_by: &[i64]) {
+        let put_back =
+            wrong_by.iter().enumerate().flat_map(|(at, from)| wrong_by[at..].iter().map(move |to| from - to));
+        self.put_back_s = put_back.max().unwrap_or_default();
         let right = |at_us: i64| {
             let candidates = wrong_by.iter().map(|seconds| at_us - seconds * 1_000_000);
             candidates.filter(|at_us| *at_us >= began_us).min().unwrap_or(at_us)

@@ -181,7 +181,7 @@ pub async fn contradictions(
     violations.extend(joins::wrong(connection).await?);
     violations.extend(terminal::changes(connection).await?);
     violations.extend(attempts::miscounted(facts));
-    violations.extend(deadlines::early(connection).await?);
+    violations.extend(deadlines::early(connection, facts.put_back_s).await?);
     violations.extend(progress::lost(connection).await?);
     Ok(violations)
 }
