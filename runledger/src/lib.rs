@@ -53,6 +53,8 @@ mod pages {
     mod changes {}
     #[doc = include_str!("../../docs/control.md")]
     mod control {}
+    #[doc = include_str!("../../docs/graphs.md")]
+    mod graphs {}
     #[doc = include_str!("../../docs/determinism.md")]
     mod determinism {}
 }
@@ -85,10 +87,14 @@ pub use api::definition::Definition;
 pub use api::enqueue::{Submitted, enqueue_all};
 pub use api::error::{Classified, Error, Result, ResultExt};
 pub use api::failed::FailedRun;
+pub use api::graph::{
+    Configure, GateHandle, Graph, GraphHandle, GraphOf, GraphState, Input, Inputs, Need, Node, OnTerminal,
+    Value, given,
+};
 pub use api::handle::Handle;
 #[cfg(feature = "testing")]
 pub use api::history::assert_replays;
-pub use api::job::{Job, JobError, JobResult, Payload};
+pub use api::job::{Arguments, Job, JobError, JobResult, Payload};
 pub use api::output::OutputFollower;
 pub use api::signal::{SendSignal, Signalled};
 pub use api::step::{Step, StepError};
@@ -97,6 +103,8 @@ pub use api::tx::Tx;
 pub use api::verify::verify;
 pub use api::workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
 pub use model::failure::{Failure, FailureKind};
+pub use model::given::Outcome;
+pub use model::graph::{GraphError, GraphProblem};
 pub use model::history::{History, HistoryError, HistoryStep};
 pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, Place, Sealed, Secret};
 pub use model::replay::{Divergence, StepKey};
@@ -107,6 +115,7 @@ pub use runledger_macros::{job, workflow};
 #[cfg(feature = "worker")]
 pub use runtime::timings::Timings;
 pub use store::cancel::Cancelled;
+pub use store::graph::NodeInfo;
 pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, Unserved, WorkerInfo};
 pub use store::output::OutputLine;
 pub use store::pause::Paused;

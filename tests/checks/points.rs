@@ -103,7 +103,7 @@ async fn met(case: Case) -> Result<Violations> {
 /// What the scene finds. A process that it finds paused is given, to be ended after it.
 async fn prepare(fleet: &Fleet, scene: Scene) -> Result<Option<Process>> {
     match scene {
-        Scene::Cancel | Scene::Migrate => {}
+        Scene::Cancel | Scene::Migrate | Scene::Graph => {}
         Scene::Work | Scene::Drain | Scene::Pause => fleet.place.open("all")?,
         Scene::Resume => {
             let run = jobs::check_quick(fleet.place.clone()).idempotency_key("blocked");

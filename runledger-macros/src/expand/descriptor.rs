@@ -4,6 +4,7 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::Path;
 
+use super::run::owned_type;
 use super::{key, place, stored};
 use crate::model::{Definition, Limit, Options, Presence, Role};
 
@@ -11,12 +12,18 @@ use crate::model::{Definition, Limit, Options, Presence, Role};
 pub(super) fn implementation(definition: &Definition) -> TokenStream {
     let Definition { library, marker, output, .. } = definition;
     let descriptor = descriptor(definition);
+    let types: Vec<TokenStream> =
+        stored(definition).map(|(parameter, payload)| owned_type(parameter, payload)).collect();
     // One span for all of it: what is wrong with the output is found several times and shown once per span.
     quote_spanned! {place(output)=>
         #[automatically_derived]
         impl #library::Job for #marker {
             type Output = <#output as #library::__private::JobResult>::Ok;
             const DEFINITION: &'static #library::__private::Definition = &#descriptor;
+        }
+        #[automatically_derived]
+        impl #library::Arguments for #marker {
+            type Types = (#(#types,)*);
         }
     }
 }

@@ -152,7 +152,8 @@ fn finish(
     }
 }
 
-fn owned_type(parameter: &Parameter, payload: &Payload) -> TokenStream {
+/// The type that owns what a parameter is given.
+pub(super) fn owned_type(parameter: &Parameter, payload: &Payload) -> TokenStream {
     match &payload.owned {
         Owned::Moved => parameter.ty.to_token_stream(),
         Owned::Borrowed(ty) => quote!(#ty),

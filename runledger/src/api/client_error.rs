@@ -6,6 +6,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use crate::model::failure::Failure;
+use crate::model::graph::GraphError;
 use crate::model::json::DecodeError;
 use crate::model::name::NameError;
 use crate::model::payload::PayloadError;
@@ -134,6 +135,45 @@ pub enum ClientError {
         run_id: Uuid,
         /// The first part in which the requests differ.
         difference: String,
+    },
+    /// A graph that cannot be.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A gate that other nodes come before.
+    #[error(
+        "the gate `{gate}` of graph `{run_id}` is not open yet: {n_needs} of the nodes that it needs have not ended; nothing was written; decide when it is"
+    )]
+    GateNotOpen {
+        /// The graph.
+        run_id: Uuid,
+        /// The gate.
+        gate: String,
+        /// How many it still waits for.
+        n_needs: i32,
+    },
+    /// A gate about which somebody has decided otherwise.
+    #[error(
+        "the gate `{gate}` of graph `{run_id}` has {ended} already{by}, and otherwise than it is to now; a decision stays; nothing was written"
+    )]
+    GateDecided {
+        /// The graph.
+        run_id: Uuid,
+        /// The gate.
+        gate: String,
+        /// How it ended: `completed`, `failed` or `cancelled`.
+        ended: RunState,
+        /// Who decided, if they said: " by `ann`".
+        by: String,
+    },
+    /// A name that no gate of the graph has.
+    #[error("graph `{run_id}` has no gate `{gate}`{hint}")]
+    NoSuchGate {
+        /// The graph.
+        run_id: Uuid,
+        /// What was asked for.
+        gate: String,
+        /// What may be meant.
+        hint: String,
     },
     /// A keyed enqueue or a signal in a transaction whose isolation level could make the answer wrong.
     #[error(

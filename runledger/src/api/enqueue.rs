@@ -26,10 +26,10 @@ use crate::store::session::{BEGIN, is_read_committed};
 use crate::store::write::commit;
 
 /// How often an enqueue on a pool is repeated when the server or the network is in the way. Repeating it is safe: the ids are made here.
-const TRIES: u32 = 4;
+pub(super) const TRIES: u32 = 4;
 
 /// The delay before such a repetition; it doubles.
-const FIRST_DELAY: Duration = Duration::from_millis(20);
+pub(super) const FIRST_DELAY: Duration = Duration::from_millis(20);
 
 /// A run that a batch has enqueued, or has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -308,7 +308,7 @@ async fn check_job_name(name: &str, version: u32, route: &mut Route<'_>) -> Resu
     Err(ClientError::UnknownJob { name: name.to_owned(), hint })
 }
 
-fn home_of(route: &Route<'_>) -> Option<Home> {
+pub(super) fn home_of(route: &Route<'_>) -> Option<Home> {
     match route {
         Route::Db(db) => Some(db.home()),
         Route::Pool(pool) => Some(Home { pool: (*pool).clone(), sealer: Sealer::default() }),

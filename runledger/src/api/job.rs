@@ -28,6 +28,12 @@ pub trait Job: 'static {
     const DEFINITION: &'static Definition;
 }
 
+/// The parameters of a job, for graphs, in which other nodes give them. The macros implement it for every job; one that is implemented by hand may have it too.
+pub trait Arguments: Job {
+    /// The types of the parameters that are stored, in the order of those of its definition, as a tuple: what owns what a parameter borrows.
+    type Types;
+}
+
 /// What a body may return: a `Result` with any error.
 #[diagnostic::on_unimplemented(
     message = "a job returns a `Result`, not `{Self}`",

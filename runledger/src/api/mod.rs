@@ -12,6 +12,7 @@ pub mod definition;
 pub mod enqueue;
 pub mod error;
 pub mod failed;
+pub mod graph;
 pub mod handle;
 pub mod history;
 pub mod invocation;

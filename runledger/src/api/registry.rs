@@ -8,6 +8,7 @@ use super::client_error::ClientError;
 use super::definition::{Definition, Registration};
 use crate::model::name::check_name;
 use crate::model::version::{FIRST, stored_name};
+use crate::runtime::graph::CONCLUDE;
 
 impl Definition {
     /// The name and the aliases.
@@ -78,6 +79,8 @@ impl Registry {
         if registry.by_name.is_empty() {
             return Err(ClientError::Setup(EMPTY.to_owned()));
         }
+        // Whoever runs nodes concludes graphs.
+        registry.add(CONCLUDE.name, &CONCLUDE)?;
         Ok(registry)
     }
 

@@ -7,6 +7,8 @@ pub mod backoff;
 mod deliveries;
 pub mod divergence;
 pub mod failure;
+pub mod given;
+pub mod graph;
 pub mod history;
 pub mod json;
 pub mod name;

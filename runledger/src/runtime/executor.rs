@@ -32,6 +32,7 @@ use crate::api::invocation::{Finished, Invocation, unstorable};
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::failure::{Failure, FailureKind, Retry};
+use crate::model::given;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use crate::model::recorded;
 use crate::model::replay::{Recorded, Replay};
@@ -162,7 +163,7 @@ impl Executor {
         // A body that is a run of its own says how far it is under no step's key.
         let watch = |work| watched(attempt, "", definition.heartbeat, work);
         if definition.transactional {
-            let commit = transaction::Commit::Run { parent_id: claimed.parent_id };
+            let commit = transaction::Commit::Run { above: claimed.above };
             let run = |tx| {
                 bounded(watch(body::around(attempt, definition.name, true, || invoke(Some(tx)))), timeout)
             };
@@ -364,7 +365,7 @@ impl Executor {
 }
 
 fn settled(fence: Fence, settlement: Settlement, claimed: &Claimed, sealer: &Sealer) -> Settled {
-    Settled::new(fence, settlement, sealer).of_child(claimed.parent_id)
+    Settled::new(fence, settlement, sealer).below(claimed.above)
 }
 
 /// A claimed run, and its input as its code reads it.
@@ -377,7 +378,8 @@ struct Run {
 fn opened(claimed: &mut Claimed, sealer: &Sealer) -> Result<(String, Vec<Recorded>), PayloadError> {
     let (input, steps) = (std::mem::take(&mut claimed.input), std::mem::take(&mut claimed.steps));
     let place = Place::new(claimed.run_id, PayloadKind::Input, "");
-    Ok((sealer.open(&place, input)?, recorded::open(steps, claimed.run_id, sealer)?))
+    let input = given::fill(sealer.open(&place, input)?, std::mem::take(&mut claimed.given), sealer)?;
+    Ok((input, recorded::open(steps, claimed.run_id, sealer)?))
 }
 
 /// How a run leaves its worker without an outcome.

@@ -225,12 +225,12 @@ impl Maintenance {
         leases.retain(|lease| unheeded.contains(&lease.fence()));
         let mut settled = Vec::with_capacity(leases.len());
         for lease in &leases {
-            let parent_id = cancel::parent_of(connection, lease.run_id).await?;
+            let above = wait::above(connection, lease.run_id).await?;
             let outcome = Outcome::Cancelled(cancel::failure(None));
             let settlement = settle(outcome, lease.counters, &ANY_POLICY, 0.0);
             // The engine's own words are never sealed.
             let item = Settled::new(lease.fence(), settlement, &Sealer::default());
-            settled.push(item.of_child(parent_id).of_saga(true));
+            settled.push(item.below(above).of_saga(true));
         }
         settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await?;
         for fence in &unheeded {
@@ -459,7 +459,7 @@ fn crashed(orphan: &Orphan) -> Settled {
     let fence = orphan.lease.fence();
     let settlement = settle(outcome, orphan.lease.counters, &ANY_POLICY, unit_random());
     // A crash is told in the engine's own words, which are never sealed.
-    Settled::new(fence, settlement, &Sealer::default()).of_child(orphan.parent_id).of_saga(true)
+    Settled::new(fence, settlement, &Sealer::default()).below(orphan.above).of_saga(true)
 }
 
 impl Memory {

@@ -17,6 +17,7 @@ pub(crate) mod drive;
 pub(crate) mod ended;
 #[cfg(feature = "worker")]
 pub(crate) mod executor;
+pub(crate) mod graph;
 #[cfg(feature = "worker")]
 pub(crate) mod heartbeat;
 #[cfg(feature = "worker")]

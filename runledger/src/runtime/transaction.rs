@@ -18,6 +18,8 @@ use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::{Checkpoint, Found, checkpoint, is_in_body, recorded};
 use crate::store::error::{Class, class};
+#[cfg(feature = "worker")]
+use crate::store::wait::Above;
 use crate::store::write;
 
 /// How often a body is run whose transaction met a serialization failure or a deadlock, before that is a failure of its own.
@@ -51,7 +53,7 @@ pub(crate) enum Commit<'a, 'w> {
     Step { claim: &'a Claim, work: &'a Work<'w> },
     /// The settlement of a run whose job is transactional.
     #[cfg(feature = "worker")]
-    Run { parent_id: Option<Uuid> },
+    Run { above: Above },
 }
 
 impl Commit<'_, '_> {
@@ -198,7 +200,7 @@ impl Record {
                 Ok(Self::Step(Box::new(step), undo))
             }
             #[cfg(feature = "worker")]
-            Commit::Run { parent_id } => {
+            Commit::Run { above } => {
                 use crate::model::payload::PayloadKind;
                 use crate::model::settle::{Outcome, settle};
                 use crate::store::settle::Settled;
@@ -207,7 +209,7 @@ impl Record {
                 let outcome = Outcome::Completed(attempt.sealer().seal(&place, output.clone())?);
                 let settlement = settle(outcome, attempt.counters, &policy, 0.0);
                 let settled = Settled::new(attempt.fence, settlement, attempt.sealer());
-                Ok(Self::Run(Box::new(settled.of_child(parent_id))))
+                Ok(Self::Run(Box::new(settled.below(above))))
             }
         }
     }

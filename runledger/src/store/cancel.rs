@@ -7,8 +7,10 @@ use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::error::{Class, class};
+use super::graph::{lock_pending, release};
 use super::session::BEGIN_RESTLESS;
 use super::sql;
+use super::wait::{Above, above, wake_parents};
 use super::write::{commit, write};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Sealer;
@@ -74,6 +76,10 @@ async fn cancel_once(
         tx.rollback().await?;
         return Ok(Some(Cancelled::AlreadyEnded(state)));
     }
+    if asked.try_get("in_graph")? {
+        // What its end counts, before what stands behind that.
+        lock_pending(&mut tx, run_id).await?;
+    }
     let reason: Option<String> = asked.try_get("reason")?;
     // Words of the engine and of an operator: never sealed.
     let error = Sealer::default().seal_failure(&place_of_error(run_id, ""), &failure(reason.as_deref()));
@@ -82,7 +88,7 @@ async fn cancel_once(
     })
     .await?;
     let has_ended = taken.map(|row| row.try_get("ended")).transpose()? == Some(true);
-    wake_parent(&mut tx, run_id, has_ended).await?;
+    tell_above(&mut tx, run_id, has_ended).await?;
     commit("cancel", tx.commit()).await?;
     Ok(Some(if has_ended { Cancelled::Now } else { Cancelled::Requested }))
 }
@@ -182,22 +188,17 @@ pub(crate) fn failure(reason: Option<&str>) -> Failure {
     Failure::new(FailureKind::Cancelled, message)
 }
 
-/// Cancelling a child wakes the parent that waits for it. The parent is locked after the child here.
-async fn wake_parent(tx: &mut PgConnection, run_id: Uuid, ended: bool) -> Result<(), sqlx::Error> {
+/// Cancelling a child wakes the parent that waits for it, which is locked after the child here; cancelling a node decides about those that need it.
+async fn tell_above(tx: &mut PgConnection, run_id: Uuid, ended: bool) -> Result<(), sqlx::Error> {
     if !ended {
         return Ok(());
     }
-    if let Some(parent) = parent_of(&mut *tx, run_id).await? {
-        sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
-        super::wait::wake_parents(tx, &[run_id]).await?;
+    match above(&mut *tx, run_id).await? {
+        Above::Nothing => Ok(()),
+        Above::Graph => release(tx, &[run_id]).await,
+        Above::Parent(parent) => {
+            sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
+            wake_parents(tx, &[run_id]).await
+        }
     }
-    Ok(())
-}
-
-/// The run that started a run, if one did.
-pub(crate) async fn parent_of(
-    connection: &mut PgConnection,
-    run_id: Uuid,
-) -> Result<Option<Uuid>, sqlx::Error> {
-    Ok(sqlx::query_scalar(sql::PARENT).bind(run_id).fetch_optional(connection).await?.flatten())
 }

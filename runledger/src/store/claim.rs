@@ -9,7 +9,9 @@ use uuid::Uuid;
 use super::checkpoint::steps;
 use super::enqueue::loaded;
 use super::sql;
+use super::wait::Above;
 use super::write::write;
+use crate::model::given::{self, Given};
 use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
 use crate::model::request::RequestOptions;
@@ -75,8 +77,10 @@ pub(crate) struct Claimed {
     pub(crate) run_id: Uuid,
     pub(crate) lane: Lane,
     pub(crate) tenant: String,
-    pub(crate) parent_id: Option<Uuid>,
+    pub(crate) above: Above,
     pub(crate) input: Stored,
+    /// What it is given by the nodes that it needs, where it is one of a graph.
+    pub(crate) given: Vec<Given>,
     /// How often it has begun anew.
     pub(crate) slice: u32,
     pub(crate) options: RequestOptions,
@@ -144,8 +148,9 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
             priority: row.try_get("priority")?,
         },
         tenant: row.try_get("tenant")?,
-        parent_id: row.try_get("parent_id")?,
+        above: Above::read(row)?,
         input: Stored::read(row.try_get("input")?),
+        given: given(row.try_get("given")?)?,
         slice: row.try_get::<i32, _>("slice")?.unsigned_abs(),
         options: loaded(row.try_get("options")?)?,
         ready_at: row.try_get("ready_at")?,
@@ -156,6 +161,11 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         undoing: row.try_get::<Option<String>, _>("undoing")?.as_deref().and_then(RunState::parse),
         step_failures: failures(row.try_get("step_failures")?)?,
     })
+}
+
+fn given(text: Option<String>) -> Result<Vec<Given>, sqlx::Error> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    given::read(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 fn failures(text: Option<String>) -> Result<Vec<(String, FailedTries)>, sqlx::Error> {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::sql;
 use super::write::write;
 use crate::model::failure::Failure;
+use crate::model::graph::GRAPH;
 use crate::model::payload::{Place, Sealer, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
@@ -231,11 +232,14 @@ pub(crate) async fn workers(connection: &mut PgConnection) -> Result<Vec<WorkerI
     let rows = sqlx::query(sql::WORKERS).fetch_all(connection).await?;
     rows.iter()
         .map(|row| {
+            let mut jobs: Vec<String> = row.try_get("jobs")?;
+            // Every worker concludes graphs.
+            jobs.retain(|job| job != GRAPH);
             Ok(WorkerInfo {
                 worker_id: row.try_get("worker_id")?,
                 name: row.try_get("name")?,
                 version: row.try_get("version")?,
-                jobs: row.try_get("jobs")?,
+                jobs,
                 queues: row.try_get("queues")?,
                 draining: row.try_get::<&str, _>("state")? == "draining",
                 heartbeat_at: row.try_get::<Timestamp, _>("heartbeat_at")?.into(),
@@ -324,11 +328,11 @@ pub(super) fn state(row: &PgRow) -> Result<RunState, sqlx::Error> {
     })
 }
 
-fn instant(row: &PgRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error> {
+pub(super) fn instant(row: &PgRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error> {
     Ok(row.try_get::<Option<Timestamp>, _>(column)?.map(SystemTime::from))
 }
 
-fn stored(row: &PgRow, column: &str) -> Result<Option<Stored>, sqlx::Error> {
+pub(super) fn stored(row: &PgRow, column: &str) -> Result<Option<Stored>, sqlx::Error> {
     Ok(row.try_get::<Option<String>, _>(column)?.map(Stored::read))
 }
 

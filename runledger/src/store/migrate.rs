@@ -21,12 +21,21 @@ pub struct Migration {
 }
 
 /// Every migration that this binary knows, in order.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "engine",
-    sql: include_str!("../../migrations/0001_engine.sql"),
-    breaking: true,
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "engine",
+        sql: include_str!("../../migrations/0001_engine.sql"),
+        breaking: true,
+    },
+    // A program from before would end a node without counting that, and what waits for it would wait for ever.
+    Migration {
+        version: 2,
+        name: "graphs",
+        sql: include_str!("../../migrations/0002_graphs.sql"),
+        breaking: true,
+    },
+];
 
 /// Why the schema cannot be used.
 #[derive(Debug, thiserror::Error)]

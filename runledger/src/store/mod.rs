@@ -9,6 +9,7 @@ pub mod enqueue;
 pub mod error;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
+pub mod graph;
 pub mod history;
 pub mod inspect;
 pub mod link;

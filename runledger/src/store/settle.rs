@@ -6,9 +6,10 @@ use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::{Fence, held};
+use super::graph::release;
 use super::session::BEGIN_RESTLESS;
 use super::sql;
-use super::wait::wake_parents;
+use super::wait::{Above, wake_parents};
 use super::worker::{Orphan, orphans};
 use super::write;
 use crate::model::failure::Failure;
@@ -31,12 +32,14 @@ pub(crate) struct Settled {
     cause: Option<&'static str>,
     /// The run that may wait for this one.
     parent_id: Option<Uuid>,
+    /// Whether it is a node of a graph.
+    is_node: bool,
     /// Whether steps of the run may have to be undone.
     may_undo: bool,
 }
 
 /// Writes settlements and gives those whose fence held. Runs that end and have a parent are settled in one transaction with the wake-up of
-/// the parent, which is locked first.
+/// the parent, which is locked first; nodes of graphs in one with what their ends bring about.
 pub(crate) async fn settle(
     connection: &mut PgConnection,
     items: &[&Settled],
@@ -45,24 +48,32 @@ pub(crate) async fn settle(
         items.iter().filter(|item| ends(item)).filter_map(|item| item.parent_id).collect();
     let to_lock: Vec<Fence> =
         items.iter().filter(|item| item.may_undo && fails(item)).map(|item| item.fence).collect();
-    if parents.is_empty() && to_lock.is_empty() {
+    let has_nodes = items.iter().any(|item| item.is_node && ends(item));
+    if parents.is_empty() && to_lock.is_empty() && !has_nodes {
         return write(connection, items, None).await;
     }
     parents.sort_unstable();
     parents.dedup();
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
-    sqlx::query(sql::LOCK_RUNS).bind(&parents).execute(&mut *tx).await?;
+    if !parents.is_empty() {
+        sqlx::query(sql::LOCK_RUNS).bind(&parents).execute(&mut *tx).await?;
+    }
     for fence in to_lock {
         // A step that is being recorded, with what is to undo it, is seen by the next statement.
         sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
     }
     let held = write(&mut tx, items, None).await?;
-    let ended: Vec<Uuid> = items
-        .iter()
-        .filter(|item| ends(item) && held.contains(&item.fence))
-        .map(|item| item.fence.run_id)
-        .collect();
-    wake_parents(&mut tx, &ended).await?;
+    let ended = |is_wanted: fn(&Settled) -> bool| -> Vec<Uuid> {
+        let ended = items.iter().filter(|item| ends(item) && is_wanted(item) && held.contains(&item.fence));
+        ended.map(|item| item.fence.run_id).collect()
+    };
+    let (children, nodes) = (ended(|item| item.parent_id.is_some()), ended(|item| item.is_node));
+    if !children.is_empty() {
+        wake_parents(&mut tx, &children).await?;
+    }
+    if !nodes.is_empty() {
+        release(&mut tx, &nodes).await?;
+    }
     write::commit("settle_and_wake", tx.commit()).await?;
     Ok(held)
 }
@@ -78,8 +89,13 @@ pub(crate) async fn settle_in(
         sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
     }
     let held = write(tx, &[item], Some(body)).await?;
-    if item.parent_id.is_some() && ends(item) && !held.is_empty() {
-        wake_parents(tx, &[item.fence.run_id]).await?;
+    if ends(item) && !held.is_empty() {
+        if item.parent_id.is_some() {
+            wake_parents(tx, &[item.fence.run_id]).await?;
+        }
+        if item.is_node {
+            release(tx, &[item.fence.run_id]).await?;
+        }
     }
     Ok(!held.is_empty())
 }
@@ -188,6 +204,7 @@ impl Settled {
             due_at: None,
             cause: None,
             parent_id: None,
+            is_node: false,
             may_undo: false,
         };
         match verdict {
@@ -210,9 +227,13 @@ impl Settled {
         }
     }
 
-    /// The same, of a run that another may wait for.
-    pub(crate) fn of_child(self, parent_id: Option<Uuid>) -> Self {
-        Self { parent_id, ..self }
+    /// The same, of a run that stands below another, which may wait for it, or is the graph that it is a node of.
+    pub(crate) fn below(self, above: Above) -> Self {
+        match above {
+            Above::Nothing => self,
+            Above::Parent(parent_id) => Self { parent_id: Some(parent_id), ..self },
+            Above::Graph => Self { is_node: true, ..self },
+        }
     }
 
     /// The same, of a run whose steps may have to be undone, or not.

@@ -30,7 +30,10 @@ statements! {
     ENQUEUE = "enqueue";
     ENQUEUE_FRESH = "enqueue_fresh";
     EXISTING = "existing";
+    GATE_DECIDE = "gate_decide";
     GOING_ON_BELOW = "going_on_below";
+    GRAPH_ENDS = "graph_ends";
+    GRAPH_NODES = "graph_nodes";
     HEARTBEAT = "heartbeat";
     HELD = "held";
     HISTORY = "history";
@@ -44,6 +47,7 @@ statements! {
     LOCK_HELD = "lock_held";
     LOCK_IS_FREE = "lock_is_free";
     LOCK_LEASE = "lock_lease";
+    LOCK_PENDING = "lock_pending";
     LOCK_RUNS = "lock_runs";
     ORIGINS = "origins";
     ORPHANS = "orphans";
@@ -59,6 +63,7 @@ statements! {
     PROGRESSED = "progressed";
     PUBLISHED = "published";
     RECORDED = "recorded";
+    RELEASE = "release";
     RESUME = "resume";
     RUN = "run";
     SEND_SIGNAL = "send_signal";
@@ -69,6 +74,7 @@ statements! {
     STEPS = "steps";
     STEP_FAILED = "step_failed";
     STRANDED = "stranded";
+    SUBMIT_GRAPH = "submit_graph";
     SUSPECT = "suspect";
     SUSPEND = "suspend";
     TAKE_SIGNAL = "take_signal";

@@ -1,5 +1,6 @@
 //! Waiting: runs started by a workflow, and runs parked until one of them ends.
 
+use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
@@ -12,6 +13,28 @@ use crate::model::payload::Stored;
 use crate::model::request::MAX_DEPTH;
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
+
+/// What stands above a run, and hears of its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Above {
+    /// Nothing.
+    Nothing,
+    /// The run that has started it, and may wait for it.
+    Parent(Uuid),
+    /// The graph that it is a node of.
+    Graph,
+}
+
+impl Above {
+    /// What a row says: its columns `parent_id` and `is_node`.
+    pub(crate) fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
+        Ok(match row.try_get("parent_id")? {
+            None => Self::Nothing,
+            Some(_) if row.try_get("is_node")? => Self::Graph,
+            Some(parent_id) => Self::Parent(parent_id),
+        })
+    }
+}
 
 /// What became of the start of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +141,12 @@ pub(crate) async fn continue_run(
             .fetch_optional(connection)
     });
     Ok(row.await?.is_some())
+}
+
+/// What stands above a run.
+pub(crate) async fn above(connection: &mut PgConnection, run_id: Uuid) -> Result<Above, sqlx::Error> {
+    let row = sqlx::query(sql::PARENT).bind(run_id).fetch_optional(connection).await?;
+    row.as_ref().map_or(Ok(Above::Nothing), Above::read)
 }
 
 /// Wakes the parents that wait for these ended runs.

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::checkpoint::Fence;
 use super::session::BEGIN_RESTLESS;
 use super::sql;
+use super::wait::Above;
 use super::write::{commit, write};
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
@@ -59,7 +60,7 @@ impl Lease {
 #[derive(Debug)]
 pub(crate) struct Orphan {
     pub(crate) lease: Lease,
-    pub(crate) parent_id: Option<Uuid>,
+    pub(crate) above: Above,
     pub(crate) progressed: bool,
     pub(crate) cancel_requested: bool,
 }
@@ -256,7 +257,7 @@ pub(crate) async fn orphans(tx: &mut PgConnection, limit: i64) -> Result<Vec<Orp
         sqlx::query_scalar(sql::PROGRESSED).bind(run_ids).fetch_all(tx).await?.into_iter().collect();
     let orphan = |(row, lease): (&PgRow, Lease)| {
         Ok(Orphan {
-            parent_id: row.try_get("parent_id")?,
+            above: Above::read(row)?,
             progressed: progressed.contains(&lease.run_id),
             cancel_requested: row.try_get("cancel_requested")?,
             lease,

@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::place::Deleted;
 use super::progress::Watch;
 use super::{
-    Event, Excuses, Facts, Place, Violations, What, attempts, deadlines, jobs, joins, ownership, progress,
-    sagas, signals, slices, steps, terminal,
+    Event, Excuses, Facts, Place, Violations, What, attempts, deadlines, graphs, jobs, joins, ownership,
+    progress, sagas, signals, slices, steps, terminal,
 };
 use crate::{Fixture, PATIENCE, eventually};
 
@@ -179,6 +179,7 @@ pub async fn contradictions(
     violations.extend(ownership::foreign_claims(connection).await?);
     violations.extend(signals::wrong(connection).await?);
     violations.extend(joins::wrong(connection).await?);
+    violations.extend(graphs::wrong(connection).await?);
     violations.extend(terminal::changes(connection).await?);
     violations.extend(attempts::miscounted(facts));
     violations.extend(deadlines::early(connection, facts.put_back_s).await?);

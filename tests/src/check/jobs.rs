@@ -35,6 +35,7 @@ pub fn all() -> Vec<&'static Definition> {
         check_sliced,
         check_killer,
         check_canary,
+        check_sum,
         check_panicking,
         check_blocking
     ];
@@ -61,6 +62,12 @@ pub async fn check_quick(place: Place, #[inject] context: &Context) -> Result<Uu
     place.note(What::Start, context)?;
     place.note(What::End, context)?;
     Ok(context.fence_token())
+}
+
+/// Gives the sum of what it is given: a node of graphs.
+#[job(name = "check.sum", queue = "checks", max_attempts = 2, backoff = "10ms..10ms")]
+pub async fn check_sum(parts: Vec<u64>) -> Result<u64> {
+    Ok(parts.iter().sum())
 }
 
 /// A quick step, one that waits at the gate, and another quick one; gives the token of the second.

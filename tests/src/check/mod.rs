@@ -17,6 +17,7 @@ pub mod deadlines;
 pub mod excuses;
 pub mod facts;
 pub mod fleet;
+pub mod graphs;
 pub mod jobs;
 pub mod joins;
 pub mod output;

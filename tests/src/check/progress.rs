@@ -46,6 +46,8 @@ union all
 select format('run %s waits for nothing that is still to come', run_id)
 from runledger.waiting
 where state = 'waiting' and wait_signals = '{}' and wake_at is null and since < clock_timestamp() - $1::text::interval
+    -- What nodes and graphs wait for is counted: see `graphs`.
+    and not exists (select from runledger.run where run.run_id = waiting.run_id and (run.graph is not null or run.node is not null))
     and not exists (
         select from unnest(wait_any || wait_all) as child (run_id)
         where not exists (select from runledger.outcome where outcome.run_id = child.run_id and finished_at > clock_timestamp() - $1::text::interval)

@@ -5,7 +5,9 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use runledger::{AnyCall, Call, Cancelled, ClientError, Db, Handle, Job, RunState, Worker, enqueue_all};
+use runledger::{
+    AnyCall, Call, Cancelled, ClientError, Db, Graph, Handle, Job, RunState, Worker, enqueue_all,
+};
 
 use super::{Place, jobs};
 use crate::eventually;
@@ -33,6 +35,8 @@ pub enum Scene {
     Resume,
     /// Pauses a queued run, moves it to another version of its code and back, drops a request that came too late, and lets the run go on.
     Pause,
+    /// Submits graphs in every way, decides about a gate, and waits for their results.
+    Graph,
     /// Asks a worker to drain.
     Drain,
     /// Follows a process that was killed.
@@ -46,11 +50,12 @@ pub enum Scene {
 }
 
 /// Every scene.
-pub const SCENES: [Scene; 9] = [
+pub const SCENES: [Scene; 10] = [
     Scene::Work,
     Scene::Cancel,
     Scene::Resume,
     Scene::Pause,
+    Scene::Graph,
     Scene::Drain,
     Scene::Killed,
     Scene::Paused,
@@ -70,6 +75,7 @@ impl Scene {
             Self::Cancel => cancel(&db, place).await?,
             Self::Resume => resume(&db, place).await?,
             Self::Pause => pause(&db, place).await?,
+            Self::Graph => graph(&db).await?,
             Self::Drain => drain(&db).await?,
             Self::Killed => finish(&db, || jobs::check_steps(place.clone())).await?,
             Self::Paused => finish(&db, || jobs::check_post(place.clone())).await?,
@@ -187,6 +193,29 @@ fn unless_wrong<T>(done: std::result::Result<T, ClientError>) -> std::result::Re
         Ok(_) | Err(ClientError::WrongState { .. }) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+async fn graph(db: &Db) -> Result<()> {
+    let declared = |key: &str| {
+        let mut graph = Graph::new("check.graph");
+        let one = graph.call(jobs::check_sum(vec![1]));
+        let gate = graph.gate::<u64>("gate");
+        let both = graph.then(jobs::check_sum, (vec![one, gate],));
+        let all = graph.then(jobs::check_sum, (vec![one, both],));
+        graph.result(all).idempotency_key(key)
+    };
+    let ours = again(async || declared("ours").enqueue(db).await).await?;
+    let theirs = again(async || declared("theirs").enqueue(db.pool()).await).await?.on(db);
+    let worker = start(db).await?;
+    for handle in [&ours, &theirs] {
+        again(async || handle.gate("gate").complete(&2_u64).await).await?;
+    }
+    for handle in [&ours, &theirs] {
+        let sum = again(async || handle.result().await).await?;
+        anyhow::ensure!(sum == 4, "{sum}");
+    }
+    worker.stop().await;
+    Ok(())
 }
 
 async fn drain(db: &Db) -> Result<()> {

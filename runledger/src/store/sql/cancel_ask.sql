@@ -1,6 +1,6 @@
 -- cancel_ask: notes that a run is to be cancelled, unless it has ended or its end waits for its undo. Whoever claims or holds the run sees it.
 -- in:    $1 run, $2 reason
--- out:   state (null while it goes on), reason (the first that was given), told; one row where the run exists
+-- out:   state (null while it goes on), reason (the first that was given), in_graph (whether it is a graph or a node of one), told; one row where the run exists
 -- locks: none; the run is locked before, by lock_runs.sql
 -- index: run_pkey, outcome_pkey, cancel_pkey, undo_pkey
 with asked as (
@@ -20,6 +20,7 @@ told as (
 select
     outcome.state,
     coalesce((select cancel.reason from runledger.cancel where cancel.run_id = $1), $2) as reason,
+    run.graph is not null or run.node is not null as in_graph,
     (select count(*) from told) as told
 from runledger.run
 left join runledger.outcome using (run_id)

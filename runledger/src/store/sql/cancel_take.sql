@@ -3,7 +3,7 @@
 -- in:    $1 run, $2 error, $3 whether a run that is parked because an undo failed is to end with that left undone: somebody has decided it
 -- out:   run_id, ended, told; one row where the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)
--- index: ready_pkey, waiting_pkey, watch_pkey, run_parent, undo_pkey, step_undo. The request of a run that has started others stays until nothing goes on
+-- index: ready_pkey, waiting_pkey, pending_pkey, watch_pkey, run_parent, undo_pkey, step_undo. The request of a run that has started others stays until nothing goes on
 --        below it, unless it is to be undone: what is below it is cancelled at the end of that.
 with undo as (
     select state, error
@@ -46,6 +46,12 @@ to_undo as (
     from taken
     cross join lateral (select queue, job, priority from runledger.run where run_id = taken.run_id offset 0) as run
     where taken.is_to_undo
+),
+uncounted as (
+    delete from runledger.pending
+    using taken
+    where pending.run_id = taken.run_id
+        and exists (select from runledger.run where run.run_id = taken.run_id and run.graph is not null offset 0)
 ),
 uncancelled as (
     delete from runledger.cancel

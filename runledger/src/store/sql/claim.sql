@@ -1,7 +1,7 @@
 -- claim: moves due runs from `ready` to `lease`, highest priority first, then earliest due, then oldest.
 -- in:    $1 worker, $2 token, $3 how many, $4 queues, $5 jobs, $6 priorities, $7 after instants, $8 after ids: a lane and its position each, the
 --        lane of the highest priority first
--- out:   run_id, job, tenant, queue, parent_id, input, slice (how often it has begun anew), options, priority, ready_at, attempt, crashes, claims,
+-- out:   run_id, job, tenant, queue, parent_id, is_node, input, given (what a node is given by those that it needs), slice (how often it has begun anew), options, priority, ready_at, attempt, crashes, claims,
 --        claimed_at, cancel_requested, steps, undoing (the state in which it ends once what its steps did is taken back), step_failures
 -- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
 -- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
@@ -43,7 +43,9 @@ select
     run.tenant,
     run.queue,
     run.parent_id,
+    run.node is not null as is_node,
     coalesce(continuation.input, run.input)::text as input,
+    case when run.node is not null then runledger.given(run.run_id) end::text as given,
     coalesce(continuation.slice, 0) as slice,
     run.options::text as options,
     taken.priority,

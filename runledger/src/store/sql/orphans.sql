@@ -1,13 +1,13 @@
 -- orphans: leases whose worker is dead or unknown, with what their settlement needs.
 -- in:    $1 how many
--- out:   run_id, token, attempt, crashes, parent_id, cancel_requested
+-- out:   run_id, token, attempt, crashes, parent_id, is_node, cancel_requested
 -- locks: the leases, skipping those that others hold: a step that is recorded now comes before this, or finds no lease any more
 -- index: worker_pkey
 select
-    lease.run_id, lease.token, lease.attempt, lease.crashes, run.parent_id,
+    lease.run_id, lease.token, lease.attempt, lease.crashes, run.parent_id, run.is_node,
     exists (select from runledger.cancel where cancel.run_id = lease.run_id) as cancel_requested
 from runledger.lease
-cross join lateral (select parent_id from runledger.run where run_id = lease.run_id offset 0) as run
+cross join lateral (select parent_id, node is not null as is_node from runledger.run where run_id = lease.run_id offset 0) as run
 where not exists (
     select from runledger.worker
     where worker.worker_id = lease.worker_id and worker.state <> 'dead'

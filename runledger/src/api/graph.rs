@@ -1,0 +1,300 @@
+//! Declared graphs: nodes that are calls or gates, edges that carry outputs, submitted as one run.
+
+mod configure;
+mod gate;
+mod inputs;
+mod submit;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub use self::configure::Configure;
+pub use self::gate::{GateHandle, GraphState};
+use self::inputs::Wire;
+pub use self::inputs::{Input, Inputs, Need, Node, OnTerminal, Value, given};
+use super::call::{AnyCall, Call, Request};
+use super::definition::{DEFAULT_QUEUE, Definition, Param};
+use super::handle::Handle;
+use super::job::{Arguments, Job, Payload};
+use super::jobs::DefinitionOf;
+use crate::model::given::item;
+use crate::model::graph::{GATE, Plan, PlannedEdge, PlannedKind, PlannedNode, Target};
+use crate::model::json::ErasedValue;
+use crate::model::payload::Plain;
+use crate::model::request::RequestOptions;
+use crate::runtime::graph::CONCLUDE;
+
+/// The job of a graph with the result `T`: what `Handle` says of its run.
+#[derive(Debug)]
+pub struct GraphOf<T>(PhantomData<fn() -> T>);
+
+impl<T: Payload> Job for GraphOf<T> {
+    type Output = T;
+    const DEFINITION: &'static Definition = &CONCLUDE;
+}
+
+/// A handle of a graph with the result `T`.
+pub type GraphHandle<T> = Handle<GraphOf<T>>;
+
+/// A graph of calls and gates that is submitted as one run: each node starts when the last of those that it needs has ended. `T` is what the graph gives:
+/// the output of its [result](Self::result) node, or nothing.
+///
+/// ```
+/// # use runledger::{Call, Graph, Result, job};
+/// #[job]
+/// async fn extract(region: String) -> Result<u64> {
+///     Ok(region.len() as u64)
+/// }
+/// #[job]
+/// async fn merge(eu: u64, us: u64) -> Result<u64> {
+///     Ok(eu + us)
+/// }
+/// #[job]
+/// async fn publish(total: u64, approved: bool) -> Result<String> {
+///     Ok(format!("{total} {approved}"))
+/// }
+///
+/// let mut graph = Graph::new("nightly");
+/// let eu = graph.call(extract("eu".to_owned()).key("eu"));
+/// let us = graph.call(extract("us".to_owned()).key("us"));
+/// let total = graph.then(merge, (eu, us));
+/// let approved = graph.gate::<bool>("approved");
+/// let published = graph.then(publish, (total, approved));
+/// let graph = graph.result(published); // then: graph.enqueue(&db).await?
+/// # drop(graph);
+/// ```
+#[must_use = "a graph does nothing until it is enqueued"]
+pub struct Graph<T = ()> {
+    /// Tells its nodes from those of other graphs.
+    tag: u64,
+    plan: Plan,
+    /// What its nodes are, beside the plan.
+    nodes: Vec<Declared>,
+    tenant: String,
+    queue: Option<String>,
+    priority: i16,
+    deadline: Option<Duration>,
+    idempotency_key: Option<String>,
+    marker: PhantomData<fn() -> T>,
+}
+
+/// A node as it was declared.
+struct Declared {
+    request: Request,
+    /// The values of parameters that neither the call has nor another node gives.
+    values: Vec<(&'static str, Box<dyn ErasedValue + Send>)>,
+    said: Vec<&'static str>,
+}
+
+impl Graph {
+    /// A graph without nodes. Its name follows the rule of the names of jobs.
+    pub fn new(name: impl Into<String>) -> Self {
+        static TAGS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            tag: TAGS.fetch_add(1, Ordering::Relaxed),
+            plan: Plan { name: name.into(), ..Plan::default() },
+            nodes: Vec::new(),
+            tenant: String::new(),
+            queue: None,
+            priority: 0,
+            deadline: None,
+            idempotency_key: None,
+            marker: PhantomData,
+        }
+    }
+}
+
+impl<T> Graph<T> {
+    /// Adds a call that needs no other node. Its name is that of the job, with the call's key where it has one: `extract[eu]`; calls of one job without keys
+    /// are counted, `extract#2`.
+    pub fn call<J: Job>(&mut self, call: Call<J>) -> Node<J::Output> {
+        let key = call.key;
+        self.add(call.request, key)
+    }
+
+    /// Adds a call of a job whose arguments other nodes give: `graph.then(merge, (eu, us))`. It starts when the last of them has ended, with success unless
+    /// [`on_terminal`](Node::on_terminal) says otherwise. An input of another type than its parameter's does not compile.
+    pub fn then<A, F, I>(&mut self, function: F, inputs: I) -> Node<<F::Job as Job>::Output>
+    where
+        F: DefinitionOf<A>,
+        F::Job: Arguments,
+        I: Inputs<<F::Job as Arguments>::Types>,
+    {
+        drop(function);
+        let definition = F::DEFINITION;
+        let request = Request::of(definition, Plain::of_object(&[]));
+        let names = definition.params.iter().map(Param::name);
+        let node = self.add(request, None);
+        for (name, wire) in names.zip(inputs.wires()) {
+            self.connect(node.place, name, wire);
+        }
+        node
+    }
+
+    /// Adds a gate: a node that somebody opens from outside, with a `V` for those that need it. See [`Handle::gate`](crate::Handle::gate).
+    pub fn gate<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
+        let request = Request {
+            job: GATE.into(),
+            queue: DEFAULT_QUEUE.into(),
+            priority: 0,
+            input: Plain::of_object(&[]),
+            options: RequestOptions::default(),
+            tenant: String::new(),
+            idempotency_key: None,
+            version: None,
+            definition: None,
+        };
+        let node = self.declare(name.into(), PlannedKind::Gate(Vec::new()), request);
+        Node::new(self.tag, node)
+    }
+
+    /// Adds a call under a name of its own: for graphs that are made of data. Of what it gives nothing is known to the compiler.
+    pub fn node(&mut self, name: impl Into<String>, call: impl Into<AnyCall>) -> Node<serde_json::Value> {
+        let request = call.into().request;
+        let job =
+            request.definition.map_or_else(|| request.job.to_string(), |its| its.oldest_name().to_owned());
+        let place = self.declare(name.into(), PlannedKind::Job(job), request);
+        Node::new(self.tag, place)
+    }
+
+    /// Lets a node start only after another: by a handle or a name, after its success, or with `on_terminal()` after any end.
+    pub fn after<V>(&mut self, node: Node<V>, need: impl Into<Need>) -> &mut Self {
+        self.edge(node.place, need.into(), Vec::new());
+        self
+    }
+
+    /// Gives a parameter of a node what another gives, as [`then`](Self::then) does, without the compiler: the node must be of this graph, and the job must have
+    /// the parameter, where this program has its code.
+    pub fn feed<V>(
+        &mut self,
+        node: Node<V>,
+        parameter: impl Into<String>,
+        need: impl Into<Need>,
+    ) -> &mut Self {
+        self.edge(node.place, need.into(), vec![parameter.into()]);
+        self
+    }
+
+    /// The options of a node: `graph.configure(merged).priority(5).max_attempts(2)`.
+    pub fn configure<V>(&mut self, node: Node<V>) -> Configure<'_> {
+        let place = if node.tag == self.tag { node.place } else { usize::MAX };
+        Configure::new(self.nodes.get_mut(place), self.plan.nodes.get_mut(place))
+    }
+
+    /// Makes what a node gives the result of the graph: what its handle's `result()` gives. The graph fails where this node does not complete, and completes
+    /// where it does, whatever became of the others.
+    pub fn result<R>(mut self, node: Node<R>) -> Graph<R> {
+        self.plan.result = Some(self.target(Need::from(node)));
+        let Self { tag, plan, nodes, tenant, queue, priority, deadline, idempotency_key, marker: _ } = self;
+        Graph { tag, plan, nodes, tenant, queue, priority, deadline, idempotency_key, marker: PhantomData }
+    }
+
+    /// At most one graph of this name, tenant and key exists. The same graph again gives the same run, whatever the order of its nodes; another one under
+    /// the same key is refused. 1 to 256 bytes.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// The organisation that the graph belongs to, and each of its nodes that does not say otherwise. 1 to 256 bytes; none by default.
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant = tenant.into();
+        self
+    }
+
+    /// The queue whose workers conclude the graph once its last node has ended. The default is that of its first node that is a job.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// The priority with which it is concluded; default 0. Its nodes have their own.
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// The graph must end within this time of its submission, or it is cancelled with all its nodes. At most 100 years; none by default.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    fn add<V>(&mut self, request: Request, key: Option<String>) -> Node<V> {
+        let job =
+            request.definition.map_or_else(|| request.job.to_string(), |its| its.oldest_name().to_owned());
+        let base = request.definition.map_or(&*request.job, |definition| definition.name);
+        let name = match key {
+            Some(key) => format!("{base}[{key}]"),
+            None => {
+                let n_same = self.plan.nodes.iter().filter(|node| is_counted(&node.name, base)).count();
+                if n_same == 0 { base.to_owned() } else { format!("{base}#{}", n_same + 1) }
+            }
+        };
+        let place = self.declare(name, PlannedKind::Job(job), request);
+        Node::new(self.tag, place)
+    }
+
+    fn declare(&mut self, name: String, kind: PlannedKind, request: Request) -> usize {
+        self.plan.nodes.push(PlannedNode { name, kind });
+        self.nodes.push(Declared { request, values: Vec::new(), said: Vec::new() });
+        self.nodes.len() - 1
+    }
+
+    fn connect(&mut self, place: usize, parameter: &'static str, wire: Wire) {
+        match wire {
+            Wire::Value(value) => self.nodes[place].values.push((parameter, value)),
+            Wire::Node { .. } => self.wire(place, parameter.to_owned(), &wire),
+            Wire::List(wires) if wires.is_empty() => {
+                self.nodes[place].values.push((parameter, Box::new(Vec::<()>::new())));
+            }
+            Wire::List(wires) => {
+                for (at, wire) in wires.iter().enumerate() {
+                    self.wire(place, item(parameter, at), wire);
+                }
+            }
+        }
+    }
+
+    fn wire(&mut self, place: usize, parameter: String, wire: &Wire) {
+        if let Wire::Node { tag, place: other, on_terminal } = wire {
+            let need = Need { target: Target::At(*other), tag: Some(*tag), on_terminal: *on_terminal };
+            self.edge(place, need, vec![parameter]);
+        }
+    }
+
+    fn edge(&mut self, dependant: usize, need: Need, parameters: Vec<String>) {
+        let on_terminal = need.on_terminal;
+        let needs = self.target(need);
+        self.plan.edges.push(PlannedEdge { dependant, needs, on_terminal, parameters });
+    }
+
+    fn target(&self, need: Need) -> Target {
+        if need.tag.is_some_and(|tag| tag != self.tag) { Target::Elsewhere } else { need.target }
+    }
+}
+
+/// Whether a node was named by counting the calls of its job.
+fn is_counted(name: &str, base: &str) -> bool {
+    name.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+}
+
+impl fmt::Debug for Declared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Declared").field("job", &self.request.job).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Graph<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the inputs: payloads stay out of logs.
+        let (nodes, edges) = (self.plan.nodes.len(), self.plan.edges.len());
+        f.debug_struct("Graph")
+            .field("name", &self.plan.name)
+            .field("nodes", &nodes)
+            .field("edges", &edges)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,235 @@
+//! What a handle of a graph does that others do not: its gates, and where its nodes stand.
+
+use uuid::Uuid;
+
+use super::GraphHandle;
+use crate::api::client_error::ClientError;
+use crate::api::db::connection;
+use crate::api::job::Payload;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::json::canonical;
+use crate::model::name::nearest;
+use crate::model::payload::{PayloadKind, Place, Plain, Stored};
+use crate::model::recorded::place_of_error;
+use crate::model::request::child_run_id;
+use crate::model::state::RunState;
+use crate::store::graph::{self, Decision, NodeInfo};
+use crate::store::inspect;
+
+/// How many nodes one look takes in.
+const AT_ONCE: i64 = 1000;
+
+/// Where a graph stands, by how its nodes do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GraphState {
+    /// Some node runs or may run, or it is about to be concluded.
+    Running,
+    /// Nothing goes on but waiting for a gate to be decided.
+    Waiting,
+    /// It completed, and so did every node.
+    Completed,
+    /// It completed, though some node did not: its result did, or what any end of such a node was enough for.
+    CompletedWithErrors,
+    /// It failed.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// A gate of a graph, by its name: what [`Handle::gate`](crate::Handle::gate) gives.
+#[must_use = "a gate stays as it is until it is decided about"]
+#[derive(Debug)]
+pub struct GateHandle<'h, T> {
+    graph: &'h GraphHandle<T>,
+    name: String,
+    by: Option<String>,
+    reason: Option<String>,
+}
+
+impl<T: Payload> GraphHandle<T> {
+    /// A gate of this graph: `handle.gate("approved").by("ann").reason("looks good").complete(&true).await?`.
+    pub fn gate(&self, name: impl Into<String>) -> GateHandle<'_, T> {
+        GateHandle { graph: self, name: name.into(), by: None, reason: None }
+    }
+
+    /// Where the nodes stand, by name. One query for each thousand.
+    ///
+    /// # Errors
+    /// A failure of the database.
+    pub async fn nodes(&self) -> Result<Vec<NodeInfo>, ClientError> {
+        let mut connection = connection(self.pool()?).await?;
+        let mut nodes: Vec<NodeInfo> = Vec::new();
+        loop {
+            let after = nodes.last().map(|node| node.name.clone());
+            let more =
+                graph::nodes(&mut connection, self.id(), after.as_deref(), AT_ONCE, &self.sealer()).await?;
+            let is_last = i64::try_from(more.len()).unwrap_or(AT_ONCE) < AT_ONCE;
+            nodes.extend(more);
+            if is_last {
+                return Ok(nodes);
+            }
+        }
+    }
+
+    /// Where the graph stands, by how its nodes do. One query more than [`nodes`](Self::nodes).
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    pub async fn graph_state(&self) -> Result<GraphState, ClientError> {
+        let state = self.state().await?;
+        let nodes = self.nodes().await?;
+        Ok(match state {
+            RunState::Failed => GraphState::Failed,
+            RunState::Cancelled => GraphState::Cancelled,
+            RunState::Completed if nodes.iter().all(|node| node.state == RunState::Completed) => {
+                GraphState::Completed
+            }
+            RunState::Completed => GraphState::CompletedWithErrors,
+            RunState::Waiting if nodes.iter().all(waits_for_the_outside) => GraphState::Waiting,
+            _ => GraphState::Running,
+        })
+    }
+}
+
+/// Whether nothing but a decision about a gate makes a node go on.
+fn waits_for_the_outside(node: &NodeInfo) -> bool {
+    node.state.is_terminal() || (node.state == RunState::Waiting && (node.job.is_none() || node.n_needs > 0))
+}
+
+impl<T: Payload> GateHandle<'_, T> {
+    /// Who decides. It is kept, and shown; nobody checks it.
+    pub fn by(mut self, who: impl Into<String>) -> Self {
+        self.by = Some(who.into());
+        self
+    }
+
+    /// Why. It is kept, and shown.
+    pub fn reason(mut self, why: impl Into<String>) -> Self {
+        self.reason = Some(why.into());
+        self
+    }
+
+    /// Completes the gate: those that need it start, and are given this value. Once more with the same value it does nothing.
+    ///
+    /// Costs a transaction of five statements.
+    ///
+    /// # Errors
+    /// [`ClientError::GateDecided`] where it ended otherwise, [`GateNotOpen`](ClientError::GateNotOpen) while it waits for nodes before it,
+    /// [`NoSuchGate`](ClientError::NoSuchGate), [`Encode`](ClientError::Encode), or a failure of the database.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have completed the gate. It can be repeated.
+    pub async fn complete<V: Payload>(self, value: &V) -> Result<(), ClientError> {
+        let place = Place::new(self.run_id(), PayloadKind::Output, "");
+        let encode = |source| ClientError::Encode { job: format!("gate {}", self.name), source };
+        let plain = Plain::of(value).map_err(|source| encode(source.into()))?;
+        let text = plain.to_string();
+        let output = self.graph.sealer().seal(&place, plain).map_err(encode)?;
+        let decision = self.decision(RunState::Completed, Some(&output), None);
+        if self.decide(&decision).await? {
+            return Ok(());
+        }
+        self.decided_otherwise(RunState::Completed, |end, sealer_opens| {
+            end.as_ref().is_some_and(|end| means_the_same(&sealer_opens(end.clone()), &text))
+        })
+        .await
+    }
+
+    /// Fails the gate: those that need its success are cancelled.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
+    pub async fn fail(self, message: &str) -> Result<(), ClientError> {
+        self.end_without(RunState::Failed, &Failure::new(FailureKind::Error, message)).await
+    }
+
+    /// Cancels the gate: those that need its success are cancelled.
+    ///
+    /// # Errors
+    /// As [`complete`](Self::complete).
+    pub async fn cancel(self, message: &str) -> Result<(), ClientError> {
+        self.end_without(RunState::Cancelled, &crate::store::cancel::failure(Some(message))).await
+    }
+
+    async fn end_without(self, state: RunState, failure: &Failure) -> Result<(), ClientError> {
+        let place = place_of_error(self.run_id(), "");
+        let error = self.graph.sealer().seal_failure(&place, failure);
+        let decision = self.decision(state, None, Some(&error));
+        if self.decide(&decision).await? {
+            return Ok(());
+        }
+        let sealer = self.graph.sealer();
+        let run_id = self.run_id();
+        self.decided_otherwise(state, |end, _| {
+            end.as_ref().is_some_and(|end| sealer.show_failure(&place_of_error(run_id, ""), end) == *failure)
+        })
+        .await
+    }
+
+    fn run_id(&self) -> Uuid {
+        child_run_id(self.graph.id(), &self.name)
+    }
+
+    fn decision<'d>(
+        &'d self,
+        state: RunState,
+        output: Option<&'d Stored>,
+        error: Option<&'d Stored>,
+    ) -> Decision<'d> {
+        Decision { state, output, error, by: self.by.as_deref(), reason: self.reason.as_deref() }
+    }
+
+    async fn decide(&self, decision: &Decision<'_>) -> Result<bool, ClientError> {
+        let mut connection = connection(self.graph.pool()?).await?;
+        Ok(graph::decide(&mut connection, self.run_id(), decision).await?)
+    }
+
+    /// Why a decision was not taken; nothing where the same was decided before.
+    async fn decided_otherwise(
+        &self,
+        state: RunState,
+        is_same: impl FnOnce(&Option<Stored>, &dyn Fn(Stored) -> String) -> bool,
+    ) -> Result<(), ClientError> {
+        let nodes = self.graph.nodes().await?;
+        let is_gate = |node: &&NodeInfo| node.job.is_none();
+        let Some(gate) = nodes.iter().filter(is_gate).find(|node| node.name == self.name) else {
+            let hint = match nearest(&self.name, nodes.iter().filter(is_gate).map(|node| node.name.as_str()))
+            {
+                Some(near) => format!("; did you mean `{near}`?"),
+                None => String::new(),
+            };
+            return Err(ClientError::NoSuchGate { run_id: self.graph.id(), gate: self.name.clone(), hint });
+        };
+        if !gate.state.is_terminal() {
+            return Err(ClientError::GateNotOpen {
+                run_id: self.graph.id(),
+                gate: self.name.clone(),
+                n_needs: gate.n_needs,
+            });
+        }
+        let mut connection = connection(self.graph.pool()?).await?;
+        let end = inspect::end_of_run(&mut connection, self.run_id()).await?;
+        let sealer = self.graph.sealer();
+        let place = Place::new(self.run_id(), PayloadKind::Output, "");
+        let open = |stored: Stored| sealer.show(&place, stored);
+        let stored = end.and_then(|end| if state == RunState::Completed { end.output } else { end.failure });
+        if gate.state == state && is_same(&stored, &open) {
+            return Ok(());
+        }
+        Err(ClientError::GateDecided {
+            run_id: self.graph.id(),
+            gate: self.name.clone(),
+            ended: gate.state,
+            by: gate.decided_by.as_ref().map(|who| format!(" by `{who}`")).unwrap_or_default(),
+        })
+    }
+}
+
+/// Whether two JSON texts mean the same.
+fn means_the_same(one: &str, other: &str) -> bool {
+    match (canonical(one), canonical(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
+}

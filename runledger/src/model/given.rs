@@ -1,0 +1,208 @@
+//! What a node of a graph is given by those that it needs: their outputs, put among its own arguments.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::failure::Failure;
+use super::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
+use super::recorded::place_of_error;
+
+/// How a node ended, for one that takes any end: `node.on_terminal()` gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome<T> {
+    /// It gave this.
+    Completed(T),
+    /// It failed with this.
+    Failed(Failure),
+    /// It was cancelled, or never could run, for this reason.
+    Cancelled(Failure),
+}
+
+impl<T> Outcome<T> {
+    /// What it gave.
+    ///
+    /// # Errors
+    /// Why it gave nothing.
+    pub fn into_result(self) -> Result<T, Failure> {
+        match self {
+            Self::Completed(output) => Ok(output),
+            Self::Failed(failure) | Self::Cancelled(failure) => Err(failure),
+        }
+    }
+
+    /// What it gave, if it completed.
+    pub fn completed(self) -> Option<T> {
+        self.into_result().ok()
+    }
+}
+
+/// A prerequisite as `json_build_array` gives it.
+type Row = (Uuid, bool, Vec<String>, String, Option<Box<RawValue>>, Option<Box<RawValue>>);
+
+/// What one prerequisite gives, as it is stored.
+#[derive(Clone, Debug)]
+pub struct Given {
+    run_id: Uuid,
+    /// Whether the parameters take an [`Outcome`].
+    is_outcome: bool,
+    parameters: Vec<String>,
+    state: String,
+    output: Option<Stored>,
+    error: Option<Stored>,
+}
+
+/// Reads what the prerequisites of a node give.
+///
+/// # Errors
+/// Where the text is not an array of such rows.
+pub fn read(text: &str) -> Result<Vec<Given>, serde_json::Error> {
+    let rows: Vec<Row> = serde_json::from_str(text)?;
+    let stored = |raw: Box<RawValue>| Stored::read(raw.get().to_owned());
+    Ok(rows
+        .into_iter()
+        .map(|(run_id, is_outcome, parameters, state, output, error)| Given {
+            run_id,
+            is_outcome,
+            parameters,
+            state,
+            output: output.map(stored),
+            error: error.map(stored),
+        })
+        .collect())
+}
+
+/// The parameter that is one item of a list that several prerequisites give.
+#[must_use]
+pub fn item(parameter: &str, at: usize) -> String {
+    format!("{parameter}[{at}]")
+}
+
+/// What a parameter is given: by one prerequisite, or an item each by several.
+enum Argument {
+    One(String),
+    Items(BTreeMap<usize, String>),
+}
+
+/// The input of a node: its own arguments, and what its prerequisites give.
+///
+/// # Errors
+/// [`PayloadError`], where an output does not open.
+pub fn fill(input: String, given: Vec<Given>, sealer: &Sealer) -> Result<String, PayloadError> {
+    if given.is_empty() {
+        return Ok(input);
+    }
+    let mut arguments: BTreeMap<String, Argument> = BTreeMap::new();
+    for given in given {
+        let text = given.text(sealer)?;
+        for parameter in &given.parameters {
+            match parameter.strip_suffix(']').and_then(|parameter| parameter.rsplit_once('[')) {
+                Some((list, at)) => {
+                    let items = arguments.entry(list.to_owned()).or_insert(Argument::Items(BTreeMap::new()));
+                    if let (Argument::Items(items), Ok(at)) = (items, at.parse()) {
+                        items.insert(at, text.clone());
+                    }
+                }
+                None => {
+                    arguments.insert(parameter.clone(), Argument::One(text.clone()));
+                }
+            }
+        }
+    }
+    // An object, as every input is: its last brace goes behind what is added.
+    let own = input.trim_end().strip_suffix('}').unwrap_or("{").trim_end();
+    let mut filled = own.to_owned();
+    for (parameter, argument) in arguments {
+        if !filled.ends_with('{') {
+            filled.push(',');
+        }
+        filled.push_str(&serde_json::Value::from(parameter).to_string());
+        filled.push(':');
+        match argument {
+            Argument::One(text) => filled.push_str(&text),
+            Argument::Items(items) => {
+                filled.push('[');
+                filled.push_str(&items.into_values().collect::<Vec<_>>().join(","));
+                filled.push(']');
+            }
+        }
+    }
+    filled.push('}');
+    Ok(filled)
+}
+
+impl Given {
+    /// The JSON text that a parameter is given.
+    fn text(&self, sealer: &Sealer) -> Result<String, PayloadError> {
+        let place = Place::new(self.run_id, PayloadKind::Output, "");
+        let output = match &self.output {
+            Some(output) => sealer.open(&place, output.clone())?,
+            // An output of `null` arrives as none.
+            None => "null".to_owned(),
+        };
+        if !self.is_outcome {
+            return Ok(output);
+        }
+        if self.state == "completed" {
+            return Ok(format!("{{\"completed\":{output}}}"));
+        }
+        let failure = self.error.as_ref().map(|error| {
+            let failure = sealer.show_failure(&place_of_error(self.run_id, ""), error);
+            // A failure is strings, which always have a JSON form.
+            serde_json::to_string(&failure).unwrap_or_default()
+        });
+        Ok(format!("{{\"{}\":{}}}", self.state, failure.unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(input: &str, given: &str) -> Result<String, String> {
+        let given = read(given).map_err(|error| error.to_string())?;
+        fill(input.to_owned(), given, &Sealer::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_others_gave_stands_among_the_own_arguments() {
+        let id = Uuid::nil();
+        let given = format!(
+            "[[\"{id}\", false, [\"eu\", \"again\"], \"completed\", {{\"n\": 1.0}}, null], [\"{id}\", false, [\"us\"], \"completed\", null, null]]"
+        );
+        let text = filled("{\"day\":\"monday\"}", &given);
+        assert_eq!(
+            text.as_deref(),
+            Ok("{\"day\":\"monday\",\"again\":{\"n\": 1.0},\"eu\":{\"n\": 1.0},\"us\":null}")
+        );
+        assert_eq!(filled("{}", "[]").as_deref(), Ok("{}"));
+    }
+
+    #[test]
+    fn items_stand_in_their_order_and_not_in_that_of_the_rows() {
+        let id = Uuid::nil();
+        let given = format!(
+            "[[\"{id}\", false, [\"parts[10]\"], \"completed\", 10, null], [\"{id}\", false, [\"parts[2]\"], \"completed\", 2, null]]"
+        );
+        assert_eq!(filled("{}", &given).as_deref(), Ok("{\"parts\":[2,10]}"));
+    }
+
+    #[test]
+    fn an_outcome_says_how_a_node_ended() {
+        let id = Uuid::nil();
+        let failure = "{\"kind\":\"error\",\"message\":\"no\"}";
+        let given = format!(
+            "[[\"{id}\", true, [\"a\"], \"completed\", 1, null], [\"{id}\", true, [\"b\"], \"failed\", null, {failure}]]"
+        );
+        let text = filled("{}", &given).unwrap_or_default();
+        let outcomes: Result<BTreeMap<String, Outcome<u32>>, _> = serde_json::from_str(&text);
+        let expected = BTreeMap::from([
+            ("a".to_owned(), Outcome::Completed(1)),
+            ("b".to_owned(), Outcome::Failed(Failure::new(crate::FailureKind::Error, "no"))),
+        ]);
+        assert_eq!(outcomes.ok(), Some(expected));
+    }
+}

@@ -1,0 +1,248 @@
+//! Graphs: written with all their nodes at once; what the end of a node brings about; gates.
+
+use std::time::SystemTime;
+
+use sqlx::{Connection, PgConnection, Row};
+use uuid::Uuid;
+
+use super::enqueue::{NewRun, stored};
+use super::inspect::{instant, state, stored as stored_in};
+use super::session::BEGIN_RESTLESS;
+use super::write::{commit, write};
+use super::{sparse, sql};
+use crate::model::failure::Failure;
+use crate::model::payload::{Sealer, Stored};
+use crate::model::recorded::place_of_error;
+use crate::model::state::RunState;
+use crate::model::version::parts;
+
+/// A graph to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct NewGraph {
+    /// The graph itself: its id, tenant, queue, priority, request, options and key.
+    pub(crate) run: NewRun,
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<NewNode>,
+    pub(crate) edges: Vec<NewEdge>,
+}
+
+/// One node of it.
+#[derive(Clone, Debug)]
+pub(crate) struct NewNode {
+    /// Without a tenant: that of the graph.
+    pub(crate) run: NewRun,
+    pub(crate) name: String,
+    /// How many others it needs.
+    pub(crate) n_needs: i32,
+}
+
+/// One edge of it.
+#[derive(Clone, Debug)]
+pub(crate) struct NewEdge {
+    pub(crate) dependant_id: Uuid,
+    pub(crate) run_id: Uuid,
+    pub(crate) on_terminal: bool,
+    /// The parameters of the dependant that are given what the other gave.
+    pub(crate) parameters: Vec<String>,
+}
+
+/// What the database did with a graph.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    pub(crate) created: bool,
+    pub(crate) isolation: String,
+}
+
+/// Writes a graph in one statement, whatever its size.
+pub(crate) async fn submit(
+    connection: &mut PgConnection,
+    graph: &NewGraph,
+) -> Result<Submission, sqlx::Error> {
+    let NewGraph { run, name, nodes, edges } = graph;
+    let texts = |part: fn(&NewNode) -> &str| nodes.iter().map(part).collect::<Vec<_>>();
+    let row = write(sql::SUBMIT_GRAPH, |put| {
+        sqlx::query(put)
+            .bind(run.run_id)
+            .bind(name)
+            .bind(&run.tenant)
+            .bind(&run.queue)
+            .bind(run.priority)
+            .bind(run.input.as_str())
+            .bind(stored(&run.options))
+            .bind(&run.idempotency_key)
+            .bind(nodes.iter().map(|node| node.run.run_id).collect::<Vec<_>>())
+            .bind(texts(|node| &node.name))
+            .bind(texts(|node| &node.run.job))
+            .bind(sparse(
+                nodes.iter().map(|node| Some(node.run.tenant.as_str()).filter(|tenant| !tenant.is_empty())),
+            ))
+            .bind(texts(|node| &node.run.queue))
+            .bind(nodes.iter().map(|node| node.run.priority).collect::<Vec<_>>())
+            .bind(texts(|node| node.run.input.as_str()))
+            .bind(sparse(nodes.iter().map(|node| stored(&node.run.options))))
+            .bind(sparse(nodes.iter().map(|node| node.run.options.delay_us)))
+            .bind(sparse(nodes.iter().map(|node| node.run.options.start_at())))
+            .bind(nodes.iter().map(|node| node.n_needs).collect::<Vec<_>>())
+            .bind(edges.iter().map(|edge| edge.dependant_id).collect::<Vec<_>>())
+            .bind(edges.iter().map(|edge| edge.run_id).collect::<Vec<_>>())
+            .bind(edges.iter().map(|edge| edge.on_terminal).collect::<Vec<_>>())
+            .bind(edges.iter().map(|edge| array_literal(&edge.parameters)).collect::<Vec<_>>())
+            .fetch_one(connection)
+    })
+    .await?;
+    Ok(Submission { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
+}
+
+/// An array as PostgreSQL reads it: an array of arrays of different lengths cannot be sent.
+fn array_literal(items: &[String]) -> String {
+    let quoted = items.iter().map(|item| format!("\"{}\"", item.replace('\\', "\\\\").replace('"', "\\\"")));
+    format!("{{{}}}", quoted.collect::<Vec<_>>().join(","))
+}
+
+/// Counts the ends of nodes, and starts, cancels and concludes what they decide. In the transaction that ended them.
+pub(crate) async fn release(connection: &mut PgConnection, ended: &[Uuid]) -> Result<(), sqlx::Error> {
+    write(sql::RELEASE, |release| sqlx::query(release).bind(ended).execute(connection)).await.map(drop)
+}
+
+/// Locks what the end of a node or a graph that no worker holds will count. False for a run that is neither.
+pub(crate) async fn lock_pending(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
+    Ok(!sqlx::query(sql::LOCK_PENDING).bind(run_id).fetch_all(connection).await?.is_empty())
+}
+
+/// How a node ended that did not complete, or that is the result.
+#[derive(Debug)]
+pub(crate) struct NodeEnd {
+    pub(crate) run_id: Uuid,
+    pub(crate) node: String,
+    pub(crate) state: RunState,
+    pub(crate) output: Option<Stored>,
+    pub(crate) error: Option<Stored>,
+    /// Whether another node needs it.
+    pub(crate) is_needed: bool,
+}
+
+/// How the nodes of a graph ended that did not complete, in that order, and its result.
+pub(crate) async fn ends(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    result: Option<&str>,
+) -> Result<Vec<NodeEnd>, sqlx::Error> {
+    let rows = sqlx::query(sql::GRAPH_ENDS).bind(run_id).bind(result).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(NodeEnd {
+                run_id: row.try_get("run_id")?,
+                node: row.try_get("node")?,
+                state: state(row)?,
+                output: stored_in(row, "output")?,
+                error: stored_in(row, "error")?,
+                is_needed: row.try_get("is_needed")?,
+            })
+        })
+        .collect()
+}
+
+/// How a gate is to end.
+#[derive(Debug)]
+pub(crate) struct Decision<'d> {
+    pub(crate) state: RunState,
+    pub(crate) output: Option<&'d Stored>,
+    pub(crate) error: Option<&'d Stored>,
+    pub(crate) by: Option<&'d str>,
+    pub(crate) reason: Option<&'d str>,
+}
+
+/// Ends a gate, with all that this brings about. False where it is not open, or has ended.
+pub(crate) async fn decide(
+    connection: &mut PgConnection,
+    gate: Uuid,
+    decision: &Decision<'_>,
+) -> Result<bool, sqlx::Error> {
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    sqlx::query(sql::LOCK_RUNS).bind(vec![gate]).execute(&mut *tx).await?;
+    lock_pending(&mut tx, gate).await?;
+    let row = write(sql::GATE_DECIDE, |decide| {
+        sqlx::query(decide)
+            .bind(gate)
+            .bind(decision.state.as_str())
+            .bind(decision.output.map(Stored::as_str))
+            .bind(decision.error.map(Stored::as_str))
+            .bind(decision.by)
+            .bind(decision.reason)
+            .fetch_one(&mut *tx)
+    })
+    .await?;
+    if !row.try_get::<bool, _>("decided")? {
+        tx.rollback().await?;
+        return Ok(false);
+    }
+    release(&mut tx, &[gate]).await?;
+    commit("gate", tx.commit()).await?;
+    Ok(true)
+}
+
+/// Where a node of a graph stands.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeInfo {
+    /// The id of its run: what `db.run(id)` takes.
+    pub run_id: Uuid,
+    /// Its name in the graph.
+    pub name: String,
+    /// The name of its job; none for a gate.
+    pub job: Option<String>,
+    /// Where it stands. A node that waits for others, and a gate that nobody has decided about, are `waiting`.
+    pub state: RunState,
+    /// Attempts begun and consumed.
+    pub attempt: i32,
+    /// How many of those that it needs have not ended. A gate for which that is 0 is open.
+    pub n_needs: i32,
+    /// The names of the nodes that it needs, sorted.
+    pub needs: Vec<String>,
+    /// When its present or last attempt began; of a gate, when it was opened.
+    pub started_at: Option<SystemTime>,
+    /// When it ended.
+    pub finished_at: Option<SystemTime>,
+    /// What it failed with, or why it was cancelled.
+    pub error: Option<Failure>,
+    /// Of a gate: who decided, as they said.
+    pub decided_by: Option<String>,
+    /// Of a gate: why, as they said.
+    pub reason: Option<String>,
+    /// Of a gate: when.
+    pub decided_at: Option<SystemTime>,
+}
+
+/// Where the nodes of a graph stand, by name.
+pub(crate) async fn nodes(
+    connection: &mut PgConnection,
+    graph: Uuid,
+    after: Option<&str>,
+    limit: i64,
+    sealer: &Sealer,
+) -> Result<Vec<NodeInfo>, sqlx::Error> {
+    let rows =
+        sqlx::query(sql::GRAPH_NODES).bind(graph).bind(after).bind(limit).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            let run_id = row.try_get("run_id")?;
+            let job: String = row.try_get("job")?;
+            let error = stored_in(row, "error")?;
+            Ok(NodeInfo {
+                run_id,
+                name: row.try_get("node")?,
+                job: (job != crate::model::graph::GATE).then(|| parts(&job).0.to_owned()),
+                state: state(row)?,
+                attempt: row.try_get("attempt")?,
+                n_needs: row.try_get("needs")?,
+                needs: row.try_get("needed")?,
+                started_at: instant(row, "started_at")?,
+                finished_at: instant(row, "finished_at")?,
+                error: error.map(|error| sealer.show_failure(&place_of_error(run_id, ""), &error)),
+                decided_by: row.try_get("decided_by")?,
+                reason: row.try_get("reason")?,
+                decided_at: instant(row, "decided_at")?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,34 @@
+-- gate_decide: ends a gate from outside, if it is open, and keeps who did so and why.
+-- in:    $1 gate, $2 state, $3 output, $4 error, $5 who, $6 why
+-- out:   decided (false where it is not open, or has ended), told; one row
+-- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, then what its end counts, by lock_pending.sql
+-- index: waiting_pkey, run_pkey, pending_pkey, watch_pkey
+with taken as (
+    delete from runledger.waiting
+    where run_id = $1
+        and state = 'waiting'
+        and exists (select from runledger.run where run.run_id = $1 and run.job = 'runledger.gate')
+        and not exists (select from runledger.pending where pending.run_id = $1 and pending.remaining > 0)
+    returning run_id, since
+),
+ended as (
+    insert into runledger.outcome (run_id, state, output, error, attempt, started_at)
+    select run_id, $2, $3::text::json, $4::text::json, 1, since
+    from taken
+),
+noted as (
+    insert into runledger.decision (run_id, decided_by, reason)
+    select run_id, $5, $6
+    from taken
+),
+unwatched as (
+    delete from runledger.watch
+    using taken
+    where watch.run_id = taken.run_id
+    returning watch.run_id
+),
+told as (
+    select runledger.notify('runledger_ended', run_id::text)
+    from unwatched
+)
+select exists (select from taken) as decided, (select count(*) from told) as told

@@ -1,0 +1,171 @@
+-- release: what the ends of nodes bring about: nodes that waited for the last of them go to their queues, or stand open where they are gates; nodes that can
+--          not succeed any more are cancelled, and those that need them; a graph of which the last node has ended goes to its queue, to be concluded.
+-- in:    $1 nodes that ended in this transaction
+-- out:   told; one row
+-- locks: of `pending` the rows of these nodes, of those that need them, and of those below that they take with them, in the order of their ids; then those of
+--        the graphs, in that order; after these `ready`, `waiting` and `watch`. Who ends a node that no worker holds locks the same first: lock_pending.sql
+-- index: run_pkey, outcome_pkey, edge_run, pending_pkey, waiting_pkey, watch_pkey. Of two that end at once the second waits for the first at the row of what
+--        needs both, and counts on from there. A graph that has been cancelled releases nothing
+with recursive ended as (
+    select run.run_id, run.parent_id as graph_id, run.node, outcome.state
+    from unnest($1::uuid[]) as item (run_id)
+    cross join lateral (select run_id, parent_id, node from runledger.run where run_id = item.run_id offset 0) as run
+    cross join lateral (select state from runledger.outcome where outcome.run_id = item.run_id offset 0) as outcome
+    where run.node is not null and run.parent_id is not null
+),
+doomed as (
+    select edge.dependant_id as run_id, ended.graph_id, ended.node as cause, ended.state as cause_state
+    from ended
+    cross join lateral (select dependant_id from runledger.edge where edge.run_id = ended.run_id and not on_terminal offset 0) as edge
+    where ended.state <> 'completed'
+    union
+    select edge.dependant_id, doomed.graph_id, doomed.cause, doomed.cause_state
+    from doomed
+    cross join lateral (select dependant_id from runledger.edge where edge.run_id = doomed.run_id and not on_terminal offset 0) as edge
+),
+reached as (
+    select run_id, graph_id, null as cause, null as cause_state from ended
+    union all
+    (select distinct on (run_id) run_id, graph_id, cause, cause_state from doomed order by run_id, cause)
+),
+needing as (
+    select reached.run_id, edge.dependant_id
+    from reached
+    cross join lateral (select dependant_id from runledger.edge where edge.run_id = reached.run_id offset 0) as edge
+),
+locked as (
+    select run_id, weight
+    from runledger.pending
+    where run_id = any (array(select run_id from reached union select dependant_id from needing))
+    order by run_id
+    for update
+),
+finished as (
+    select reached.run_id, reached.graph_id, reached.cause, reached.cause_state, coalesce(locked.weight, 1) as weight
+    from reached
+    left join locked using (run_id)
+    where reached.cause is null or locked.run_id is not null
+),
+hopeless as (
+    select run_id, cause, cause_state
+    from finished
+    where cause is not null
+),
+left_over as (
+    select needing.run_id, needing.dependant_id, row_number() over (partition by needing.run_id order by needing.dependant_id) = 1 as is_heir
+    from needing
+    join finished using (run_id)
+    join locked on locked.run_id = needing.dependant_id
+    where needing.dependant_id not in (select run_id from hopeless)
+),
+gain as (
+    select left_over.dependant_id as run_id, count(*)::integer as n_ended, coalesce(sum(finished.weight) filter (where is_heir), 0)::integer as weight
+    from left_over
+    join finished using (run_id)
+    group by left_over.dependant_id
+),
+counted as (
+    update runledger.pending
+    set remaining = pending.remaining - gain.n_ended, weight = pending.weight + gain.weight
+    from gain
+    where pending.run_id = gain.run_id
+    returning pending.run_id, pending.remaining
+),
+reported as (
+    select graph_id as run_id, sum(weight)::integer as weight
+    from finished
+    where not exists (select from left_over where left_over.run_id = finished.run_id)
+    group by graph_id
+),
+locked_graph as (
+    select run_id, remaining
+    from runledger.pending
+    where run_id = any (array(select run_id from reported))
+    order by run_id
+    for update
+),
+graph as (
+    select locked_graph.run_id, locked_graph.remaining - reported.weight as remaining
+    from locked_graph
+    join reported using (run_id)
+),
+heard as (
+    update runledger.pending
+    set remaining = graph.remaining
+    from graph
+    where pending.run_id = graph.run_id and graph.remaining > 0
+),
+forgotten as (
+    delete from runledger.pending
+    where run_id = any (array(select run_id from finished union all select run_id from graph where remaining = 0))
+),
+due as (
+    select run_id from counted where remaining = 0
+    union all
+    select run_id from graph where remaining = 0
+),
+ready_now as (
+    select
+        run.run_id, run.queue, run.job, run.priority, run.node,
+        greatest(run.start_at, statement_timestamp() + coalesce((run.options ->> 'delay_us')::bigint, 0) * interval '1 microsecond') as ready_at,
+        (run.options ->> 'deadline_ms')::bigint as deadline_ms
+    from due
+    cross join lateral (select * from runledger.run where run.run_id = due.run_id offset 0) as run
+    where run.graph is not null or exists (select from runledger.waiting where waiting.run_id = run.parent_id offset 0)
+),
+limited as (
+    insert into runledger.deadline (run_id, deadline_at)
+    select run_id, ready_at + deadline_ms * interval '1 millisecond'
+    from ready_now
+    where deadline_ms is not null and node is not null
+    on conflict (run_id) do nothing
+),
+opened as (
+    update runledger.waiting
+    set since = statement_timestamp()
+    where run_id = any (array(select run_id from ready_now where job = 'runledger.gate'))
+),
+unparked as (
+    delete from runledger.waiting
+    where run_id = any (array(select run_id from ready_now where job <> 'runledger.gate')) and state = 'waiting'
+    returning run_id, attempt, crashes, claims
+),
+queued as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select unparked.run_id, ready_now.queue, ready_now.job, ready_now.priority, ready_now.ready_at, 'woken', unparked.attempt, unparked.crashes, unparked.claims
+    from unparked
+    join ready_now using (run_id)
+),
+abandoned as (
+    delete from runledger.waiting
+    where run_id = any (array(select run_id from hopeless))
+),
+cancelled as (
+    insert into runledger.outcome (run_id, state, error, attempt)
+    select
+        run_id, 'cancelled',
+        json_build_object(
+            'kind', 'cancelled',
+            'message', format(
+                'cancelled: the node `%s` %s, and this one needs its success',
+                cause, case cause_state when 'failed' then 'failed' else 'was cancelled' end
+            )
+        ),
+        0
+    from hopeless
+),
+unwatched as (
+    delete from runledger.watch
+    where run_id = any (array(select run_id from hopeless))
+    returning run_id
+),
+told as (
+    select runledger.notify('runledger_ended', run_id::text)
+    from unwatched
+),
+woken as (
+    select runledger.notify('runledger_ready', '')
+    where exists (select from unparked)
+        and exists (select from runledger.worker where state = 'active' and sleeping)
+)
+select (select count(*) from told) + (select count(*) from woken) as told

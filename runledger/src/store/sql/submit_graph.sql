@@ -1,0 +1,81 @@
+-- submit_graph: writes a graph with all its nodes and edges, in the caller's transaction or its own: what needs nothing goes to its queue, the rest waits.
+--               Nothing where the graph is there already.
+-- in:    $1 graph, $2 name, $3 tenant, $4 queue, $5 priority, $6 request, $7 options, $8 idempotency key;
+--        of nodes: $9 run ids, $10 names, $11 jobs, $12 tenants (null: the graph's), $13 queues, $14 priorities, $15 inputs, $16 options, $17 delays in
+--        microseconds, $18 instants, $19 how many others each needs; arrays of one length, or empty where all are null;
+--        of edges: $20 dependants, $21 what they need, $22 whether any end will do, $23 the parameters that are given it (array literals)
+-- out:   created (whether it is new), isolation, told; one row
+-- locks: none; a concurrent equal key waits for the other transaction
+-- index: run_pkey. A graph with a key is written only under read committed: above it the answer could be wrong
+with made as (
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, graph, start_at)
+    select $1, 'runledger.graph', $3, $4, $5, $6::text::json, $7::text::json, $8, $2, statement_timestamp()
+    where $8::text is null or current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+    on conflict (run_id) do nothing
+    returning run_id, tenant, options, start_at
+),
+node as (
+    select item.*, made.run_id as graph_id, coalesce(item.tenant, made.tenant) as its_tenant
+    from made
+    cross join unnest(
+        $9::uuid[], $10::text[], $11::text[], $12::text[], $13::text[], $14::smallint[], $15::text[], $16::text[], $17::bigint[], $18::timestamptz[],
+        $19::integer[]
+    ) as item (run_id, name, job, tenant, queue, priority, input, options, delay_us, instant, needs)
+),
+written as (
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, node, start_at)
+    select run_id, job, its_tenant, queue, priority, input::json, options::json, graph_id, 1, name, coalesce(instant, statement_timestamp())
+    from node
+),
+wired as (
+    insert into runledger.edge (dependant_id, run_id, on_terminal, parameters)
+    select edge.dependant_id, edge.run_id, edge.on_terminal, edge.parameters::text[]
+    from made
+    cross join unnest($20::uuid[], $21::uuid[], $22::boolean[], $23::text[]) as edge (dependant_id, run_id, on_terminal, parameters)
+),
+counted as (
+    insert into runledger.pending (run_id, remaining, weight)
+    select run_id, cardinality($9::uuid[]), 1
+    from made
+    union all
+    select run_id, needs, 1
+    from node
+    where needs > 0
+),
+parked as (
+    insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)
+    select run_id, 'waiting', '{}', '{}', '{}', 0, 0, 0, statement_timestamp()
+    from (select run_id from made union all select run_id from node where needs > 0 or job = 'runledger.gate') as parked
+),
+queued as (
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select
+        run_id, queue, job, priority, coalesce(instant, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond'), 'enqueued', 0, 0, 0
+    from node
+    where needs = 0 and job <> 'runledger.gate'
+),
+limited as (
+    insert into runledger.deadline (run_id, deadline_at)
+    select run_id, start_at + (options ->> 'deadline_ms')::bigint * interval '1 millisecond'
+    from made
+    where options ->> 'deadline_ms' is not null
+    union all
+    select
+        run_id,
+        coalesce(instant, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond')
+            + (options::json ->> 'deadline_ms')::bigint * interval '1 millisecond'
+    from node
+    where needs = 0 and options::json ->> 'deadline_ms' is not null
+),
+told as (
+    select runledger.notify('runledger_ready', worker_id::text)
+    from runledger.worker
+    where state = 'active' and sleeping
+        and exists (select from node where needs = 0 and node.queue = any (worker.queues) and node.job = any (worker.jobs))
+    order by random()
+    limit (select count(*) + 1 from node where needs = 0)
+)
+select
+    exists (select from made) as created,
+    current_setting('transaction_isolation') as isolation,
+    (select count(*) from told) as told

@@ -1,0 +1,21 @@
+//! An input of another type than its parameter's, one too few, and an end where an output is taken.
+
+use runledger::{Graph, Result, job};
+
+#[job]
+async fn extract(region: String) -> Result<u64> {
+    Ok(region.len() as u64)
+}
+
+#[job]
+async fn merge(eu: u64, name: String) -> Result<u64> {
+    Ok(eu + name.len() as u64)
+}
+
+fn main() {
+    let mut graph = Graph::new("wrong");
+    let eu = graph.call(extract("eu".to_owned()));
+    graph.then(merge, (eu, eu));
+    graph.then(merge, (eu,));
+    graph.then(extract, (eu.on_terminal(),));
+}
