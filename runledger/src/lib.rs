@@ -41,8 +41,6 @@ mod readme {}
 /// Compiles the examples of the pages in `docs`.
 #[cfg(doctest)]
 mod pages {
-    #[doc = include_str!("../../docs/getting-started.md")]
-    mod getting_started {}
     #[doc = include_str!("../../docs/workflows.md")]
     mod workflows {}
     #[doc = include_str!("../../docs/waiting.md")]
@@ -63,6 +61,11 @@ mod pages {
 #[cfg(all(doctest, feature = "aes-gcm"))]
 #[doc = include_str!("../../docs/payloads.md")]
 mod payloads_page {}
+
+/// Compiles the examples of the first page, whose test uses the kit.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../../docs/getting-started.md")]
+mod getting_started_page {}
 
 /// Compiles the examples of the page about testing.
 #[cfg(all(doctest, feature = "testing"))]

@@ -201,3 +201,24 @@ async fn a_process_killed_again_and_again_loses_no_run_and_no_recorded_step() {
     }
     assert_eq!(last_start.len(), claims.len(), "every recorded step was started, and nothing else");
 }
+
+#[tokio::test]
+async fn a_killed_worker_is_not_shown_as_living_though_nobody_is_left_to_bury_it() {
+    let site = Site::new().await;
+    let mut worker = site.worker("alone", FAST).await;
+    assert_eq!(site.db().workers().await.unwrap().len(), 1);
+    // As if some seconds had passed; but its session lock says that it lives.
+    let long_ago = "update runledger.worker set heartbeat_at = clock_timestamp() - interval '10 seconds'";
+    let mut silent = site.fixture.db.pool().begin().await.unwrap();
+    sqlx::query(long_ago).execute(&mut *silent).await.unwrap();
+    let n_living = "select count(*) from runledger.worker where runledger.is_living(worker)";
+    let n: i64 = sqlx::query_scalar(n_living).fetch_one(&mut *silent).await.unwrap();
+    assert_eq!(n, 1, "a process that is paused lives");
+    silent.rollback().await.unwrap();
+    worker.kill().await.unwrap();
+    sqlx::query(long_ago).execute(site.db().pool()).await.unwrap();
+    eventually(async || site.db().workers().await.unwrap().len(), |n| *n == 0).await;
+    chain(3, 1).enqueue(site.db()).await.unwrap();
+    let unserved = site.db().unserved().await.unwrap();
+    assert_eq!(unserved.iter().map(|found| found.job.as_str()).collect::<Vec<_>>(), ["chain"]);
+}

@@ -235,11 +235,15 @@ async fn a_signal_of_another_type_is_an_error_of_that_wait_alone() {
     let worker = worker(&db, jobs![insists]).await;
     let handle = insists().enqueue(&db).await.unwrap();
     handle.signal("value", "seven").await.unwrap();
-    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    let waits = until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    assert_eq!(waits.awaited_signals, ["value"], "what it waits for can be seen");
     handle.signal("value", &7).await.unwrap();
     let (refused, value) = soon(handle.result()).await.unwrap();
     assert_eq!(value, 7);
-    assert!(refused.contains("does not fit the type"), "{refused}");
+    assert!(
+        refused.contains("does not fit the type that this wait takes, `u32`, so it was sent as another"),
+        "{refused}"
+    );
     worker.stop().await;
 }
 

@@ -108,7 +108,8 @@ impl Db {
         }
         #[cfg(not(all(feature = "dev", unix)))]
         {
-            let url = std::env::var("DATABASE_URL").map_err(|_| ClientError::NoDatabaseUrl)?;
+            let url = std::env::var("DATABASE_URL").ok().filter(|url| !url.is_empty());
+            let url = url.ok_or(ClientError::NoDatabaseUrl)?;
             Self::connect_for(purpose, parsed(&url)?, DEFAULT_CONNECTIONS).await
         }
     }

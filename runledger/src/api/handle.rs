@@ -303,7 +303,8 @@ impl Db {
             .ok_or(ClientError::NoSuchRun { run_id })
     }
 
-    /// The living workers, in the order in which they registered. One query.
+    /// The living workers, in the order in which they registered: those that hold their session lock or have had a heartbeat in the last 6 seconds (behind a
+    /// pooler, where there is no lock, 30). One query.
     ///
     /// # Errors
     /// A failure of the database.

@@ -112,7 +112,8 @@ impl fmt::Display for Divergence {
             Self::Moved { present, recorded, ordinal, .. } => write!(
                 f,
                 "step `{present}` stands where `{recorded}` was recorded (step {}): the workflow changed while this \
-                 run was in flight; nothing was overwritten",
+                 run was in flight, or the order of its steps depends on something that is not recorded; nothing was \
+                 overwritten",
                 local(*ordinal).saturating_add(1)
             )?,
             Self::Input { key, recorded, present, .. } => write!(

@@ -64,6 +64,8 @@ pub struct RunInfo {
     pub undoing: bool,
     /// Why it is paused, while it is.
     pub pause_reason: Option<String>,
+    /// The names of the signals that it waits for, while it waits for some outside its worker.
+    pub awaited_signals: Vec<String>,
 }
 
 /// One attempt of a run, or one failed try of a step.
@@ -316,6 +318,7 @@ fn run_info(row: &PgRow, sealer: &Sealer) -> Result<RunInfo, sqlx::Error> {
         error: stored(row, "error")?.map(|error| sealer.show_failure(&place_of_error(run_id, ""), &error)),
         undoing: row.try_get("undoing")?,
         pause_reason: row.try_get("pause_reason")?,
+        awaited_signals: row.try_get("awaited_signals")?,
     })
 }
 

@@ -35,6 +35,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0002_graphs.sql"),
         breaking: true,
     },
+    Migration {
+        version: 3,
+        name: "living workers",
+        sql: include_str!("../../migrations/0003_living_workers.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

@@ -209,7 +209,7 @@ changes! {
     old (wf: &Wf) { wf.run(signals(1)).await?; wf.signal::<u64>("go").await?; asleep(wf).await }
     new (wf: &Wf) { wf.run(signals(1)).await?; wf.signal::<u64>("went").await?; asleep(wf).await }
 
-    a_signal_taken_and_of_another_type({}) Breaks("signal[go]", "the recorded output does not fit the type of the code")
+    a_signal_taken_and_of_another_type({}) Breaks("signal[go]", "the signal does not fit the type that this wait takes")
     old (wf: &Wf) { wf.run(signals(1)).await?; wf.signal::<u64>("go").await?; asleep(wf).await }
     new (wf: &Wf) { wf.run(signals(1)).await?; wf.signal::<String>("go").await?; asleep(wf).await }
 

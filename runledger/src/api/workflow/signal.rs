@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::{INLINE, Wf, refused, too_long};
 use crate::api::job::Payload;
-use crate::api::step::{Step, StepError, StepFuture, decode_output};
+use crate::api::step::{Step, StepError, StepFuture};
 use crate::model::failure::{Failure, FailureKind};
+use crate::model::json;
 use crate::model::name::check_name;
 use crate::model::replay::Claim;
 use crate::model::timestamp::FURTHEST;
@@ -32,7 +33,7 @@ impl Wf {
         }
         match self.claim("signal", Some(name), 0) {
             Ok(claim) => {
-                let step = self.wait_for(name.to_owned(), claim.clone(), None, decode_output);
+                let step = self.wait_for(name.to_owned(), claim.clone(), None, decode_sent);
                 SignalWait { wf: self, name: name.to_owned(), claim: Some(claim), step }
             }
             Err(step) => SignalWait { wf: self, name: name.to_owned(), claim: None, step },
@@ -103,6 +104,16 @@ impl<T> Future for SignalWait<'_, T> {
 fn in_time<T: Payload>(recorded: Result<String, Failure>) -> Result<Option<T>, Failure> {
     match recorded {
         Err(failure) if failure.kind == FailureKind::Timeout => Ok(None),
-        recorded => decode_output(recorded).map(Some),
+        recorded => decode_sent(recorded).map(Some),
     }
+}
+
+/// Reads what a signal has brought as the type of the code.
+fn decode_sent<T: Payload>(recorded: Result<String, Failure>) -> Result<T, Failure> {
+    json::decode(&recorded?).map_err(|error| {
+        let wanted = std::any::type_name::<T>();
+        let failure = Failure::from_chain(FailureKind::Decode, &error);
+        let message = format!("the signal does not fit the type that this wait takes, `{wanted}`, so it was sent as another: {}", failure.message);
+        Failure { message, ..failure }
+    })
 }

@@ -5,5 +5,5 @@
 -- index: worker_living
 select distinct unnest(jobs) as job
 from runledger.worker
-where state <> 'dead'
+where state <> 'dead' and runledger.is_living(worker)
 order by job

@@ -25,5 +25,5 @@ select queue, job
 from lane
 where not exists (
     select from runledger.worker
-    where worker.state <> 'dead' and lane.job = any (worker.jobs) and lane.queue = any (worker.queues)
+    where worker.state <> 'dead' and runledger.is_living(worker) and lane.job = any (worker.jobs) and lane.queue = any (worker.queues)
 )
