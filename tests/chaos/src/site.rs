@@ -386,7 +386,7 @@ async fn uncompleted(
     sqlx::query_scalar(
         "select format('run %s of `%s` is %s: %s', run_id, job, state, error ->> 'message')
         from runledger.run_state
-        where state in ('failed', 'cancelled', 'blocked') and run_id <> all ($1) and (parent_id is null or parent_id <> all ($1))
+        where state in ('failed', 'cancelled', 'blocked') and coalesce(node, '') not like 'hopeless%' and run_id <> all ($1) and (parent_id is null or parent_id <> all ($1))
         order by run_id",
     )
     .bind(hopeless)

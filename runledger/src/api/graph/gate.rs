@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::GraphHandle;
 use crate::api::client_error::ClientError;
-use crate::api::db::connection;
+use crate::api::db::{Db, connection};
 use crate::api::job::Payload;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json::canonical;
@@ -45,6 +45,17 @@ pub struct GateHandle<'h, T> {
     name: String,
     by: Option<String>,
     reason: Option<String>,
+}
+
+impl Db {
+    /// The handle of a graph that is known by its id, for another process than the one that has submitted it: `db.graph::<String>(id).gate("approved")`. `T` is
+    /// the type of its result, `()` for none.
+    ///
+    /// Asks the database nothing: whether there is such a graph shows at the first question.
+    #[must_use]
+    pub fn graph<T: Payload>(&self, run_id: Uuid) -> GraphHandle<T> {
+        GraphHandle::new(run_id, false, Some(self.home()))
+    }
 }
 
 impl<T: Payload> GraphHandle<T> {

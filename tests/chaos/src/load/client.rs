@@ -83,7 +83,7 @@ impl Client {
 /// Makes one call after the other.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
-    db: Db,
+    pub(super) db: Db,
     pub(super) place: Place,
     history: Arc<Mutex<History>>,
 }
@@ -152,7 +152,8 @@ impl Caller {
             88 => self.moved().await,
             89..92 => self.doomed(key).await,
             92 => self.again().await,
-            93..95 => self.forked(key).await,
+            93 => self.forked(key).await,
+            94 => self.graph(key).await,
             95..97 => self.revived().await,
             _ => self.journeys(key).await,
         }

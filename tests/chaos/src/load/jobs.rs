@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use runledger::__private::Definition;
 use runledger::prelude::*;
-use runledger_tests::check::jobs::{check_canary, check_post, check_quick, check_stumbling};
+use runledger::{Graph, Outcome};
+use runledger_tests::check::jobs::{check_canary, check_post, check_quick, check_stumbling, check_sum};
 use runledger_tests::check::place::{Place, What};
 use runledger_tests::check::signals::heard;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ pub fn all() -> Vec<&'static Definition> {
     let mut all = runledger_tests::check::jobs::all();
     all.extend(jobs![chaos_slow, chaos_ten, chaos_posting, chaos_family, chaos_stumbling, chaos_poison]);
     all.extend(jobs![chaos_hearing, chaos_mendable, chaos_mended, chaos_journey, chaos_undo, chaos_fan]);
-    all.extend(jobs![chaos_moving, chaos_moved]);
+    all.extend(jobs![chaos_moving, chaos_moved, chaos_refuses, chaos_after_all]);
     all
 }
 
@@ -77,6 +78,52 @@ pub async fn chaos_posting(wf: &Wf, place: Place, sale: Uuid) -> Result<Uuid> {
     });
     sold.await?;
     Ok(wf.run(check_quick(place).key("after")).await?)
+}
+
+/// The gate of [`graph`].
+pub const GATE: &str = "gate";
+
+/// A node that is to fail, and what stands under its name needs its success.
+pub const HOPELESS: &str = "hopeless";
+
+/// Fails: a node of graphs.
+#[job(name = "chaos.refuses", queue = "checks", max_attempts = 1)]
+pub async fn chaos_refuses() -> Result<u64> {
+    Err(Error::terminal("it was to fail"))
+}
+
+/// Takes any end of another node, and gives what it is given besides.
+#[job(name = "chaos.after-all", queue = "checks", max_attempts = 2)]
+pub async fn chaos_after_all(end: Outcome<u64>, sum: u64) -> Result<u64> {
+    match end {
+        Outcome::Cancelled(_) => Ok(sum),
+        other => Err(Error::terminal(format!("what needs a node that fails was not cancelled: {other:?}"))),
+    }
+}
+
+/// Chains beside one another whose nodes end at once, a gate, a node that takes a while; and a node that fails.
+pub fn graph(place: &Place, millis: u64) -> Graph<u64> {
+    let mut graph = Graph::new("chaos.graph");
+    let quick = graph.call(check_quick(place.clone()));
+    let slow = graph.call(chaos_slow(place.clone(), millis % 300));
+    let chains: Vec<_> = (0..6)
+        .map(|n| {
+            let first = graph.call(check_sum(vec![n]).key(n));
+            let second = graph.then(check_sum, (vec![first, first],));
+            graph.after(second, quick);
+            second
+        })
+        .collect();
+    let gate = graph.gate::<u64>(GATE);
+    let joined = graph.then(check_sum, (chains,));
+    let sum = graph.then(check_sum, (vec![joined, gate],));
+    graph.after(sum, slow);
+    let fails = graph.call(chaos_refuses());
+    graph.configure(fails).name(HOPELESS);
+    let never = graph.then(check_sum, (vec![fails, sum],));
+    graph.configure(never).name(format!("{HOPELESS}-too"));
+    let end = graph.then(chaos_after_all, (never.on_terminal(), sum));
+    graph.result(end)
 }
 
 /// Starts a child, sleeps, and waits for the child.

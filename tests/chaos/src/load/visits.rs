@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use runledger::{Call, ClientError, Db, Handle, Job, Paused, RunState};
+use runledger::{Call, ClientError, Db, GraphHandle, Handle, Job, Paused, RunState};
 use runledger_tests::check::calls::{Submission, Told};
 use runledger_tests::check::jobs;
 use runledger_tests::check::pauses::Pause;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::client::{AGAIN, Caller, MOST_TRIES, PATIENCE};
 use super::history::History;
-use super::jobs::{self as own, ENDLESS, Journey};
+use super::jobs::{self as own, ENDLESS, GATE, Journey};
 
 /// How many signals of each name [`own::chaos_hearing`] takes.
 const SIGNALS: u32 = 3;
@@ -311,8 +311,36 @@ impl Caller {
     }
 }
 
+impl Caller {
+    /// A graph: chains beside one another, a gate, and a node that fails, with what needs its success and what takes any end of that. Decides about the gate.
+    pub(super) async fn graph(&self, millis: u64) {
+        let key = Uuid::now_v7().to_string();
+        let Some(graph) = self.submitted(&key, millis).await else { return };
+        let again = || async {
+            // What comes of it shows at the end of the graph.
+            let _ = tokio::time::timeout(PATIENCE, graph.gate(GATE).complete(&1_u64)).await;
+        };
+        again().await;
+        self.until_ended(&graph, again).await;
+    }
+
+    async fn submitted(&self, key: &str, millis: u64) -> Option<GraphHandle<u64>> {
+        for _ in 0..MOST_TRIES {
+            let graph = own::graph(&self.place, millis).idempotency_key(key);
+            if let Ok(Ok(graph)) = tokio::time::timeout(PATIENCE, graph.enqueue(&self.db)).await {
+                let call = Submission { key: Some(key.to_owned()), ..Submission::acknowledged(graph.id()) };
+                self.note(|history| history.calls.push(call));
+                return Some(graph);
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+        self.note(|history| history.calls.push(Submission::unanswered_key(&key)));
+        None
+    }
+}
+
 /// Does again, with the same keys, what a client has done to runs that may have come back in an earlier state, since a server has lost what they did: sends
-/// its signals, and lets go on what is paused.
+/// its signals, decides about gates, and lets go on what is paused.
 ///
 /// # Errors
 /// When the database does not answer.
@@ -320,6 +348,15 @@ pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
     for Sent { run_id, name, value, .. } in history.signals.iter().filter(|sent| !sent.is_late) {
         match db.signal(*run_id, name, value).idempotency_key(heard(name, *value)).await {
             Ok(_) | Err(ClientError::NoSuchRun { .. } | ClientError::WrongState { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // A graph of which nothing was heard may be there too.
+    let graphs = "select run_id from runledger.run where graph is not null";
+    let graphs: Vec<Uuid> = sqlx::query_scalar(graphs).fetch_all(db.pool()).await?;
+    for run_id in graphs {
+        match db.graph::<u64>(run_id).gate(GATE).complete(&1_u64).await {
+            Ok(()) | Err(ClientError::GateNotOpen { .. } | ClientError::GateDecided { .. }) => {}
             Err(error) => return Err(error),
         }
     }
