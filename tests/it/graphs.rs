@@ -348,6 +348,65 @@ async fn a_graph_in_the_callers_transaction_is_there_if_that_commits() {
     worker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn recovering_a_terminal_graph_makes_a_new_linked_one_with_the_same_shape_once_per_request_key() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, all()).await;
+    let mut graph = Graph::new("recovered");
+    let one = graph.call(extract("eu").key("eu"));
+    let gate = graph.gate::<u64>("gate");
+    let both = graph.then(add, (one, gate));
+    graph.configure(both).priority(7).max_attempts(2);
+    let told = graph.then(tells, (both.on_terminal(),));
+    let handle = graph.result(told).tenant("acme").idempotency_key("monday").enqueue(&db).await.unwrap();
+    let early = handle.recover("again").await.unwrap_err().to_string();
+    assert!(early.contains("is waiting, so it cannot be recovered"), "{early}");
+    handle.gate("gate").fail("not today").await.unwrap();
+    soon(handle.result()).await.unwrap();
+
+    let again = handle.recover("again").await.unwrap();
+    let twin = handle.recover("again").await.unwrap();
+    let other = handle.recover("once more").await.unwrap();
+    assert_eq!((again.id(), again.created(), twin.created()), (twin.id(), true, false));
+    assert_ne!(again.id(), other.id());
+    let info = again.info().await.unwrap();
+    assert_eq!(
+        (info.origin_id, info.tenant.as_str(), info.idempotency_key),
+        (Some(handle.id()), "acme", None)
+    );
+    again.gate("gate").complete(&40_u64).await.unwrap();
+    assert_eq!(soon(again.result()).await.unwrap(), "completed with 42");
+    let node = named(&again.nodes().await.unwrap(), "add").run_id;
+    assert_eq!(db.run(node).await.unwrap().priority, 7);
+    let absent = db.graph::<String>(node).recover("again").await.unwrap_err();
+    assert!(matches!(absent, ClientError::NoSuchRun { .. }), "{absent}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_can_do_by_itself_and_a_part_of_a_graph_cannot_is_refused_with_what_to_do() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("parts");
+    let one = graph.call(extract("eu"));
+    let two = graph.then(add, (one, given(1)));
+    let handle = graph.result(two).enqueue(&db).await.unwrap();
+    let id = named(&handle.nodes().await.unwrap(), "add").run_id;
+    let node = runledger::Handle::of(add, &db, id);
+    let waits = node.pause("later").await.unwrap_err();
+    assert!(matches!(waits, ClientError::WrongState { state: RunState::Waiting, .. }), "{waits}");
+    assert!(matches!(handle.pause("later").await.unwrap_err(), ClientError::WrongState { .. }));
+    let first = runledger::Handle::of(extract, &db, named(&handle.nodes().await.unwrap(), "extract").run_id);
+    first.pause("later").await.unwrap();
+    let worker = worker(&db, all()).await;
+    first.resume().await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 3);
+    for error in [node.run_again().await.unwrap_err(), handle.run_again().await.unwrap_err()] {
+        assert!(matches!(error, ClientError::OfGraph { .. }), "{error}");
+        assert!(error.to_string().contains("`handle.recover(key)`"), "{error}");
+    }
+    worker.stop().await;
+}
+
 /// What the design was made for: nodes of one graph that end at once, on several workers, each with another that waits for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_siblings_that_finish_at_the_same_moment_each_releasing_its_own_dependant_all_commit() {

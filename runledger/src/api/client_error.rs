@@ -140,6 +140,15 @@ pub enum ClientError {
     /// A graph that cannot be.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// Another go at a graph, or at a node of one, as if it were a run by itself.
+    #[error(
+        "run `{run_id}` is a graph or a node of one, and what it is given comes from other nodes; nothing was written; `handle.recover(key)` of the graph runs it again as a \
+         whole"
+    )]
+    OfGraph {
+        /// The run.
+        run_id: Uuid,
+    },
     /// A gate that other nodes come before.
     #[error(
         "the gate `{gate}` of graph `{run_id}` is not open yet: {n_needs} of the nodes that it needs have not ended; nothing was written; decide when it is"

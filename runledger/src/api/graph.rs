@@ -3,6 +3,7 @@
 mod configure;
 mod gate;
 mod inputs;
+mod recover;
 mod submit;
 
 use std::fmt;

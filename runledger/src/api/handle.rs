@@ -167,7 +167,7 @@ impl<J: Job> Handle<J> {
     /// Costs a transaction of four statements.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run has ended or is blocked, [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::WrongState`] where the run has ended or is blocked, or is a graph, a gate or a node that waits for others, [`ClientError::NoSuchRun`], or a failure of the database.
     ///
     /// # Cancel safety
     /// A dropped future may or may not have paused the run. It can be repeated.

@@ -137,7 +137,11 @@ impl<J: Job> Handle<J> {
 
     async fn origin(&self, connection: &mut PgConnection) -> Result<Origin, ClientError> {
         let found = origins(connection, &[self.id()]).await?;
-        found.into_iter().next().ok_or(ClientError::NoSuchRun { run_id: self.id() })
+        let origin = found.into_iter().next().ok_or(ClientError::NoSuchRun { run_id: self.id() })?;
+        if origin.in_graph {
+            return Err(ClientError::OfGraph { run_id: self.id() });
+        }
+        Ok(origin)
     }
 
     async fn linked(

@@ -112,6 +112,13 @@ pub fn revived_run_id(origin: Uuid) -> Uuid {
     Uuid::new_v5(&origin, b" revive")
 }
 
+/// The id of the graph that another is recovered as: derived from it and the key, so that it is recovered once for each key.
+#[must_use]
+pub fn recovered_run_id(origin: Uuid, key: &str) -> Uuid {
+    // No node has such a name: it has a control character.
+    Uuid::new_v5(&origin, format!("recover\0{key}").as_bytes())
+}
+
 /// The namespace of keyed runs, drawn once.
 const KEYED_RUNS: Uuid = Uuid::from_u128(0x6b1f_03a2_94c7_4d0e_8f5d_2c71_e9a6_b348);
 

@@ -2,10 +2,11 @@
 
 use std::time::SystemTime;
 
+use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::enqueue::{NewRun, stored};
+use super::enqueue::{NewRun, loaded, stored};
 use super::inspect::{instant, state, stored as stored_in};
 use super::session::BEGIN_RESTLESS;
 use super::write::{commit, write};
@@ -24,6 +25,8 @@ pub(crate) struct NewGraph {
     pub(crate) name: String,
     pub(crate) nodes: Vec<NewNode>,
     pub(crate) edges: Vec<NewEdge>,
+    /// The graph that it is another go at.
+    pub(crate) origin_id: Option<Uuid>,
 }
 
 /// One node of it.
@@ -58,7 +61,7 @@ pub(crate) async fn submit(
     connection: &mut PgConnection,
     graph: &NewGraph,
 ) -> Result<Submission, sqlx::Error> {
-    let NewGraph { run, name, nodes, edges } = graph;
+    let NewGraph { run, name, nodes, edges, origin_id } = graph;
     let texts = |part: fn(&NewNode) -> &str| nodes.iter().map(part).collect::<Vec<_>>();
     let row = write(sql::SUBMIT_GRAPH, |put| {
         sqlx::query(put)
@@ -87,6 +90,7 @@ pub(crate) async fn submit(
             .bind(edges.iter().map(|edge| edge.run_id).collect::<Vec<_>>())
             .bind(edges.iter().map(|edge| edge.on_terminal).collect::<Vec<_>>())
             .bind(edges.iter().map(|edge| array_literal(&edge.parameters)).collect::<Vec<_>>())
+            .bind(origin_id)
             .fetch_one(connection)
     })
     .await?;
@@ -107,6 +111,45 @@ pub(crate) async fn release(connection: &mut PgConnection, ended: &[Uuid]) -> Re
 /// Locks what the end of a node or a graph that no worker holds will count. False for a run that is neither.
 pub(crate) async fn lock_pending(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
     Ok(!sqlx::query(sql::LOCK_PENDING).bind(run_id).fetch_all(connection).await?.is_empty())
+}
+
+/// What a graph, or one of its nodes, was made of.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) state: RunState,
+    pub(crate) run: NewRun,
+    pub(crate) needs: Vec<(String, bool, Vec<String>)>,
+}
+
+/// A graph and its nodes, as they were submitted. None where there is no such graph.
+pub(crate) async fn parts_of(
+    connection: &mut PgConnection,
+    graph: Uuid,
+) -> Result<Option<(Part, Vec<Part>)>, sqlx::Error> {
+    let rows = sqlx::query(sql::GRAPH_PARTS).bind(graph).fetch_all(connection).await?;
+    let mut parts = rows.iter().map(part).collect::<Result<Vec<_>, _>>()?.into_iter();
+    Ok(parts.next().filter(|first| first.run.run_id == graph).map(|first| (first, parts.collect())))
+}
+
+fn part(row: &PgRow) -> Result<Part, sqlx::Error> {
+    let needs: Option<String> = row.try_get("needs")?;
+    let needs = needs.map(|needs| serde_json::from_str(&needs)).transpose();
+    Ok(Part {
+        name: row.try_get("name")?,
+        state: state(row)?,
+        run: NewRun {
+            run_id: row.try_get("run_id")?,
+            job: row.try_get("job")?,
+            tenant: row.try_get("tenant")?,
+            queue: row.try_get("queue")?,
+            priority: row.try_get("priority")?,
+            input: Stored::read(row.try_get("input")?),
+            options: loaded(row.try_get("options")?)?,
+            idempotency_key: None,
+        },
+        needs: needs.map_err(|error| sqlx::Error::Decode(error.into()))?.unwrap_or_default(),
+    })
 }
 
 /// How a node ended that did not complete, or that is the result.

@@ -24,6 +24,8 @@ pub(crate) struct Origin {
     pub(crate) is_undone: bool,
     /// Whether some of its payloads are sealed, so that nobody but the client can copy them: they are sealed for their run.
     pub(crate) is_sealed: bool,
+    /// Whether it is a graph or a node of one.
+    pub(crate) in_graph: bool,
 }
 
 /// A run to be made.
@@ -122,6 +124,7 @@ pub(crate) async fn origins(
                 steps: steps(row)?.into_iter().map(StoredStep::unopened).collect(),
                 is_undone: row.try_get("is_undone")?,
                 is_sealed: row.try_get("is_sealed")?,
+                in_graph: row.try_get("in_graph")?,
             })
         })
         .collect()

@@ -1,6 +1,6 @@
 //! Pause and resume: what a person does to a run that may go on later.
 
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::session::BEGIN_RESTLESS;
@@ -33,7 +33,10 @@ pub(crate) async fn pause(
         write(sql::PAUSE_ASK, |ask| sqlx::query(ask).bind(run_id).bind(reason).fetch_optional(&mut *tx))
             .await?;
     let state = asked.as_ref().map(inspect::state).transpose()?;
-    if state.is_none_or(|state| state.is_terminal() || matches!(state, RunState::Blocked | RunState::Paused))
+    let is_counted = asked.as_ref().map(|row| row.try_get("is_counted")).transpose()? == Some(true);
+    if is_counted
+        || state
+            .is_none_or(|state| state.is_terminal() || matches!(state, RunState::Blocked | RunState::Paused))
     {
         tx.rollback().await?;
         return Ok(state.map(|state| if state == RunState::Paused { Ok(Paused::Now) } else { Err(state) }));

@@ -34,6 +34,7 @@ statements! {
     GOING_ON_BELOW = "going_on_below";
     GRAPH_ENDS = "graph_ends";
     GRAPH_NODES = "graph_nodes";
+    GRAPH_PARTS = "graph_parts";
     HEARTBEAT = "heartbeat";
     HELD = "held";
     HISTORY = "history";

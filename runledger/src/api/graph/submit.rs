@@ -169,7 +169,7 @@ impl<T: Payload> Graph<T> {
                 parameters: need.parameters,
             }));
         }
-        Ok(NewGraph { run, name: self.plan.name, nodes: written, edges })
+        Ok(NewGraph { run, name: self.plan.name, nodes: written, edges, origin_id: None })
     }
 }
 
@@ -258,7 +258,7 @@ fn chain(error: &ClientError) -> String {
 }
 
 /// On a connection of a pool. Repeating it is safe: the ids are made here.
-async fn submit_on_pool(
+pub(super) async fn submit_on_pool(
     pool: &PgPool,
     graph: &NewGraph,
     sealer: &Sealer,
@@ -302,8 +302,9 @@ async fn submit(
     sealer: &Sealer,
 ) -> Result<bool, ClientError> {
     let submission = graph::submit(&mut *connection, graph).await?;
-    if submission.created {
-        return Ok(true);
+    // Another go at a graph is made once, and is the same whoever asks.
+    if submission.created || graph.origin_id.is_some() {
+        return Ok(submission.created);
     }
     let run = &graph.run;
     let Some(key) = &run.idempotency_key else {

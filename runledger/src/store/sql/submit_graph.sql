@@ -3,13 +3,14 @@
 -- in:    $1 graph, $2 name, $3 tenant, $4 queue, $5 priority, $6 request, $7 options, $8 idempotency key;
 --        of nodes: $9 run ids, $10 names, $11 jobs, $12 tenants (null: the graph's), $13 queues, $14 priorities, $15 inputs, $16 options, $17 delays in
 --        microseconds, $18 instants, $19 how many others each needs; arrays of one length, or empty where all are null;
---        of edges: $20 dependants, $21 what they need, $22 whether any end will do, $23 the parameters that are given it (array literals)
+--        of edges: $20 dependants, $21 what they need, $22 whether any end will do, $23 the parameters that are given it (array literals);
+--        $24 the graph that this one is another go at (null: none)
 -- out:   created (whether it is new), isolation, told; one row
 -- locks: none; a concurrent equal key waits for the other transaction
 -- index: run_pkey. A graph with a key is written only under read committed: above it the answer could be wrong
 with made as (
-    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, graph, start_at)
-    select $1, 'runledger.graph', $3, $4, $5, $6::text::json, $7::text::json, $8, $2, statement_timestamp()
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, graph, origin_id, start_at)
+    select $1, 'runledger.graph', $3, $4, $5, $6::text::json, $7::text::json, $8, $2, $24, statement_timestamp()
     where $8::text is null or current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
     on conflict (run_id) do nothing
     returning run_id, tenant, options, start_at

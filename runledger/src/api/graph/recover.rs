@@ -1,0 +1,83 @@
+//! Another go at a whole graph that has ended.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::GraphHandle;
+use super::submit::submit_on_pool;
+use crate::api::client_error::ClientError;
+use crate::api::db::connection;
+use crate::api::job::Payload;
+use crate::model::name::check_key;
+use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
+use crate::model::request::{child_run_id, recovered_run_id};
+use crate::store::enqueue::NewRun;
+use crate::store::graph::{self, NewEdge, NewGraph, NewNode};
+
+impl<T: Payload> GraphHandle<T> {
+    /// Submits a graph that has ended once more: a new run with the same nodes, edges, inputs and options, without the idempotency key, linked to this one as its
+    /// origin. Everything in it runs anew, and its gates are to be decided about anew. Once for each `key`: the same again gives the same graph.
+    ///
+    /// Costs a query and a statement.
+    ///
+    /// # Errors
+    /// [`ClientError::WrongState`] where the graph goes on, [`NoSuchRun`](ClientError::NoSuchRun), [`Unreadable`](ClientError::Unreadable) where a sealed input
+    /// does not open, or a failure of the database.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have submitted the graph. It can be repeated.
+    pub async fn recover(&self, key: &str) -> Result<Self, ClientError> {
+        check_key("request key", key)?;
+        let parts = graph::parts_of(&mut *connection(self.pool()?).await?, self.id()).await?;
+        let Some((of_graph, of_nodes)) = parts else {
+            return Err(ClientError::NoSuchRun { run_id: self.id() });
+        };
+        if !of_graph.state.is_terminal() {
+            let (run_id, state) = (self.id(), of_graph.state);
+            return Err(ClientError::WrongState { run_id, state, verb: "recovered" });
+        }
+        let sealer = self.sealer();
+        let run_id = recovered_run_id(self.id(), key);
+        let id_of = |name: &str| child_run_id(run_id, name);
+        let moved = |run: NewRun, to: Uuid| {
+            let from = run.run_id;
+            moved(run, to, &sealer).map_err(|source| ClientError::Unreadable { run_id: from, source })
+        };
+        let known: HashMap<&str, Uuid> =
+            of_nodes.iter().map(|node| (node.name.as_str(), id_of(&node.name))).collect();
+        let mut edges = Vec::new();
+        for node in &of_nodes {
+            for (needed, on_terminal, parameters) in &node.needs {
+                let Some(needed) = known.get(needed.as_str()) else { continue };
+                edges.push(NewEdge {
+                    dependant_id: id_of(&node.name),
+                    run_id: *needed,
+                    on_terminal: *on_terminal,
+                    parameters: parameters.clone(),
+                });
+            }
+        }
+        let nodes = of_nodes.into_iter().map(|node| {
+            let n_needs = i32::try_from(node.needs.len()).unwrap_or(i32::MAX);
+            Ok(NewNode { run: moved(node.run, id_of(&node.name))?, name: node.name, n_needs })
+        });
+        let nodes = nodes.collect::<Result<Vec<_>, ClientError>>()?;
+        let again = NewGraph {
+            run: moved(of_graph.run, run_id)?,
+            name: of_graph.name,
+            nodes,
+            edges,
+            origin_id: Some(self.id()),
+        };
+        let created = submit_on_pool(self.pool()?, &again, &sealer, true).await?;
+        Ok(Self::new(run_id, created, self.home()))
+    }
+}
+
+/// The same request as that of another run. What is sealed is sealed for its run.
+fn moved(run: NewRun, to: Uuid, sealer: &Sealer) -> Result<NewRun, PayloadError> {
+    let place = |run_id| Place::new(run_id, PayloadKind::Input, "");
+    let input = sealer.reseal(&place(run.run_id), &place(to), run.input)?;
+    Ok(NewRun { run_id: to, input, ..run })
+}

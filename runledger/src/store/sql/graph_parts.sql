@@ -1,0 +1,36 @@
+-- graph_parts: what a graph was made of, for another go at it.
+-- in:    $1 graph
+-- out:   run_id, name (of the graph, or of the node), is_graph, state, job, tenant, queue, priority, input, options, needs (names, whether any end will do, and
+--        parameters; null where there are none); the graph first
+-- locks: none
+-- index: run_pkey, run_parent, edge_pkey, and the primary keys under runledger.run_state
+with part as (
+    select run_id
+    from runledger.run
+    where run_id = $1 and graph is not null
+    union all
+    select run_id
+    from runledger.run
+    where parent_id = $1 and node is not null
+)
+select
+    run.run_id,
+    coalesce(run.graph, run.node) as name,
+    run.graph is not null as is_graph,
+    standing.state,
+    run.job,
+    run.tenant,
+    run.queue,
+    run.priority,
+    run.input::text as input,
+    run.options::text as options,
+    (
+        select json_agg(json_build_array(needed.node, edge.on_terminal, edge.parameters))::text
+        from runledger.edge
+        cross join lateral (select node from runledger.run as other where other.run_id = edge.run_id offset 0) as needed
+        where edge.dependant_id = run.run_id
+    ) as needs
+from part
+cross join lateral (select * from runledger.run where run.run_id = part.run_id offset 0) as run
+cross join lateral (select state from runledger.run_state where run_state.run_id = part.run_id offset 0) as standing
+order by is_graph desc, name
