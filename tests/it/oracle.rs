@@ -2,7 +2,7 @@
 //! their shape alone says.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{AnyCall, ClientError, Graph, GraphHandle, GraphState, Need, NodeInfo, Outcome, RunState};
@@ -205,9 +205,7 @@ async fn hold(n_graphs: u64, at_once: u64) {
     }
     let db = &fixture.db;
     let first = random(1 << 32);
-    println!("graphs of the seeds {first} to {}", first + n_graphs);
     let mut connection = fixture.database.connect().await.unwrap();
-    let began = Instant::now();
     for seeds in (first..first + n_graphs).collect::<Vec<_>>().chunks(usize::try_from(at_once).unwrap()) {
         let mut handles = Vec::new();
         for seed in seeds {
@@ -224,7 +222,6 @@ async fn hold(n_graphs: u64, at_once: u64) {
     }
     let seen = graphs::wrong(&mut connection).await.unwrap();
     assert!(seen.is_empty(), "{seen:?}");
-    println!("{n_graphs} graphs in {:?}", began.elapsed());
     for worker in workers {
         worker.stop().await;
     }

@@ -317,3 +317,24 @@ async fn an_inline_transaction_that_is_given_away_commits_nothing_and_says_so() 
     assert!(failure.to_string().contains("gave its transaction away"), "{failure}");
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_of_a_run_that_is_paused_before_its_steps_are_taken_back_leaves_them_to_be() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let code = jobs![journey, does, undoes, fails, waits_at_the_gate];
+    let first = worker(&db, code).await;
+    let handle = journey("waits".into()).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    first.stop().await;
+    assert_eq!(handle.cancel("enough").await.unwrap(), Cancelled::Requested);
+    handle.pause("not yet").await.unwrap();
+    assert_eq!(handle.cancel("enough").await.unwrap(), Cancelled::Requested);
+    assert_eq!(handle.state().await.unwrap(), RunState::Paused, "no undo of it has failed");
+    let second = worker(&db, code).await;
+    handle.resume().await.unwrap();
+    let error = soon(handle.result()).await.unwrap_err();
+    assert!(matches!(error, ClientError::RunCancelled { .. }), "{error}");
+    assert_eq!(deeds(&db).await, ALL_UNDONE);
+    second.stop().await;
+}

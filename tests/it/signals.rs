@@ -286,3 +286,44 @@ async fn a_wait_for_a_signal_without_meaning_is_refused_and_does_not_hang() {
     assert!(errors[1].contains("longer than the 100"), "{}", errors[1]);
     worker.stop().await;
 }
+
+/// Keeps a wait that it does not poll any more, and waits for something else.
+#[workflow]
+async fn keeps_a_wait(wf: &Wf) -> Result<(u32, u32)> {
+    let mut kept = wf.signal::<u32>("kept");
+    let early = tokio::select! {
+        slept = wf.sleep(Duration::from_millis(1)) => { slept?; None }
+        value = &mut kept => Some(value?),
+    };
+    let other = wf.signal::<u32>("other").await?;
+    let value = match early {
+        Some(value) => value,
+        None => kept.await?,
+    };
+    Ok((value, other))
+}
+
+#[job]
+async fn passes_by() -> Result<()> {
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_is_kept_and_not_polled_holds_nothing_that_others_need() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![keeps_a_wait, passes_by]).await;
+    let mut runs = Vec::new();
+    for _ in 0..100 {
+        let run = keeps_a_wait().enqueue(&db).await.unwrap();
+        run.signal("kept", &1).await.unwrap();
+        runs.push(run);
+    }
+    soon(passes_by().enqueue(&db).await.unwrap().result()).await.unwrap();
+    for run in &runs {
+        run.signal("other", &2).await.unwrap();
+    }
+    for run in &runs {
+        assert_eq!(soon(run.result()).await.unwrap(), (1, 2));
+    }
+    worker.stop().await;
+}

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, FailureKind, RunState};
-use runledger_tests::Fixture;
+use runledger::{ClientError, FailureKind, RunState, Timings};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
 
-use crate::rows::{soon, worker};
+use crate::rows::{execute, scalar, soon, take_away, worker};
 
 const SOON: Duration = Duration::from_millis(10);
 
@@ -253,5 +254,61 @@ async fn an_option_of_a_call_that_means_nothing_in_a_workflow_is_refused_by_name
         };
         assert!(failure.to_string().contains(&format!("has a `{option}`")), "{failure}");
     }
+    worker.stop().await;
+}
+
+static PAYING: Semaphore = Semaphore::const_new(0);
+
+/// Notes under which id it pays, and is held up the first time.
+#[job(max_attempts = 1)]
+async fn pays(id: uuid::Uuid, #[inject] db: &Db) -> Result<()> {
+    sqlx::query("insert into payment (id) values ($1)").bind(id).execute(db.pool()).await?;
+    PAYING.acquire().await?.forget();
+    Ok(())
+}
+
+#[workflow]
+async fn pays_once(wf: &Wf) -> Result<()> {
+    let id = wf.uuid();
+    Ok(wf.run(pays(id)).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_run_again_is_given_the_same_id_that_the_workflow_has_made() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, "create table payment (id uuid)").await;
+    let app = App::new(db.clone()).provide(db.clone()).with(jobs![pays_once, pays]).timings(Timings::FAST);
+    let worker = app.start().await.unwrap();
+    let handle = pays_once().enqueue(&db).await.unwrap();
+    let n_payments = async |db: &Db| scalar::<i64>(db, "select count(*) from payment").await;
+    eventually(async || n_payments(&db).await, |n| *n == 1).await;
+    take_away(&db, handle.id()).await;
+    eventually(async || n_payments(&db).await, |n| *n == 2).await;
+    PAYING.add_permits(2);
+    soon(handle.result()).await.unwrap();
+    assert_eq!(scalar::<i64>(&db, "select count(distinct id) from payment").await, 1);
+    worker.stop().await;
+}
+
+/// Says how it would be logged, once after a replay.
+#[workflow]
+async fn is_logged(wf: &Wf) -> Result<String> {
+    let branch = wf.branch("inner");
+    wf.step("secret", || async { Ok::<_, Error>("hunter2".to_owned()) }).await?;
+    wf.emit(&"hunter2");
+    wf.signal::<()>("go").await?;
+    Ok(format!("{wf:?} {branch:?} {:?}", wf.saga()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_logs_of_a_workflow_shows_nothing_of_its_record() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![is_logged]).timings(Timings::FAST).linger(Duration::ZERO);
+    let worker = app.start().await.unwrap();
+    let handle = is_logged().enqueue(&db).await.unwrap();
+    eventually(async || handle.state().await.unwrap(), |state| *state == RunState::Waiting).await;
+    handle.signal("go", &()).await.unwrap();
+    let logged = soon(handle.result()).await.unwrap();
+    assert!(!logged.contains("hunter2") && logged.contains(&handle.id().to_string()), "{logged}");
     worker.stop().await;
 }

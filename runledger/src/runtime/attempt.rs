@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use super::liveness::Liveness;
 use super::marks::Marks;
 use super::nudge::Nudges;
 use super::output::Lines;
+use super::signals::OpenWaits;
 use crate::api::call::is_workflow;
 use crate::api::db::Db;
 use crate::api::definition::Definition;
@@ -31,7 +34,6 @@ use crate::store::checkpoint::{Checkpoint, Fence};
 use crate::store::claim::FailedTries;
 
 /// What an attempt's body and its steps need, and where they leave what the executor must know.
-#[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) fence: Fence,
     pub(crate) tenant: String,
@@ -49,10 +51,19 @@ pub(crate) struct Attempt {
     pub(crate) nudges: Arc<Nudges>,
     /// Held by the step that takes a signal: two that wait for one name take one after the other.
     pub(crate) taking: tokio::sync::Mutex<()>,
+    pub(crate) open_waits: Mutex<OpenWaits>,
     pub(crate) mode: Mode,
     /// Held by whoever sends marks, until they are committed.
     pub(crate) marking: tokio::sync::Mutex<()>,
     pub(crate) progress: Mutex<Progress>,
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Nothing of the record: programs log what they hold of a workflow, and payloads stay out of logs.
+        let (run_id, job) = (self.fence.run_id, self.definition.name);
+        f.debug_struct("Attempt").field("run_id", &run_id).field("job", &job).finish_non_exhaustive()
+    }
 }
 
 /// What an attempt is for.
@@ -407,13 +418,18 @@ impl Attempt {
     /// Counts a step as working until the guard is dropped. Whatever is done for a step that is not recorded begins here, and so never in a rehearsal.
     ///
     /// It begins where [`Replay::may_begin`] says so: code that never meets its record has changed, and must do nothing before that is found.
-    pub(crate) async fn begin_work(&self) -> Working<'_> {
-        if self.mode == Mode::Work {
-            self.may_begin().await;
+    pub(crate) async fn begin_work(&self) -> Working<&Self> {
+        Self::begin_work_of(self).await
+    }
+
+    /// The same, with a guard that holds what it is given: for work that goes on whether the step is polled or not.
+    pub(crate) async fn begin_work_of<A: Deref<Target = Self>>(attempt: A) -> Working<A> {
+        if attempt.mode == Mode::Work {
+            attempt.may_begin().await;
         }
-        self.progress().active += 1;
-        let working = Working(self);
-        if !self.works() {
+        attempt.progress().active += 1;
+        let working = Working(attempt);
+        if !working.0.works() {
             std::future::pending::<()>().await;
         }
         working
@@ -443,9 +459,14 @@ impl Attempt {
     }
 
     /// Notes what a step waits for until the guard is dropped.
-    pub(crate) fn waiting(&self, ordinal: u64, wait: Wait) -> Waiting<'_> {
-        self.progress().waits.insert(ordinal, wait);
-        Waiting(self, ordinal)
+    pub(crate) fn waiting(&self, ordinal: u64, wait: Wait) -> Waiting<&Self> {
+        Self::waiting_of(self, ordinal, wait)
+    }
+
+    /// The same, with a guard that holds what it is given.
+    pub(crate) fn waiting_of<A: Deref<Target = Self>>(attempt: A, ordinal: u64, wait: Wait) -> Waiting<A> {
+        attempt.progress().waits.insert(ordinal, wait);
+        Waiting(attempt, ordinal)
     }
 
     /// The marks, where they are kept until they are written.
@@ -543,9 +564,9 @@ impl Progress {
 
 /// A step that works.
 #[derive(Debug)]
-pub(crate) struct Working<'a>(&'a Attempt);
+pub(crate) struct Working<A: Deref<Target = Attempt>>(A);
 
-impl Drop for Working<'_> {
+impl<A: Deref<Target = Attempt>> Drop for Working<A> {
     fn drop(&mut self) {
         let mut progress = self.0.progress();
         progress.active = progress.active.saturating_sub(1);
@@ -554,9 +575,9 @@ impl Drop for Working<'_> {
 
 /// A step that waits.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a>(&'a Attempt, u64);
+pub(crate) struct Waiting<A: Deref<Target = Attempt>>(A, u64);
 
-impl Drop for Waiting<'_> {
+impl<A: Deref<Target = Attempt>> Drop for Waiting<A> {
     fn drop(&mut self) {
         self.0.progress().waits.remove(&self.1);
     }

@@ -140,6 +140,7 @@ impl Executor {
             clock: Clock::new(claimed.claimed_at, &self.provided),
             nudges: Arc::clone(&hold.orders.nudges),
             taking: tokio::sync::Mutex::default(),
+            open_waits: std::sync::Mutex::default(),
             mode: if claimed.undoing.is_some() { Mode::Undo } else { Mode::Work },
             marking: tokio::sync::Mutex::default(),
             progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),

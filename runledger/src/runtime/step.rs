@@ -177,6 +177,8 @@ async fn one_try(
 ) -> Tried {
     let key = claim.key.as_str();
     let watched = |body| watched(attempt, key, policy.heartbeat, body);
+    // What the body may be given to pass on, an id of `wf.uuid()` above all, must be the same when it is run again.
+    marks_first(attempt).await;
     match &work.body {
         Body::Code(code) => {
             match bounded(watched(around(attempt, key, false, || code(tries))), policy.timeout).await.result {
@@ -185,7 +187,6 @@ async fn one_try(
             }
         }
         Body::Transaction(code) => {
-            marks_first(attempt).await;
             let commit = transaction::Commit::Step { claim, work };
             let run = |tx| bounded(watched(around(attempt, key, true, || code(tries, tx))), policy.timeout);
             match Box::pin(transaction::perform(attempt, commit, run)).await {

@@ -17,6 +17,22 @@ where
     tokio::spawn(future)
 }
 
+/// Carries out work to its end, whether whoever waits for it polls, is dropped or does not: what such work holds is not held for as long as a program likes.
+pub(crate) async fn apart<F>(name: &'static str, work: F) -> F::Output
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    match spawn(name, work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
 /// Spawns one of the tasks that live and end together.
 #[cfg(feature = "worker")]
 pub(crate) fn spawn_on(

@@ -239,6 +239,7 @@ impl Stage {
             clock: Clock::new(Timestamp::DISTANT_PAST, &self.provided),
             nudges: Arc::default(),
             taking: tokio::sync::Mutex::default(),
+            open_waits: std::sync::Mutex::default(),
             marking: tokio::sync::Mutex::default(),
             mode: Mode::Rehearsal,
             progress: Mutex::new(Progress::new(script.replay(), Vec::new())),

@@ -1,13 +1,15 @@
 //! Steps that wait: sleeps, children, and the ends of children. They hold nothing while they wait; the executor decides whether the run leaves its
 //! worker meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Halt, Wait};
+use super::attempt::{Attempt, Halt, Wait, Waiting, Working};
 use super::step::{halted, marks_first, record};
+use super::task::apart;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer};
 use crate::model::recorded::place_of_error;
@@ -156,7 +158,7 @@ async fn too_deep(attempt: &Attempt, job: &str) -> Failure {
 
 /// Waits for the end of a child, records it, and gives its output or failure.
 pub(crate) async fn child_result(
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     claim: &Claim,
     fingerprint: i64,
     child: Uuid,
@@ -175,43 +177,72 @@ pub(crate) async fn child_result(
 }
 
 async fn wait_for_child(
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     claim: &Claim,
     child: Uuid,
     wait: &Wait,
 ) -> Result<Plain, Failure> {
     loop {
         let mut nudges = attempt.nudges.listen();
-        let working = attempt.begin_work().await;
-        let end = match attempt.db.acquire().await {
-            Ok(mut connection) => answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await,
-            Err(error) => Err(error),
-        };
-        match end {
-            Ok(Some(end)) if end.state.is_terminal() => {
-                return match opened(attempt.sealer(), child, end) {
+        let working = Attempt::begin_work_of(Arc::clone(attempt)).await;
+        let look = look_at_child(Arc::clone(attempt), working, child, claim.ordinal, wait.clone());
+        let waiting = match apart("child", look).await {
+            Seen::Ended(working, end) => {
+                let result = match opened(attempt.sealer(), child, end) {
                     Ok(result) => result,
                     Err(error) => halted(attempt, Halt::Sealed(error.to_failure())).await,
                 };
+                drop(working);
+                return result;
             }
-            Ok(Some(_)) => {}
-            Ok(None) if attempt.has_started(child) => return halted(attempt, Halt::ChildLost).await,
-            Ok(None) => {
+            Seen::Absent(working) => {
+                if attempt.has_started(child) {
+                    return halted(attempt, Halt::ChildLost).await;
+                }
+                drop(working);
                 let message =
                     format!("child run `{child}` is not in this database any more: retention has deleted it");
                 return Err(Failure::new(FailureKind::Error, message));
             }
-            Err(error) => tracing::warn!(%error, "the wait for a child waits for the database"),
-        }
-        // Waiting first, then no longer working: in between the run must not look idle.
-        let waiting = attempt.waiting(claim.ordinal, wait.clone());
-        drop(working);
+            Seen::GoesOn(waiting) => waiting,
+        };
         tokio::select! {
             () = nudges.nudged() => {}
             () = tokio::time::sleep(ASK_AGAIN) => {}
         }
         drop(waiting);
     }
+}
+
+/// What a look at a child has come to. Where the step has something to do then, it works on.
+enum Seen {
+    Ended(Working<Arc<Attempt>>, End),
+    Absent(Working<Arc<Attempt>>),
+    GoesOn(Waiting<Arc<Attempt>>),
+}
+
+/// A look at a child, which ends whether its wait is polled or not: it holds a connection.
+async fn look_at_child(
+    attempt: Arc<Attempt>,
+    working: Working<Arc<Attempt>>,
+    child: Uuid,
+    ordinal: u64,
+    wait: Wait,
+) -> Seen {
+    let end = match attempt.db.acquire().await {
+        Ok(mut connection) => answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await,
+        Err(error) => Err(error),
+    };
+    match end {
+        Ok(Some(end)) if end.state.is_terminal() => return Seen::Ended(working, end),
+        Ok(Some(_)) => {}
+        Ok(None) => return Seen::Absent(working),
+        Err(error) => tracing::warn!(%error, "the wait for a child waits for the database"),
+    }
+    // Waiting first, then no longer working: in between the run must not look idle.
+    let waiting = Attempt::waiting_of(attempt, ordinal, wait);
+    drop(working);
+    Seen::GoesOn(waiting)
 }
 
 /// What a child gave, sealed for nobody.

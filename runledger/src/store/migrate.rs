@@ -37,7 +37,7 @@ pub const MIGRATIONS: &[Migration] = &[
     },
     Migration {
         version: 3,
-        name: "living workers",
+        name: "living_workers",
         sql: include_str!("../../migrations/0003_living_workers.sql"),
         breaking: false,
     },

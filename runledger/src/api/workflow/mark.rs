@@ -14,7 +14,7 @@ use crate::runtime::marks;
 impl Wf {
     /// The time, by the database's clock. It is recorded: a replay gives the same instant.
     ///
-    /// Costs a row that is written with the next step, and no round trip. Its key is `now`, counted per occurrence.
+    /// Costs a row that is written before the next step's body begins, and no round trip where it is called. Its key is `now`, counted per occurrence.
     #[must_use]
     #[track_caller]
     pub fn now(&self) -> SystemTime {

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::model::json;
 use crate::model::name::check_name;
 use crate::model::replay::Claim;
 use crate::model::timestamp::FURTHEST;
-use crate::runtime::signals::{Limit, receive};
+use crate::runtime::signals::{Limit, Open, receive};
 
 impl Wf {
     /// Waits for a signal: a value that somebody outside sends to this run by [`Handle::signal`](crate::Handle::signal). One that was sent before the wait
@@ -47,10 +46,10 @@ impl Wf {
         limit: Option<Limit>,
         decode: fn(Result<String, Failure>) -> Result<T, Failure>,
     ) -> Step<'wf, T> {
-        let attempt = Arc::clone(&self.attempt);
+        let open = Open::new(&self.attempt, &claim);
         let key = claim.key.as_str().to_owned();
         let work = move |_| -> StepFuture<'wf> {
-            Box::pin(async move { receive(&attempt, &claim, &name, limit.as_ref()).await })
+            Box::pin(async move { receive(&open, &claim, &name, limit.as_ref()).await })
         };
         Step::new(key, INLINE, work, decode).of_others_output(&self.attempt)
     }

@@ -17,7 +17,7 @@ unqueued as (
 ),
 unparked as (
     delete from runledger.waiting
-    where run_id = $1 and ($3 or not exists (select from undo))
+    where run_id = $1 and (($3 and state = 'blocked') or not exists (select from undo))
     returning run_id, attempt, crashes, claims
 ),
 taken as (
