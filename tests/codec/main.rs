@@ -14,6 +14,7 @@ mod histories;
 mod keys;
 mod limits;
 mod linked;
+mod panics;
 mod requests;
 #[path = "../it/rows.rs"]
 #[allow(dead_code, reason = "shared with another target")]

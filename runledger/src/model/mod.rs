@@ -12,6 +12,7 @@ pub mod graph;
 pub mod history;
 pub mod json;
 pub mod name;
+pub(crate) mod panic;
 pub mod payload;
 pub mod prefix;
 pub mod recorded;

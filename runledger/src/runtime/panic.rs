@@ -1,14 +1,13 @@
 //! Panics of bodies, caught and recorded with their place.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll};
 
 use crate::model::failure::{Failure, FailureKind};
+use crate::model::panic::caught;
 
 thread_local! {
     /// Whether this thread is polling a body, whose panics are ours to report.
@@ -20,20 +19,9 @@ thread_local! {
 pub(crate) fn contained<T>(code: impl FnOnce() -> T) -> Result<T, Failure> {
     install_hook();
     let outer = IN_BODY.replace(true);
-    let called = catch_unwind(AssertUnwindSafe(code)).map_err(|payload| {
-        let failure = failure(payload.as_ref());
-        dispose(payload);
-        failure
-    });
+    let called = caught(code, failure);
     IN_BODY.set(outer);
     called
-}
-
-/// Drops the payload of a panic. It may panic in its turn, and so may the payload of that panic, which is leaked: this has to end.
-fn dispose(payload: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(another);
-    }
 }
 
 /// A body whose panics become failures, wherever it is dropped too.
@@ -87,11 +75,6 @@ fn install_hook() {
     });
 }
 
-fn failure(payload: &(dyn Any + Send)) -> Failure {
-    let message = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned());
-    Failure { location: LOCATION.take(), ..Failure::new(FailureKind::Panic, format!("panicked: {message}")) }
+fn failure(said: String) -> Failure {
+    Failure { location: LOCATION.take(), ..Failure::new(FailureKind::Panic, said) }
 }

@@ -7,12 +7,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 
-use super::codec::{Codec, Place, Sealed};
+use super::codec::{Codec, CodecError, Place, Sealed};
 use super::error::PayloadError;
 use super::limits::Limits;
 use super::text::{Plain, Stored};
 use crate::model::failure::Failure;
 use crate::model::json::{self, fingerprint};
+use crate::model::panic::caught;
 
 /// The longest name of a key, in bytes.
 const MAX_KEY_ID: usize = 64;
@@ -185,13 +186,13 @@ impl Sealer {
         plain: &Plain,
     ) -> Result<String, PayloadError> {
         let refused = |source| PayloadError::Seal { what: place.to_string(), source };
-        let sealed = codec.seal(place, plain.as_bytes()).map_err(refused)?;
+        let sealed = guarded(|| codec.seal(place, plain.as_bytes())).map_err(refused)?;
         if !is_key_id(sealed.key_id()) {
             let reason = format!(
                 "the codec names its key `{}`, which breaks the rule for such names",
                 sealed.key_id()
             );
-            return Err(refused(super::CodecError::other(reason)));
+            return Err(refused(CodecError::other(reason)));
         }
         Ok(format!("{}:{}", sealed.key_id(), BASE64.encode(sealed.bytes())))
     }
@@ -204,10 +205,15 @@ impl Sealer {
             return Err(PayloadError::NoCodec { what: what(), key_id: key_id.to_owned() });
         };
         let sealed = Sealed::new(key_id, BASE64.decode(bytes).map_err(|_| malformed())?);
-        let opened =
-            codec.open(place, &sealed).map_err(|source| PayloadError::Open { what: what(), source })?;
+        let opened = guarded(|| codec.open(place, &sealed))
+            .map_err(|source| PayloadError::Open { what: what(), source })?;
         String::from_utf8(opened).map_err(|_| malformed())
     }
+}
+
+/// Calls the codec. A panic of it is an error of it: who has the payload in hand may be a worker, whose run would begin again and again.
+fn guarded<T>(call: impl FnOnce() -> Result<T, CodecError>) -> Result<T, CodecError> {
+    caught(call, |said| CodecError::other(format!("the codec {said}"))).flatten()
 }
 
 /// A sealed payload in a `json` column.

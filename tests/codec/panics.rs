@@ -1,0 +1,85 @@
+//! A codec that panics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use runledger::prelude::*;
+use runledger::{AesGcm, ClientError, Codec, CodecError, FailureKind, Place, RunState, Sealed};
+use runledger_tests::Fixture;
+
+use crate::rows::{scalar, soon, until, worker};
+use crate::words::{codec, jobs, tells};
+
+/// A codec that panics where it is told to.
+struct Panics {
+    codec: AesGcm,
+    seals: Arc<AtomicBool>,
+    opens: Arc<AtomicBool>,
+}
+
+impl Codec for Panics {
+    fn seal(&self, place: &Place<'_>, plain: &[u8]) -> Result<Sealed, CodecError> {
+        assert!(!self.seals.load(Ordering::SeqCst), "no seal today");
+        self.codec.seal(place, plain)
+    }
+
+    fn open(&self, place: &Place<'_>, sealed: &Sealed) -> Result<Vec<u8>, CodecError> {
+        assert!(!self.opens.load(Ordering::SeqCst), "no opening today");
+        self.codec.open(place, sealed)
+    }
+
+    fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        self.codec.digest(bytes)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_codec_panics_as_it_opens_is_parked_with_the_reason_and_goes_on() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let [seals, opens] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let db = db.with_codec(Panics { codec: codec(), seals, opens: Arc::clone(&opens) });
+    let handle = tells("abc".into()).enqueue(&db).await.unwrap();
+    opens.store(true, Ordering::SeqCst);
+    let worker = worker(&db, jobs()).await;
+    let blocked = until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    let failure = blocked.error.unwrap();
+    assert_eq!(failure.kind, FailureKind::Sealed);
+    assert!(failure.to_string().contains("the codec panicked: no opening today"), "{failure}");
+    assert_eq!(blocked.attempt, 0, "no attempt is spent");
+    opens.store(false, Ordering::SeqCst);
+    handle.resume().await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), "abc");
+    assert_eq!(
+        scalar::<i64>(&db, "select count(*) from runledger.attempt where error ->> 'kind' = 'crash'").await,
+        0
+    );
+    opens.store(true, Ordering::SeqCst);
+    let error = handle.result().await.unwrap_err();
+    assert!(matches!(error, ClientError::Unreadable { .. }), "{error}");
+    worker.stop().await;
+}
+
+#[job]
+async fn echoes(word: String) -> Result<String> {
+    Ok(word)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_codec_panics_as_it_seals_is_parked_with_the_reason_and_goes_on() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let [seals, opens] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let db = db.with_codec(Panics { codec: codec(), seals: Arc::clone(&seals), opens });
+    let handle = echoes("abc".into()).enqueue(&db).await.unwrap();
+    seals.store(true, Ordering::SeqCst);
+    let refused = echoes("def".into()).enqueue(&db).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("no seal today"), "{refused:?}");
+    let worker = worker(&db, jobs![echoes]).await;
+    let blocked = until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    let failure = blocked.error.unwrap();
+    assert_eq!(failure.kind, FailureKind::Sealed);
+    assert!(failure.to_string().contains("the codec panicked: no seal today"), "{failure}");
+    seals.store(false, Ordering::SeqCst);
+    handle.resume().await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), "abc");
+    worker.stop().await;
+}
