@@ -1,5 +1,6 @@
 //! Behaviour 42: the same run goes on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
@@ -175,5 +176,44 @@ async fn a_loop_of_a_hundred_thousand_steps_keeps_a_record_of_a_thousand() {
     }
     assert_eq!(handle.result().await.unwrap(), 100_000);
     assert!((1..=1_000).contains(&most), "{most} steps at a time");
+    worker.stop().await;
+}
+
+static CHILD_IS_MENDED: AtomicBool = AtomicBool::new(false);
+
+#[job(max_attempts = 1)]
+async fn fails_until_mended(round: u32) -> Result<u32> {
+    if round == 0 || CHILD_IS_MENDED.load(Ordering::SeqCst) {
+        Ok(round)
+    } else {
+        Err(Error::terminal("not yet"))
+    }
+}
+
+/// A child a round.
+#[workflow(max_attempts = 1)]
+async fn a_child_a_round(wf: &Wf, round: u32) -> Result<u32> {
+    let output = wf.start(fails_until_mended(round)).await?.result().await?;
+    if round == 2 { Ok(output) } else { wf.continue_with(a_child_a_round(round + 1)).await }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_of_a_run_that_has_begun_anew_is_revived_with_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![a_child_a_round, fails_until_mended]).await;
+    let handle = a_child_a_round(0).enqueue(&db).await.unwrap();
+    assert!(matches!(soon(handle.result()).await, Err(ClientError::RunFailed { .. })));
+    assert_eq!(scalar::<i32>(&db, "select slice from runledger.continuation").await, 1);
+    // Another go that fails like the first: its steps name a child of the run before.
+    let fork = handle.revive(RunState::Failed).await.unwrap();
+    assert!(matches!(soon(fork.result()).await, Err(ClientError::RunFailed { .. })));
+    CHILD_IS_MENDED.store(true, Ordering::SeqCst);
+    let revived = fork.revive(RunState::Failed).await.unwrap();
+    assert_eq!(soon(revived.result()).await.unwrap(), 2);
+    let last = format!(
+        "select count(*) from runledger.run where origin_id is not null and parent_id = '{}'",
+        revived.id()
+    );
+    assert_eq!(scalar::<i64>(&db, &last).await, 1, "the child has taken the place of the one that failed");
     worker.stop().await;
 }

@@ -187,7 +187,7 @@ async fn with_children(
         let found = if candidates.is_empty() { Vec::new() } else { origins(connection, &candidates).await? };
         for child in found.into_iter().filter(|child| is_revivable(child.state) && !child.is_undone) {
             let Some(parent_id) = child.parent_id else { continue };
-            let known = Child { run_id: child.run_id, parent_id };
+            let known = Child { run_id: child.run_id, parent_id, slice: child.parent_slice };
             let Some(place) = start_of(&steps, known) else { continue };
             let new_id = child_run_id(run_id, &steps[place].key);
             outputs[place] = Some(Stored::read(format!("\"{new_id}\"")));

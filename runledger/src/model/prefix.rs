@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::deliveries::{order_of, stored_from};
 use super::json;
 use super::replay::Recorded;
-use super::request::child_run_id;
+use super::request::{child_run_id, key_in_slice};
 use super::scope::is_from;
 
 /// The steps that were claimed before the one with this key, and those of other branches that the code could claim without having seen its result. None
@@ -59,6 +59,8 @@ pub struct Child {
     pub run_id: Uuid,
     /// The run that the step belonged to then: a step that was taken over from another run is still that one's.
     pub parent_id: Uuid,
+    /// The slice of that run's work that is the present one: the child was started in it, or in one before.
+    pub slice: u32,
 }
 
 /// The kept step that started a child whose end no kept step knows: only there may another run take the child's place.
@@ -69,9 +71,13 @@ pub fn start_of(rows: &[Recorded], child: Child) -> Option<usize> {
     if rows.iter().any(is_awaited) {
         return None;
     }
-    rows.iter().position(|row| {
-        started(row) == Some(child.run_id) && child_run_id(child.parent_id, &row.key) == child.run_id
-    })
+    rows.iter().position(|row| started(row) == Some(child.run_id) && is_start_of(row, child))
+}
+
+/// Whether the id of the child follows from this step, in whichever slice that was: a run that took the step over does not know it.
+fn is_start_of(row: &Recorded, child: Child) -> bool {
+    let in_slice = |slice| child_run_id(child.parent_id, &key_in_slice(slice, &row.key)) == child.run_id;
+    (0..=child.slice).rev().any(in_slice)
 }
 
 #[cfg(test)]
@@ -127,7 +133,7 @@ mod tests {
     fn a_child_is_replaced_only_where_its_end_is_not_known() {
         let parent_id = Uuid::from_u128(7);
         let run_id = child_run_id(parent_id, "work");
-        let child = Child { run_id, parent_id };
+        let child = Child { run_id, parent_id, slice: 0 };
         let mut rows = vec![row("work", 0, 0, None), row("work.result", 1, 1, None)];
         rows[0].result = Ok(format!("\"{run_id}\""));
         rows[1].fingerprint = json::fingerprint(&run_id.to_string());
@@ -135,6 +141,15 @@ mod tests {
         rows.pop();
         assert_eq!(start_of(&rows, child), Some(0));
         assert_eq!(start_of(&rows, Child { parent_id: run_id, ..child }), None);
+    }
+
+    #[test]
+    fn a_child_is_known_by_the_slice_that_started_it_or_a_later_one() {
+        let parent_id = Uuid::from_u128(7);
+        let run_id = child_run_id(parent_id, "2:work");
+        let rows = [Recorded { result: Ok(format!("\"{run_id}\"")), ..row("work", 0, 0, None) }];
+        let found = |slice| start_of(&rows, Child { run_id, parent_id, slice });
+        assert_eq!([1, 2, 3].map(found), [None, Some(0), Some(0)]);
     }
 
     /// What the code of a run did.

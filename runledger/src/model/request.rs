@@ -1,5 +1,6 @@
 //! The canonical form of a request, by which a repeated keyed submission is recognised, and its run's id.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -94,11 +95,17 @@ pub fn keyed_run_id(tenant: &str, job: &str, key: &str) -> Uuid {
     Uuid::new_v5(&KEYED_RUNS, name.as_bytes())
 }
 
-/// The id of a child run: derived from its parent and the step that started it, so that a repeated start is the same
+/// The id of a child run: derived from its parent and the step that started it, by its key in the [slice](key_in_slice), so that a repeated start is the same
 /// child.
 #[must_use]
 pub fn child_run_id(parent: Uuid, step_key: &str) -> Uuid {
     Uuid::new_v5(&parent, step_key.as_bytes())
+}
+
+/// The key of a step among those of all slices of its run: each slice has a record of its own.
+#[must_use]
+pub fn key_in_slice(slice: u32, step_key: &str) -> Cow<'_, str> {
+    if slice == 0 { step_key.into() } else { format!("{slice}:{step_key}").into() }
 }
 
 /// How many runs may be above a child: its parent, the parent of that, and so on. A workflow that starts itself without end is stopped here, before it

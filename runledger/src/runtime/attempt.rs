@@ -27,6 +27,7 @@ use crate::model::failure::Failure;
 use crate::model::payload::{PayloadError, Place, Plain, Sealer, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::{Claim, Divergence, Line, Replay, Scope};
+use crate::model::request::key_in_slice;
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::{Checkpoint, Fence};
@@ -282,7 +283,7 @@ impl Attempt {
 
     /// A step's key, told from that of the same step before the run began anew.
     pub(crate) fn key_of_slice<'k>(&self, key: &'k str) -> Cow<'k, str> {
-        if self.slice == 0 { key.into() } else { format!("{}:{key}", self.slice).into() }
+        key_in_slice(self.slice, key)
     }
 
     /// Whether the record has this step next, and had it by now.

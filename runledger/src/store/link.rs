@@ -17,6 +17,8 @@ use crate::model::state::RunState;
 pub(crate) struct Origin {
     pub(crate) run_id: Uuid,
     pub(crate) parent_id: Option<Uuid>,
+    /// The present slice of the parent's work.
+    pub(crate) parent_slice: u32,
     pub(crate) state: RunState,
     /// Without the outputs that cannot be the id of a run.
     pub(crate) steps: Vec<Recorded>,
@@ -120,6 +122,7 @@ pub(crate) async fn origins(
             Ok(Origin {
                 run_id: row.try_get("run_id")?,
                 parent_id: row.try_get("parent_id")?,
+                parent_slice: row.try_get::<i32, _>("parent_slice")?.unsigned_abs(),
                 state: super::inspect::state(row)?,
                 steps: steps(row)?.into_iter().map(StoredStep::unopened).collect(),
                 is_undone: row.try_get("is_undone")?,

@@ -1,12 +1,14 @@
 -- origins: runs that others are to be made of, and their recorded steps as a claim brings them, without the outputs that are too long or too short to
 --          be the id of a run.
 -- in:    $1 run ids
--- out:   run_id, parent_id, state, steps (null where there are none), is_undone (whether what they did is taken back), is_sealed (whether a payload that
---        another go at the run would take over is sealed), in_graph (whether it is a graph or a node of one); those that exist
+-- out:   run_id, parent_id, parent_slice (how often the parent has begun anew), state, steps (null where there are none), is_undone (whether what they did
+--        is taken back), is_sealed (whether a payload that another go at the run would take over is sealed), in_graph (whether it is a graph or a node of
+--        one); those that exist
 -- locks: none
 -- index: run_pkey, step_pkey, undo_pkey, signal_pkey, continuation_pkey, and the primary keys under runledger.run_state
 select
-    origin.run_id, origin.parent_id, origin.state,
+    origin.run_id, origin.parent_id,
+    coalesce((select slice from runledger.continuation where continuation.run_id = origin.parent_id offset 0), 0) as parent_slice, origin.state,
     (
         select json_agg(
             json_build_array(
