@@ -32,6 +32,7 @@ mod looks;
 mod migrations;
 mod nested;
 mod oracle;
+mod orphans;
 mod output;
 mod panics;
 mod pausing;

@@ -310,9 +310,9 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
-    /// A cancelled run cannot be revived before everything that it has started has ended.
+    /// A run cannot be revived before everything that it has started has ended: what goes on below one that failed or was cancelled is being cancelled.
     #[error(
-        "run `{run_id}` is cancelled, but run `{below}`, which it has started, still goes on; nothing was written; revive it once that one has ended"
+        "run `{run_id}` has ended, but run `{below}`, which it has started, still goes on; nothing was written; revive it once that one has ended"
     )]
     NotQuiet {
         /// The run.

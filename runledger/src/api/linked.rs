@@ -58,7 +58,7 @@ impl<J: Job> Handle<J> {
     /// step and what follows anew. Of other branches it has what they did without having seen that step's result. The signals that were sent to the old
     /// run are the new one's too: those that no kept step has taken it takes. The old run is not touched: what it still does, it does beside the new one.
     ///
-    /// A child that the kept steps have started stays the child of the old run, and is cancelled with that one alone; the new run, where it waits for its
+    /// A child that the kept steps have started stays the child of the old run, and is cancelled with that one alone, also where that fails; the new run, where it waits for its
     /// end, looks every 5 seconds. What the kept steps of a [saga](crate::Saga) did is not taken back where the new run fails: it is the old run's. Only where it has failed or was cancelled, and no kept step has seen that, another go at it takes its place, as in
     /// [`revive`](Self::revive).
     ///
@@ -86,12 +86,12 @@ impl<J: Job> Handle<J> {
     /// tried again with fresh attempts, and with the signals that were sent to the old one. Children that failed or were cancelled, and whose end the run has not worked with, are revived with it.
     ///
     /// Once: the id of the new run follows from that of the old one, and whoever comes later is given the same run,
-    /// [`created`](Self::created) being false. The state is the one in which the run was shown to whoever decides. A cancelled run must be quiet: all
-    /// that it has started has ended.
+    /// [`created`](Self::created) being false. The state is the one in which the run was shown to whoever decides. The run must be quiet: all that it has
+    /// started has ended. What goes on below a run that fails or is cancelled is cancelled, which takes a moment.
     ///
     /// A run whose compensations have run is not revived: what its steps did is not there any more. Run it again.
     ///
-    /// Costs a query and a statement, for a cancelled run one more query, and one for each depth of children.
+    /// Costs two queries and a statement, and a query for each depth of children.
     ///
     /// # Errors
     /// [`ClientError::WrongState`] where the run is not in that state, or it is neither failed nor cancelled; [`ClientError::NotQuiet`]; [`ClientError::Undone`];
@@ -127,12 +127,10 @@ impl<J: Job> Handle<J> {
         if origin.is_undone {
             return Err(ClientError::Undone { run_id: self.id() });
         }
-        if origin.state == RunState::Cancelled
-            && let Some(below) = going_on_below(connection, self.id()).await?
-        {
-            return Err(ClientError::NotQuiet { run_id: self.id(), below });
+        match going_on_below(connection, self.id()).await? {
+            Some(below) => Err(ClientError::NotQuiet { run_id: self.id(), below }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     async fn origin(&self, connection: &mut PgConnection) -> Result<Origin, ClientError> {

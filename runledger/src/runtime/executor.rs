@@ -238,6 +238,8 @@ impl Executor {
         let decided = Instant::now();
         let fence = attempt.fence;
         let may_undo = is_workflow(attempt.definition);
+        // Only workflows start others.
+        let fails = may_undo && matches!(settlement.verdict, Verdict::Fail(_));
         let settled = settled(fence, settlement, claimed, self.db.sealer());
         match self.journal.write(settled.of_saga(may_undo)).await {
             Written::Yes => {
@@ -245,6 +247,9 @@ impl Executor {
                     // Only now: a look of the claimer before the commit would not find the run, and take it off its list.
                     // The claimer may be gone, in a shutdown: then nobody needs to wake.
                     let _ = self.due.send(delay.saturating_sub(decided.elapsed()));
+                }
+                if fails {
+                    self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
                 }
                 // A workflow may have gone back to be undone first, and then ends as was decided before.
                 let failure = match failure {
@@ -268,14 +273,18 @@ impl Executor {
             }
             Written::Refused(failure) => Box::pin(self.settle_refused(run, fence, failure)).await,
         }
-        if is_cancel && let Err(error) = Box::pin(self.cancel_below(fence.run_id)).await {
-            tracing::warn!(%error, run_id = %fence.run_id, "the children of a cancelled run are not cancelled yet");
+        if is_cancel {
+            self.cancel_below(fence.run_id, None).await;
         }
     }
 
-    /// Whoever asked has cancelled the children that were there then; this run may have started others since, and can start no more now.
-    async fn cancel_below(&self, run_id: Uuid) -> Result<(), sqlx::Error> {
-        answered(PATIENCE, cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], None)).await
+    /// Whoever asked has cancelled the children that were there then; this run may have started others since, and can start no more now. What is below one
+    /// that has failed nobody has cancelled. Where this does not come to its end, the request that the run has left is carried out by maintenance.
+    async fn cancel_below(&self, run_id: Uuid, reason: Option<&str>) {
+        let cancel = async { cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason).await };
+        if let Err(error) = Box::pin(answered(PATIENCE, cancel)).await {
+            tracing::warn!(%error, %run_id, "what is below a run that was cancelled or has failed is not cancelled yet");
+        }
     }
 
     /// The database refuses the output: the run fails with that as its reason.
@@ -286,7 +295,10 @@ impl Executor {
         let settlement = settle(Outcome::Failed(failure, Retry::Never), claimed.counters, &policy, 0.0);
         let settled = settled(fence, settlement, claimed, self.db.sealer());
         match self.journal.write(settled.of_saga(true)).await {
-            Written::Yes => self.tell(run, reason).await,
+            Written::Yes => {
+                self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
+                self.tell(run, reason).await;
+            }
             Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
             Written::Refused(failure) => {
                 let failure = self.db.sealer().loggable(&failure);

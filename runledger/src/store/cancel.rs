@@ -36,6 +36,10 @@ pub(crate) enum By {
     Engine,
 }
 
+/// Why what a failed run has left is cancelled: the words of `settle.sql`.
+#[cfg(feature = "worker")]
+pub(crate) const FAILED_ABOVE: &str = "a run above it has failed";
+
 /// How often a cancel is tried that meets the locks of a settlement crosswise: it locks a child and then its parent, a batch of settlements the parents
 /// of its runs in the order of their ids.
 const TRIES: u32 = 5;

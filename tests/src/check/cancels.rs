@@ -1,4 +1,4 @@
-//! I9: what is below a cancelled run is cancelled with it.
+//! I9: what is below a run that was cancelled or has failed is cancelled with it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,23 +8,24 @@ use uuid::Uuid;
 use super::facts::Written;
 use super::{Facts, Violations};
 
-/// Children that went on to their own end for longer than this after their parent was cancelled.
+/// Children that went on to their own end for longer than this after their parent was cancelled or had failed.
 #[must_use]
 pub fn outlived(facts: &Facts, bound: Duration) -> Violations {
     let bound = i64::try_from(bound.as_micros()).unwrap_or(i64::MAX);
     let ends: HashMap<Uuid, &Written> = facts.ends.iter().map(|end| (end.run_id, end)).collect();
     let went_on = |(child, parent): (&Uuid, &Uuid)| {
         let (child, parent) = (ends.get(child)?, ends.get(parent)?);
-        let late = parent.state == "cancelled"
+        let late = parent.state != "completed"
             && child.state != "cancelled"
             && child.at_us > parent.at_us.saturating_add(bound);
         late.then(|| {
             format!(
-                "run {} {} {} s after its parent {} was cancelled",
+                "run {} {} {} s after its parent {} {}",
                 child.run_id,
                 child.state,
                 (child.at_us - parent.at_us) / 1_000_000,
-                parent.run_id
+                parent.run_id,
+                parent.state
             )
         })
     };
@@ -32,7 +33,7 @@ pub fn outlived(facts: &Facts, bound: Duration) -> Violations {
 }
 
 #[test]
-fn a_child_that_goes_on_after_its_parent_was_cancelled_is_found() {
+fn a_child_that_goes_on_after_its_parent_was_cancelled_or_has_failed_is_found() {
     let [child, parent] = [(); 2].map(|()| Uuid::now_v7());
     let n_wrong = |parents_end: &str, childs_end: &str, at_s: i64| {
         let ends = vec![
@@ -43,6 +44,7 @@ fn a_child_that_goes_on_after_its_parent_was_cancelled_is_found() {
         outlived(&Facts { ends, parents, ..Facts::default() }, Duration::from_secs(10)).len()
     };
     assert_eq!(n_wrong("cancelled", "completed", 40), 1);
+    assert_eq!(n_wrong("failed", "completed", 40), 1);
     assert_eq!(n_wrong("cancelled", "cancelled", 40), 0);
     assert_eq!(n_wrong("cancelled", "completed", 5), 0, "it was about to end");
     assert_eq!(n_wrong("completed", "completed", 40), 0);

@@ -19,7 +19,8 @@ use crate::runtime::waiting;
 use crate::store::enqueue::NewRun;
 
 impl Wf {
-    /// Starts a call as a run of its own, on its own queue: a child. Cancelling this run cancels it. Its start and its record are one commit.
+    /// Starts a call as a run of its own, on its own queue: a child. It is cancelled where this run is cancelled, or fails for good. Its start and its record are one
+    /// commit.
     /// Once the cancel of this run has been asked for it starts no more: the attempt ends here.
     ///
     /// # Errors

@@ -56,8 +56,8 @@ impl<'wf, J: Job> Map<'wf, J> {
         Self { limit: Some(limit.max(1)), ..self }
     }
 
-    /// Starts a run for each item, so that all workers share them: children of this run, which are cancelled with it. Without a limit this run wakes
-    /// once, when the last of them has ended.
+    /// Starts a run for each item, so that all workers share them: children of this run, which are cancelled where it is cancelled or fails. Without a
+    /// limit this run wakes once, when the last of them has ended.
     pub fn spread(self) -> Self {
         Self { spread: true, ..self }
     }

@@ -1,5 +1,6 @@
 -- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says. One that fails or is cancelled goes back
---        to its queue where steps are left to be undone, and ends as was said then, in the attempt that it was in, once there are none.
+--        to its queue where steps are left to be undone, and ends as was said then, in the attempt that it was in, once there are none. What goes on below one
+--        that ends so is to be cancelled: the request for that outlives its worker.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
 --        $11 the mark of the body's transaction that this must be in, or null;
 --        the state is `completed`, `failed`, `cancelled`, `queued`, `blocked`, or `paused`: queued, where the request has been taken back
@@ -7,7 +8,7 @@
 --        transaction may not rest any more, as in checkpoint.sql
 -- locks: the leases and requests to pause (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any, and leases of
 --        workflows that fail or are cancelled by lock_lease.sql, so that a step that is being recorded is seen
--- index: lease_pkey, run_pkey, watch_pkey, cancel_pkey, pause_pkey, undo_pkey, step_undo, step_pkey
+-- index: lease_pkey, run_pkey, run_parent, outcome_pkey, watch_pkey, cancel_pkey, pause_pkey, undo_pkey, step_undo, step_pkey
 with item as (
     select *
     from unnest(
@@ -64,6 +65,23 @@ undoing as (
 uncancelled as (
     delete from runledger.cancel
     where run_id = any (array(select run_id from failing where is_to_undo))
+),
+left_below as (
+    insert into runledger.cancel (run_id, reason)
+    select run_id, case state when 'failed' then 'a run above it has failed' end
+    from failing
+    where not is_to_undo
+        and exists (
+            select
+            from runledger.run as child
+            where child.parent_id = failing.run_id
+                and (
+                    not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
+                    or exists (select from runledger.run as grandchild where grandchild.parent_id = child.run_id offset 0)
+                )
+            offset 0
+        )
+    on conflict (run_id) do nothing
 ),
 to_undo as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)

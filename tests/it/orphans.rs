@@ -1,0 +1,223 @@
+//! What a run that has failed leaves going on.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, RunInfo, RunState};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::children::{child_of, child_that_sleeps, parent_of_a_sleeper};
+use crate::rows::{execute, scalar, soon, until, worker};
+
+const WHY: &str = "cancelled: a run above it has failed";
+
+/// The run of this job.
+async fn run_of(db: &Db, job: &str) -> Uuid {
+    let find = format!("select array(select run_id from runledger.run where job = '{job}')");
+    eventually(async || scalar::<Vec<Uuid>>(db, &find).await, |runs| runs.len() == 1).await[0]
+}
+
+async fn cancelled(db: &Db, run_id: Uuid) -> String {
+    let info: RunInfo = until(db, run_id, |info| info.state.is_terminal()).await;
+    assert_eq!(info.state, RunState::Cancelled);
+    info.error.unwrap().to_string()
+}
+
+async fn no_requests_are_left(db: &Db) {
+    eventually(async || scalar::<i64>(db, "select count(*) from runledger.cancel").await, |n| *n == 0).await;
+}
+
+#[job(max_attempts = 1)]
+async fn second_item_fails(n: u64) -> Result<u64> {
+    if n == 1 {
+        return Err(Error::terminal("the second is no good"));
+    }
+    std::future::pending().await
+}
+
+#[workflow(max_attempts = 1)]
+async fn spreads(wf: &Wf) -> Result<u64> {
+    Ok(wf.map(0..6, second_item_fails).spread().limit(3).await?.into_iter().sum())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_other_runs_of_a_spread_that_fails_are_cancelled() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![spreads, second_item_fails]).await;
+    let handle = spreads().enqueue(&db).await.unwrap();
+    assert!(matches!(soon(handle.result()).await, Err(ClientError::RunFailed { .. })));
+    let going_on = "select count(*) from runledger.run_state where state not in ('failed', 'cancelled')";
+    eventually(async || scalar::<i64>(&db, going_on).await, |n| *n == 0).await;
+    let n_cancelled = "select count(*) from runledger.run_state where state = 'cancelled'";
+    assert_eq!(scalar::<i64>(&db, n_cancelled).await, 2, "of the three that were under way");
+    no_requests_are_left(&db).await;
+    worker.stop().await;
+}
+
+#[workflow(max_attempts = 2, backoff = "200ms..200ms")]
+async fn fails_after_its_start(wf: &Wf) -> Result<()> {
+    wf.start(parent_of_a_sleeper()).await?;
+    wf.step("fails", || async { Err::<(), Error>("no".into()) }).max_attempts(1).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_on_below_a_run_that_fails_for_good_is_cancelled_with_the_reason() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![fails_after_its_start, parent_of_a_sleeper, child_that_sleeps]).await;
+    let handle = fails_after_its_start().enqueue(&db).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    until(&db, handle.id(), |info| info.state == RunState::Failed).await;
+    assert_eq!(cancelled(&db, child).await, WHY);
+    let grandchildren = format!("select array(select run_id from runledger.run where parent_id = '{child}')");
+    for grandchild in scalar::<Vec<Uuid>>(&db, &grandchildren).await {
+        assert_eq!(cancelled(&db, grandchild).await, WHY);
+    }
+    no_requests_are_left(&db).await;
+    worker.stop().await;
+}
+
+static STARTED: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn does() -> Result<()> {
+    Ok(())
+}
+
+#[job]
+async fn undoes() -> Result<()> {
+    Ok(())
+}
+
+/// Fails beside a child, with a step to be undone.
+#[workflow(max_attempts = 1)]
+async fn fails_in_a_saga(wf: &Wf) -> Result<()> {
+    wf.saga().run(does(), |()| undoes()).await?;
+    wf.start(child_that_sleeps()).await?;
+    STARTED.acquire().await?.forget();
+    Err(Error::terminal("no"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_on_below_a_saga_that_fails_is_cancelled() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![fails_in_a_saga, does, undoes, child_that_sleeps]).await;
+    let handle = fails_in_a_saga().enqueue(&db).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    until(&db, child, |info| info.cause.as_deref() == Some("slept")).await;
+    STARTED.add_permits(1);
+    until(&db, handle.id(), |info| info.state == RunState::Failed).await;
+    assert_eq!(cancelled(&db, child).await, WHY);
+    no_requests_are_left(&db).await;
+    worker.stop().await;
+}
+
+#[workflow(max_attempts = 1)]
+async fn fails_at_once(wf: &Wf) -> Result<()> {
+    wf.start(child_that_sleeps()).await?;
+    Err(Error::terminal("no"))
+}
+
+/// The worker dies between the end of a run and what comes after: its children are found by the request that the end itself has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_on_below_a_failed_run_is_cancelled_though_its_worker_has_died() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    // No cancel comes further than its request: as in a worker that has died.
+    let refuse = "create function refuse() returns trigger language plpgsql as $$ begin
+                      if new.run_id in (select run_id from runledger.run where parent_id is not null) then raise 'dead'; end if;
+                      return new;
+                  end $$;
+                  create trigger refuse before insert on runledger.cancel for each row execute function refuse()";
+    execute(&db, refuse).await;
+    let first = worker(&db, jobs![fails_at_once, child_that_sleeps]).await;
+    let handle = fails_at_once().enqueue(&db).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    until(&db, handle.id(), |info| info.state == RunState::Failed).await;
+    first.stop().await;
+    let asked = "select reason from runledger.cancel";
+    assert_eq!(scalar::<String>(&db, asked).await, "a run above it has failed");
+    assert_eq!(db.run(child).await.unwrap().state, RunState::Queued);
+    execute(&db, "drop trigger refuse on runledger.cancel").await;
+    let second = worker(&db, jobs![fails_at_once, child_that_sleeps]).await;
+    assert_eq!(cancelled(&db, child).await, WHY);
+    no_requests_are_left(&db).await;
+    second.stop().await;
+}
+
+#[workflow(max_attempts = 1)]
+async fn leaves_and_completes(wf: &Wf) -> Result<()> {
+    wf.start(child_that_sleeps()).await?;
+    Ok(())
+}
+
+#[workflow(max_attempts = 1)]
+async fn fails_above_one_that_leaves(wf: &Wf) -> Result<()> {
+    wf.start(leaves_and_completes()).await?.result().await?;
+    Err(Error::terminal("no"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_goes_through_a_run_that_has_completed_to_what_it_has_left() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let jobs = jobs![fails_above_one_that_leaves, leaves_and_completes, child_that_sleeps];
+    let worker = worker(&db, jobs).await;
+    let handle = fails_above_one_that_leaves().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Failed).await;
+    assert_eq!(cancelled(&db, run_of(&db, "child_that_sleeps").await).await, WHY);
+    no_requests_are_left(&db).await;
+    let alone = leaves_and_completes().enqueue(&db).await.unwrap();
+    soon(alone.result()).await.unwrap();
+    let left = child_of(&db, alone.id()).await;
+    until(&db, left, |info| info.cause.as_deref() == Some("slept")).await;
+    assert_eq!(
+        scalar::<i64>(&db, "select count(*) from runledger.cancel").await,
+        0,
+        "who completes leaves it"
+    );
+    alone.cancel("over").await.unwrap();
+    worker.stop().await;
+}
+
+static OUTLIVES: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn blocks_its_thread() -> Result<u64> {
+    tokio::task::block_in_place(|| {
+        tokio::runtime::Handle::current()
+            .block_on(async { OUTLIVES.acquire().await.map(tokio::sync::SemaphorePermit::forget) })
+    })?;
+    Ok(7)
+}
+
+static MENDED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+#[workflow(max_attempts = 1)]
+async fn fails_before_its_child(wf: &Wf) -> Result<u64> {
+    let child = wf.start(blocks_its_thread()).await?;
+    let step = || async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if MENDED.load(std::sync::atomic::Ordering::SeqCst) { Ok(()) } else { Err(Error::terminal("no")) }
+    };
+    wf.step("fails", step).max_attempts(1).await?;
+    Ok(child.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_failed_run_is_revived_only_when_it_is_quiet() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![fails_before_its_child, blocks_its_thread]).await;
+    let handle = fails_before_its_child().enqueue(&db).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    until(&db, child, |info| info.state == RunState::Running).await;
+    until(&db, handle.id(), |info| info.state == RunState::Failed).await;
+    let loud = handle.revive(RunState::Failed).await.unwrap_err();
+    assert!(matches!(loud, ClientError::NotQuiet { below, .. } if below == child), "{loud}");
+    MENDED.store(true, std::sync::atomic::Ordering::SeqCst);
+    OUTLIVES.add_permits(2);
+    until(&db, child, |info| info.state.is_terminal()).await;
+    let revived = handle.revive(RunState::Failed).await.unwrap();
+    assert_eq!(soon(revived.result()).await.unwrap(), 7);
+    worker.stop().await;
+}
