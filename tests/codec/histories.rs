@@ -38,6 +38,31 @@ async fn the_history_of_a_sealed_run_is_plain_and_replays_without_the_key() {
     worker.stop().await;
 }
 
+mod changed {
+    use runledger::prelude::*;
+
+    #[job]
+    pub async fn untells(word: u64) -> Result<u64> {
+        Ok(word)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_sealed_undo_does_not_read_is_told_and_not_shown() {
+    let Fixture { db, database: _database } = sealed().await;
+    let worker = worker(&db, jobs()).await;
+    let handle = everything("abc".into(), 1, true).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    worker.stop().await;
+    let app = App::new(db.clone()).with(jobs![everything, tells, changed::untells]);
+    let verified = app.verify().await.unwrap();
+    assert_eq!(verified.findings[0].verdict.step(), Some("undo[tells]"), "{verified}");
+    assert!(!format!("{verified} {verified:?}").contains("abc"), "{verified}");
+    let app = App::new(db.clone()).with(jobs![everything, tells]);
+    let verified = app.verify().await.unwrap();
+    assert!(verified.to_string().contains("no code for job `untells`"), "{verified}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sealed_runs_in_flight_are_verified_with_the_codec_and_not_without() {
     let Fixture { db, database: _database } = Fixture::new().await;

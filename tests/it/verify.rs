@@ -9,6 +9,7 @@ mod outputs;
 mod reading;
 mod stage;
 mod steps;
+mod undos;
 mod versions;
 mod waits;
 
@@ -22,7 +23,7 @@ use stage::{Case, Expected, await_parked, park_all, wake_all};
 
 fn corpus() -> Vec<Case> {
     let of_code = [steps::cases(), order::cases(), waits::cases(), combinators::cases(), versions::cases()];
-    [of_code.concat(), inputs::cases(), outputs::cases()].concat()
+    [of_code.concat(), inputs::cases(), outputs::cases(), undos::cases()].concat()
 }
 
 #[test]
@@ -40,7 +41,7 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
     let corpus = corpus();
     let runs = park_all(&db, &corpus).await;
 
-    let new = || corpus.iter().filter_map(|case| case.new).chain(stage::helpers());
+    let new = || corpus.iter().filter_map(|case| case.new).chain(stage::helpers()).chain(undos::after());
     let before = stage::everything(&db).await;
     let verification = App::new(db.clone()).with(new()).provide(db.clone()).verify().await.unwrap();
     assert_eq!(stage::everything(&db).await, before, "nothing is written");
@@ -77,7 +78,10 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
             eventually(async || (case.name, db.run(*run_id).await.unwrap()), |(_, info)| ended(info)).await.1;
         let kind = info.error.unwrap().kind;
         assert!(
-            matches!(kind, FailureKind::Diverged | FailureKind::Decode | FailureKind::Error),
+            matches!(
+                kind,
+                FailureKind::Diverged | FailureKind::Decode | FailureKind::Setup | FailureKind::Error
+            ),
             "{}: {kind:?}",
             case.name
         );
@@ -90,6 +94,10 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
             "{}: {kind:?}",
             case.name
         );
+    }
+    let undone = undos::cases();
+    for (case, run_id) in runs.iter().filter(|(case, _)| undone.iter().any(|other| other.name == case.name)) {
+        undos::assert_undone_or_parked(&db, case, *run_id).await;
     }
     worker.stop().await;
 }

@@ -15,6 +15,9 @@ impl App {
     /// workflow does between its steps is done as in every replay. Of a job only the stored input is read, to see whether it fits. Runs of jobs that this
     /// program does not have are [`Verdict::NoCode`](crate::Verdict::NoCode): where programs share a database, look at the findings.
     ///
+    /// What the recorded steps of sagas did must still be there to take back: where the job of a recorded undo is gone, or does not read its recorded input, that
+    /// is a finding at `undo[key]`, whether the run goes on or is being undone. Undos that are done need nothing more.
+    ///
     /// Reads runs in pages of 64, each a statement of its own. A workflow that awaits something of its own, that is no step, is given five seconds.
     ///
     /// # Errors

@@ -54,6 +54,13 @@ pub enum Divergence {
         /// What does not fit, and where.
         why: String,
     },
+    /// The recorded call that takes back what a step did cannot be carried out. The code follows the record: the run would be parked when it is undone.
+    Undo {
+        /// The step that would carry it out: `undo[charge]`.
+        key: String,
+        /// What is not there, or does not decode.
+        failure: Failure,
+    },
     /// The record disagrees with itself.
     Contradiction,
     /// A branch has more steps than can be counted, or the number of another.
@@ -72,7 +79,7 @@ impl Divergence {
                 Some(recorded)
             }
             Self::Input { key, .. } => Some(key.as_str()),
-            Self::Output { key, .. } => Some(key),
+            Self::Output { key, .. } | Self::Undo { key, .. } => Some(key),
             Self::Contradiction | Self::Crowded { .. } => None,
         }
     }
@@ -94,6 +101,7 @@ impl Divergence {
             Self::Unmet { .. }
             | Self::Order { .. }
             | Self::Output { .. }
+            | Self::Undo { .. }
             | Self::Contradiction
             | Self::Crowded { .. } => None,
         }
@@ -137,6 +145,13 @@ impl fmt::Display for Divergence {
                     f,
                     "step `{key}`: {why}; the type changed while this run was in flight, or does not read what it writes; nothing was overwritten; \
                      let it read what is recorded and resume the run, or enqueue it anew"
+                );
+            }
+            Self::Undo { key, failure } => {
+                return write!(
+                    f,
+                    "step `{key}` could not take back what was done, where this run fails or is cancelled: {failure}; keep the job that its record names, or \
+                     its old name as an alias, and let it read what is recorded"
                 );
             }
             Self::Contradiction => f.write_str(

@@ -79,9 +79,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The step of a key without what tells its calls apart: `reserve` of `reserve[sku-1]`, `charge` of `charge#2`.
+/// The step of a key without what tells its calls apart: `reserve` of `reserve[sku-1]`, `charge` of `charge#2`, and `undo[reserve` of `undo[reserve[sku-1]]`.
 fn name_of(key: &str) -> &str {
-    key.split(['[', '#']).next().unwrap_or(key)
+    const UNDO: &str = "undo[";
+    let own = if key.starts_with(UNDO) { UNDO.len() } else { 0 };
+    let end = key[own..].find(['[', '#', ']']).map_or(key.len(), |len| own + len);
+    &key[..end]
 }
 
 /// The runs of a job of which the same must be said.
@@ -109,20 +112,33 @@ pub struct Verification {
     pub n_runs: u64,
     /// How many of them replay.
     pub n_replaying: u64,
-    /// What was found with the others, those of one job, one verdict and one step together. At most 1,000.
+    /// What was found with the others, those of one job, one verdict and one step together. A run may have several: its own part, and each step whose undo
+    /// could not be carried out. At most 1,000.
     pub findings: Vec<Finding>,
     /// How many runs do not replay and belong to no finding, because there are too many findings.
     pub n_beyond: u64,
 }
 
 impl Verification {
-    /// Adds the verdict of a run.
-    pub(crate) fn add(&mut self, job: &str, run_id: Uuid, verdict: Verdict) {
+    /// Adds the verdicts of a run.
+    pub(crate) fn add(&mut self, job: &str, run_id: Uuid, verdicts: impl IntoIterator<Item = Verdict>) {
         self.n_runs += 1;
-        if verdict == Verdict::Replays {
+        let mut told: Vec<Verdict> = Vec::new();
+        for verdict in verdicts {
+            if verdict != Verdict::Replays && !told.iter().any(|other| other.is_like(&verdict)) {
+                told.push(verdict);
+            }
+        }
+        if told.is_empty() {
             self.n_replaying += 1;
             return;
         }
+        let n_told = told.into_iter().filter_map(|verdict| self.tell(job, run_id, verdict)).count();
+        self.n_beyond += u64::from(n_told == 0);
+    }
+
+    /// Adds a run to its finding. None where there are too many.
+    fn tell(&mut self, job: &str, run_id: Uuid, verdict: Verdict) -> Option<()> {
         let has_room = self.findings.len() < MOST_FINDINGS;
         let same = |finding: &&mut Finding| finding.job == job && finding.verdict.is_like(&verdict);
         match self.findings.iter_mut().find(same) {
@@ -130,8 +146,9 @@ impl Verification {
             None if has_room => {
                 self.findings.push(Finding { job: job.to_owned(), verdict, n_runs: 1, run_id });
             }
-            None => self.n_beyond += 1,
+            None => return None,
         }
+        Some(())
     }
 
     /// Whether every run replays.
@@ -181,11 +198,11 @@ mod tests {
     fn runs_that_break_at_one_step_are_one_finding_whatever_the_steps_own_keys() {
         let mut verification = Verification::default();
         for (n, step) in ["reserve[a]", "reserve[b]", "reserve#2", "charge"].iter().enumerate() {
-            verification.add("checkout", Uuid::from_u128(n as u128), breaks(step));
+            verification.add("checkout", Uuid::from_u128(n as u128), [breaks(step)]);
         }
-        verification.add("checkout", Uuid::nil(), Verdict::Replays);
-        verification.add("refund", Uuid::nil(), breaks("reserve[a]"));
-        verification.add("checkout", Uuid::nil(), Verdict::NoCode);
+        verification.add("checkout", Uuid::nil(), [Verdict::Replays]);
+        verification.add("refund", Uuid::nil(), [breaks("reserve[a]")]);
+        verification.add("checkout", Uuid::nil(), [Verdict::NoCode]);
         let found: Vec<_> =
             verification.findings.iter().map(|found| (found.job.as_str(), found.n_runs)).collect();
         assert_eq!(found, [("checkout", 3), ("checkout", 1), ("refund", 1), ("checkout", 1)]);
@@ -197,7 +214,7 @@ mod tests {
     fn a_summary_does_not_grow_with_the_number_of_findings() {
         let mut verification = Verification::default();
         for n in 0..MOST_FINDINGS + 3 {
-            verification.add("checkout", Uuid::nil(), breaks(&format!("step-{n}")));
+            verification.add("checkout", Uuid::nil(), [breaks(&format!("step-{n}"))]);
         }
         assert_eq!((verification.findings.len(), verification.n_beyond), (MOST_FINDINGS, 3));
     }
@@ -206,11 +223,25 @@ mod tests {
     fn the_summary_says_how_many_where_and_names_a_run() {
         let mut verification = Verification::default();
         assert_eq!(verification.to_string(), "0 of 0 runs in flight replay");
-        verification.add("checkout", Uuid::nil(), breaks("charge"));
-        verification.add("checkout", Uuid::nil(), breaks("charge"));
+        verification.add("checkout", Uuid::nil(), [breaks("charge")]);
+        verification.add("checkout", Uuid::nil(), [breaks("charge")]);
         let text = verification.to_string();
         let line = "2 runs of `checkout` at step `charge`, such as 00000000-0000-0000-0000-000000000000: it breaks: step `charge`";
         assert!(text.starts_with("0 of 2 runs in flight replay, 2 do not\n"), "{text}");
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_run_counts_once_in_each_of_its_findings_and_undos_are_told_apart_by_what_they_undo() {
+        let mut verification = Verification::default();
+        let steps = ["undo[reserve[a]]", "undo[reserve[b]]", "undo[left/charge#2]", "undo[left/charge]"];
+        for n in 0..2 {
+            let verdicts = std::iter::once(Verdict::Replays).chain(steps.map(breaks));
+            verification.add("checkout", Uuid::from_u128(n), verdicts);
+        }
+        let found: Vec<_> =
+            verification.findings.iter().map(|found| (found.verdict.step(), found.n_runs)).collect();
+        assert_eq!(found, [(Some("undo[reserve[a]]"), 2), (Some("undo[left/charge#2]"), 2)]);
+        assert_eq!((verification.n_runs, verification.n_replaying, verification.n_beyond), (2, 0, 0));
     }
 }

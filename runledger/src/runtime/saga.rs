@@ -8,9 +8,13 @@ use serde_json::value::RawValue;
 use super::attempt::{Attempt, Halt};
 use super::call::{body_of, policy_of};
 use super::step::{LastFailure, Work, halted, outcome};
+use crate::api::call::is_workflow;
+use crate::api::definition::Definition;
+use crate::api::registry::Registry;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
 use crate::model::request::RequestOptions;
+use crate::model::version::{listed, others, parts};
 
 /// A call that takes something back, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,9 +26,32 @@ pub(crate) struct UndoCall<'a> {
     pub(crate) options: RequestOptions,
 }
 
-/// The job of a recorded call, where it can be read.
-pub(crate) fn job_of(call: &str) -> Option<String> {
-    serde_json::from_str::<UndoCall<'_>>(call).ok().map(|call| call.job.into_owned())
+/// Reads a recorded call, and finds the code that carries it out.
+///
+/// # Errors
+/// What is not there, or does not decode: the run is parked with that.
+pub(crate) fn found<'c>(
+    call: &'c str,
+    registry: &Registry,
+) -> Result<(UndoCall<'c>, &'static Definition), Failure> {
+    let call: UndoCall<'_> =
+        serde_json::from_str(call).map_err(|error| Failure::from_chain(FailureKind::Decode, &error))?;
+    let setup = |message| Failure::new(FailureKind::Setup, message);
+    match registry.get(&call.job) {
+        Some(definition) if is_workflow(definition) => {
+            Err(setup(format!("workflow `{}` cannot undo a step; use a job", call.job)))
+        }
+        Some(definition) => Ok((call, definition)),
+        None => {
+            let ((name, version), served) = (parts(&call.job), others(&call.job, registry.names()));
+            Err(setup(if served.is_empty() {
+                format!("this program has no code for job `{}`", call.job)
+            } else {
+                let served = listed(&served);
+                format!("this program has no code for version {version} of job `{name}` (it has {served})")
+            }))
+        }
+    }
 }
 
 /// Takes back everything that can be and is not, the last step first. Never returns where one of them cannot.
@@ -44,17 +71,13 @@ pub(crate) async fn undo_in_code(attempt: &Arc<Attempt>, key: &str, call: &str) 
 /// is parked with the reason.
 async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
     let Some(claim) = attempt.claim_undo(key) else { return std::future::pending().await };
-    let call: UndoCall<'_> = match serde_json::from_str(call) {
-        Ok(call) => call,
-        Err(error) => {
-            let failure = Failure::from_chain(FailureKind::Decode, &error);
-            return halted(attempt, Halt::UndoFailed(in_vain(&claim, failure))).await;
-        }
-    };
-    let Some(definition) = attempt.registry.get(&call.job) else {
-        let message = format!("this worker has no code for job `{}`", call.job);
-        let failure = Failure::new(FailureKind::Setup, message);
-        return halted(attempt, Halt::UndoFailed(in_vain(&claim, failure))).await;
+    // What is done needs no code.
+    if claim.recorded {
+        return claim.ordinal;
+    }
+    let (call, definition) = match found(call, &attempt.registry) {
+        Ok(found) => found,
+        Err(failure) => return halted(attempt, Halt::UndoFailed(in_vain(&claim, failure))).await,
     };
     let body = body_of(definition, Arc::clone(attempt), claim.key.as_str().into(), call.input.get().into());
     let work = Work {

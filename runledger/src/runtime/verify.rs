@@ -21,7 +21,7 @@ use super::drive::STALLED;
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::panic::Caught;
-use super::saga::job_of;
+use super::saga::found;
 use crate::api::client_error::ClientError;
 use crate::api::context::Context;
 use crate::api::db::{Db, connection};
@@ -62,14 +62,14 @@ pub(crate) async fn verify(
         let (sealer, stage) = (db.sealer(), &stage);
         let verdicts = side_by_side(page.into_iter().map(|found| async move {
             let (job, run_id) = (found.job.clone(), found.run_id);
-            let verdict = match Script::open(found, sealer) {
-                Ok(script) => stage.verdict(&script).await,
-                Err(error) => Verdict::Undecodable { failure: error.to_failure() },
+            let verdicts = match Script::open(found, sealer) {
+                Ok(script) => stage.verdicts(&script).await,
+                Err(error) => vec![Verdict::Undecodable { failure: error.to_failure() }],
             };
-            (job, run_id, shown(verdict, sealer))
+            (job, run_id, verdicts.into_iter().map(|verdict| shown(verdict, sealer)))
         }));
-        for (job, run_id, verdict) in verdicts.await {
-            verification.add(&job, run_id, verdict);
+        for (job, run_id, verdicts) in verdicts.await {
+            verification.add(&job, run_id, verdicts);
         }
     }
 }
@@ -83,6 +83,12 @@ fn shown(verdict: Verdict, sealer: &Sealer) -> Verdict {
         }
         Verdict::Breaks { divergence: Divergence::Output { key, .. } } if sealer.seals() => {
             Verdict::Breaks { divergence: Divergence::Output { key, why: hidden() } }
+        }
+        Verdict::Breaks { divergence: Divergence::Undo { key, failure } }
+            if sealer.seals() && failure.kind == FailureKind::Decode =>
+        {
+            let failure = Failure::new(failure.kind, hidden());
+            Verdict::Breaks { divergence: Divergence::Undo { key, failure } }
         }
         verdict => verdict,
     }
@@ -159,26 +165,47 @@ impl Stage {
         }
     }
 
-    /// What the code makes of a run.
-    pub(crate) async fn verdict(&self, script: &Script) -> Verdict {
-        if script.undoing {
-            return self.verdict_of_undo(script);
-        }
-        match self.registry.get(&script.job) {
-            Some(definition) => self.rehearse(definition, script).await,
-            None => {
-                let served = others(&script.job, self.registry.names());
-                let version = parts(&script.job).1;
-                if served.is_empty() { Verdict::NoCode } else { Verdict::NoVersion { version, served } }
+    /// What the code makes of a run: of its own part first, and then of each call that takes back what its steps did and cannot be carried out, in the order
+    /// in which these are.
+    pub(crate) async fn verdicts(&self, script: &Script) -> Vec<Verdict> {
+        let Some(definition) = self.registry.get(&script.job) else {
+            // Nor does this program undo it: a worker claims runs of its own jobs alone.
+            let served = others(&script.job, self.registry.names());
+            let version = parts(&script.job).1;
+            return vec![if served.is_empty() {
+                Verdict::NoCode
+            } else {
+                Verdict::NoVersion { version, served }
+            }];
+        };
+        let own = if script.undoing { Verdict::Replays } else { self.rehearse(definition, script).await };
+        let mut verdicts = vec![own];
+        for (key, call) in script.replay().to_undo() {
+            if let Err(failure) = self.rehearse_undo(script, &call).await {
+                let divergence = Divergence::Undo { key: format!("undo[{key}]"), failure };
+                verdicts.push(Verdict::Breaks { divergence });
             }
         }
+        verdicts
     }
 
-    /// The workflow's own code is not run any more.
-    fn verdict_of_undo(&self, script: &Script) -> Verdict {
-        let calls = script.replay().to_undo();
-        let is_known = |call: &str| job_of(call).is_some_and(|job| self.registry.get(&job).is_some());
-        if calls.iter().all(|(_, call)| is_known(call)) { Verdict::Replays } else { Verdict::NoCode }
+    /// Whether a recorded call could be carried out: its job is there, and reads its input. Its body is not run.
+    async fn rehearse_undo(&self, script: &Script, call: &str) -> Result<(), Failure> {
+        let (call, definition) = found(call, &self.registry)?;
+        let of_call = Script {
+            run_id: script.run_id,
+            job: call.job.into_owned(),
+            tenant: script.tenant.clone(),
+            input: call.input.get().into(),
+            attempt: 0,
+            steps: Vec::new(),
+            undoing: false,
+            ignores_inputs: true,
+        };
+        match self.rehearse(definition, &of_call).await {
+            Verdict::Undecodable { failure } => Err(failure),
+            _ => Ok(()),
+        }
     }
 
     async fn rehearse(&self, definition: &'static Definition, script: &Script) -> Verdict {
@@ -251,12 +278,10 @@ fn halted(attempt: &Attempt, halt: Halt) -> Verdict {
     match halt {
         Halt::Diverged(divergence) => Verdict::Breaks { divergence },
         // What the code asks for is refused: the run would end here.
-        // Or it begins anew.
-        Halt::Refused(_) | Halt::Continued { .. } => met(attempt),
+        // Or it begins anew, or is parked for an undo, which is judged by itself.
+        Halt::Refused(_) | Halt::Continued { .. } | Halt::UndoFailed(_) => met(attempt),
         // Of what is done for a step that is not recorded, and so never in a rehearsal.
-        Halt::LeaseLost | Halt::Cancelled | Halt::ChildLost | Halt::UndoFailed(_) | Halt::Sealed(_) => {
-            Verdict::Undecided
-        }
+        Halt::LeaseLost | Halt::Cancelled | Halt::ChildLost | Halt::Sealed(_) => Verdict::Undecided,
     }
 }
 

@@ -178,7 +178,8 @@ pub fn gate(wf: &Wf) -> Arc<Semaphore> {
     gate_of(wf.run_id())
 }
 
-fn gate_of(run_id: Uuid) -> Arc<Semaphore> {
+/// The same by the id of the run.
+pub fn gate_of(run_id: Uuid) -> Arc<Semaphore> {
     let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
     Arc::clone(gates.entry(run_id).or_insert_with(|| Arc::new(Semaphore::new(0))))
 }
@@ -224,7 +225,8 @@ pub async fn worker(db: &Db, definitions: impl Iterator<Item = &'static Definiti
 pub async fn park_all<'a>(db: &Db, cases: &'a [Case]) -> Vec<(&'a Case, Uuid)> {
     let calls = cases.iter().map(|case| (case.call)(case));
     let submitted = runledger::enqueue_all(calls, db).await.unwrap();
-    let old = worker(db, cases.iter().map(|case| case.old).chain(helpers())).await;
+    let old =
+        worker(db, cases.iter().map(|case| case.old).chain(helpers()).chain(super::undos::before())).await;
     for run in &submitted {
         await_parked(db, run.run_id, 1).await;
     }
