@@ -64,6 +64,17 @@ pub struct Recorded {
     pub undo: Option<String>,
 }
 
+#[cfg(feature = "testing")]
+impl Recorded {
+    /// Whether it is a step in which the engine has taken something back by itself, after the code: nothing had reached the code of that attempt, while code
+    /// that takes something back has received what it takes back.
+    #[must_use]
+    pub fn is_undone_by_engine(&self) -> bool {
+        let undone = self.key.strip_prefix("undo[").and_then(|key| key.strip_suffix(']'));
+        self.seen_len == 0 && undone.is_some_and(|key| Scope::of_undo(key).base == self.ordinal)
+    }
+}
+
 /// What a claim gives: the key, the place, and the deliveries to record beside the step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {

@@ -118,7 +118,8 @@ impl Script {
         Ok(Self { run_id, job, tenant, input, attempt, steps, undoing, ignores_inputs: false })
     }
 
-    /// A history, for a program that may not have the key of its fingerprints.
+    /// A history, for a program that may not have the key of its fingerprints. It is held as it was before the engine took back what its steps did: as the
+    /// run of today that is where that run was then.
     #[cfg(feature = "testing")]
     pub(crate) fn of_history(history: &crate::model::history::History, sealer: &Sealer) -> Self {
         Self {
@@ -127,7 +128,7 @@ impl Script {
             tenant: history.tenant.clone(),
             input: history.input.as_str().into(),
             attempt: i32::try_from(history.attempt).unwrap_or(i32::MAX),
-            steps: history.recorded(),
+            steps: history.recorded().into_iter().filter(|step| !step.is_undone_by_engine()).collect(),
             undoing: false,
             ignores_inputs: history.keyed && !sealer.opens(),
         }

@@ -1,7 +1,7 @@
 //! What steps did and can be taken back: the jobs of the recorded calls, in runs that go on and in runs that are being undone.
 
 use runledger::prelude::*;
-use runledger::{ClientError, FailureKind, RunState, Verdict};
+use runledger::{ClientError, FailureKind, History, RunState, Verdict, assert_replays};
 use runledger_tests::{Fixture, eventually};
 
 use super::stage::{self, Case, Expected, add, asleep, by_name, changes, definition, held, quick};
@@ -301,6 +301,44 @@ macro_rules! of {
 
 books! { present "car" "verify.unroom" (u64) |n| unroom(*n) }
 books! { of_another_step "bus" "verify.unroom" (u64) |n| unroom(*n) }
+books! { of_another_undo "car" "verify.unroom_by_another_name" (u64) |n| unroom(*n) }
+books! { of_another_type "car" "verify.unroom" (Vec<u64>) |n| unroom(vec![*n]) }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_of_an_undone_run_replays_until_the_workflow_or_an_undo_changes() {
+    use present::books;
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, of!(present)).await;
+    let mut histories = Vec::new();
+    for then in ["fails", "sleeps", "undoes one and fails"] {
+        let run = books(then.into()).enqueue(&db).await.unwrap();
+        if then == "sleeps" {
+            until(&db, run.id(), |info| info.cause.as_deref() == Some("slept")).await;
+            run.cancel("not needed").await.unwrap();
+        }
+        assert!(soon(run.result()).await.is_err());
+        histories.push((then, run.export().await.unwrap()));
+    }
+    worker.stop().await;
+    for (then, history) in &histories {
+        let state = if *then == "sleeps" { "cancelled" } else { "failed" };
+        let undone =
+            |history: &History| history.steps.iter().filter(|step| step.key.starts_with("undo[")).count();
+        assert_eq!((history.state.as_str(), undone(history)), (state, 2), "{then}");
+        let present = App::offline().with(of!(present));
+        assert_replays(history, &present).await;
+        let apps = [
+            (App::offline().with(of!(of_another_step)), "quick[car]"),
+            (App::offline().with(of!(of_another_undo)), "undo[add]"),
+            (App::offline().with(of!(of_another_type)), "undo[add]"),
+        ];
+        for (app, step) in apps {
+            let verdict = history.replays(&app).await.unwrap();
+            assert!(matches!(verdict, Verdict::Breaks { .. }), "{then}: {verdict}");
+            assert_eq!(verdict.step(), Some(step), "{then}: {verdict}");
+        }
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_undo_that_would_park_its_run_is_a_finding_and_the_run_counts_once() {
