@@ -439,3 +439,35 @@ async fn many_siblings_that_finish_at_the_same_moment_each_releasing_its_own_dep
         worker.stop().await;
     }
 }
+
+#[workflow]
+async fn doubles(wf: &Wf, n: u64) -> Result<u64> {
+    let twice = wf.run(add(n, n)).await?;
+    wf.signal::<()>("go").await?;
+    Ok(twice)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workflow_that_is_a_node_is_verified_and_exported_with_what_other_nodes_gave_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![extract, add, doubles]).await;
+    let mut graph = Graph::new("verified");
+    let one = graph.call(extract("eu"));
+    let twice = graph.then(doubles, (one,));
+    let gate = graph.gate::<u64>("gate");
+    let sum = graph.then(add, (twice, gate));
+    let handle = graph.result(sum).enqueue(&db).await.unwrap();
+    let node =
+        async || handle.nodes().await.unwrap().iter().find(|node| node.name == "doubles").unwrap().clone();
+    let run = node().await.run_id;
+    until(&db, run, |info| info.state == RunState::Waiting && !info.awaited_signals.is_empty()).await;
+    let verified = App::new(db.clone()).with(jobs![extract, add, doubles]).verify().await.unwrap();
+    assert!(verified.is_ok(), "{verified}");
+    let history = runledger::Handle::of(doubles, &db, run).export().await.unwrap();
+    let text = history.to_json().unwrap();
+    assert!(text.contains("\"n\""), "{text}");
+    db.signal(run, "go", &()).await.unwrap();
+    handle.gate("gate").complete(&10_u64).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 14);
+    worker.stop().await;
+}

@@ -21,6 +21,9 @@ const HERE: Location = Location::new(file!(), line!(), column!(), module_path!()
 
 fn run(invocation: Invocation) -> RunFuture {
     Box::pin(async move {
+        if let Err(finished) = invocation.begin() {
+            return finished;
+        }
         let result = conclude(&invocation).await;
         Finished { result, tx: None, undone: None }
     })

@@ -75,7 +75,7 @@ pub(crate) async fn receive(
     };
     let result = match attempt.result(claim.ordinal) {
         Some(recorded) if claim.recorded => recorded,
-        _ => wait(attempt, claim, name, until).await,
+        _ => Box::pin(wait(attempt, claim, name, until)).await,
     };
     if let Some((limit, _)) = until {
         attempt.turn(limit.claim.ordinal).await;

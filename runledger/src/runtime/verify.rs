@@ -30,6 +30,7 @@ use crate::api::invocation::{Finished, Invocation};
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::failure::{Failure, FailureKind};
+use crate::model::given;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
 use crate::model::recorded;
 use crate::model::replay::{Divergence, Recorded, Replay};
@@ -112,8 +113,9 @@ pub(crate) struct Script {
 
 impl Script {
     fn open(found: InFlight, sealer: &Sealer) -> Result<Self, PayloadError> {
-        let InFlight { run_id, job, tenant, input, attempt, steps, undoing } = found;
-        let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input)?.into();
+        let InFlight { run_id, job, tenant, input, given, attempt, steps, undoing } = found;
+        let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input)?;
+        let input = given::fill(input, given, sealer)?.into();
         let steps = recorded::open(steps, run_id, sealer)?;
         Ok(Self { run_id, job, tenant, input, attempt, steps, undoing, ignores_inputs: false })
     }

@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use super::checkpoint::steps;
 use super::enqueue::loaded;
-use super::sql;
 use super::wait::Above;
 use super::write::write;
-use crate::model::given::{self, Given};
+use super::{given, sql};
+use crate::model::given::Given;
 use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
 use crate::model::request::RequestOptions;
@@ -150,7 +150,7 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         tenant: row.try_get("tenant")?,
         above: Above::read(row)?,
         input: Stored::read(row.try_get("input")?),
-        given: given(row.try_get("given")?)?,
+        given: given(row)?,
         slice: row.try_get::<i32, _>("slice")?.unsigned_abs(),
         options: loaded(row.try_get("options")?)?,
         ready_at: row.try_get("ready_at")?,
@@ -161,11 +161,6 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         undoing: row.try_get::<Option<String>, _>("undoing")?.as_deref().and_then(RunState::parse),
         step_failures: failures(row.try_get("step_failures")?)?,
     })
-}
-
-fn given(text: Option<String>) -> Result<Vec<Given>, sqlx::Error> {
-    let Some(text) = text else { return Ok(Vec::new()) };
-    given::read(&text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 fn failures(text: Option<String>) -> Result<Vec<(String, FailedTries)>, sqlx::Error> {

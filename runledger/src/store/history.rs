@@ -4,7 +4,8 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::steps;
-use super::sql;
+use super::{given, sql};
+use crate::model::given::Given;
 use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
 
@@ -16,6 +17,8 @@ pub(crate) struct Record {
     pub(crate) state: String,
     pub(crate) attempt: u32,
     pub(crate) input: Stored,
+    /// What it is given by the nodes that it needs, where it is one of a graph.
+    pub(crate) given: Vec<Given>,
     pub(crate) steps: Vec<StoredStep>,
 }
 
@@ -33,6 +36,7 @@ pub(crate) async fn history(
         state: row.try_get("state")?,
         attempt: row.try_get::<Option<i32>, _>("attempt")?.unwrap_or(0).unsigned_abs(),
         input: Stored::read(row.try_get("input")?),
+        given: given(&row)?,
         steps: steps(&row)?,
     }))
 }

@@ -37,6 +37,18 @@ pub mod wait;
 pub mod worker;
 pub mod write;
 
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::model::given::{self, Given};
+
+/// What a row says that a node is given by those that it needs: its column `given`.
+pub(crate) fn given(row: &PgRow) -> Result<Vec<Given>, sqlx::Error> {
+    let text: Option<String> = row.try_get("given")?;
+    let given = text.map(|text| given::read(&text)).transpose();
+    Ok(given.map_err(|error| sqlx::Error::Decode(error.into()))?.unwrap_or_default())
+}
+
 /// A column that is empty where it has no value at all, as is usual for some: `unnest` fills it with nulls, and nothing is sent.
 pub(crate) fn sparse<T>(values: impl Iterator<Item = Option<T>>) -> Vec<Option<T>> {
     let values: Vec<Option<T>> = values.collect();

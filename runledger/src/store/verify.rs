@@ -5,7 +5,8 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::steps;
-use super::sql;
+use super::{given, sql};
+use crate::model::given::Given;
 use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
 
@@ -16,6 +17,8 @@ pub(crate) struct InFlight {
     pub(crate) job: String,
     pub(crate) tenant: String,
     pub(crate) input: Stored,
+    /// What it is given by the nodes that it needs, where it is one of a graph.
+    pub(crate) given: Vec<Given>,
     /// Attempts spent.
     pub(crate) attempt: i32,
     pub(crate) steps: Vec<StoredStep>,
@@ -39,6 +42,7 @@ fn found(row: &PgRow) -> Result<InFlight, sqlx::Error> {
         job: row.try_get("job")?,
         tenant: row.try_get("tenant")?,
         input: Stored::read(row.try_get("input")?),
+        given: given(row)?,
         attempt: row.try_get("attempt")?,
         steps: steps(row)?,
         undoing: row.try_get("undoing")?,

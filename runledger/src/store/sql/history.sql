@@ -1,6 +1,6 @@
 -- history: what is recorded of a run, ended or not, for a file.
 -- in:    $1 run
--- out:   job, tenant, state, attempt, input, steps; one row where it exists
+-- out:   job, tenant, state, attempt, input, given (what a node is given by those that it needs), steps; one row where it exists
 -- locks: none
 -- index: run_pkey, step_pkey, continuation_pkey, and the primary keys under runledger.run_state
 select
@@ -9,6 +9,7 @@ select
     run_state.state,
     run_state.attempt,
     coalesce((select input from runledger.continuation where continuation.run_id = $1), run.input)::text as input,
+    case when run.node is not null then runledger.given(run.run_id) end::text as given,
     (
         select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
         from runledger.step

@@ -1,6 +1,6 @@
 -- in_flight: a page of the runs that have not ended, with what is recorded of them, for a look at whether the code still follows it.
 -- in:    $1 the last run of the page before, $2 how many
--- out:   run_id, job, tenant, input, attempt (those spent), steps, undoing (whether its code is not run any more)
+-- out:   run_id, job, tenant, input, given (what a node is given by those that it needs), attempt (those spent), steps, undoing (whether its code is not run any more)
 -- locks: none
 -- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey, continuation_pkey
 with page as (
@@ -8,7 +8,15 @@ with page as (
     union all
     (select run_id, attempt - 1 from runledger.lease where run_id > $1 order by run_id limit $2)
     union all
-    (select run_id, attempt from runledger.waiting where run_id > $1 order by run_id limit $2)
+    (
+        select run_id, attempt
+        from runledger.waiting
+        where run_id > $1
+            -- Graphs, gates, and nodes that wait for others have no record, and their arguments are not all there.
+            and (state <> 'waiting' or wake_at is not null or cardinality(wait_any) + cardinality(wait_all) + cardinality(wait_signals) > 0)
+        order by run_id
+        limit $2
+    )
     order by run_id
     limit $2
 )
@@ -17,6 +25,7 @@ select
     run.job,
     run.tenant,
     coalesce((select input from runledger.continuation where continuation.run_id = page.run_id), run.input)::text as input,
+    case when run.node is not null then runledger.given(run.run_id) end::text as given,
     page.attempt,
     (
         select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
