@@ -1,8 +1,8 @@
 //! I9, I14: parents and their children, while workers are killed.
 
-use runledger::RunState;
+use runledger::{Graph, RunState};
 use runledger_tests::check::fleet::completes;
-use runledger_tests::check::{Fleet, jobs};
+use runledger_tests::check::{Fleet, graphs, jobs};
 use runledger_tests::eventually;
 
 use super::WORKER;
@@ -44,6 +44,32 @@ async fn a_cancel_reaches_the_children_though_the_worker_of_all_is_killed() -> a
             .fetch_all(fleet.db.pool())
             .await?;
     assert_eq!(children, ["cancelled"; 3]);
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_killed() -> anyhow::Result<()>
+{
+    let fleet = Fleet::new().await?;
+    let first = fleet.process(WORKER).await?;
+    let mut graph = Graph::new("check.killed");
+    let [one, two] = [1, 2].map(|n| graph.call(jobs::check_sum(vec![n]).key(n)));
+    let held = graph.call(jobs::check_gated(fleet.place.clone()));
+    let joined = graph.then(jobs::check_sum, (vec![one, two],));
+    graph.after(joined, held);
+    let last = graph.then(jobs::check_sum, (vec![joined, one],));
+    let run = graph.result(last).enqueue(&fleet.db).await?;
+    eventually(|| n_ended(&fleet), |n| *n >= 2).await;
+    assert_eq!(graphs::wrong(&mut fleet.connect().await?).await?, Vec::<String>::new());
+    first.kill().await?;
+    let second = fleet.process(WORKER).await?;
+    fleet.place.open("all")?;
+    completes(&run).await;
+    second.kill().await?;
+    let _third = fleet.process(WORKER).await?;
+    fleet.drained().await?;
+    assert_eq!(run.result().await?, 4);
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())
 }

@@ -254,6 +254,24 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["families::a_cancel_reaches_the_children_though_the_worker_of_all_is_killed"],
     },
     Mutant {
+        name: "node-starts-early",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/release.sql",
+            old: "    select run_id from counted where remaining = 0\n",
+            new: "    select run_id from counted where remaining >= 0\n",
+        }],
+        tests: &["families::a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_killed"],
+    },
+    Mutant {
+        name: "weight-is-lost",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/release.sql",
+            old: "weight = pending.weight + gain.weight",
+            new: "weight = pending.weight",
+        }],
+        tests: &["families::a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_killed"],
+    },
+    Mutant {
         name: "recorded-runs-again",
         edits: &[Edit {
             file: "runledger/src/runtime/step.rs",
