@@ -61,7 +61,7 @@ async fn a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_
     let last = graph.then(jobs::check_sum, (vec![joined, one],));
     let run = graph.result(last).enqueue(&fleet.db).await?;
     eventually(|| n_ended(&fleet), |n| *n >= 2).await;
-    assert_eq!(graphs::wrong(&mut fleet.connect().await?).await?, Vec::<String>::new());
+    assert_eq!(graphs::wrong(&mut fleet.connect().await?, 0).await?, Vec::<String>::new());
     first.kill().await?;
     let second = fleet.process(WORKER).await?;
     fleet.place.open("all")?;

@@ -213,14 +213,14 @@ async fn hold(n_graphs: u64, at_once: u64) {
             handles.push((*seed, graph_of(&shapes).enqueue(db).await.unwrap(), shapes));
         }
         take_some_away(db).await;
-        let seen = graphs::wrong(&mut connection).await.unwrap();
+        let seen = graphs::wrong(&mut connection, 0).await.unwrap();
         assert!(seen.is_empty(), "while they run, of the seeds {seeds:?}: {seen:?}");
         for (seed, handle, shapes) in handles {
             let wrong = judge(&handle, &shapes).await;
             assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
         }
     }
-    let seen = graphs::wrong(&mut connection).await.unwrap();
+    let seen = graphs::wrong(&mut connection, 0).await.unwrap();
     assert!(seen.is_empty(), "{seen:?}");
     for worker in workers {
         worker.stop().await;

@@ -179,7 +179,7 @@ pub async fn contradictions(
     violations.extend(ownership::foreign_claims(connection).await?);
     violations.extend(signals::wrong(connection).await?);
     violations.extend(joins::wrong(connection).await?);
-    violations.extend(graphs::wrong(connection).await?);
+    violations.extend(graphs::wrong(connection, facts.put_back_s).await?);
     violations.extend(terminal::changes(connection).await?);
     violations.extend(attempts::miscounted(facts));
     violations.extend(deadlines::early(connection, facts.put_back_s).await?);
