@@ -49,7 +49,8 @@ fn table(head: &Head, entries: &[Entry]) -> String {
             sentence(figure, entries).unwrap_or_default()
         );
     }
-    text + "\nEverything, with plots, and how to make it again: [docs/benchmarks](docs/benchmarks/README.md).\n"
+    text + "\nEverything, with plots, and how to make it again: [docs/benchmarks](docs/benchmarks/README.md). What is not met, by how far and why: \
+            [decision 0006](docs/decisions/0006-throughput.md).\n"
 }
 
 fn best_peer(figure: &Figure, entries: &[Entry]) -> Option<(&'static str, f64)> {
