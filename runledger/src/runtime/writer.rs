@@ -57,7 +57,7 @@ impl Writer {
         self.all::<FailedTry>(tries).await;
         self.all::<Noted>(noted).await;
         self.all::<Emitted>(lines).await;
-        self.all::<Settled>(settled).await;
+        Box::pin(self.all::<Settled>(settled)).await;
     }
 
     /// Writes items of one kind. A batch that the database refuses for good is written one by one, so that a poisonous item fails alone.
