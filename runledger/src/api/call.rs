@@ -85,25 +85,25 @@ macro_rules! options {
 
         /// Starts no earlier than `delay` after the enqueue, by the database's clock. At most 100 years.
         pub fn delay(mut self, delay: Duration) -> Self {
-            self.request.options.delay_us = Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX));
+            self.request.options.set_delay(delay);
             self
         }
 
         /// Starts no earlier than this instant, by the database's clock: at once where it has passed. At most 100 years ahead.
         pub fn start_at(mut self, instant: SystemTime) -> Self {
-            self.request.options.start_at_us = Some(Timestamp::from(instant).unix_micros().max(0));
+            self.request.options.set_start_at(instant);
             self
         }
 
         /// Another number of attempts than the job's own; at least 1.
         pub fn max_attempts(mut self, attempts: u32) -> Self {
-            self.request.options.max_attempts = Some(attempts.max(1));
+            self.request.options.set_max_attempts(attempts);
             self
         }
 
         /// Another time limit for one attempt than the job's own.
         pub fn timeout(mut self, timeout: Duration) -> Self {
-            self.request.options.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+            self.request.options.set_timeout(timeout);
             self
         }
 
@@ -117,8 +117,7 @@ macro_rules! options {
         ///
         /// Costs one statement at the enqueue, in a transaction of its own with that; runs without a deadline cost nothing.
         pub fn deadline(mut self, deadline: Duration) -> Self {
-            self.request.options.deadline_ms =
-                Some(u64::try_from(deadline.min(FURTHEST).as_millis()).unwrap_or(u64::MAX));
+            self.request.options.set_deadline(deadline);
             self
         }
 
@@ -228,11 +227,16 @@ impl Request {
         self.idempotency_key.as_ref().map(|_| "idempotency_key")
     }
 
+    /// The name that its job had first, as far as this program knows it.
+    pub(crate) fn oldest_name(&self) -> &str {
+        self.definition.map_or(&*self.job, |definition| definition.oldest_name())
+    }
+
     /// Checks everything and gives the run to be written.
     pub(crate) fn into_new_run(self) -> Result<NewRun<Plain>, ClientError> {
         let queue = match &self.options.queue {
             Some(queue) => queue.clone(),
-            None => self.queue.into_owned(),
+            None => self.queue.as_ref().to_owned(),
         };
         let name = self.definition.map_or(&*self.job, |definition| definition.name);
         check_name("job", name)?;
@@ -244,11 +248,7 @@ impl Request {
             None => Uuid::now_v7(),
             Some(key) => {
                 check_key("idempotency key", key)?;
-                let oldest_name = match self.definition {
-                    Some(definition) => definition.oldest_name(),
-                    None => &self.job,
-                };
-                keyed_run_id(&self.tenant, oldest_name, key)
+                keyed_run_id(&self.tenant, self.oldest_name(), key)
             }
         };
         let mut options = self.options;

@@ -14,7 +14,7 @@ use super::handle::Handle;
 use super::job::Job;
 use super::registry;
 use crate::model::json::{canonical, first_difference};
-use crate::model::name::nearest;
+use crate::model::name::hint;
 use crate::model::payload::{PayloadKind, Place, Sealer, Stored};
 use crate::model::version::{FIRST, listed, others, parts, stored_name};
 use crate::runtime::inbox::Delivery;
@@ -26,10 +26,10 @@ use crate::store::session::{BEGIN, is_read_committed};
 use crate::store::write::commit;
 
 /// How often an enqueue on a pool is repeated when the server or the network is in the way. Repeating it is safe: the ids are made here.
-pub(super) const TRIES: u32 = 4;
+const TRIES: u32 = 4;
 
 /// The delay before such a repetition; it doubles.
-pub(super) const FIRST_DELAY: Duration = Duration::from_millis(20);
+const FIRST_DELAY: Duration = Duration::from_millis(20);
 
 /// A run that a batch has enqueued, or has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,19 +154,37 @@ async fn submit_on_pool(
     is_clean: bool,
     is_first: bool,
 ) -> Result<Vec<Submitted>, ClientError> {
-    let (mut delay, mut is_first) = (FIRST_DELAY, is_first);
-    for _ in 1..TRIES {
+    let (mut tries, mut is_first) = (Tries::new(), is_first);
+    loop {
         match submit_once(&mut *connection(pool).await?, batch, is_clean, is_first).await {
-            Err(ClientError::Database(error)) if class(&error) != Class::Permanent => {
-                tracing::debug!(%error, "enqueue is repeated");
-            }
+            Err(error) if tries.again(&error).await => is_first = false,
             answer => return answer,
         }
-        is_first = false;
-        tokio::time::sleep(delay).await;
-        delay *= 2;
     }
-    submit_once(&mut *connection(pool).await?, batch, is_clean, is_first).await
+}
+
+/// The tries of an enqueue on a pool. Repeating it is safe: the ids are made here.
+pub(super) struct Tries {
+    left: u32,
+    delay: Duration,
+}
+
+impl Tries {
+    pub(super) fn new() -> Self {
+        Self { left: TRIES - 1, delay: FIRST_DELAY }
+    }
+
+    /// Waits where the server or the network was in the way and there is another try; false where there is none.
+    pub(super) async fn again(&mut self, error: &ClientError) -> bool {
+        let ClientError::Database(error) = error else { return false };
+        if self.left == 0 || class(error) == Class::Permanent {
+            return false;
+        }
+        tracing::debug!(%error, "enqueue is repeated");
+        tokio::time::sleep(self.delay).await;
+        (self.left, self.delay) = (self.left - 1, self.delay * 2);
+        true
+    }
 }
 
 async fn submit_once(
@@ -251,16 +269,9 @@ fn same_request(
 ) -> Result<(), ClientError> {
     let difference = match run.options.first_difference(options) {
         Some(part) => Some(part.to_owned()),
-        None => {
-            // No two texts are sealed alike, so both are opened.
-            let place = Place::new(run.run_id, PayloadKind::Input, "");
-            let opened = |input: &Stored| sealer.open(&place, input.clone());
-            let both = opened(&run.input).and_then(|one| Ok((one, opened(input)?)));
-            let (one, other) =
-                both.map_err(|source| ClientError::Unreadable { run_id: run.run_id, source })?;
-            // Where the values are sealed, the keys of maps are not shown either.
-            input_difference(&one, &other).map(|part| if sealer.seals() { "input".to_owned() } else { part })
-        }
+        // Where the values are sealed, the keys of maps are not shown either.
+        None => stored_difference(sealer, run, input)?
+            .map(|part| if sealer.seals() { "input".to_owned() } else { part }),
     };
     match difference {
         None => Ok(()),
@@ -271,6 +282,19 @@ fn same_request(
             difference,
         }),
     }
+}
+
+/// Where the input of a run that is there differs from that of the one that was to be written. No two texts are sealed alike, so both are opened.
+pub(super) fn stored_difference(
+    sealer: &Sealer,
+    run: &NewRun,
+    input: &Stored,
+) -> Result<Option<String>, ClientError> {
+    let place = Place::new(run.run_id, PayloadKind::Input, "");
+    let opened = |input: &Stored| sealer.open(&place, input.clone());
+    let both = opened(&run.input).and_then(|one| Ok((one, opened(input)?)));
+    let (one, other) = both.map_err(|source| ClientError::Unreadable { run_id: run.run_id, source })?;
+    Ok(input_difference(&one, &other))
 }
 
 pub(crate) fn input_difference(one: &str, other: &str) -> Option<String> {
@@ -298,12 +322,10 @@ async fn check_job_name(name: &str, version: u32, route: &mut Route<'_>) -> Resu
         return Ok(());
     }
     let others = others(&stored, known.iter().map(String::as_str));
-    let hint = match nearest(name, known.iter().map(|known| parts(known).0)) {
-        _ if !others.is_empty() => {
-            format!(" in version {version}, but in {}: say which with `.version(…)`", listed(&others))
-        }
-        Some(near) => format!("; did you mean `{near}`?"),
-        None => String::new(),
+    let hint = if others.is_empty() {
+        hint(name, known.iter().map(|known| parts(known).0))
+    } else {
+        format!(" in version {version}, but in {}: say which with `.version(…)`", listed(&others))
     };
     Err(ClientError::UnknownJob { name: name.to_owned(), hint })
 }

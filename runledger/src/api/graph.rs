@@ -154,8 +154,7 @@ impl<T> Graph<T> {
     /// Adds a call under a name of its own: for graphs that are made of data. Of what it gives nothing is known to the compiler.
     pub fn node(&mut self, name: impl Into<String>, call: impl Into<AnyCall>) -> Node<serde_json::Value> {
         let request = call.into().request;
-        let job =
-            request.definition.map_or_else(|| request.job.to_string(), |its| its.oldest_name().to_owned());
+        let job = request.oldest_name().to_owned();
         let place = self.declare(name.into(), PlannedKind::Job(job), request);
         Node::new(self.tag, place)
     }
@@ -224,8 +223,7 @@ impl<T> Graph<T> {
     }
 
     fn add<V>(&mut self, request: Request, key: Option<String>) -> Node<V> {
-        let job =
-            request.definition.map_or_else(|| request.job.to_string(), |its| its.oldest_name().to_owned());
+        let job = request.oldest_name().to_owned();
         let base = request.definition.map_or(&*request.job, |definition| definition.name);
         let name = match key {
             Some(key) => format!("{base}[{key}]"),

@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::name::{NameError, check_key, check_name, nearest};
+use super::name::{NameError, check_key, check_name, hint};
 use super::request::RequestOptions;
 
 /// The job under which graphs are stored: its code concludes them.
@@ -337,10 +337,7 @@ impl Plan {
     }
 
     fn hint(&self, name: &str) -> String {
-        match nearest(name, self.nodes.iter().map(|node| node.name.as_str())) {
-            Some(near) => format!("; did you mean `{near}`?"),
-            None => String::new(),
-        }
+        hint(name, self.nodes.iter().map(|node| node.name.as_str()))
     }
 
     /// One circle of each knot: nodes are taken away as long as one needs none that is left, and from the others the needs are followed.

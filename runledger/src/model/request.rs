@@ -1,13 +1,13 @@
 //! The canonical form of a request, by which a repeated keyed submission is recognised, and its run's id.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::backoff::Backoff;
-use super::timestamp::Timestamp;
+use super::timestamp::{FURTHEST, Timestamp};
 
 /// What a caller asked for beside the input. Only what was said is part of it: a default that changes with a deploy
 /// does not turn a retry into a conflict.
@@ -44,6 +44,31 @@ pub struct RequestOptions {
 }
 
 impl RequestOptions {
+    /// Starts no earlier than so long after the enqueue.
+    pub fn set_delay(&mut self, delay: Duration) {
+        self.delay_us = Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX));
+    }
+
+    /// Starts no earlier than this instant.
+    pub fn set_start_at(&mut self, instant: SystemTime) {
+        self.start_at_us = Some(Timestamp::from(instant).unix_micros().max(0));
+    }
+
+    /// So many attempts, and at least one.
+    pub fn set_max_attempts(&mut self, attempts: u32) {
+        self.max_attempts = Some(attempts.max(1));
+    }
+
+    /// An attempt takes no longer.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout_ms = Some(millis(timeout));
+    }
+
+    /// The run takes no longer, and no longer than any plan reaches.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline_ms = Some(millis(deadline.min(FURTHEST)));
+    }
+
     /// The retry delays, if they were said.
     #[must_use]
     pub fn backoff(&self) -> Option<Backoff> {
@@ -83,6 +108,10 @@ impl RequestOptions {
         .into_iter()
         .find_map(|(part, differs)| (differs && !beyond.contains(&part)).then_some(part))
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The id of a keyed run: derived from tenant, job and key, so that the primary key alone keeps it unique and a

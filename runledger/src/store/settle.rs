@@ -30,10 +30,8 @@ pub(crate) struct Settled {
     delay_us: Option<i64>,
     due_at: Option<Timestamp>,
     cause: Option<&'static str>,
-    /// The run that may wait for this one.
-    parent_id: Option<Uuid>,
-    /// Whether it is a node of a graph.
-    is_node: bool,
+    /// What hears of its end.
+    above: Above,
     /// Whether steps of the run may have to be undone.
     may_undo: bool,
 }
@@ -45,10 +43,10 @@ pub(crate) async fn settle(
     items: &[&Settled],
 ) -> Result<HashSet<Fence>, sqlx::Error> {
     let mut parents: Vec<Uuid> =
-        items.iter().filter(|item| ends(item)).filter_map(|item| item.parent_id).collect();
+        items.iter().filter(|item| ends(item)).filter_map(|item| parent(item)).collect();
     let to_lock: Vec<Fence> =
         items.iter().filter(|item| item.may_undo && fails(item)).map(|item| item.fence).collect();
-    let has_nodes = items.iter().any(|item| item.is_node && ends(item));
+    let has_nodes = items.iter().any(|item| is_node(item) && ends(item));
     if parents.is_empty() && to_lock.is_empty() && !has_nodes {
         return write(connection, items, None).await;
     }
@@ -67,7 +65,7 @@ pub(crate) async fn settle(
         let ended = items.iter().filter(|item| ends(item) && is_wanted(item) && held.contains(&item.fence));
         ended.map(|item| item.fence.run_id).collect()
     };
-    let (children, nodes) = (ended(|item| item.parent_id.is_some()), ended(|item| item.is_node));
+    let (children, nodes) = (ended(|item| parent(item).is_some()), ended(is_node));
     if !children.is_empty() {
         wake_parents(&mut tx, &children).await?;
     }
@@ -85,16 +83,15 @@ pub(crate) async fn settle_in(
     item: &Settled,
     body: &str,
 ) -> Result<bool, sqlx::Error> {
-    if let Some(parent) = item.parent_id.filter(|_| ends(item)) {
+    if let Some(parent) = parent(item).filter(|_| ends(item)) {
         sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
     }
     let held = write(tx, &[item], Some(body)).await?;
     if ends(item) && !held.is_empty() {
-        if item.parent_id.is_some() {
-            wake_parents(tx, &[item.fence.run_id]).await?;
-        }
-        if item.is_node {
-            release(tx, &[item.fence.run_id]).await?;
+        match item.above {
+            Above::Nothing => {}
+            Above::Parent(_) => wake_parents(tx, &[item.fence.run_id]).await?,
+            Above::Graph => release(tx, &[item.fence.run_id]).await?,
         }
     }
     Ok(!held.is_empty())
@@ -185,6 +182,18 @@ fn fails(item: &Settled) -> bool {
     matches!(item.state, RunState::Failed | RunState::Cancelled)
 }
 
+/// The run that may wait for it.
+fn parent(item: &Settled) -> Option<Uuid> {
+    match item.above {
+        Above::Parent(parent) => Some(parent),
+        Above::Nothing | Above::Graph => None,
+    }
+}
+
+fn is_node(item: &Settled) -> bool {
+    item.above == Above::Graph
+}
+
 fn ends(item: &Settled) -> bool {
     item.state.is_terminal()
 }
@@ -203,8 +212,7 @@ impl Settled {
             delay_us: None,
             due_at: None,
             cause: None,
-            parent_id: None,
-            is_node: false,
+            above: Above::Nothing,
             may_undo: false,
         };
         match verdict {
@@ -229,11 +237,7 @@ impl Settled {
 
     /// The same, of a run that stands below another, which may wait for it, or is the graph that it is a node of.
     pub(crate) fn below(self, above: Above) -> Self {
-        match above {
-            Above::Nothing => self,
-            Above::Parent(parent_id) => Self { parent_id: Some(parent_id), ..self },
-            Above::Graph => Self { is_node: true, ..self },
-        }
+        Self { above, ..self }
     }
 
     /// The same, of a run whose steps may have to be undone, or not.

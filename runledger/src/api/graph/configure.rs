@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use super::Declared;
 use crate::api::call::Request;
 use crate::model::graph::PlannedNode;
-use crate::model::timestamp::Timestamp;
 
 /// The options of a node. Those of a job are refused for a gate when the graph is submitted.
 #[derive(Debug)]
@@ -46,31 +45,27 @@ impl<'g> Configure<'g> {
 
     /// Another number of attempts than the job's own; at least 1.
     pub fn max_attempts(&mut self, attempts: u32) -> &mut Self {
-        self.change(Some("max_attempts"), |request| request.options.max_attempts = Some(attempts.max(1)))
+        self.change(Some("max_attempts"), |request| request.options.set_max_attempts(attempts))
     }
 
     /// Another time limit for one attempt than the job's own.
     pub fn timeout(&mut self, timeout: Duration) -> &mut Self {
-        let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        self.change(Some("timeout"), |request| request.options.timeout_ms = Some(millis))
+        self.change(Some("timeout"), |request| request.options.set_timeout(timeout))
     }
 
     /// Starts no earlier than so long after what it needs has ended; of a node that needs nothing, after the submission.
     pub fn delay(&mut self, delay: Duration) -> &mut Self {
-        let micros = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
-        self.change(Some("delay"), |request| request.options.delay_us = Some(micros))
+        self.change(Some("delay"), |request| request.options.set_delay(delay))
     }
 
     /// Starts no earlier than this instant.
     pub fn start_at(&mut self, instant: SystemTime) -> &mut Self {
-        let at = Timestamp::from(instant).unix_micros().max(0);
-        self.change(Some("start_at"), |request| request.options.start_at_us = Some(at))
+        self.change(Some("start_at"), |request| request.options.set_start_at(instant))
     }
 
     /// The node must end within this time of the instant when it may start, or of a gate when it is open; otherwise it is cancelled. At most 100 years.
     pub fn deadline(&mut self, deadline: Duration) -> &mut Self {
-        let millis = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-        self.change(None, |request| request.options.deadline_ms = Some(millis))
+        self.change(None, |request| request.options.set_deadline(deadline))
     }
 
     fn change(&mut self, option: Option<&'static str>, change: impl FnOnce(&mut Request)) -> &mut Self {

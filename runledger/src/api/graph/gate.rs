@@ -5,10 +5,10 @@ use uuid::Uuid;
 use super::GraphHandle;
 use crate::api::client_error::ClientError;
 use crate::api::db::{Db, connection};
+use crate::api::enqueue::input_difference;
 use crate::api::job::Payload;
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::json::canonical;
-use crate::model::name::nearest;
+use crate::model::name::hint;
 use crate::model::payload::{PayloadKind, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::request::child_run_id;
@@ -142,7 +142,7 @@ impl<T: Payload> GateHandle<'_, T> {
             return Ok(());
         }
         self.decided_otherwise(RunState::Completed, |end, sealer_opens| {
-            end.as_ref().is_some_and(|end| means_the_same(&sealer_opens(end.clone()), &text))
+            end.as_ref().is_some_and(|end| input_difference(&sealer_opens(end.clone()), &text).is_none())
         })
         .await
     }
@@ -205,11 +205,7 @@ impl<T: Payload> GateHandle<'_, T> {
         let nodes = self.graph.nodes().await?;
         let is_gate = |node: &&NodeInfo| node.job.is_none();
         let Some(gate) = nodes.iter().filter(is_gate).find(|node| node.name == self.name) else {
-            let hint = match nearest(&self.name, nodes.iter().filter(is_gate).map(|node| node.name.as_str()))
-            {
-                Some(near) => format!("; did you mean `{near}`?"),
-                None => String::new(),
-            };
+            let hint = hint(&self.name, nodes.iter().filter(is_gate).map(|node| node.name.as_str()));
             return Err(ClientError::NoSuchGate { run_id: self.graph.id(), gate: self.name.clone(), hint });
         };
         if !gate.state.is_terminal() {
@@ -234,13 +230,5 @@ impl<T: Payload> GateHandle<'_, T> {
             ended: gate.state,
             by: gate.decided_by.as_ref().map(|who| format!(" by `{who}`")).unwrap_or_default(),
         })
-    }
-}
-
-/// Whether two JSON texts mean the same.
-fn means_the_same(one: &str, other: &str) -> bool {
-    match (canonical(one), canonical(other)) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => one == other,
     }
 }

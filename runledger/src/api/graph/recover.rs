@@ -1,7 +1,5 @@
 //! Another go at a whole graph that has ended.
 
-use std::collections::HashMap;
-
 use uuid::Uuid;
 
 use super::GraphHandle;
@@ -44,20 +42,15 @@ impl<T: Payload> GraphHandle<T> {
             let from = run.run_id;
             moved(run, to, &sealer).map_err(|source| ClientError::Unreadable { run_id: from, source })
         };
-        let known: HashMap<&str, Uuid> =
-            of_nodes.iter().map(|node| (node.name.as_str(), id_of(&node.name))).collect();
-        let mut edges = Vec::new();
-        for node in &of_nodes {
-            for (needed, on_terminal, parameters) in &node.needs {
-                let Some(needed) = known.get(needed.as_str()) else { continue };
-                edges.push(NewEdge {
-                    dependant_id: id_of(&node.name),
-                    run_id: *needed,
-                    on_terminal: *on_terminal,
-                    parameters: parameters.clone(),
-                });
-            }
-        }
+        let edges = of_nodes.iter().flat_map(|node| {
+            node.needs.iter().map(|(needed, on_terminal, parameters)| NewEdge {
+                dependant_id: id_of(&node.name),
+                run_id: id_of(needed),
+                on_terminal: *on_terminal,
+                parameters: parameters.clone(),
+            })
+        });
+        let edges = edges.collect();
         let nodes = of_nodes.into_iter().map(|node| {
             let n_needs = i32::try_from(node.needs.len()).unwrap_or(i32::MAX);
             Ok(NewNode { run: moved(node.run, id_of(&node.name))?, name: node.name, n_needs })

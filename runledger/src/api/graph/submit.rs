@@ -9,7 +9,7 @@ use super::{Declared, Graph, GraphHandle};
 use crate::api::client_error::ClientError;
 use crate::api::db::{Route, Via, connection};
 use crate::api::definition::{DEFAULT_QUEUE, Param};
-use crate::api::enqueue::{FIRST_DELAY, TRIES, home_of, input_difference};
+use crate::api::enqueue::{Tries, home_of, stored_difference};
 use crate::api::handle::Handle;
 use crate::api::job::Payload;
 use crate::api::registry;
@@ -18,11 +18,10 @@ use crate::model::graph::{
     GRAPH, GraphError, GraphProblem, GraphRequest, Need, NeedRequest, NodeRequest, PlannedKind,
 };
 use crate::model::json::{ErasedValue, Fields};
-use crate::model::name::{check_key, check_name, nearest};
-use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer};
+use crate::model::name::{check_key, check_name, hint};
+use crate::model::payload::{PayloadError, Plain, Sealer};
 use crate::model::request::{RequestOptions, child_run_id, keyed_run_id};
 use crate::store::enqueue::{NewRun, existing};
-use crate::store::error::{Class, class};
 use crate::store::graph::{self, NewEdge, NewGraph, NewNode};
 use crate::store::session::{BEGIN, is_read_committed};
 use crate::store::write::commit;
@@ -57,9 +56,16 @@ impl<T: Payload> Graph<T> {
 
     /// Checks everything, and gives the rows to be written.
     fn into_new_graph(mut self, sealer: &Sealer) -> Result<NewGraph, ClientError> {
-        for (planned, declared) in self.plan.nodes.iter_mut().zip(&self.nodes) {
-            if let PlannedKind::Gate(said) = &mut planned.kind {
-                said.clone_from(&declared.said);
+        for (planned, declared) in self.plan.nodes.iter_mut().zip(&mut self.nodes) {
+            let request = &mut declared.request;
+            match &mut planned.kind {
+                PlannedKind::Gate(said) => said.clone_from(&declared.said),
+                PlannedKind::Job(_) if request.definition.is_none() => {
+                    if let Some((definition, stored)) = registry::named(&request.job, request.version) {
+                        request.adopt(definition, stored);
+                    }
+                }
+                PlannedKind::Job(_) => {}
             }
         }
         let mut problems = Vec::new();
@@ -85,7 +91,7 @@ impl<T: Payload> Graph<T> {
         for ((declared, planned), fed) in self.nodes.into_iter().zip(&self.plan.nodes).zip(&fed) {
             let refused = |why: String| GraphProblem::Refused { node: planned.name.clone(), why };
             problems.extend(wrong_parameters(&planned.name, &declared, fed));
-            match run_of(declared, &planned.kind) {
+            match run_of(declared) {
                 Ok((run, input)) => runs.push((run, input)),
                 Err(error) => problems.push(refused(chain(&error))),
             }
@@ -127,12 +133,10 @@ impl<T: Payload> Graph<T> {
         let request = GraphRequest { graph: &self.plan.name, result: checked.result.map(name_of), nodes };
         let encode = |source: PayloadError| ClientError::Encode { job: GRAPH.to_owned(), source };
         let input = Plain::of(&request).map_err(|source| encode(source.into()))?;
-        let options = RequestOptions {
-            deadline_ms: self
-                .deadline
-                .map(|deadline| u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)),
-            ..RequestOptions::default()
-        };
+        let mut options = RequestOptions::default();
+        if let Some(deadline) = self.deadline {
+            options.set_deadline(deadline);
+        }
         let is_job = |(place, _): &(usize, &(NewRun<Plain>, Plain))| {
             matches!(self.plan.nodes[*place].kind, PlannedKind::Job(_))
         };
@@ -174,14 +178,8 @@ impl<T: Payload> Graph<T> {
 }
 
 /// The run of a node, and its input once more, for the request.
-fn run_of(declared: Declared, kind: &PlannedKind) -> Result<(NewRun<Plain>, Plain), ClientError> {
+fn run_of(declared: Declared) -> Result<(NewRun<Plain>, Plain), ClientError> {
     let Declared { mut request, values, said: _ } = declared;
-    if request.definition.is_none()
-        && let PlannedKind::Job(_) = kind
-        && let Some((definition, stored)) = registry::named(&request.job, request.version)
-    {
-        request.adopt(definition, stored);
-    }
     if let Some(option) = request.idempotency_key.as_ref() {
         let rule = "a node is known by its name in the graph; give the key to the graph";
         return Err(ClientError::Setup(format!("it has the idempotency key `{option}`: {rule}")));
@@ -214,11 +212,7 @@ fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphP
             .filter(|(_, n)| **n > 1)
             .map(|(parameter, _)| problem(parameter, "and more than once".to_owned())),
     );
-    let definition = declared
-        .request
-        .definition
-        .or_else(|| registry::named(&declared.request.job, declared.request.version).map(|(its, _)| its));
-    let Some(definition) = definition else { return problems };
+    let Some(definition) = declared.request.definition else { return problems };
     let own = declared.request.input.as_ref().ok().and_then(|input| Fields::parse(input).ok());
     let is_given = |name: &str| {
         own.as_ref().is_none_or(|own| own.has(name))
@@ -235,10 +229,7 @@ fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphP
     for parameter in fed {
         let name = list(parameter);
         if !names.contains(&name.as_str()) {
-            let hint = match nearest(&name, names.iter().copied()) {
-                Some(near) => format!("; did you mean `{near}`?"),
-                None => String::new(),
-            };
+            let hint = hint(&name, names.iter().copied());
             problems
                 .push(problem(parameter, format!("which its job `{}` does not have{hint}", definition.name)));
         }
@@ -264,18 +255,13 @@ pub(super) async fn submit_on_pool(
     sealer: &Sealer,
     is_clean: bool,
 ) -> Result<bool, ClientError> {
-    let mut delay = FIRST_DELAY;
-    for _ in 1..TRIES {
+    let mut tries = Tries::new();
+    loop {
         match submit_once(pool, graph, sealer, is_clean).await {
-            Err(ClientError::Database(error)) if class(&error) != Class::Permanent => {
-                tracing::debug!(%error, "the submission of a graph is repeated");
-            }
+            Err(error) if tries.again(&error).await => {}
             answer => return answer,
         }
-        tokio::time::sleep(delay).await;
-        delay *= 2;
     }
-    submit_once(pool, graph, sealer, is_clean).await
 }
 
 async fn submit_once(
@@ -324,11 +310,7 @@ async fn submit(
         if let Some(part) = run.options.first_difference(&found.options) {
             return Err(conflict(part.to_owned()));
         }
-        let place = Place::new(run.run_id, PayloadKind::Input, "");
-        let opened = |input| sealer.open(&place, input);
-        let both = opened(run.input.clone()).and_then(|one| Ok((one, opened(found.input)?)));
-        let (one, other) = both.map_err(|source| ClientError::Unreadable { run_id: run.run_id, source })?;
-        if let Some(difference) = input_difference(&one, &other) {
+        if let Some(difference) = stored_difference(sealer, run, &found.input)? {
             return Err(conflict(difference.replacen("input `", "`", 1)));
         }
     }
