@@ -102,6 +102,14 @@ impl Claimer {
     }
 }
 
+/// Everything by one connection, or by so many.
+pub async fn drain(url: &str, arguments: &Arguments) -> Res<Line> {
+    match arguments.count("connections", 1) {
+        1 => alone(url, "drain", arguments).await,
+        connections => by_many(url, "drain", connections, arguments).await,
+    }
+}
+
 /// Everything by one connection.
 pub async fn alone(url: &str, figure: &str, arguments: &Arguments) -> Res<Line> {
     let jobs = arguments.count("jobs", 100_000);
@@ -175,13 +183,17 @@ pub async fn one_transaction(url: &str, arguments: &Arguments) -> Res<Line> {
 }
 
 /// Everything by as many connections as there are processes elsewhere.
-pub async fn by_many(url: &str, arguments: &Arguments) -> Res<Line> {
-    let (processes, jobs) = (arguments.count("processes", 4), arguments.count("jobs", 100_000));
+pub async fn processes(url: &str, arguments: &Arguments) -> Res<Line> {
+    by_many(url, "processes", arguments.count("processes", 4), arguments).await
+}
+
+async fn by_many(url: &str, figure: &str, connections: usize, arguments: &Arguments) -> Res<Line> {
+    let jobs = arguments.count("jobs", 100_000);
     fill(url, jobs, 1000).await?;
     execute(&mut connect(url).await?, "vacuum analyze").await?;
-    let start = Arc::new(Barrier::new(processes + 1));
+    let start = Arc::new(Barrier::new(connections + 1));
     let mut tasks = Vec::new();
-    for _ in 0..processes {
+    for _ in 0..connections {
         let (mut claimer, start) = (Claimer::open(url).await?, Arc::clone(&start));
         tasks.push(tokio::spawn(async move {
             start.wait().await;
@@ -195,7 +207,7 @@ pub async fn by_many(url: &str, arguments: &Arguments) -> Res<Line> {
     }
     let took = began.elapsed();
     check(url, "bare.outcome", jobs).await?;
-    Ok(Line::rate(WHO, "processes", arguments, jobs, took)
+    Ok(Line::rate(WHO, figure, arguments, jobs, took)
         .noting("claims and settlements of 100, one connection each, in one process, no bodies"))
 }
 

@@ -210,9 +210,9 @@ mod tests {
         let drain = figure("drain").unwrap();
         let dbos = drain.runs.iter().find(|run| run.who == "dbos").unwrap();
         for mode in [Mode::Full, Mode::Quick] {
-            assert_eq!(drain.arguments(dbos, mode).last().map(String::as_str), Some("2000"));
+            assert_eq!(drain.arguments(dbos, mode).last().map(String::as_str), Some("10000"));
         }
-        assert_eq!(drain.arguments(dbos, Mode::Smoke).last().map(String::as_str), Some("20"));
+        assert_eq!(drain.arguments(dbos, Mode::Smoke).last().map(String::as_str), Some("100"));
     }
 
     #[test]

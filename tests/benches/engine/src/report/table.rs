@@ -11,11 +11,14 @@ const HEAD: &str = "# Benchmarks
 
 Every figure of the engine, beside its limit (the bare SQL of the same work through the same driver) and peers from the crate registry at their best
 documented settings, interleaved in one run. The value is the median of the rounds, with the lowest and the highest where there was more than one. Read ratios: absolute figures are those of one
-small machine. Work counts as done when the database says so.
+small machine. Work counts as done when the database says so. A peer that needs minutes for as much work gets less; the amount stands beside its ratio.
 
 What is not met, by how far and why, as measured: [decision 0006](../decisions/0006-throughput.md).
 
 ";
+
+/// The parameters that say how much work a value is of.
+const AMOUNTS: [&str; 4] = ["jobs", "workflows", "steps", "runs"];
 
 const COMMANDS: &str = "
 ## To make it again
@@ -26,7 +29,7 @@ cargo build --release --manifest-path tests/benches/peers/Cargo.toml
 target/release/bench report                  # everything; goes on where it was interrupted
 target/release/bench report --quick          # smaller sizes, one round
 target/release/bench report --only drain     # one figure, or a family such as `workflows`; the others stay
-target/release/bench report --only snapshot --hold 600   # with a snapshot that is held for ten minutes
+target/release/bench report --only snapshot --hold 600   # with everybody's snapshot held for ten minutes
 ```
 
 It writes this page, the plots, `results.jsonl` with a line for each measurement, and the table in the project's README. It ends with an error where
@@ -134,7 +137,7 @@ fn table(figure: &Figure, entries: &[Entry]) -> String {
             continue;
         };
         let ratio = match own {
-            Some(own) if who != "runledger" => ratio(own, value),
+            Some(own) if who != "runledger" => ratio(own, value) + &of_other_size(entries, figure.name, who),
             _ => String::new(),
         };
         let (least, most) = range(entries, figure, who);
@@ -159,6 +162,19 @@ fn table(figure: &Figure, entries: &[Entry]) -> String {
 /// How many times the other's value our own is. Nothing is a multiple of nothing.
 pub fn ratio(own: f64, other: f64) -> String {
     if other == 0.0 { String::new() } else { shown(own / other) }
+}
+
+/// Of how much work another's value is, where that is not as much as our own.
+fn of_other_size(entries: &[Entry], figure: &str, who: &str) -> String {
+    let size = |who: &str, name: &str| {
+        let mut of_who = entries.iter().filter(|entry| entry.figure == figure && entry.who == who);
+        of_who.find_map(|entry| entry.line.as_ref()?.parameters.get(name)?.as_u64())
+    };
+    let others = AMOUNTS.iter().filter_map(|name| {
+        let (own, other) = (size("runledger", name)?, size(who, name)?);
+        (own != other).then(|| format!(" (of {} {name})", shown(other as f64)))
+    });
+    others.collect()
 }
 
 /// With which sizes and settings.
@@ -231,6 +247,7 @@ pub fn name(entries: &[Entry], figure: &str, who: &str) -> String {
     let mut of_who = entries.iter().filter(|entry| entry.figure == figure && entry.who == who);
     match (who, of_who.find_map(|entry| entry.line.as_ref())) {
         ("limit", _) => "the limit".to_owned(),
+        (_, Some(line)) if line.who == "limit" => format!("the {who}"),
         ("runledger", _) => "**Runledger**".to_owned(),
         // A name may go on behind that of the crate, with a setting.
         (_, Some(line)) => {
@@ -308,6 +325,21 @@ mod tests {
         assert!(text.contains("| the limit | 100 jobs/s | 100 – 100 | 0.5 |\n"), "{text}");
         assert!(text.contains("| `dbos` | failed: timed out | | |\n"), "{text}");
         assert!(!text.contains("underway"), "{text}");
+    }
+
+    #[test]
+    fn a_ratio_says_of_how_much_work_the_other_value_is() {
+        let of = |who: &str, jobs: u64| {
+            let mut entry = measured(1, "drain", who, 10.0);
+            if let Some(line) = &mut entry.line {
+                line.parameters.insert("jobs".to_owned(), jobs.into());
+            }
+            entry
+        };
+        let text =
+            table(figure("drain").unwrap(), &[of("limit", 9), of("runledger", 9), of("underway", 5000)]);
+        assert!(text.contains("| the limit | 10 jobs/s | 10 – 10 | 1 |\n"), "{text}");
+        assert!(text.contains(" | 1 (of 5,000 jobs) |\n"), "{text}");
     }
 
     #[test]

@@ -130,7 +130,8 @@ impl Peer for GraphileWorker {
             | Figure::Snapshot { .. }
             | Figure::Processes { .. }
             | Figure::Latency { local: 1, .. } => format!(
-                "{LOCAL_QUEUES} local queues of {LOCAL_QUEUE}, completions batched for {COMPLETE_BATCH_DELAY:?}, no recovery of dead workers; a complete job is deleted"
+                "{LOCAL_QUEUES} local queues of {}, completions batched for {COMPLETE_BATCH_DELAY:?}, no recovery of dead workers; a complete job is deleted",
+                local_queue(self.figure)
             ),
             Figure::Latency { .. } | Figure::Idle { .. } => {
                 "default settings: notifications, no local queue".to_owned()
@@ -196,6 +197,12 @@ impl Peer for GraphileWorker {
     }
 }
 
+/// Several processes divide the example's size: otherwise the first ones would take all that there is.
+fn local_queue(figure: Figure) -> usize {
+    let Figure::Processes { processes, .. } = figure else { return LOCAL_QUEUE };
+    LOCAL_QUEUE / (processes as usize).max(1)
+}
+
 fn options(figure: Figure) -> WorkerOptions {
     // The program has no shutdown of its own to be told of (`docs/src/operations/deployment.md`, "Shutdown Signals").
     let options = WorkerOptions::default().define_job::<Payload>().listen_os_shutdown_signals(false);
@@ -211,7 +218,9 @@ fn options(figure: Figure) -> WorkerOptions {
             .concurrency(concurrency as usize)
             .complete_job_batch_delay(COMPLETE_BATCH_DELAY)
             .fail_job_batch_delay(COMPLETE_BATCH_DELAY)
-            .local_queue(LocalQueueConfig::default().with_size(LOCAL_QUEUE).with_queue_count(LOCAL_QUEUES)),
+            .local_queue(
+                LocalQueueConfig::default().with_size(local_queue(figure)).with_queue_count(LOCAL_QUEUES),
+            ),
         // `docs/src/guides/local-queue.md`: "For slow or rare jobs, the default direct database fetch path is usually simpler".
         Figure::Latency { concurrency, .. } => options.concurrency(concurrency as usize),
         Figure::Memory { workflows } => options.define_job::<Held>().concurrency(workflows as usize),

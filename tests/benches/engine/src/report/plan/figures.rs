@@ -77,13 +77,7 @@ pub const PLAN: &[Figure] = &[
         title: "enqueue in the transaction of a business row, 32 clients",
         arguments: &["--clients", "32", "--jobs", "10000"],
         quick: &["--jobs", "3000"],
-        runs: &[
-            run("limit"),
-            run("runledger"),
-            run("graphile_worker"),
-            run("riverqueue"),
-            sized("underway", &["--jobs", "3000"]),
-        ],
+        runs: &[run("limit"), run("runledger"), run("graphile_worker"), run("riverqueue"), run("underway")],
         targets: &[Target::OfWho("limit", 0.5)],
         ..BASE
     },
@@ -112,12 +106,15 @@ pub const PLAN: &[Figure] = &[
         quick: &["--jobs", "50000"],
         runs: &[
             run("limit"),
+            // As many as a worker that drains keeps busy: one claims, one settles.
+            named("limit, 2 connections", "limit", &["--connections", "2"]),
             run("runledger"),
             run("graphile_worker"),
-            sized("apalis-postgres", &["--jobs", "20000"]),
-            sized("riverqueue", &["--jobs", "10000"]),
-            sized("dbos", &["--jobs", "2000"]),
-            sized("underway", &["--jobs", "2000"]),
+            run("apalis-postgres"),
+            run("riverqueue"),
+            // A second for each thousand, or two.
+            sized("dbos", &["--jobs", "10000"]),
+            sized("underway", &["--jobs", "5000"]),
         ],
         targets: &[Target::OfWho("limit", 0.6), Target::OfWho("graphile_worker", 1.0)],
         ..BASE
@@ -129,7 +126,7 @@ pub const PLAN: &[Figure] = &[
         unit: "steps/s",
         arguments: &["--concurrency", "1", "--workflows", "500"],
         quick: &["--workflows", "200"],
-        runs: &[run("limit"), run("runledger"), run("dbos"), sized("underway", &["--workflows", "20"])],
+        runs: &[run("limit"), run("runledger"), run("dbos"), sized("underway", &["--workflows", "200"])],
         headline: false,
         ..BASE
     },
@@ -140,7 +137,7 @@ pub const PLAN: &[Figure] = &[
         unit: "steps/s",
         arguments: &["--concurrency", "8", "--workflows", "2000"],
         quick: &["--workflows", "1000"],
-        runs: &[run("limit"), run("runledger"), sized("dbos", &["--workflows", "1000"])],
+        runs: &[run("limit"), run("runledger"), run("dbos")],
         ..BASE
     },
     Figure {
@@ -150,7 +147,7 @@ pub const PLAN: &[Figure] = &[
         unit: "steps/s",
         arguments: &["--concurrency", "64", "--workflows", "10000"],
         quick: &["--workflows", "4000"],
-        runs: &[run("limit"), run("runledger"), sized("dbos", &["--workflows", "1000"])],
+        runs: &[run("limit"), run("runledger"), sized("dbos", &["--workflows", "5000"])],
         targets: &[Target::OfFigure("workflows-8", 1.0)],
         ..BASE
     },
@@ -164,7 +161,7 @@ pub const PLAN: &[Figure] = &[
         runs: &[
             run("limit"),
             run("runledger"),
-            sized("dbos", &["--workflows", "1000"]),
+            sized("dbos", &["--workflows", "5000"]),
             // It holds two connections a slot for the length of a task: with more slots its pool times out.
             sized("underway", &["--workflows", "200", "--concurrency", "16"]),
         ],
@@ -182,7 +179,7 @@ pub const PLAN: &[Figure] = &[
         unit: "steps/s",
         arguments: &["--concurrency", "512", "--workflows", "20000"],
         quick: &["--workflows", "8000"],
-        runs: &[run("limit"), run("runledger"), sized("dbos", &["--workflows", "1000"])],
+        runs: &[run("limit"), run("runledger"), sized("dbos", &["--workflows", "5000"])],
         targets: &[Target::OfFigure("workflows-256", 1.0)],
         ..BASE
     },
@@ -193,7 +190,7 @@ pub const PLAN: &[Figure] = &[
         unit: "steps/s",
         arguments: &["--steps", "2000"],
         quick: &["--steps", "1000"],
-        runs: &[run("limit"), run("runledger"), run("dbos"), sized("underway", &["--steps", "200"])],
+        runs: &[run("limit"), run("runledger"), run("dbos"), sized("underway", &["--steps", "1000"])],
         targets: &[Target::OfWho("limit", 1.0 / 1.3)],
         ..BASE
     },
@@ -271,12 +268,7 @@ pub const PLAN: &[Figure] = &[
         title: "draining {jobs} jobs while {queued} more stay queued",
         arguments: &["--jobs", "50000", "--queued", "20000"],
         quick: &["--jobs", "30000"],
-        runs: &[
-            run("limit"),
-            run("runledger"),
-            run("graphile_worker"),
-            sized("apalis-postgres", &["--jobs", "2000"]),
-        ],
+        runs: &[run("limit"), run("runledger"), run("graphile_worker"), run("apalis-postgres")],
         ..BACKLOG
     },
     Figure {
@@ -284,12 +276,7 @@ pub const PLAN: &[Figure] = &[
         title: "draining {jobs} jobs while {queued} more stay queued",
         arguments: &["--jobs", "50000", "--queued", "1000000"],
         quick: &["--jobs", "30000", "--queued", "200000"],
-        runs: &[
-            run("limit"),
-            run("runledger"),
-            run("graphile_worker"),
-            sized("apalis-postgres", &["--jobs", "2000"]),
-        ],
+        runs: &[run("limit"), run("runledger"), run("graphile_worker"), run("apalis-postgres")],
         targets: FLAT,
         ..BACKLOG
     },
@@ -298,7 +285,7 @@ pub const PLAN: &[Figure] = &[
         title: "draining {jobs} jobs beside {queued} queued and {finished} finished",
         arguments: &["--jobs", "50000", "--queued", "20000", "--finished", "1000000"],
         quick: &["--jobs", "30000", "--finished", "200000"],
-        runs: &[run("limit"), run("runledger"), sized("apalis-postgres", &["--jobs", "2000"])],
+        runs: &[run("limit"), run("runledger"), run("apalis-postgres")],
         targets: FLAT,
         ..BACKLOG
     },
@@ -344,6 +331,13 @@ pub const PLAN: &[Figure] = &[
         name: "snapshot-fresh",
         title: "draining by a worker that has just started, after a snapshot was held for {seconds} s under {rate} jobs a second, to before",
         runs: &[sized("runledger", &["--fresh", "1"])],
+        ..SNAPSHOT
+    },
+    Figure {
+        name: "snapshot-10m",
+        title: "draining by a worker that runs on, after a snapshot was held for {seconds} s under {rate} jobs a second, to before",
+        runs: &[sized("runledger", &["--seconds", "600"])],
+        targets: &[Target::AtLeast(0.9)],
         ..SNAPSHOT
     },
     Figure {
@@ -434,10 +428,10 @@ pub const PLAN: &[Figure] = &[
             run("limit"),
             run("runledger"),
             run("graphile_worker"),
-            sized("apalis-postgres", &["--jobs", "10000"]),
-            sized("riverqueue", &["--jobs", "10000"]),
-            sized("dbos", &["--jobs", "1000"]),
-            sized("underway", &["--jobs", "1000"]),
+            run("apalis-postgres"),
+            run("riverqueue"),
+            sized("dbos", &["--jobs", "5000"]),
+            sized("underway", &["--jobs", "5000"]),
         ],
         rounds: 1,
         targets: &[Target::AtMost(1536.0), Target::BesideAtMost("commits", Value::Named("commits"), 1.0)],
@@ -483,8 +477,8 @@ const SINGLY: &[Run] = &[
     run("dbos"),
     run("graphile_worker"),
     run("apalis-postgres"),
-    sized("riverqueue", &["--jobs", "2000"]),
-    sized("underway", &["--jobs", "2000"]),
+    run("riverqueue"),
+    run("underway"),
 ];
 
 const P99: &[(&str, Value)] = &[("p99 ms", Value::P99)];
