@@ -22,14 +22,14 @@ pub fn insert(readme: &str, head: &Head, entries: &[Entry]) -> Res<String> {
 
 fn table(head: &Head, entries: &[Entry]) -> String {
     let mut text = format!(
-        "{} A ratio is Runledger's value to the other's. The limit is the bare SQL of the same work.\n\n\
+        "{} A ratio is Runledger's value to the other's, the median of the rounds. The limit is the bare SQL of the same work.\n\n\
          | figure | Runledger | the limit | the best peer | to reach |\n|---|---|---|---|---|\n",
         made(head)
     );
     for figure in PLAN.iter().filter(|figure| figure.headline) {
         let Some(own) = median(entries, figure.name, "runledger", figure.value) else { continue };
-        let beside = |who: &str, value: f64| {
-            let mut remarks = vec![who.to_owned(), ratio(own, value)];
+        let beside = |shown_name: &str, who: &str, value: f64| {
+            let mut remarks = vec![shown_name.to_owned(), ratio(entries, figure, who)];
             remarks.retain(|remark| !remark.is_empty());
             let times = if value == 0.0 { "" } else { " ×" };
             format!("{} ({}{times})", shown(value), remarks.join(", "))
@@ -44,8 +44,12 @@ fn table(head: &Head, entries: &[Entry]) -> String {
             again(entries, figure.name).map_or_else(String::new, |again| format!(" ({again})")),
             shown(own),
             figure.unit,
-            limit.map_or_else(String::new, |limit| beside("", limit)),
-            best.map_or_else(String::new, |(who, value)| beside(&name(entries, figure.name, who), value)),
+            limit.map_or_else(String::new, |limit| beside("", "limit", limit)),
+            best.map_or_else(String::new, |(who, value)| beside(
+                &name(entries, figure.name, who),
+                who,
+                value
+            )),
             sentence(figure, entries).unwrap_or_default()
         );
     }

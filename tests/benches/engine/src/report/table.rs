@@ -10,8 +10,8 @@ use crate::line::Line;
 const HEAD: &str = "# Benchmarks
 
 Every figure of the engine, beside its limit (the bare SQL of the same work through the same driver) and peers from the crate registry at their best
-documented settings, interleaved in one run. The value is the median of the rounds, with the lowest and the highest where there was more than one. Read ratios: absolute figures are those of one
-small machine. Work counts as done when the database says so. A peer that needs minutes for as much work gets less; the amount stands beside its ratio.
+documented settings, interleaved in one run. The value is the median of the rounds, with the lowest and the highest where there was more than one; a ratio is the median of the rounds' ratios.
+Read ratios: absolute figures are those of one small machine, whose speed changes from one minute to the next. Work counts as done when the database says so. A peer that needs minutes for as much work gets less; the amount stands beside its ratio.
 
 What is not met, by how far and why, as measured: [decision 0006](../decisions/0006-throughput.md).
 
@@ -137,7 +137,9 @@ fn table(figure: &Figure, entries: &[Entry]) -> String {
             continue;
         };
         let ratio = match own {
-            Some(own) if who != "runledger" => ratio(own, value) + &of_other_size(entries, figure.name, who),
+            Some(_) if who != "runledger" => {
+                ratio(entries, figure, who) + &of_other_size(entries, figure.name, who)
+            }
             _ => String::new(),
         };
         let (least, most) = range(entries, figure, who);
@@ -160,8 +162,21 @@ fn table(figure: &Figure, entries: &[Entry]) -> String {
 }
 
 /// How many times the other's value our own is. Nothing is a multiple of nothing.
-pub fn ratio(own: f64, other: f64) -> String {
-    if other == 0.0 { String::new() } else { shown(own / other) }
+pub fn ratio(entries: &[Entry], figure: &Figure, who: &str) -> String {
+    let times = times(entries, (figure.name, "runledger"), (figure.name, who), figure.value);
+    times.filter(|times| times.is_finite()).map_or_else(String::new, shown)
+}
+
+/// How many times the other's value one value is, each a figure and who: the median over the rounds that have both. A machine that is faster in one round than in
+/// another moves both alike.
+pub fn times(entries: &[Entry], one: (&str, &str), other: (&str, &str), value: Value) -> Option<f64> {
+    let of = |(figure, who): (&str, &str), round: usize| {
+        let here = entries.iter().filter(|entry| entry.round == round);
+        let mut lines = here.filter(|entry| entry.figure == figure && entry.who == who);
+        number(lines.find_map(|entry| entry.line.as_ref())?, value)
+    };
+    let last = entries.iter().map(|entry| entry.round).max()?;
+    middle((1..=last).filter_map(|round| Some(of(one, round)? / of(other, round)?)).collect())
 }
 
 /// Of how much work another's value is, where that is not as much as our own.
@@ -206,7 +221,10 @@ pub fn again(entries: &[Entry], figure: &str) -> Option<String> {
 
 /// The median of a number over the rounds.
 pub fn median(entries: &[Entry], figure: &str, who: &str, value: Value) -> Option<f64> {
-    let mut values: Vec<f64> = values(entries, figure, who, value).collect();
+    middle(values(entries, figure, who, value).collect())
+}
+
+fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values.get(values.len().checked_sub(1)? / 2)?, values.get(values.len() / 2)?);
     Some(f64::midpoint(*low, *high))
@@ -325,6 +343,21 @@ mod tests {
         assert!(text.contains("| the limit | 100 jobs/s | 100 – 100 | 0.5 |\n"), "{text}");
         assert!(text.contains("| `dbos` | failed: timed out | | |\n"), "{text}");
         assert!(!text.contains("underway"), "{text}");
+    }
+
+    #[test]
+    fn a_ratio_is_the_median_of_the_ratios_of_the_rounds() {
+        let round = |round, limit, own| {
+            [measured(round, "drain", "limit", limit), measured(round, "drain", "runledger", own)]
+        };
+        let mut entries = [round(1, 100.0, 50.0), round(2, 300.0, 180.0), round(3, 200.0, 110.0)].concat();
+        let drain = figure("drain").unwrap();
+        assert_eq!(ratio(&entries, drain, "limit"), "0.55");
+        // A round that lacks one of the two says nothing.
+        entries.push(measured(4, "drain", "runledger", 1.0));
+        assert_eq!(ratio(&entries, drain, "limit"), "0.55");
+        assert_eq!(ratio(&[measured(1, "drain", "limit", 0.0), entries[1].clone()], drain, "limit"), "");
+        assert_eq!(ratio(&entries, drain, "dbos"), "");
     }
 
     #[test]

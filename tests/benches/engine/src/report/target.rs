@@ -2,7 +2,7 @@
 
 use super::plan::{Figure, Value, figure};
 use super::results::Entry;
-use super::table::{median, shown};
+use super::table::{median, shown, times};
 
 /// What a figure is to reach.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,12 @@ impl Target {
             Self::AtMost(most) => Some(own(of, of.value)? <= most),
             Self::BesideAtMost(_, value, most) => Some(own(of, value)? <= most),
             Self::OfWho(who, least) => {
-                Some(own(of, of.value)? >= least * median(entries, of.name, who, of.value)?)
+                Some(times(entries, (of.name, "runledger"), (of.name, who), of.value)? >= least)
             }
             Self::OfFigure(other, least) => {
                 let other = figure(other)?;
-                Some(own(of, of.value)? >= least * own(other, other.value)?)
+                let ours = |figure: &'static str| (figure, "runledger");
+                Some(times(entries, ours(of.name), ours(other.name), of.value)? >= least)
             }
         }
     }
