@@ -62,13 +62,12 @@ async fn a_run_whose_end_was_never_acknowledged_ends_once() -> anyhow::Result<()
 async fn a_signal_whose_taking_was_never_acknowledged_is_taken_once() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let proxy = Proxy::start(fleet.url()).await?;
-    let worker = fleet.worker(proxy.url()).await?;
     let run = jobs::check_signalled(fleet.place.clone()).enqueue(&fleet.db).await?;
     for value in 0..3_u32 {
-        // One that found nothing was nobody's: the reply that is lost is that of a step which took its signal.
         run.signal("value", &value).await?;
-        proxy.arm("-- take_signal:", Fault::LoseRows);
     }
+    proxy.arm("-- take_signal:", Fault::LoseRows);
+    let worker = fleet.worker(proxy.url()).await?;
     assert_eq!(completes(&run).await, [0, 1, 2]);
     assert_ne!(proxy.n_faults(), 0);
     fleet.drained().await?;

@@ -6,6 +6,7 @@ use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, RunState, Signalled};
 use runledger_tests::check::signals::wrong;
 use runledger_tests::{Fixture, eventually};
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::rows::{execute, random, scalar, soon, take_away, until, worker};
@@ -325,5 +326,119 @@ async fn a_wait_that_is_kept_and_not_polled_holds_nothing_that_others_need() {
     for run in &runs {
         assert_eq!(soon(run.result()).await.unwrap(), (1, 2));
     }
+    worker.stop().await;
+}
+
+static GATE: Notify = Notify::const_new();
+
+#[job]
+async fn waits_at_the_gate() -> Result<()> {
+    GATE.notified().await;
+    Ok(())
+}
+
+/// Goes on from the gate, or with the signal; then waits for the signal alone.
+#[workflow]
+async fn drops_a_wait(wf: &Wf) -> Result<u32> {
+    tokio::select! {
+        value = wf.signal("value") => return Ok(value?),
+        opened = wf.run(waits_at_the_gate()) => opened?,
+    }
+    wf.run(passes_by()).await?;
+    Ok(wf.signal("value").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_comes_for_a_wait_while_it_is_dropped_is_left_for_the_next() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = drops_a_wait().enqueue(&db).await.unwrap();
+    handle.signal("value", &7).await.unwrap();
+    let mut lock = db.pool().begin().await.unwrap();
+    sqlx::raw_sql("lock table runledger.signal in access exclusive mode").execute(&mut *lock).await.unwrap();
+    let worker = worker(&db, jobs![drops_a_wait, waits_at_the_gate, passes_by]).await;
+    let looks = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database() and query ~ '^-- (signal_left|take_signal):'";
+    eventually(async || scalar::<i64>(&db, looks).await, |n_looks| *n_looks == 1).await;
+    GATE.notify_one();
+    // With the second step the wait is dropped.
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.step").await, |n| *n == 2).await;
+    lock.rollback().await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 7);
+    worker.stop().await;
+}
+
+/// Waits in rounds, each of which ends after a while, as a loop does that has something else to do from time to time.
+#[workflow]
+async fn in_rounds(wf: &Wf, first: u32, anew: bool) -> Result<(u32, u32)> {
+    for round in first.. {
+        let (approval, pause) = (wf.signal("approval"), wf.sleep(Duration::from_millis(random(20))));
+        tokio::select! {
+            value = approval => return Ok((value?, round)),
+            slept = pause => { slept?; }
+        }
+        if anew && round % 3 == 2 {
+            return wf.continue_with(in_rounds(round + 1, anew)).await;
+        }
+    }
+    unreachable!("a run has no such number of rounds")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_to_a_loop_that_drops_its_waits_is_received_once_also_where_the_loop_begins_anew() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let one = worker(&db, jobs![in_rounds]).await;
+    let two = worker(&db, jobs![in_rounds]).await;
+    let mut senders = Vec::new();
+    for n in 0..80_u32 {
+        let handle = in_rounds(0, n % 2 == 0).enqueue(&db).await.unwrap();
+        senders.push(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(random(300))).await;
+            handle.signal("approval", &n).await.unwrap();
+            (handle, n)
+        }));
+    }
+    for sender in senders {
+        let (handle, n) = sender.await.unwrap();
+        if n % 4 < 2 {
+            take_away(&db, handle.id()).await;
+        }
+        assert_eq!(soon(handle.result()).await.unwrap().0, n);
+    }
+    let mut connection = db.pool().acquire().await.unwrap();
+    assert_eq!(wrong(&mut connection).await.unwrap(), Vec::<String>::new());
+    drop(connection);
+    one.stop().await;
+    two.stop().await;
+}
+
+/// A signal a round; the second fails.
+#[workflow(max_attempts = 1)]
+async fn a_signal_a_round(wf: &Wf, round: u32, values: Vec<u32>) -> Result<Vec<u32>> {
+    let mut values = values;
+    values.push(wf.signal("value").await?);
+    if round == 0 {
+        wf.signal::<u32>("other").await?;
+        return wf.continue_with(a_signal_a_round(1, values)).await;
+    }
+    values.push(wf.signal::<u32>("value").timeout(Duration::from_millis(1)).await?.unwrap_or_default());
+    if values.len() == 3 && values[2] == 0 { Err(Error::terminal("too few")) } else { Ok(values) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_revived_is_not_given_what_was_taken_before_it_began_anew() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![a_signal_a_round]).await;
+    let handle = a_signal_a_round(0, vec![]).enqueue(&db).await.unwrap();
+    for value in [1, 2] {
+        handle.signal("value", &value).await.unwrap();
+    }
+    handle.signal("other", &9).await.unwrap();
+    assert!(matches!(soon(handle.result()).await, Err(ClientError::RunFailed { .. })));
+    let revived = handle.revive(RunState::Failed).await.unwrap();
+    assert!(matches!(soon(revived.result()).await, Err(ClientError::RunFailed { .. })));
+    let left = format!(
+        "select count(*) from runledger.signal where run_id = '{}' and taken_by is null",
+        revived.id()
+    );
+    assert_eq!(scalar::<i64>(&db, &left).await, 0, "what the first round has taken");
     worker.stop().await;
 }

@@ -56,7 +56,7 @@ impl Context {
             let line = output::line(attempt, &key, self.next_line(), value).map_err(Error::terminal)?;
             match attempt.journal.write(line).await {
                 Written::Yes => Ok(()),
-                Written::LeaseLost => halted(attempt, Halt::LeaseLost).await,
+                Written::LeaseLost | Written::Gone => halted(attempt, Halt::LeaseLost).await,
                 Written::Refused(failure) => Err(Error::terminal(failure)),
             }
         }

@@ -54,7 +54,7 @@ impl Context {
             self.of_attempt().beat(key);
             match written {
                 Written::Yes => Ok(()),
-                Written::LeaseLost => halted(self.of_attempt(), Halt::LeaseLost).await,
+                Written::LeaseLost | Written::Gone => halted(self.of_attempt(), Halt::LeaseLost).await,
                 Written::Refused(failure) => Err(Error::terminal(failure)),
             }
         }

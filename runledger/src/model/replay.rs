@@ -128,8 +128,12 @@ impl Replay {
         replay.undos =
             undos.into_iter().filter_map(|row| Some((row.key.clone(), row.undo.clone()?))).collect();
         replay.ordinals = rows.iter().map(|row| (row.key.clone(), row.ordinal)).collect();
-        let n_others = rows.len().saturating_sub(1);
-        replay.has_gaps = rows.iter().any(|row| row.seen_len as usize > n_others);
+        // None has seen its own result, but for signals, which are recorded when the code has them.
+        let n_seen = |row: &Recorded| {
+            let seen = replay.order.iter().take(row.seen_len as usize);
+            row.seen_len as usize - usize::from(seen.clone().any(|seen| seen.ordinal == row.ordinal))
+        };
+        replay.has_gaps = rows.iter().any(|row| n_seen(row) >= rows.len());
         replay.recorded = rows.into_iter().map(|row| (row.ordinal, row)).collect();
         replay.has_gaps |= replay.order.iter().any(|seen| !replay.recorded.contains_key(&seen.ordinal));
         replay
@@ -370,7 +374,9 @@ impl Replay {
         self.claimed.get(&base).is_some_and(|(_, n_claimed)| local(ordinal) < *n_claimed)
     }
 
-    fn seen_len(&self) -> u32 {
+    /// How many results the code has received.
+    #[must_use]
+    pub fn seen_len(&self) -> u32 {
         u32::try_from(self.delivered.len()).unwrap_or(u32::MAX)
     }
 

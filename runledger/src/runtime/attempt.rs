@@ -1,13 +1,14 @@
 //! One attempt of a run: what its body, its steps and the executor share.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -17,7 +18,6 @@ use super::liveness::Liveness;
 use super::marks::Marks;
 use super::nudge::Nudges;
 use super::output::Lines;
-use super::signals::OpenWaits;
 use crate::api::call::is_workflow;
 use crate::api::db::Db;
 use crate::api::definition::Definition;
@@ -33,6 +33,7 @@ use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::{Checkpoint, Fence};
 #[cfg(feature = "worker")]
 use crate::store::claim::FailedTries;
+use crate::store::signal::Left;
 
 /// What an attempt's body and its steps need, and where they leave what the executor must know.
 pub(crate) struct Attempt {
@@ -50,9 +51,10 @@ pub(crate) struct Attempt {
     pub(crate) transactions: Arc<Semaphore>,
     pub(crate) clock: Clock,
     pub(crate) nudges: Arc<Nudges>,
-    /// Held by the step that takes a signal: two that wait for one name take one after the other.
-    pub(crate) taking: tokio::sync::Mutex<()>,
-    pub(crate) open_waits: Mutex<OpenWaits>,
+    /// Held by the look for a signal that is under way: there is one at a time.
+    pub(crate) looking: tokio::sync::Mutex<()>,
+    /// What polls the body, where something that the body does not await has an end.
+    pub(crate) driver: AtomicWaker,
     pub(crate) mode: Mode,
     /// Held by whoever sends marks, until they are committed.
     pub(crate) marking: tokio::sync::Mutex<()>,
@@ -148,8 +150,9 @@ pub(crate) enum Halt {
     Refused(Failure),
     /// The run is to be cancelled: a step has met the request before this worker was told.
     Cancelled,
-    /// A failover has lost a child that this attempt had started, with the record of it: the replay starts it again.
-    ChildLost,
+    /// A failover has lost what this attempt stands on, with the record of it: a child that it had started, or a signal that it was given. The replay does
+    /// it again.
+    FailedOver,
     /// What a step did could not be taken back: a person decides.
     UndoFailed(Failure),
     /// A payload cannot be sealed or opened: the codec or a key is not there, and a person gives it.
@@ -197,6 +200,12 @@ pub(crate) struct Progress {
     waits: HashMap<u64, Wait>,
     /// Children that this attempt has started.
     started: HashSet<Uuid>,
+    /// Signals that the code has been given in this attempt, by number and name.
+    given: BTreeSet<(i32, String)>,
+    /// Signals that looks have found and that the code has not been given, by name: one that is dropped sooner than a look takes would never find any.
+    left: HashMap<String, Left>,
+    /// Whether something has come for the code since it was polled last.
+    has_news: bool,
     /// Values that the code has been given and that nothing of the run may overtake on its way to the database.
     pub(super) marks: Marks,
     /// What the workflow has emitted in this attempt.
@@ -316,6 +325,28 @@ impl Attempt {
         self.progress().started.contains(&child)
     }
 
+    /// Notes that the code is given a signal. False where it has been before.
+    pub(crate) fn give(&self, name: &str, number: i32) -> bool {
+        let mut progress = self.progress();
+        progress.left.remove(name);
+        progress.given.insert((number, name.to_owned()))
+    }
+
+    /// Keeps a signal that a look has found, until the code is given one of its name.
+    pub(crate) fn keep_left(&self, name: &str, left: Left) {
+        self.progress().left.insert(name.to_owned(), left);
+    }
+
+    /// The signal of a name that a look has found, perhaps one whose wait was dropped.
+    pub(crate) fn left(&self, name: &str) -> Option<Left> {
+        self.progress().left.get(name).cloned()
+    }
+
+    /// Whether the code has been given a signal in this attempt.
+    pub(crate) fn is_given(&self, name: &str, number: i32) -> bool {
+        self.progress().given.contains(&(number, name.to_owned()))
+    }
+
     /// How often this step has failed before, and when the first of its tries began that is known: this one, where none is.
     pub(crate) fn failures(&self, key: &str) -> (u32, Timestamp) {
         let known = self.progress().failures.get(key).copied();
@@ -369,6 +400,14 @@ impl Attempt {
             seen: self.progress().replay.seen(claim.seen_len),
             undo: None,
         }
+    }
+
+    /// The same of a step whose result the code has by now: that it has is recorded with it.
+    pub(crate) fn place_of_received(&self, claim: &Claim, fingerprint: i64) -> Checkpoint {
+        let place = self.place_of(claim, fingerprint);
+        let replay = &self.progress().replay;
+        let seen_len = replay.seen_len();
+        Checkpoint { seen_len, seen: replay.seen(seen_len), ..place }
     }
 
     /// Claims the step that takes back what another did. None where the attempt halts.
@@ -509,11 +548,20 @@ impl Attempt {
 
 #[cfg(feature = "worker")]
 impl Attempt {
+    /// To be called before each poll of the body: it sees whatever has come for it.
+    pub(crate) fn polled_by(&self, driver: &Waker) {
+        self.driver.register(driver);
+        self.progress().has_news = false;
+    }
+
     /// What to do with a workflow whose future is pending.
     pub(crate) fn rest(&self) -> Rest {
         let progress = self.progress();
         if let Some(halt) = &progress.halt {
             return Rest::Halted(halt.clone());
+        }
+        if progress.has_news {
+            return Rest::Working;
         }
         let none_gated = progress.gated.is_empty() && progress.early.is_empty();
         match (progress.active, progress.waits.is_empty(), none_gated) {
@@ -566,6 +614,21 @@ impl Progress {
 /// A step that works.
 #[derive(Debug)]
 pub(crate) struct Working<A: Deref<Target = Attempt>>(A);
+
+impl Working<Arc<Attempt>> {
+    /// Ends work that was done apart from the body, which may have let go of it: then only this tells that the run has nothing more to do.
+    pub(crate) fn ends_apart(self) {
+        let attempt = Arc::clone(&self.0);
+        drop(self);
+        attempt.driver.wake();
+    }
+
+    /// The same, where the work has brought something: the run is not idle before the body was polled with it.
+    pub(crate) fn ends_with_news(self) {
+        self.0.progress().has_news = true;
+        self.ends_apart();
+    }
+}
 
 impl<A: Deref<Target = Attempt>> Drop for Working<A> {
     fn drop(&mut self) {

@@ -39,6 +39,7 @@ pub(super) async fn drive(
     let mut body = Box::pin(bounded(body, timeout));
     let (mut lingering, mut stalled) = (Patience::default(), Patience::default());
     std::future::poll_fn(|cx| {
+        attempt.polled_by(cx.waker());
         let polled = body.as_mut().poll(cx);
         if let Some(halt) = attempt.halted() {
             return Poll::Ready(end_of(halt));

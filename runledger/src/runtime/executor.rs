@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use sqlx::PgConnection;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -139,8 +140,8 @@ impl Executor {
             transactions: Arc::clone(&self.transactions),
             clock: Clock::new(claimed.claimed_at, &self.provided),
             nudges: Arc::clone(&hold.orders.nudges),
-            taking: tokio::sync::Mutex::default(),
-            open_waits: std::sync::Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
+            driver: AtomicWaker::new(),
             mode: if claimed.undoing.is_some() { Mode::Undo } else { Mode::Work },
             marking: tokio::sync::Mutex::default(),
             progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),
@@ -203,7 +204,7 @@ impl Executor {
                 marks::first(attempt).await.map_or_else(end_of, |()| end)
             }
             End::Outcome(Outcome::Diverged(_)) | End::Done => end,
-            End::Outcome(_) | End::Anew(..) => marks::lines(attempt).await.map_or_else(end_of, |()| end),
+            End::Outcome(_) | End::Anew(..) => marks::last(attempt).await.map_or_else(end_of, |()| end),
         };
         match end {
             End::Done => {}
@@ -261,7 +262,7 @@ impl Executor {
                 }
             }
             // The acknowledgement of the commit may have been lost, and what stands there be of this attempt.
-            Written::LeaseLost => {
+            Written::LeaseLost | Written::Gone => {
                 let failure = match failure {
                     Some(_) => Box::pin(self.failure_of(claimed)).await,
                     None => None,
@@ -299,7 +300,9 @@ impl Executor {
                 self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
                 self.tell(run, reason).await;
             }
-            Written::LeaseLost => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
+            Written::LeaseLost | Written::Gone => {
+                tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}");
+            }
             Written::Refused(failure) => {
                 let failure = self.db.sealer().loggable(&failure);
                 tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; the run stays leased until this worker ends");
@@ -436,7 +439,7 @@ pub(super) fn end_of(halt: Halt) -> End {
         Halt::Diverged(divergence) => End::Outcome(Outcome::Diverged(divergence.to_failure())),
         Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
         Halt::Cancelled => End::Outcome(cancelled()),
-        Halt::ChildLost => End::Outcome(Outcome::Released),
+        Halt::FailedOver => End::Outcome(Outcome::Released),
         Halt::UndoFailed(failure) | Halt::Sealed(failure) => End::Outcome(Outcome::Diverged(failure)),
         Halt::Continued { input: Some(input), delay } => End::Anew(input, delay),
         Halt::Continued { input: None, delay } => End::Outcome(Outcome::Continued(delay)),

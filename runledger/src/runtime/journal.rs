@@ -14,6 +14,7 @@ use crate::store::output::Emitted;
 use crate::store::progress::Noted;
 #[cfg(feature = "worker")]
 use crate::store::settle::Settled;
+use crate::store::signal::Taking;
 
 /// Items that may wait for a writer before their senders wait too: enough for some batches, and a bound on memory.
 #[cfg(feature = "worker")]
@@ -30,6 +31,8 @@ pub(crate) enum Written {
     Yes,
     /// The lease of its attempt is lost; nothing was written.
     LeaseLost,
+    /// What it stands on is not there any more, which only a failover brings about; nothing was written.
+    Gone,
     /// The database refuses this item for good.
     Refused(Failure),
 }
@@ -43,6 +46,7 @@ impl Written {
         match self {
             Self::Yes => Ok(()),
             Self::LeaseLost => Err(Halt::LeaseLost),
+            Self::Gone => Err(Halt::FailedOver),
             Self::Refused(failure) => Err(Halt::Refused(failure)),
         }
     }
@@ -52,6 +56,7 @@ impl Written {
 #[derive(Debug)]
 pub(crate) enum Entry {
     Checkpoint(Box<Checkpoint>, oneshot::Sender<Written>),
+    Taking(Box<Taking>, oneshot::Sender<Written>),
     FailedTry(Box<FailedTry>, oneshot::Sender<Written>),
     Noted(Box<Noted>, oneshot::Sender<Written>),
     Emitted(Box<Emitted>, oneshot::Sender<Written>),
@@ -131,6 +136,14 @@ impl Journaled for Checkpoint {
 
     fn fence(&self) -> Fence {
         self.fence
+    }
+}
+
+impl Journaled for Taking {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Taking;
+
+    fn fence(&self) -> Fence {
+        self.step.fence
     }
 }
 

@@ -1,4 +1,4 @@
-//! Marks: values that the code is given at once and that are recorded all the same, such as the time.
+//! Marks: values that the code is given at once and that are recorded all the same, such as the time, and signals.
 //!
 //! A mark is on its way while the code goes on. Nothing of its run that the code does afterwards may be in the database without it, or a replay would
 //! give the code another value: every write of the run sends the marks that are kept first, and waits until they are committed.
@@ -10,16 +10,37 @@ use super::journal::Written;
 use crate::model::payload::Plain;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::Checkpoint;
+use crate::store::signal::Taking;
 
 /// What a run has marked and not yet written.
-pub(crate) type Marks = Vec<Checkpoint>;
+pub(crate) type Marks = Vec<Mark>;
+
+/// What the code has been given.
+#[derive(Clone, Debug)]
+pub(crate) enum Mark {
+    Value(Checkpoint),
+    Signal(Taking),
+}
+
+impl Mark {
+    fn seen_len(&self) -> u32 {
+        match self {
+            Self::Value(step) | Self::Signal(Taking { step, .. }) => step.seen_len,
+        }
+    }
+}
 
 /// Keeps a mark until the next write.
 pub(crate) fn keep(attempt: &Attempt, claim: &Claim, value: String) {
     match attempt.checkpoint(claim, 0, Ok(Plain::ready(value))) {
-        Ok(mark) => attempt.with_marks(|marks| marks.push(mark)),
+        Ok(mark) => attempt.with_marks(|marks| marks.push(Mark::Value(mark))),
         Err(error) => attempt.halt(Halt::Sealed(error.to_failure())),
     }
+}
+
+/// Keeps the taking of a signal until the next write.
+pub(crate) fn keep_signal(attempt: &Attempt, taking: Taking) {
+    attempt.with_marks(|marks| marks.push(Mark::Signal(taking)));
 }
 
 /// Records a step behind the marks that are kept, in the same commit where the journal can.
@@ -49,11 +70,14 @@ pub(crate) async fn first(attempt: &Attempt) -> Result<(), Halt> {
     Box::pin(write(attempt, None)).await.into_iter().try_for_each(Written::or_halt)
 }
 
-/// Writes the lines that the workflow has emitted, before its end, where no mark is needed any more.
+/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. No other mark is needed any more.
 ///
 /// # Errors
 /// Why the attempt cannot go on.
-pub(crate) async fn lines(attempt: &Attempt) -> Result<(), Halt> {
+pub(crate) async fn last(attempt: &Attempt) -> Result<(), Halt> {
+    if attempt.with_marks(|marks| marks.iter().any(|mark| matches!(mark, Mark::Signal(_)))) {
+        return first(attempt).await;
+    }
     if attempt.with_lines(|lines| lines.unwritten.is_empty()) {
         return Ok(());
     }
@@ -76,13 +100,35 @@ async fn write(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
     let _marking = attempt.marking.lock().await;
     let marks = attempt.with_marks(|marks| marks.clone());
     let n_marks = marks.len();
-    let seen_len = marks.iter().map(|mark| mark.seen_len).max();
-    let items = attempt.journal.write_all(marks.into_iter().chain(step).collect());
-    let (mut written, items) = join(write_lines(attempt), items).await;
+    let seen_len = marks.iter().map(Mark::seen_len).max();
+    let (mut written, items) = join(write_lines(attempt), in_order(attempt, marks, step)).await;
     written.extend(items);
     attempt.with_marks(|marks| marks.drain(..n_marks).for_each(drop));
     if let Some(seen_len) = seen_len {
         attempt.acknowledge_until(seen_len);
     }
+    written
+}
+
+/// Writes marks, and a step behind them. A signal is taken by a statement of its own, for which what comes behind it waits; none of that is written where an
+/// earlier one is not.
+async fn in_order(attempt: &Attempt, marks: Marks, step: Option<Checkpoint>) -> Vec<Written> {
+    let (mut written, mut values) = (Vec::new(), Vec::new());
+    for mark in marks {
+        match mark {
+            Mark::Value(value) => values.push(value),
+            Mark::Signal(taking) => {
+                written.extend(attempt.journal.write_all(std::mem::take(&mut values)).await);
+                if written.iter().all(|before| *before == Written::Yes) {
+                    written.push(attempt.journal.write(taking).await);
+                }
+                if written.iter().any(|before| *before != Written::Yes) {
+                    return written;
+                }
+            }
+        }
+    }
+    values.extend(step);
+    written.extend(attempt.journal.write_all(values).await);
     written
 }

@@ -1,23 +1,23 @@
 //! Steps that wait for signals.
+//!
+//! A wait looks for a signal that is left, and takes it in the poll that gives it to the code: that it has is a mark, which is recorded before anything that the
+//! code does with it. So a wait that is dropped has taken nothing, whatever was under way for it.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-
-use sqlx::PgConnection;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt, Wait, Waiting, Working};
 use super::marks;
 use super::step::{halted, record};
-use super::task::apart;
+use super::task::{LetGo, apart};
 use super::waiting::{ASK_AGAIN, Alarm, REPEAT, instant};
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::payload::{PayloadError, PayloadKind, Place};
+use crate::model::payload::{PayloadKind, Place, Stored};
 use crate::model::replay::Claim;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Class, class};
-use crate::store::signal::{Resealed, Taken, take};
+use crate::store::signal::{Left, Taking, first_left};
 
 /// Until when a step waits for a signal: the step that records the instant, and the time from now where it is not recorded yet.
 pub(crate) struct Limit {
@@ -25,63 +25,52 @@ pub(crate) struct Limit {
     pub(crate) after: Duration,
 }
 
-/// The waits for signals that are there, by the keys of their steps: for one that was dropped nothing is taken any more.
-pub(crate) type OpenWaits = BTreeMap<String, usize>;
-
-/// A wait for a signal, from when it is built until it is dropped.
-pub(crate) struct Open {
-    attempt: Arc<Attempt>,
-    key: String,
+/// A signal that is left, as the code reads it and as its step stores it.
+struct Found {
+    number: i32,
+    payload: String,
+    output: Stored,
 }
 
-impl Open {
-    pub(crate) fn new(attempt: &Arc<Attempt>, claim: &Claim) -> Self {
-        let key = claim.key.as_str().to_owned();
-        // For a moment there are two of one step, where a wait is given its limit.
-        *attempt.open_waits().entry(key.clone()).or_default() += 1;
-        Self { attempt: Arc::clone(attempt), key }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        let mut open = self.attempt.open_waits();
-        if let Some(n_waits) = open.get_mut(&self.key) {
-            *n_waits -= 1;
-            if *n_waits == 0 {
-                open.remove(&self.key);
-            }
-        }
-    }
-}
-
-impl Attempt {
-    fn open_waits(&self) -> MutexGuard<'_, OpenWaits> {
-        self.open_waits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// What a wait has come to.
+enum Received {
+    Signal(Found),
+    /// What its step has recorded: an earlier attempt, or that its limit is over.
+    Recorded(Result<String, Failure>),
 }
 
 /// Waits for a signal, takes it and gives its payload. A wait whose limit comes first fails as timed out, and takes nothing.
 pub(crate) async fn receive(
-    open: &Open,
+    attempt: &Arc<Attempt>,
     claim: &Claim,
     name: &str,
     limit: Option<&Limit>,
 ) -> Result<String, Failure> {
-    let attempt = &open.attempt;
     let until = match limit {
         Some(limit) => Some((limit, instant(attempt, &limit.claim, Alarm::After(limit.after)).await?)),
         None => None,
     };
-    let result = match attempt.result(claim.ordinal) {
-        Some(recorded) if claim.recorded => recorded,
+    let received = match attempt.result(claim.ordinal) {
+        Some(recorded) if claim.recorded => Received::Recorded(recorded),
         _ => Box::pin(wait(attempt, claim, name, until)).await,
     };
     if let Some((limit, _)) = until {
         attempt.turn(limit.claim.ordinal).await;
     }
     attempt.turn(claim.ordinal).await;
-    result
+    // Nothing is awaited from here on where all is well, so that the code has what is taken.
+    match received {
+        Received::Recorded(recorded) => recorded,
+        Received::Signal(found) if attempt.give(name, found.number) => {
+            let Found { number, payload, output } = found;
+            let step = attempt.place_of_received(claim, 0).with_output(output);
+            let name = name.to_owned();
+            marks::keep_signal(attempt, Taking { step, name, number, slice: attempt.slice });
+            Ok(payload)
+        }
+        // Its turn did not come at once, as it does where the code has met its record.
+        Received::Signal(_) => halted(attempt, Halt::FailedOver).await,
+    }
 }
 
 async fn wait(
@@ -89,7 +78,8 @@ async fn wait(
     claim: &Claim,
     name: &str,
     until: Option<(&Limit, Timestamp)>,
-) -> Result<String, Failure> {
+) -> Received {
+    let mut missed = None;
     loop {
         let mut nudges = attempt.nudges.listen();
         let working = Attempt::begin_work_of(Arc::clone(attempt)).await;
@@ -99,14 +89,23 @@ async fn wait(
             name: name.to_owned(),
             until: until.map(|(limit, until)| (limit.claim.ordinal, until)),
         };
-        let waiting = match apart("signal", look.take(working)).await {
-            Looked::Payload(payload) => return Ok(payload),
+        let waiting = match apart("signal", |let_go| look.carry_out(working, let_go)).await {
+            Looked::Found(found) if !attempt.is_given(name, found.number) => return Received::Signal(found),
+            // Every look begins with the record of what was given before it, so this one has lost that.
+            Looked::Found(found) if missed == Some(found.number) => {
+                return halted(attempt, Halt::FailedOver).await;
+            }
+            // Another wait was faster.
+            Looked::Found(found) => {
+                missed = Some(found.number);
+                continue;
+            }
             Looked::Halted(halt) => return halted(attempt, halt).await,
             Looked::TimedOut(working) => {
                 let after = until.map(|(limit, _)| limit.after).unwrap_or_default();
                 let recorded = record(attempt, claim, 0, Err(timed_out(name, after))).await;
                 drop(working);
-                return recorded;
+                return Received::Recorded(recorded);
             }
             Looked::Nothing(waiting) => waiting,
         };
@@ -119,7 +118,7 @@ async fn wait(
     }
 }
 
-/// A look for a signal, which ends whether its wait is polled or not: it holds a connection, and keeps others from looking.
+/// A look for a signal, which ends whether its wait is polled or not: it holds a connection.
 struct Look {
     attempt: Arc<Attempt>,
     claim: Claim,
@@ -130,7 +129,7 @@ struct Look {
 
 /// What a look has come to.
 enum Looked {
-    Payload(String),
+    Found(Found),
     Halted(Halt),
     /// There is none, and the limit is over. The step works on, to record that.
     TimedOut(Working<Arc<Attempt>>),
@@ -139,10 +138,13 @@ enum Looked {
 }
 
 impl Look {
-    async fn take(self, working: Working<Arc<Attempt>>) -> Looked {
-        match self.patiently().await {
+    async fn carry_out(self, working: Working<Arc<Attempt>>, mut let_go: LetGo) -> Looked {
+        match self.patiently(&mut let_go).await {
             Err(halt) => Looked::Halted(halt),
-            Ok(Some(payload)) => Looked::Payload(payload),
+            Ok(Some(found)) => {
+                working.ends_with_news();
+                Looked::Found(found)
+            }
             Ok(None) if self.until.is_some_and(|(_, until)| until <= self.attempt.clock.now()) => {
                 Looked::TimedOut(working)
             }
@@ -152,74 +154,56 @@ impl Look {
                 // Waiting first, then no longer working: in between the run must not look idle.
                 let signal = waiting(self.claim.ordinal, Wait::Signal(self.name.clone()));
                 let limit = self.until.and_then(|(ordinal, until)| waiting(ordinal, Wait::Until(until)));
-                drop(working);
+                working.ends_apart();
                 Looked::Nothing([signal, limit])
             }
         }
     }
 
-    fn is_wanted(&self) -> bool {
-        self.attempt.open_waits().contains_key(self.claim.key.as_str())
-    }
-
-    /// Takes a signal, however long the database is away. None where none is left.
-    async fn patiently(&self) -> Result<Option<String>, Halt> {
-        let Self { attempt, claim, name, .. } = self;
-        let _taking = attempt.taking.lock().await;
-        if !self.is_wanted() {
-            return Ok(None);
-        }
+    /// The first signal that is left, however long the database is away. None where none is, or nobody asks any more.
+    async fn patiently(&self, let_go: &mut LetGo) -> Result<Option<Found>, Halt> {
+        let Self { attempt, name, .. } = self;
+        let Some(_looking) = let_go.or(attempt.looking.lock()).await else { return Ok(None) };
+        // What the code was given before is not left any more then.
         marks::first(attempt).await?;
+        if let Some(left) = attempt.left(name) {
+            return self.opened(left);
+        }
         loop {
-            let taken = match attempt.db.acquire().await {
-                // What nobody would receive is left, for another wait.
-                Ok(_) if !self.is_wanted() => return Ok(None),
+            let left = match attempt.db.acquire().await {
                 Ok(mut connection) => {
-                    answered(PATIENCE, take_one(&mut connection, attempt, claim, name)).await
+                    answered(PATIENCE, first_left(&mut connection, attempt.fence.run_id, name)).await
                 }
                 Err(error) => Err(error),
             };
-            match taken {
-                Ok(Err(error)) => return Err(Halt::Sealed(error.to_failure())),
-                Ok(Ok(Taken::Payload(payload))) => {
-                    let place = Place::of_step(attempt.fence.run_id, claim.key.as_str());
-                    let opened = attempt.sealer().open(&place, payload);
-                    let payload = opened.map_err(|error| Halt::Sealed(error.to_failure()))?;
-                    attempt.acknowledge(claim);
-                    return Ok(Some(payload));
+            match left {
+                Ok(Some(left)) => {
+                    attempt.keep_left(name, left.clone());
+                    return self.opened(left);
                 }
-                // What is shown is taken at once, unless an earlier attempt has just done that.
-                Ok(Ok(Taken::Nothing | Taken::Shown { .. })) => return Ok(None),
-                Ok(Ok(Taken::LeaseLost)) => return Err(Halt::LeaseLost),
+                Ok(None) => return Ok(None),
                 Err(error) if class(&error) == Class::Permanent => {
                     return Err(Halt::Refused(Failure::from_chain(FailureKind::Error, &error)));
                 }
                 Err(error) => tracing::warn!(%error, "the wait for a signal waits for the database"),
             }
-            tokio::time::sleep(REPEAT).await;
+            if let_go.or(tokio::time::sleep(REPEAT)).await.is_none() {
+                return Ok(None);
+            }
         }
     }
-}
 
-/// Takes a signal. A sealed payload is sealed for its own place, and needs to be for that of the step.
-async fn take_one(
-    connection: &mut PgConnection,
-    attempt: &Attempt,
-    claim: &Claim,
-    name: &str,
-) -> Result<Result<Taken, PayloadError>, sqlx::Error> {
-    let step = attempt.place_of(claim, 0);
-    let shown = match take(connection, &step, name, None).await? {
-        Taken::Shown { number, idempotency_key, payload } => (number, idempotency_key, payload),
-        taken => return Ok(Ok(taken)),
-    };
-    let (number, idempotency_key, payload) = shown;
-    let run_id = attempt.fence.run_id;
-    let key = key_of(name, &idempotency_key);
-    let from = Place::new(run_id, PayloadKind::Signal, &key);
-    match attempt.sealer().reseal(&from, &Place::of_step(run_id, claim.key.as_str()), payload) {
-        Ok(output) => take(connection, &step, name, Some(&Resealed { number, output })).await.map(Ok),
-        Err(error) => Ok(Err(error)),
+    /// A signal as the code reads it. A sealed payload is sealed for its own place, and needs to be for that of the step.
+    fn opened(&self, left: Left) -> Result<Option<Found>, Halt> {
+        let Self { attempt, claim, name, .. } = self;
+        let (run_id, key) = (attempt.fence.run_id, key_of(name, &left.idempotency_key));
+        let (from, to) =
+            (Place::new(run_id, PayloadKind::Signal, &key), Place::of_step(run_id, claim.key.as_str()));
+        let opened = attempt.sealer().reseal(&from, &to, left.payload).and_then(|output| {
+            let payload = attempt.sealer().open(&to, output.clone())?;
+            Ok(Found { number: left.number, payload, output })
+        });
+        opened.map(Some).map_err(|error| Halt::Sealed(error.to_failure()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 #[cfg(feature = "worker")]
 use tokio::task::JoinSet;
@@ -18,18 +18,35 @@ where
 }
 
 /// Carries out work to its end, whether whoever waits for it polls, is dropped or does not: what such work holds is not held for as long as a program likes.
-pub(crate) async fn apart<F>(name: &'static str, work: F) -> F::Output
+/// The work is told when nobody waits for it any more.
+pub(crate) async fn apart<F>(name: &'static str, work: impl FnOnce(LetGo) -> F) -> F::Output
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match spawn(name, work).await {
+    let (let_go, _waiting) = oneshot::channel();
+    match spawn(name, work(LetGo(let_go))).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // The runtime is shutting down.
             Err(_) => std::future::pending().await,
         },
+    }
+}
+
+/// Tells work that is carried out apart whether anybody waits for it.
+#[derive(Debug)]
+pub(crate) struct LetGo(oneshot::Sender<()>);
+
+impl LetGo {
+    /// What a future gives; none where nobody waits for the work any more, before it has given that.
+    pub(crate) async fn or<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.0.closed() => None,
+            output = future => Some(output),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as Poller, Poll, Wake, Waker};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
@@ -268,8 +269,8 @@ impl Stage {
             transactions: Arc::clone(&self.transactions),
             clock: Clock::new(Timestamp::DISTANT_PAST, &self.provided),
             nudges: Arc::default(),
-            taking: tokio::sync::Mutex::default(),
-            open_waits: std::sync::Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
+            driver: AtomicWaker::new(),
             marking: tokio::sync::Mutex::default(),
             mode: Mode::Rehearsal,
             progress: Mutex::new(Progress::new(script.replay(), Vec::new())),
@@ -284,7 +285,7 @@ fn halted(attempt: &Attempt, halt: Halt) -> Verdict {
         // Or it begins anew, or is parked for an undo, which is judged by itself.
         Halt::Refused(_) | Halt::Continued { .. } | Halt::UndoFailed(_) => met(attempt),
         // Of what is done for a step that is not recorded, and so never in a rehearsal.
-        Halt::LeaseLost | Halt::Cancelled | Halt::ChildLost | Halt::Sealed(_) => Verdict::Undecided,
+        Halt::LeaseLost | Halt::Cancelled | Halt::FailedOver | Halt::Sealed(_) => Verdict::Undecided,
     }
 }
 

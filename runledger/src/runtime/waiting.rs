@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt, Wait, Waiting, Working};
 use super::step::{halted, marks_first, record};
-use super::task::apart;
+use super::task::{LetGo, apart};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer};
 use crate::model::recorded::place_of_error;
@@ -185,21 +185,20 @@ async fn wait_for_child(
     loop {
         let mut nudges = attempt.nudges.listen();
         let working = Attempt::begin_work_of(Arc::clone(attempt)).await;
-        let look = look_at_child(Arc::clone(attempt), working, child, claim.ordinal, wait.clone());
+        let look = |let_go| {
+            look_at_child(Arc::clone(attempt), working, let_go, child, (claim.ordinal, wait.clone()))
+        };
         let waiting = match apart("child", look).await {
-            Seen::Ended(working, end) => {
-                let result = match opened(attempt.sealer(), child, end) {
+            Seen::Ended(end) => {
+                return match opened(attempt.sealer(), child, end) {
                     Ok(result) => result,
                     Err(error) => halted(attempt, Halt::Sealed(error.to_failure())).await,
                 };
-                drop(working);
-                return result;
             }
-            Seen::Absent(working) => {
+            Seen::Absent => {
                 if attempt.has_started(child) {
-                    return halted(attempt, Halt::ChildLost).await;
+                    return halted(attempt, Halt::FailedOver).await;
                 }
-                drop(working);
                 let message =
                     format!("child run `{child}` is not in this database any more: retention has deleted it");
                 return Err(Failure::new(FailureKind::Error, message));
@@ -214,10 +213,10 @@ async fn wait_for_child(
     }
 }
 
-/// What a look at a child has come to. Where the step has something to do then, it works on.
+/// What a look at a child has come to.
 enum Seen {
-    Ended(Working<Arc<Attempt>>, End),
-    Absent(Working<Arc<Attempt>>),
+    Ended(End),
+    Absent,
     GoesOn(Waiting<Arc<Attempt>>),
 }
 
@@ -225,23 +224,33 @@ enum Seen {
 async fn look_at_child(
     attempt: Arc<Attempt>,
     working: Working<Arc<Attempt>>,
+    mut let_go: LetGo,
     child: Uuid,
-    ordinal: u64,
-    wait: Wait,
+    (ordinal, wait): (u64, Wait),
 ) -> Seen {
-    let end = match attempt.db.acquire().await {
-        Ok(mut connection) => answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await,
-        Err(error) => Err(error),
+    let end = match let_go.or(attempt.db.acquire()).await {
+        Some(Ok(mut connection)) => {
+            Some(answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await)
+        }
+        Some(Err(error)) => Some(Err(error)),
+        None => None,
     };
     match end {
-        Ok(Some(end)) if end.state.is_terminal() => return Seen::Ended(working, end),
-        Ok(Some(_)) => {}
-        Ok(None) => return Seen::Absent(working),
-        Err(error) => tracing::warn!(%error, "the wait for a child waits for the database"),
+        Some(Ok(Some(end))) if end.state.is_terminal() => {
+            working.ends_with_news();
+            return Seen::Ended(end);
+        }
+        Some(Ok(None)) => {
+            working.ends_with_news();
+            return Seen::Absent;
+        }
+        // Nobody asks any more, where there is none.
+        Some(Ok(Some(_))) | None => {}
+        Some(Err(error)) => tracing::warn!(%error, "the wait for a child waits for the database"),
     }
     // Waiting first, then no longer working: in between the run must not look idle.
     let waiting = Attempt::waiting_of(attempt, ordinal, wait);
-    drop(working);
+    working.ends_apart();
     Seen::GoesOn(waiting)
 }
 

@@ -15,6 +15,7 @@ use crate::store::error::{Class, class};
 use crate::store::output::{Appended, Emitted, emit};
 use crate::store::progress::{Noted, note};
 use crate::store::settle::{Settled, settle};
+use crate::store::signal::{Taking, Took, take};
 
 /// The largest batch: beyond it a statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 512;
@@ -43,10 +44,11 @@ type Item<T> = (Box<T>, oneshot::Sender<Written>);
 impl Writer {
     async fn commit(&mut self, batch: &mut Vec<Entry>) {
         let (mut steps, mut tries, mut noted, mut settled) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut lines = Vec::new();
+        let (mut takings, mut lines) = (Vec::new(), Vec::new());
         for entry in batch.drain(..) {
             match entry {
                 Entry::Checkpoint(item, acknowledge) => steps.push((item, acknowledge)),
+                Entry::Taking(item, acknowledge) => takings.push((item, acknowledge)),
                 Entry::FailedTry(item, acknowledge) => tries.push((item, acknowledge)),
                 Entry::Noted(item, acknowledge) => noted.push((item, acknowledge)),
                 Entry::Emitted(item, acknowledge) => lines.push((item, acknowledge)),
@@ -54,6 +56,7 @@ impl Writer {
             }
         }
         self.all::<Checkpoint>(steps).await;
+        self.all::<Taking>(takings).await;
         self.all::<FailedTry>(tries).await;
         self.all::<Noted>(noted).await;
         self.all::<Emitted>(lines).await;
@@ -143,6 +146,21 @@ impl Writable for Checkpoint {
         } else {
             checkpoint_fresh(connection, items).await.map(fenced)
         }
+    }
+}
+
+impl Writable for Taking {
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        _is_repeated: bool,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        let written = |took| match took {
+            Took::Yes => Written::Yes,
+            Took::Gone => Written::Gone,
+            Took::LeaseLost => Written::LeaseLost,
+        };
+        Ok(take(connection, items).await?.into_iter().map(written).collect())
     }
 }
 

@@ -41,6 +41,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0003_living_workers.sql"),
         breaking: false,
     },
+    // A program from before takes a signal without saying in which slice, which only a revival of the run would miss.
+    Migration {
+        version: 4,
+        name: "signals",
+        sql: include_str!("../../migrations/0004_signals.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

@@ -1,12 +1,13 @@
 //! Signals: sent to a run from outside, taken by a step of it.
 
+use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::checkpoint::{Checkpoint, bind_one};
+use super::checkpoint::{Checkpoint, held, positions, seen_text};
 use super::session::{BEGIN_RESTLESS, is_read_committed};
-use super::sql;
 use super::write::{commit, of_steps, write};
+use super::{sparse, sql};
 use crate::model::payload::Stored;
 use crate::model::state::RunState;
 
@@ -79,47 +80,78 @@ pub(crate) async fn send_alone(
     Ok(sending)
 }
 
-/// What a step that waits for a signal is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// The payload; the step is recorded with it.
-    Payload(Stored),
-    /// It is sealed for the signal; nothing is recorded.
-    Shown { number: i32, idempotency_key: String, payload: Stored },
-    /// None is left.
-    Nothing,
-    /// The lease is lost.
+/// A signal that is left.
+#[derive(Clone, Debug)]
+pub(crate) struct Left {
+    pub(crate) number: i32,
+    pub(crate) idempotency_key: String,
+    pub(crate) payload: Stored,
+}
+
+/// The first signal of a name that is left.
+pub(crate) async fn first_left(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    name: &str,
+) -> Result<Option<Left>, sqlx::Error> {
+    let row = sqlx::query(sql::SIGNAL_LEFT).bind(run_id).bind(name).fetch_optional(connection).await?;
+    let left = |row: PgRow| {
+        let payload = Stored::read(row.try_get("payload")?);
+        Ok(Left { number: row.try_get("number")?, idempotency_key: row.try_get("idempotency_key")?, payload })
+    };
+    row.map(left).transpose()
+}
+
+/// A signal that a step was given, to be recorded with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Taking {
+    /// With the payload, sealed for the step, as its output.
+    pub(crate) step: Checkpoint,
+    pub(crate) name: String,
+    pub(crate) number: i32,
+    /// How often the run has begun anew.
+    pub(crate) slice: u32,
+}
+
+/// What became of the taking of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Took {
+    /// The step is recorded with it.
+    Yes,
+    /// There is no such signal any more, or another step has it; nothing was written.
+    Gone,
+    /// The lease is lost; nothing was written.
     LeaseLost,
 }
 
-/// What a step is given in the place of the payload of a signal: the same, sealed for the step.
-#[derive(Debug)]
-pub(crate) struct Resealed {
-    pub(crate) number: i32,
-    pub(crate) output: Stored,
-}
-
-/// Takes the first signal of a name that is left, and records the step with it; with `resealed` that one alone.
+/// Records steps with the signals that they were given, each both or neither.
 pub(crate) async fn take(
     connection: &mut PgConnection,
-    step: &Checkpoint,
-    name: &str,
-    resealed: Option<&Resealed>,
-) -> Result<Taken, sqlx::Error> {
-    of_steps(std::iter::once(step.key.as_str()));
+    takings: &[&Taking],
+) -> Result<Vec<Took>, sqlx::Error> {
+    let steps: Vec<&Checkpoint> = takings.iter().map(|taking| &taking.step).collect();
+    of_steps(steps.iter().map(|step| step.key.as_str()));
     let row = write(sql::TAKE_SIGNAL, |take| {
-        bind_one(sqlx::query(take), step)
-            .bind(name)
-            .bind(resealed.map(|resealed| resealed.number))
-            .bind(resealed.map(|resealed| resealed.output.as_str()))
-            .fetch_optional(connection)
+        sqlx::query(take)
+            .bind(steps.iter().map(|step| step.fence.run_id).collect::<Vec<_>>())
+            .bind(steps.iter().map(|step| step.fence.token).collect::<Vec<_>>())
+            .bind(steps.iter().map(|step| step.key.as_str()).collect::<Vec<_>>())
+            .bind(steps.iter().map(|step| step.ordinal.cast_signed()).collect::<Vec<_>>())
+            .bind(steps.iter().map(|step| step.fingerprint).collect::<Vec<_>>())
+            .bind(steps.iter().map(|step| step.result.as_ref().ok().map(Stored::as_str)).collect::<Vec<_>>())
+            .bind(steps.iter().map(|step| step.seen_len.cast_signed()).collect::<Vec<_>>())
+            .bind(sparse(steps.iter().map(|step| seen_text(step.seen.as_deref()))))
+            .bind(takings.iter().map(|taking| taking.name.as_str()).collect::<Vec<_>>())
+            .bind(takings.iter().map(|taking| taking.number).collect::<Vec<_>>())
+            .bind(takings.iter().map(|taking| taking.slice.cast_signed()).collect::<Vec<_>>())
+            .fetch_one(connection)
     })
     .await?;
-    let Some(row) = row else { return Ok(Taken::LeaseLost) };
-    if let Some(output) = row.try_get("output")? {
-        return Ok(Taken::Payload(Stored::read(output)));
-    }
-    let Some(number) = row.try_get("number")? else { return Ok(Taken::Nothing) };
-    let payload = Stored::read(row.try_get("payload")?);
-    Ok(Taken::Shown { number, idempotency_key: row.try_get("idempotency_key")?, payload })
+    let (held, taken) = (held(&row, takings.len())?, positions(&row, "taken", takings.len())?);
+    let took = |(held, taken)| match (held, taken) {
+        (false, _) => Took::LeaseLost,
+        (true, false) => Took::Gone,
+        (true, true) => Took::Yes,
+    };
+    Ok(held.into_iter().zip(taken).map(took).collect())
 }

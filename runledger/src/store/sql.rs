@@ -78,6 +78,7 @@ statements! {
     SUBMIT_GRAPH = "submit_graph";
     SUSPECT = "suspect";
     SUSPEND = "suspend";
+    SIGNAL_LEFT = "signal_left";
     TAKE_SIGNAL = "take_signal";
     TIMELINE = "timeline";
     TOPMOST = "topmost";

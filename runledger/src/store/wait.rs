@@ -132,15 +132,20 @@ pub(crate) async fn continue_run(
     input: &Stored,
     delay_us: i64,
 ) -> Result<bool, sqlx::Error> {
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    // The record of a step that the code has dropped may be on its way. A snapshot from before its commit would not see it, and leave it to the next slice.
+    sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
     let row = write(sql::CONTINUE_RUN, |anew| {
         sqlx::query(anew)
             .bind(fence.run_id)
             .bind(fence.token)
             .bind(input.as_str())
             .bind(delay_us)
-            .fetch_optional(connection)
-    });
-    Ok(row.await?.is_some())
+            .fetch_optional(&mut *tx)
+    })
+    .await?;
+    commit("continuation", tx.commit()).await?;
+    Ok(row.is_some())
 }
 
 /// What stands above a run.

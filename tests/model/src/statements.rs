@@ -231,7 +231,7 @@ impl Statements {
         Ok(row.try_get::<Option<i32>, _>("number")?.is_some())
     }
 
-    /// Takes a signal for a step. Whether it got one; none where the fence is lost.
+    /// Takes the first signal of a name for a step. Whether it got it; none where the fence is lost.
     pub async fn take_signal(
         &self,
         db: &mut PgConnection,
@@ -239,10 +239,18 @@ impl Statements {
         name: &str,
         key: &str,
     ) -> Result<Option<bool>> {
-        let query = self.query("take_signal").bind(fence.run_id).bind(fence.token).bind(key.to_owned());
-        let query = query.bind(0_i64).bind(0_i64).bind(0_i32).bind(None::<String>).bind(name.to_owned());
-        let row = query.bind(None::<i32>).bind(None::<String>).fetch_optional(db).await?;
-        row.map(|row| Ok(row.try_get::<Option<String>, _>("output")?.is_some())).transpose()
+        let query = self.query("take_signal").bind(vec![fence.run_id]).bind(vec![fence.token]);
+        let query = query.bind(vec![key.to_owned()]).bind(vec![0_i64]).bind(vec![0_i64]).bind(vec!["1"]);
+        let query = query.bind(vec![0_i32]).bind(Vec::<String>::new()).bind(vec![name.to_owned()]);
+        let row = query.bind(vec![1_i32]).bind(vec![0_i32]).fetch_one(db).await?;
+        let [held, taken] = ["held", "taken"].map(|column| row.try_get::<Option<Vec<i64>>, _>(column));
+        Ok(if held?.is_some() { Some(taken?.is_some()) } else { None })
+    }
+
+    /// Lets a run begin anew. False where the fence is lost.
+    pub async fn continue_run(&self, db: &mut PgConnection, fence: Fence) -> Result<bool> {
+        let query = self.query("continue_run").bind(fence.run_id).bind(fence.token).bind("{}").bind(0_i64);
+        Ok(query.fetch_optional(db).await?.is_some())
     }
 
     /// Wakes the parents that wait for a run that has ended.

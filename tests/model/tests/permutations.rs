@@ -12,9 +12,9 @@ use protocol::statements::{Edit, Submission};
 
 use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{
-    Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit, Enqueue,
-    Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake, Pin, Release, Resume, SendSignal,
-    Settle, Suspend, SuspendForSignal, TakeSignal, WakeDue, WakeParents,
+    Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit, ContinueRun,
+    Enqueue, Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake, Pin, Release, Resume,
+    SendSignal, Settle, Suspend, SuspendForSignal, TakeSignal, WakeDue, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -402,10 +402,30 @@ async fn a_signal_is_taken_by_the_attempt_that_holds_the_run_or_by_none() {
     };
     let unfenced = Edit {
         statement: "take_signal",
-        old: "    where run_id = (select run_id from held) and name",
-        new: "    where run_id = $1 and name",
+        old: "    from held\n    where signal.run_id = held.run_id",
+        new: "    from (
+        select item.*, 0 as claims
+        from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::text[], $9::text[], $10::integer[], $11::integer[])
+            with ordinality as item (run_id, token, key, ordinal, fingerprint, output, seen_len, seen, name, number, slice, position)
+    ) as held
+    where signal.run_id = held.run_id",
     };
     explore(pair, Wrong::Text(unfenced)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_recorded_while_its_run_begins_anew_is_forgotten_or_not_recorded() {
+    let pair = Pair {
+        name: "checkpoint/continue",
+        start: Start::Held,
+        transactions: &[&[CheckpointFresh(0), Commit], &[LockLease, ContinueRun, Commit]],
+        holds: |end| {
+            let is_anew = end.said[1].held == Some(true) && end.place(0) == "ready";
+            expect(is_anew && end.runs[0].n_steps == 0, "the next slice finds a step of this one", end)
+        },
+    };
+    let unlocked = Wrong::Transactions(&[&[CheckpointFresh(0), Commit], &[ContinueRun, Commit]]);
+    explore(pair, unlocked).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -210,12 +210,17 @@ pub async fn check_timer(wf: &Wf, place: Place) -> Result<bool> {
     })
 }
 
-/// Takes three signals, a step for each.
+/// Takes three signals, a step for each, in waits that it drops from time to time.
 #[workflow(name = "check.signalled", queue = "checks", max_attempts = 1)]
 pub async fn check_signalled(wf: &Wf, place: Place) -> Result<Vec<u32>> {
     let mut values = Vec::new();
     for _ in 0..3 {
-        let value = wf.signal("value").await?;
+        let value = loop {
+            tokio::select! {
+                value = wf.signal("value") => break value?,
+                slept = wf.sleep(Duration::from_millis(400)) => slept?,
+            }
+        };
         wf.run(check_quick(place.clone()).key(heard("value", value))).await?;
         values.push(value);
     }

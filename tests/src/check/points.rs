@@ -58,6 +58,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("burial_by_lock", Scene::Killed),
     ("burial_by_silence", Scene::Paused),
     ("cancel", Scene::Cancel),
+    ("continuation", Scene::Work),
     ("enqueue_on_pool", Scene::Work),
     ("gate", Scene::Graph),
     ("graph_on_pool", Scene::Graph),

@@ -98,18 +98,23 @@ fn first_heard<'e>(events: &[&'e Event], name: &str) -> BTreeMap<(u32, &'e str),
 const WRONG: &str = "
 select format('signal %s of `%s` was taken by step `%s` of run %s, which has recorded another value', number, name, taken_by, signal.run_id) as wrong
 from runledger.signal
+left join runledger.continuation on continuation.run_id = signal.run_id
 left join runledger.step on step.run_id = signal.run_id and step.key = taken_by
-where taken_by is not null and (step.key is null or step.output::text is distinct from signal.payload::text)
+where taken_by is not null and taken_in = coalesce(slice, 0) and (step.key is null or step.output::text is distinct from signal.payload::text)
 union all
 select format('step `%s` of run %s has recorded a signal that nobody has sent', key, run_id)
 from runledger.step
 where key like 'signal[%' and output is not null
-    and not exists (select from runledger.signal where signal.run_id = step.run_id and taken_by = step.key)
+    and not exists (
+        select from runledger.signal
+        where signal.run_id = step.run_id and taken_by = step.key
+            and taken_in = coalesce((select slice from runledger.continuation where continuation.run_id = step.run_id), 0)
+    )
 union all
 select format('step `%s` of run %s has taken two signals', taken_by, run_id)
 from runledger.signal
 where taken_by is not null
-group by run_id, taken_by
+group by run_id, taken_by, taken_in
 having count(*) > 1
 union all
 select format('signal %s of `%s` of run %s was overtaken by %s', earlier.number, earlier.name, earlier.run_id, later.number)

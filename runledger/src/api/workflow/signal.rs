@@ -13,11 +13,12 @@ use crate::model::json;
 use crate::model::name::check_name;
 use crate::model::replay::Claim;
 use crate::model::timestamp::FURTHEST;
-use crate::runtime::signals::{Limit, Open, receive};
+use crate::runtime::signals::{Limit, receive};
 
 impl Wf {
     /// Waits for a signal: a value that somebody outside sends to this run by [`Handle::signal`](crate::Handle::signal). One that was sent before the wait
-    /// counts. Signals of one name are taken in the order in which they were sent, each by one wait, and recorded with it in one commit. A run that
+    /// counts. Signals of one name are taken in the order in which they were sent, each by one wait, and recorded with it in one commit, before anything that the
+    /// workflow does with it. A run that
     /// only waits leaves its worker: it holds no slot, no connection and no memory.
     ///
     /// Waits as long as it takes; [`SignalWait::timeout`] sets a limit. Its key is `signal[name]`, counted per occurrence.
@@ -46,10 +47,9 @@ impl Wf {
         limit: Option<Limit>,
         decode: fn(Result<String, Failure>) -> Result<T, Failure>,
     ) -> Step<'wf, T> {
-        let open = Open::new(&self.attempt, &claim);
-        let key = claim.key.as_str().to_owned();
+        let (attempt, key) = (&self.attempt, claim.key.as_str().to_owned());
         let work = move |_| -> StepFuture<'wf> {
-            Box::pin(async move { receive(&open, &claim, &name, limit.as_ref()).await })
+            Box::pin(async move { receive(attempt, &claim, &name, limit.as_ref()).await })
         };
         Step::new(key, INLINE, work, decode).of_others_output(&self.attempt)
     }
@@ -58,7 +58,7 @@ impl Wf {
 /// A wait for a signal: a future that gives its payload.
 ///
 /// # Cancel safety
-/// A dropped wait may have taken a signal; replay takes the same one. Not yet polled, it has taken none.
+/// A dropped wait has taken nothing: a signal that has come for it is left for the next wait of its name. So waits may stand in `tokio::select!` in a loop.
 #[must_use = "a wait for a signal does nothing until it is awaited"]
 #[derive(Debug)]
 pub struct SignalWait<'wf, T> {

@@ -1,7 +1,8 @@
 -- continue_run: lets a workflow begin anew with another input, as the same run: its recorded steps are forgotten, its attempts are its own again.
 -- in:    $1 run, $2 token, $3 input, $4 delay in microseconds
 -- out:   run_id, told; one row where the fence held
--- locks: the lease (deleted), the run's steps and what they said of their progress (deleted), its continuation
+-- locks: the lease (deleted; locked before, by lock_lease.sql, so that no step is committed unseen), the run's steps and what they said of their progress
+--        (deleted), its continuation
 -- index: lease_pkey, step_pkey, progress_pkey, continuation_pkey, run_pkey
 with held as (
     delete from runledger.lease

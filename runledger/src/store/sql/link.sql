@@ -2,8 +2,8 @@
 --       runs below. Nothing where it is there already.
 -- in:    $1 the new run, $2 new runs (it and those below it), $3 their origins, $4 their parents (null for none);
 --        $5 the new runs of steps, $6 keys, $7 outputs in the place of the recorded ones (null: those), $8 seen (as JSON arrays, or null),
---        $9 whether they go on from where the origins are: with the signals that were sent to these, of which those that none of the steps has taken are
---        left, and with the input of one that has begun anew;
+--        $9 whether they go on from where the origins are: with the signals that were sent to these, of which those are left that none of the steps has
+--        taken, nor any before they began anew, and with the input of one that has begun anew;
 --        in the place of what the origins have, where that is sealed for them: $10 inputs, $11 errors of steps (each as many as there are, or empty);
 --        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads
 -- out:   created (whether it is new), told; one row
@@ -54,14 +54,23 @@ kept as (
     cross join lateral (select * from runledger.step where step.run_id = created.origin_id and step.key = kept.key offset 0) as step
 ),
 signalled as (
-    insert into runledger.signal (run_id, name, number, payload, idempotency_key, sent_at, taken_by)
+    insert into runledger.signal (run_id, name, number, payload, idempotency_key, sent_at, taken_by, taken_in)
     select
         created.run_id, sent.name, sent.number, coalesce(resealed.payload::json, sent.payload), sent.idempotency_key, sent.sent_at,
-        case when exists (
+        case when sent.is_of_before or exists (
             select from unnest($5::uuid[], $6::text[]) as kept (run_id, key) where kept.run_id = created.run_id and kept.key = sent.taken_by
-        ) then sent.taken_by end
+        ) then sent.taken_by end,
+        case when sent.is_of_before then -1 else 0 end
     from created
-    cross join lateral (select * from runledger.signal where signal.run_id = created.origin_id offset 0) as sent
+    cross join lateral (
+        select
+            signal.*,
+            taken_by is not null
+                and taken_in < coalesce((select slice from runledger.continuation where continuation.run_id = created.origin_id), 0) as is_of_before
+        from runledger.signal
+        where signal.run_id = created.origin_id
+        offset 0
+    ) as sent
     left join unnest($12::uuid[], $13::text[], $14::integer[], $15::text[]) as resealed (run_id, name, number, payload)
         on resealed.run_id = created.run_id and resealed.name = sent.name and resealed.number = sent.number
     where $9 and (resealed.payload is not null or position('"$sealed"' in sent.payload::text) = 0)

@@ -1,43 +1,34 @@
--- take_signal: gives a step the first signal of its name that is left, and records the step with it, both or neither. A sealed payload is sealed for the
---        signal: it is shown, and nothing is recorded, until the client gives the step's own.
--- in:    $1 run, $2 token, $3 step key, $4 ordinal, $5 fingerprint, $6 seen_len, $7 seen (a JSON array or null), $8 name,
---        $9 the only signal that is to be taken (null: the first), $10 the step's output (null: the payload)
--- out:   output (null where none is left; that of the record where the step is recorded: a lost acknowledgement),
---        number, idempotency_key, payload (of the signal that is shown, else null); one row where the fence holds
--- locks: `for key share` on the lease; the signal
--- index: lease_pkey, signal_left, step_pkey
+-- take_signal: records steps with the signals that they were given, of runs that this worker holds, both or neither.
+-- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs (the payloads, sealed for the steps), $7 seen_len,
+--        $8 seen (as JSON arrays; may be empty where all are null), $9 names, $10 numbers, $11 slices
+-- out:   held, taken; one row: the positions from 1 of the items whose fence holds, and of those whose signal is theirs, also where that was recorded
+--        before (a lost acknowledgement)
+-- locks: `for key share` on the leases; the signals
+-- index: lease_pkey, signal_pkey, step_pkey
 with held as (
-    select run_id, claims
-    from runledger.lease
-    where run_id = $1 and token = $2
-    for key share
-),
-recorded as (
-    select output::text
-    from runledger.step
-    where run_id = $1 and key = $3
-),
-next as (
-    select number, idempotency_key, payload, $10::text is null and position('"$sealed"' in payload::text) > 0 as is_shown
-    from runledger.signal
-    where run_id = (select run_id from held) and name = $8 and taken_by is null and not exists (select from recorded)
-        and number = coalesce($9::integer, number)
-    order by number
-    limit 1
-    for update
+    select item.*, lease.claims
+    from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::text[], $9::text[], $10::integer[], $11::integer[])
+        with ordinality as item (run_id, token, key, ordinal, fingerprint, output, seen_len, seen, name, number, slice, position)
+    cross join lateral (
+        select claims
+        from runledger.lease
+        where run_id = item.run_id and token = item.token
+        offset 0
+        for key share
+    ) as lease
 ),
 taken as (
     update runledger.signal
-    set taken_by = $3
-    where run_id = $1 and name = $8 and number = (select number from next where not is_shown)
-    returning coalesce($10::text::json, payload) as output
+    set taken_by = held.key, taken_in = held.slice
+    from held
+    where signal.run_id = held.run_id and signal.name = held.name and signal.number = held.number
+        and (taken_by is null or (taken_by = held.key and taken_in = held.slice))
+    returning held.*
 ),
-record as (
+recorded as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, seen, claims)
-    select held.run_id, $3, $4, $5, taken.output, $6, translate($7, '[]', '{}')::bigint[], held.claims
-    from held, taken
+    select run_id, key, ordinal, fingerprint, output::json, seen_len, translate(seen, '[]', '{}')::bigint[], claims
+    from taken
+    on conflict (run_id, key) do nothing
 )
-select coalesce((select output::text from taken), (select output from recorded)) as output,
-    shown.number, shown.idempotency_key, shown.payload::text as payload
-from held
-left join next as shown on shown.is_shown
+select (select array_agg(position) from held) as held, (select array_agg(position) from taken) as taken

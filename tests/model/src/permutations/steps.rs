@@ -43,6 +43,8 @@ pub enum Step {
     CheckpointToUndo,
     /// Waits for what the attempt of token 0 is writing.
     LockLease,
+    /// The attempt of token 0 lets run 0 begin anew.
+    ContinueRun,
     /// The attempt of a token ends a run.
     Settle(usize, usize, Ending),
     /// Locks a run.
@@ -174,6 +176,7 @@ impl Step {
                 said.held = Some(statements.checkpoint_to_undo(db, fence(0, 0), "step").await?);
             }
             Self::LockLease => statements.lock_lease(db, fence(0, 0)).await?,
+            Self::ContinueRun => said.held = Some(statements.continue_run(db, fence(0, 0)).await?),
             Self::Settle(run, token, ending) => {
                 let counters = Counters { attempt: 1, crashes: scene.crashes };
                 let settlement = settle(ending.outcome(), counters, &POLICY, 0.0);

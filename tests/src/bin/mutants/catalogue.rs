@@ -284,8 +284,17 @@ pub const MUTANTS: &[Mutant] = &[
         name: "signal-taken-and-left",
         edits: &[Edit {
             file: "runledger/src/store/sql/take_signal.sql",
-            old: "    set taken_by = $3\n",
+            old: "    set taken_by = held.key, taken_in = held.slice\n",
             new: "    set taken_by = taken_by\n",
+        }],
+        tests: &["lost_messages::a_signal_whose_taking_was_never_acknowledged_is_taken_once"],
+    },
+    Mutant {
+        name: "signals-out-of-order",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/signal_left.sql",
+            old: "order by number\n",
+            new: "order by number desc\n",
         }],
         tests: &["lost_messages::a_signal_whose_taking_was_never_acknowledged_is_taken_once"],
     },
