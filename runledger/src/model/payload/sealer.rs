@@ -200,7 +200,9 @@ impl Sealer {
     pub(super) fn open_sealed(&self, place: &Place<'_>, text: &str) -> Result<String, PayloadError> {
         let what = || place.to_string();
         let malformed = || PayloadError::Malformed { what: what() };
-        let (key_id, bytes) = text.split_once(':').ok_or_else(malformed)?;
+        // No payload is sealed under another name, and what stands there otherwise is nobody's to repeat.
+        let (key_id, bytes) =
+            text.split_once(':').filter(|(key_id, _)| is_key_id(key_id)).ok_or_else(malformed)?;
         let Some(codec) = self.codec() else {
             return Err(PayloadError::NoCodec { what: what(), key_id: key_id.to_owned() });
         };

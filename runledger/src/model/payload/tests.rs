@@ -110,6 +110,9 @@ fn a_sealed_payload_is_found_in_whatever_spelling_and_one_that_is_cut_is_named()
         "{\"$sealed\":\"turns\"}",
         "{\"$sealed\":\"turns:!\"}",
         "{\"$sealed\":\"a:b\",\"c\":1}",
+        // No key has such a name, so the text is not shown as one.
+        "{\"$sealed\":\":AAAA\"}",
+        "{\"$sealed\":\"4111 1111:AAAA\"}",
     ] {
         let error = turns().open(&of(PayloadKind::Input), Stored::read(cut.into())).unwrap_err();
         assert!(matches!(error, PayloadError::Malformed { .. }), "{cut}: {error}");
