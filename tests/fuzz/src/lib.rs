@@ -31,6 +31,7 @@ mod names;
 mod options;
 mod payload;
 mod records;
+mod sealed;
 mod value;
 
 pub use durations::durations;
@@ -38,15 +39,17 @@ pub use names::names;
 pub use options::options;
 pub use payload::payload;
 pub use records::records;
+pub use sealed::sealed;
 
 /// The check of one input. It panics where something does not hold.
 pub type Check = fn(&[u8]);
 
 /// What is fuzzed, by name.
-pub const TARGETS: [(&str, Check); 5] = [
+pub const TARGETS: [(&str, Check); 6] = [
     ("durations", durations),
     ("names", names),
     ("options", options),
     ("payload", payload),
     ("records", records),
+    ("sealed", sealed),
 ];

@@ -75,6 +75,11 @@ fn a_replay_ends_and_gives_what_was_seen() {
 }
 
 #[test]
+fn what_is_sealed_opens_at_its_place_unchanged_and_is_refused_otherwise() {
+    holds("sealed", 2_000);
+}
+
+#[test]
 fn every_target_has_its_corpus_and_its_program() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (target, _) in TARGETS {

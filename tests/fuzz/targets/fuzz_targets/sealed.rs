@@ -1,0 +1,4 @@
+//! See `fuzzed::sealed`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::sealed(data));
