@@ -14,7 +14,7 @@ pub use crate::model::replay;
 pub use crate::model::state::{RunEvent, RunState, TRANSITIONS};
 #[cfg(feature = "failpoints")]
 pub use crate::store::failpoints;
-pub use crate::store::migrate::{MIGRATIONS, MigrateError, Migration, migrate};
+pub use crate::store::migrate::{MIGRATIONS, MigrateError, Migration, migrate, migrate_as};
 pub use crate::store::session::ENGINE as SESSION_SETTINGS;
 pub use crate::store::sql::ALL as STATEMENTS;
 

@@ -1,6 +1,6 @@
 //! Migrations (behaviour 49): twice, at once, without privileges, killed midway, beside newer programs and beside the application's own.
 
-use runledger::__private::{MIGRATIONS, MigrateError, migrate};
+use runledger::__private::{MIGRATIONS, MigrateError, migrate, migrate_as};
 use runledger::Db;
 use runledger_tests::testing_db::TestDb;
 use runledger_tests::{Fixture, eventually};
@@ -173,6 +173,25 @@ async fn a_newer_schema_is_refused_where_it_breaks_this_program_and_accepted_whe
     }
     assert!(Db::connect(database.url()).await.is_err());
     assert_eq!(n_applied(&mut connection).await, MIGRATIONS.len() + 2);
+}
+
+#[tokio::test]
+async fn a_program_from_before_a_migration_is_refused_where_one_since_then_breaks_it_and_accepted_otherwise()
+{
+    let Fixture { db: _db, database } = Fixture::new().await;
+    let mut connection = database.connect().await.unwrap();
+    for n_known in 1..=MIGRATIONS.len() {
+        let (known, since) = MIGRATIONS.split_at(n_known);
+        let told = migrate_as(&mut connection, known).await;
+        match since.iter().find(|migration| migration.breaking) {
+            Some(breaking) => assert!(
+                matches!(&told, Err(MigrateError::Newer { version, .. }) if *version == breaking.version),
+                "with {n_known}: {told:?}"
+            ),
+            None => told.unwrap(),
+        }
+    }
+    assert_eq!(n_applied(&mut connection).await, MIGRATIONS.len(), "none of them changes anything");
 }
 
 #[tokio::test]

@@ -104,32 +104,44 @@ create table if not exists runledger.migration (
 /// # Errors
 /// [`MigrateError`]: the schema is newer than this binary and breaks it, a known migration has another text, or the database failed.
 pub async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
-    if is_current(connection).await? {
+    migrate_as(connection, MIGRATIONS).await
+}
+
+/// The same as a program that knows these migrations: of a release before, or of one to come.
+///
+/// # Errors
+/// As [`migrate`].
+pub async fn migrate_as(connection: &mut PgConnection, known: &[Migration]) -> Result<(), MigrateError> {
+    if applied(connection, known).await? == Some(known.len()) {
         return Ok(());
     }
-    for migration in MIGRATIONS {
-        apply(connection, migration).await?;
+    for migration in known {
+        apply(connection, known, migration).await?;
     }
     Ok(())
 }
 
 /// Whether the database has every migration.
 pub(crate) async fn is_current(connection: &mut PgConnection) -> Result<bool, MigrateError> {
-    Ok(applied(connection).await? == Some(MIGRATIONS.len()))
+    Ok(applied(connection, MIGRATIONS).await? == Some(MIGRATIONS.len()))
 }
 
-async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<(), MigrateError> {
+async fn apply(
+    connection: &mut PgConnection,
+    known: &[Migration],
+    migration: &Migration,
+) -> Result<(), MigrateError> {
     let mut tx = connection.begin().await?;
     // A migration must not wait for hours behind a long transaction with new ones queuing behind it.
     sqlx::raw_sql("set local lock_timeout = '10s'").execute(&mut *tx).await?;
     sqlx::query("select pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *tx).await?;
     if migration.version == 1 {
         // `if not exists` still needs the privilege to create: ask first.
-        if applied(&mut tx).await?.is_none() {
+        if applied(&mut tx, known).await?.is_none() {
             sqlx::raw_sql(BOOKKEEPING).execute(&mut *tx).await?;
         }
     }
-    if applied(&mut tx).await?.is_some_and(|done| done >= position(migration)) {
+    if applied(&mut tx, known).await?.is_some_and(|done| done >= position(known, migration)) {
         return Ok(tx.rollback().await?);
     }
     sqlx::raw_sql(AssertSqlSafe(migration.sql)).execute(&mut *tx).await?;
@@ -145,8 +157,8 @@ async fn apply(connection: &mut PgConnection, migration: &Migration) -> Result<(
     Ok(commit("migrate", tx.commit()).await?)
 }
 
-/// How many of our migrations the database has, in order; none where the bookkeeping itself is missing.
-async fn applied(connection: &mut PgConnection) -> Result<Option<usize>, MigrateError> {
+/// How many of the known migrations the database has, in order; none where the bookkeeping itself is missing.
+async fn applied(connection: &mut PgConnection, known: &[Migration]) -> Result<Option<usize>, MigrateError> {
     let there: bool = sqlx::query_scalar("select to_regclass('runledger.migration') is not null")
         .fetch_one(&mut *connection)
         .await?;
@@ -160,13 +172,13 @@ async fn applied(connection: &mut PgConnection) -> Result<Option<usize>, Migrate
     let mut done = 0;
     for row in rows {
         let (version, breaking): (i32, bool) = (row.try_get("version")?, row.try_get("breaking")?);
-        match MIGRATIONS.iter().find(|known| known.version == version) {
-            Some(known) if checksum(known.sql) != row.try_get::<i64, _>("checksum")? => {
+        match known.iter().find(|migration| migration.version == version) {
+            Some(migration) if checksum(migration.sql) != row.try_get::<i64, _>("checksum")? => {
                 return Err(MigrateError::Changed { version });
             }
-            Some(known) => done = done.max(position(known)),
+            Some(migration) => done = done.max(position(known, migration)),
             None if breaking => {
-                let known = MIGRATIONS.last().map_or(0, |last| last.version);
+                let known = known.last().map_or(0, |last| last.version);
                 return Err(MigrateError::Newer { version, name: row.try_get("name")?, known });
             }
             None => {}
@@ -175,8 +187,8 @@ async fn applied(connection: &mut PgConnection) -> Result<Option<usize>, Migrate
     Ok(Some(done))
 }
 
-fn position(migration: &Migration) -> usize {
-    MIGRATIONS.iter().take_while(|known| known.version <= migration.version).count()
+fn position(known: &[Migration], migration: &Migration) -> usize {
+    known.iter().take_while(|before| before.version <= migration.version).count()
 }
 
 fn checksum(sql: &str) -> i64 {

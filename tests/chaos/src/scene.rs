@@ -93,8 +93,16 @@ impl Scene {
     /// # Errors
     /// When it does not start.
     pub async fn hire(&mut self) -> Result<()> {
+        self.hire_with(self.options).await
+    }
+
+    /// The same with options of its own.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn hire_with(&mut self, options: &[&str]) -> Result<()> {
         let proxy = Proxy::start(self.site.address()).await?;
-        let process = self.site.worker_at(proxy.url(), self.options).await?;
+        let process = self.site.worker_at(proxy.url(), options).await?;
         self.crew.push(Member { process, proxy });
         Ok(())
     }

@@ -4,6 +4,7 @@ pub mod canaries;
 pub mod client;
 pub mod history;
 pub mod jobs;
+pub mod releases;
 mod visits;
 pub mod worker;
 

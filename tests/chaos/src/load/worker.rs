@@ -10,6 +10,7 @@ use runledger::{App, DEFAULT_CONNECTIONS, Db};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::jobs;
+use super::releases::Release;
 use crate::pace::Pace;
 
 /// How many runs it has in hand at most: a kill should cost a few attempts of many.
@@ -20,8 +21,8 @@ const CONCURRENCY: usize = 32;
 /// # Errors
 /// Where it cannot start.
 pub fn main(arguments: &[String]) -> Result<()> {
-    let (mut url, mut pace, mut connections, mut name, mut drain) =
-        (None, Pace::FAST, DEFAULT_CONNECTIONS, None, None);
+    let (mut url, mut pace, mut connections, mut name, mut drain, mut release) =
+        (None, Pace::FAST, DEFAULT_CONNECTIONS, None, None, None);
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("`{argument}` has no value"));
@@ -31,6 +32,7 @@ pub fn main(arguments: &[String]) -> Result<()> {
             "--name" => name = Some(value()?.clone()),
             "--memory-mib" => limit_memory(value()?.parse()?)?,
             "--drain-millis" => drain = Some(Duration::from_millis(value()?.parse()?)),
+            "--release" => release = Some(Release::named(value()?)?),
             option if option.starts_with("--") => bail!("a worker has no `{option}`"),
             given => url = Some(given.to_owned()),
         }
@@ -41,7 +43,7 @@ pub fn main(arguments: &[String]) -> Result<()> {
     runtime.block_on(async {
         let db = Db::connect_with(url.parse()?, connections).await?;
         let mut app = App::new(db.clone())
-            .with(jobs::all())
+            .with(release.map_or_else(jobs::all, Release::jobs))
             .provide(db)
             .timings(pace.timings())
             .concurrency(CONCURRENCY);

@@ -3,6 +3,7 @@
 mod acks;
 mod addresses;
 mod clocks;
+mod deploys;
 mod disks;
 mod dropped;
 mod failover;
@@ -28,6 +29,7 @@ pub fn all() -> Vec<Scenario> {
         disks::ALL,
         addresses::ALL,
         clocks::ALL,
+        deploys::ALL,
         versions::ALL,
     ]
     .concat()
