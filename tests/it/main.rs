@@ -17,6 +17,7 @@ mod combinators;
 mod connections;
 mod continuing;
 mod costs;
+mod crowds;
 mod deadlines;
 mod divergence;
 mod embedded;

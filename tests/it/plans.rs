@@ -271,7 +271,7 @@ async fn plans(connection: &mut PgConnection, settings: &str, of: impl Fn(&str) 
 }
 
 /// The plan of a statement as the engine runs it: prepared, and planned once for all arguments.
-async fn explain(connection: &mut PgConnection, how: &str, name: &str, arguments: &str) -> String {
+pub async fn explain(connection: &mut PgConnection, how: &str, name: &str, arguments: &str) -> String {
     let sql = STATEMENTS.iter().find(|(known, _)| *known == name).unwrap().1;
     execute(connection, &format!("deallocate all; prepare statement as {sql}")).await;
     let call = if arguments.is_empty() { String::new() } else { format!("({arguments})") };
@@ -287,7 +287,7 @@ async fn explained(connection: &mut PgConnection, how: &str, call: &str) -> Stri
 }
 
 /// What a plan does to hot tables besides probing them.
-fn complaints(statement: &str, plan: &str) -> Vec<String> {
+pub fn complaints(statement: &str, plan: &str) -> Vec<String> {
     let lines: Vec<&str> = plan.lines().collect();
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
@@ -321,7 +321,7 @@ fn scans(line: &str, table: &str) -> bool {
 }
 
 /// The pages that the nodes of an executed plan met, each counted once a level.
-fn pages(plan: &str) -> u64 {
+pub fn pages(plan: &str) -> u64 {
     pages_by_node(plan).sum()
 }
 
@@ -342,7 +342,8 @@ fn pages_by_node(plan: &str) -> impl Iterator<Item = u64> {
     })
 }
 
-async fn execute(connection: &mut PgConnection, sql: &str) {
+/// Some statements, without an answer.
+pub async fn execute(connection: &mut PgConnection, sql: &str) {
     let sql = AssertSqlSafe(sql.to_owned());
     if let Err(error) = sqlx::raw_sql(sql).execute(connection).await {
         panic!("{error}");

@@ -1,0 +1,215 @@
+//! Crowds: a million runs that are queued, ten thousand that fall due at one instant, and many clients at once.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use runledger::__private::SESSION_SETTINGS;
+use runledger::enqueue_all;
+use runledger::prelude::*;
+use runledger_tests::proxy::Proxy;
+use runledger_tests::{Fixture, eventually};
+use sqlx::postgres::PgListener;
+use tokio::sync::Semaphore;
+
+use crate::plans::{complaints, execute, explain, pages};
+use crate::rows::scalar;
+
+static DOOR: Semaphore = Semaphore::const_new(0);
+
+/// Keeps its slot until its worker stops.
+#[job]
+async fn crowd_stays() -> Result<()> {
+    DOOR.acquire().await?.forget();
+    Ok(())
+}
+
+#[job]
+async fn crowd_passes() -> Result<()> {
+    Ok(())
+}
+
+/// Written past the engine. The statistics stay those of empty tables until somebody asks for others.
+const BACKLOG: &str = "
+alter table runledger.run set (autovacuum_enabled = off);
+alter table runledger.ready set (autovacuum_enabled = off);
+insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+    select lpad(to_hex(n), 32, '0')::uuid, 'crowd_stays', '', 'default', 0, '{}', now() - interval '1 day' + n * interval '1 ms'
+    from generate_series(1, 1000000) n;
+insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select run_id, queue, job, priority, start_at, 'enqueued', 0, 0, 0 from runledger.run;
+insert into runledger.worker (worker_id, name, version, session_name, jobs, queues) values (1, 'w', '1', 's', '{crowd_stays}', '{default}')";
+
+/// The statements that meet a queue, of ten runs where they take many, and how many rows each gives.
+const MEETINGS: [(&str, &str, u32); 2] = [
+    (
+        "claim",
+        "1, 'aaaaaaaa-0000-0000-0000-000000000001', 10, '{default}', '{crowd_stays}', '{0}', '{-infinity}', \
+         '{00000000-0000-0000-0000-000000000000}'",
+        10,
+    ),
+    ("lanes", "'{default}', '{crowd_stays}'", 1),
+];
+
+/// What one of them may meet: ten runs, some ten probes a run, each page counted once a level of the plan. The queue has ten thousand pages and more.
+const MOST_PAGES: u64 = 1_000;
+
+/// Runs that the worker has in hand at once.
+const SLOTS: usize = 10;
+
+/// The rows of the backlog that it may read from its start to its end: those that it takes, some times.
+const MOST_ROWS: i64 = 300;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_and_a_worker_that_starts_read_a_few_rows_of_a_million_that_are_queued() {
+    let fixture = Fixture::new().await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    execute(&mut connection, BACKLOG).await;
+    execute(&mut connection, SESSION_SETTINGS).await;
+    for is_analysed in [false, true] {
+        if is_analysed {
+            execute(&mut connection, "analyze runledger.run, runledger.ready").await;
+        }
+        for (name, arguments, n_rows) in MEETINGS {
+            execute(&mut connection, "begin").await;
+            let how = "analyze, buffers, costs off, timing off";
+            let plan = explain(&mut connection, how, name, arguments).await;
+            execute(&mut connection, "rollback").await;
+            let first = plan.lines().next().unwrap_or_default();
+            assert!(first.contains(&format!("rows={n_rows}")), "other than {n_rows} rows\n{plan}");
+            assert!(complaints(name, &plan).is_empty(), "{plan}");
+            assert!(pages(&plan) < MOST_PAGES, "{name}: {} pages\n{plan}", pages(&plan));
+        }
+    }
+    drop(connection);
+    let n_read = rows_read_by_a_start(&fixture).await;
+    assert!(n_read < MOST_ROWS, "a worker of {SLOTS} slots has read {n_read} rows");
+    // Hundreds of megabytes, of no more use to anybody.
+    crate::rows::execute(&fixture.db, "truncate runledger.run, runledger.ready").await;
+}
+
+/// How many rows of the backlog a worker reads that starts, takes what it has slots for, and stops.
+async fn rows_read_by_a_start(fixture: &Fixture) -> i64 {
+    let db = &fixture.db;
+    let read = "select (select sum(seq_tup_read) from pg_stat_user_tables where relname in ('run', 'ready'))::int8
+                    + (select sum(idx_tup_read) from pg_stat_user_indexes where relname in ('run', 'ready'))::int8";
+    alone(db).await;
+    let before = scalar::<i64>(db, read).await;
+    let own = Db::connect(fixture.database.url()).await.unwrap();
+    let app = App::new(own.clone()).with(jobs![crowd_stays]).concurrency(SLOTS).drain(Duration::ZERO);
+    let worker = app.start().await.unwrap();
+    let held = "select count(*) from runledger.lease";
+    eventually(async || scalar::<i64>(db, held).await, |n| usize::try_from(*n) == Ok(SLOTS)).await;
+    worker.stop().await;
+    own.pool().close().await;
+    alone(db).await;
+    // Each run is read at least where it is claimed: as long as that does not show, the server has yet to count.
+    let least = i64::try_from(SLOTS).unwrap();
+    eventually(async || scalar::<i64>(db, read).await - before, |n_read| *n_read >= least).await
+}
+
+/// Waits until the database has no sessions but those of this client: each tells the server what it has read when it ends, at the latest.
+async fn alone(db: &Db) {
+    let others = "select count(*) from pg_stat_activity
+                  where datname = current_database() and backend_type = 'client backend' and application_name <> current_setting('application_name')";
+    eventually(async || scalar::<i64>(db, others).await, |n_others| *n_others == 0).await;
+}
+
+/// Workers, each with so many slots, and the runs that fall due for all of them.
+const FLEET: usize = 10;
+const EACH: usize = 40;
+const CROWD: usize = 10_000;
+
+/// From the enqueue to the instant: longer than who was woken takes to fall asleep again.
+const AHEAD: Duration = Duration::from_secs(4);
+
+/// Claims and looks at the lanes of one worker until it ends the first: when it is told, then after 16 ms and four times as long each time, and at the instant.
+const MOST_LOOKS: usize = 12;
+
+/// A worker waits until an eighth of its slots is free while there is more than it can take, so a claim takes as many runs at least: those are
+/// `CROWD * 8 / EACH`, and a few with which nobody has his hands full.
+const MOST_CLAIMS: usize = CROWD * 8 / EACH + 20 * FLEET;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_runs_that_fall_due_at_once_are_awaited_in_silence_and_claimed_in_batches() {
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let mut fleet = Vec::new();
+    for _ in 0..FLEET {
+        let own = Db::connect_with(proxy.url().parse().unwrap(), 3).await.unwrap();
+        fleet.push(App::new(own).with(jobs![crowd_passes]).concurrency(EACH).start().await.unwrap());
+    }
+    let count = async |query: &str| usize::try_from(scalar::<i64>(&db, query).await).unwrap();
+    let asleep = "select count(*) from runledger.worker where sleeping";
+    eventually(async || count(asleep).await, |n_asleep| *n_asleep == FLEET).await;
+
+    let mut told = PgListener::connect(database.url()).await.unwrap();
+    told.listen_all(["runledger_ready", "enough"]).await.unwrap();
+    proxy.forget();
+    enqueue_all((0..CROWD).map(|_| crowd_passes().delay(AHEAD)), &db).await.unwrap();
+    assert_eq!(count("select count(distinct start_at) from runledger.run").await, 1);
+    crate::rows::execute(&db, "notify enough").await;
+    assert_eq!(workers_told(&mut told).await, FLEET, "each once, however many runs there are");
+
+    let ended = "select count(*) from runledger.outcome where state = 'completed'";
+    eventually(async || count(ended).await, |n_ended| *n_ended == CROWD).await;
+    let said = proxy.statements();
+    let (before, after) = said.split_at(said.iter().position(|line| line.starts_with("-- settle")).unwrap());
+    let looks = |said: &[String]| {
+        said.iter()
+            .filter(|line| ["-- claim:", "-- lanes:"].iter().any(|look| line.starts_with(look)))
+            .count()
+    };
+    let (n_before, n_after) = (looks(before), looks(after));
+    assert!(n_before <= MOST_LOOKS * FLEET, "{n_before} claims and looks before the first run had ended");
+    assert!(n_after <= MOST_CLAIMS, "{n_after} claims and looks for {CROWD} runs");
+    eventually(async || count(asleep).await, |n_asleep| *n_asleep == FLEET).await;
+    for worker in fleet {
+        worker.stop().await;
+    }
+}
+
+/// Clients at once, and what each enqueues, one run after the other.
+const CLIENTS: usize = 16;
+const EACH_CLIENT: usize = 10;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_notifies_while_every_worker_is_awake_however_many_clients_enqueue() {
+    let Fixture { db, database } = Fixture::new().await;
+    let worker = "insert into runledger.worker (name, version, session_name, jobs, queues, sleeping)
+                  values ('w', '1', 's', '{crowd_passes}', '{default}', ";
+    crate::rows::execute(&db, &format!("{worker} false)")).await;
+    let mut told = PgListener::connect(database.url()).await.unwrap();
+    told.listen_all(["runledger_ready", "enough"]).await.unwrap();
+    for n_asleep in [0, 1] {
+        let clients = (0..CLIENTS).map(async |n| {
+            for _ in 0..EACH_CLIENT {
+                // Alone, in a transaction of the caller's, and with a key: three statements.
+                crowd_passes().enqueue(&db).await.unwrap();
+                let mut tx = db.begin().await.unwrap();
+                crowd_passes().enqueue(&mut tx).await.unwrap();
+                tx.commit().await.unwrap();
+                crowd_passes().idempotency_key(format!("{n_asleep}/{n}")).enqueue(&db).await.unwrap();
+            }
+        });
+        futures::future::join_all(clients).await;
+        crate::rows::execute(&db, "notify enough").await;
+        let mut n_told = 0;
+        while told.recv().await.unwrap().channel() != "enough" {
+            n_told += 1;
+        }
+        assert_eq!(n_told > 0, n_asleep > 0, "{n_told} notifications where {n_asleep} workers sleep");
+        crate::rows::execute(&db, &format!("{worker} true)")).await;
+    }
+}
+
+/// How many workers were notified until somebody says that it is enough.
+async fn workers_told(listener: &mut PgListener) -> usize {
+    let mut told = HashSet::new();
+    loop {
+        let notification = listener.recv().await.unwrap();
+        if notification.channel() == "enough" {
+            return told.len();
+        }
+        assert!(told.insert(notification.payload().to_owned()), "{notification:?} twice");
+    }
+}
