@@ -89,6 +89,23 @@ async fn a_worker_whose_registration_a_failover_has_lost_takes_a_new_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_lock_another_session_has_takes_another_number() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    // The lock has 31 bits of the number: of the first one those are 7.
+    let numbers = "create sequence number;
+                   create or replace function runledger.new_worker_id() returns bigint language sql volatile as
+                       $$ select case nextval('public.number') when 1 then 7 + 2147483647::bigint else 8 end $$";
+    execute(db, numbers).await;
+    let mut stranger = fixture.database.connect().await.unwrap();
+    let lock = "select pg_advisory_lock('runledger.worker'::regclass::oid::int4, 7)";
+    sqlx::raw_sql(lock).execute(&mut stranger).await.unwrap();
+    let started = worker(db, jobs![incarnation_idle]).await;
+    assert_eq!(started.id(), 8);
+    started.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_numbered_by_a_counter_which_a_failover_would_set_back() {
     let fixture = Fixture::new().await;
     let counters = "select count(*) from pg_class join pg_namespace on pg_namespace.oid = relnamespace

@@ -418,6 +418,20 @@ async fn a_transactional_body_waits_while_the_server_has_no_room_or_is_read_only
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_always_conflicts_fails_with_its_own_error_after_five_transactions() {
+    for code in ["40001", "40P01"] {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        execute(&db, TABLES).await;
+        let worker = crate::rows::worker(&db, jobs![refused_writer]).await;
+        let result = soon(refused_writer(code.to_owned()).enqueue(&db).await.unwrap().result()).await;
+        let Err(runledger::ClientError::RunFailed { failure, .. }) = result else { panic!("{result:?}") };
+        assert!(failure.message.contains("error returned from database: no"), "{failure}");
+        assert_eq!(scalar::<i64>(&db, "select last_value from bodies").await, 5);
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_transactional_record_waits_while_the_server_has_no_room() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;

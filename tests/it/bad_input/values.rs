@@ -53,6 +53,16 @@ async fn step(wf: &Wf) -> Result<f64> {
     Ok(rate.await?)
 }
 
+/// JSON has no such keys.
+#[workflow(name = "bad_input.pairs", max_attempts = 1)]
+async fn pairs(wf: &Wf) -> Result<usize> {
+    let pairs = wf.step("pairs", || async {
+        N_STEPS.fetch_add(1, Ordering::Relaxed);
+        Ok::<_, Error>(BTreeMap::from([((1, 2), 3)]))
+    });
+    Ok(pairs.await?.len())
+}
+
 fn nested(depth: usize) -> Value {
     (0..depth).fold(json!(1), |inner, _| json!([inner]))
 }
@@ -113,15 +123,25 @@ async fn an_output_that_cannot_be_stored_fails_its_run_without_another_attempt()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_output_that_cannot_be_stored_says_that_its_effects_may_have_happened() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = App::new(db.clone()).with(jobs![step]).start().await.unwrap();
-    let run = step().enqueue(&db).await.unwrap();
-    let Err(ClientError::RunFailed { failure, .. }) = run.result().await else { panic!("a NaN was stored") };
-    let said = failure.to_string();
-    assert!(said.starts_with("step `rate` failed: "), "{said}");
-    assert!(
-        said.contains("its effects may have happened: the number at `$` is infinite or not a number"),
-        "{said}"
-    );
-    assert_eq!(N_STEPS.load(Ordering::Relaxed), 1, "a body whose output can never be stored ran again");
+    let worker = App::new(db.clone()).with(jobs![step, pairs]).start().await.unwrap();
+    let results = [
+        (
+            "rate",
+            "the number at `$` is infinite",
+            step().enqueue(&db).await.unwrap().result().await.map(drop),
+        ),
+        (
+            "pairs",
+            "a key of the map at `$` is not a",
+            pairs().enqueue(&db).await.unwrap().result().await.map(drop),
+        ),
+    ];
+    for (name, words, result) in results {
+        let Err(ClientError::RunFailed { failure, .. }) = result else { panic!("`{name}` was stored") };
+        let said = failure.to_string();
+        assert!(said.starts_with(&format!("step `{name}` failed: ")), "{said}");
+        assert!(said.contains(&format!("its effects may have happened: {words}")), "{said}");
+    }
+    assert_eq!(N_STEPS.load(Ordering::Relaxed), 2, "a body whose output can never be stored ran again");
     worker.stop().await;
 }

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use runledger::Db;
+use runledger::{ClientError, Db};
 use runledger_tests::check::calls::Submission;
 use runledger_tests::check::jobs::check_canary;
 use runledger_tests::proxy::{Mode, Proxy};
-use sqlx::{Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::load::History;
 use crate::scenario::{Scenario, Setting};
@@ -107,6 +107,8 @@ async fn lock_terminated(setting: Setting) -> Result<Summary> {
         }
         scene.moment(0, 400).await;
     }
+    let locks = format!("select count(*) from pg_locks where {WORKER_LOCKS}");
+    reaches(&mut connection, &locks, i64::try_from(scene.crew.len())?).await?;
     scene.end().await
 }
 
@@ -197,7 +199,7 @@ async fn no_more_connections(setting: Setting) -> Result<Summary> {
     let address = site.address().to_owned();
     let mut scene = Scene::at(site, &setting, 2, PATIENT).await?;
     scene.site.may_reclaim = false;
-    let mut n_refused = 0;
+    let (mut n_refused, mut n_told) = (0, 0);
     while scene.goes_on() {
         // The sessions of pools are ended, and others take their places. Those that prove that a worker lives are left.
         let pooled = format!(
@@ -217,14 +219,23 @@ async fn no_more_connections(setting: Setting) -> Result<Summary> {
             }
         }
         scene.site.n_faults += 1;
+        if n_told == 0 {
+            // It tries for a while before it says so, and others may end a session meanwhile.
+            match Db::connect(&address).await {
+                Err(ClientError::Connect(error)) if code(&error) == "53300" => n_told += 1,
+                Ok(_) | Err(ClientError::PoolExhausted { .. }) => {}
+                Err(error) => scene.site.violations.push(format!("a client was told {error:?}")),
+            }
+        }
         scene.moment(500, 2000).await;
         for session in idle {
             session.close().await?;
         }
         scene.moment(200, 1000).await;
     }
-    if n_refused == 0 {
-        scene.site.violations.push("no connection was ever refused".to_owned());
+    if n_refused == 0 || n_told == 0 {
+        let sentence = format!("{n_refused} connections were refused, and {n_told} clients were told so");
+        scene.site.violations.push(sentence);
     }
     let summary = scene.end().await?;
     drop_role(&mut connection, &role).await?;
@@ -357,6 +368,11 @@ async fn lock_key_taken(setting: Setting) -> Result<Summary> {
         let died =
             format!("select count(*) from runledger.worker where worker_id = {worker_id} and state = 'dead'");
         reaches(&mut stranger, &died, 1).await?;
+        let why = format!("select died_why from runledger.worker where worker_id = {worker_id}");
+        let why: String = sqlx::query_scalar(AssertSqlSafe(why)).fetch_one(&mut stranger).await?;
+        if why != "its lease was over" {
+            scene.site.violations.push(format!("a worker whose lock was not free was buried: {why}"));
+        }
     }
     scene.end().await
 }
