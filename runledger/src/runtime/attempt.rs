@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::clock::Clock;
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::marks::Marks;
@@ -78,65 +79,6 @@ pub(crate) enum Mode {
     Undo,
     /// To see whether the code follows the record. Nothing is done that the record does not have.
     Rehearsal,
-}
-
-/// The database's clock, carried on by this process's own from the moment of the claim.
-///
-/// A test may skip time: then this clock is ahead of the database's.
-#[derive(Clone, Debug)]
-pub(crate) struct Clock {
-    claimed_at: Timestamp,
-    here: Instant,
-    #[cfg(feature = "testing")]
-    skipped: Option<Arc<super::scene::Skipped>>,
-}
-
-#[cfg(not(feature = "testing"))]
-impl Clock {
-    #[cfg(feature = "worker")]
-    pub(crate) fn new(claimed_at: Timestamp, _provided: &Provided) -> Self {
-        Self { claimed_at, here: Instant::now() }
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.claimed_at.plus(self.here.elapsed())
-    }
-
-    /// An instant of this clock by the database's.
-    #[cfg(feature = "worker")]
-    pub(crate) fn stored(&self, instant: Timestamp) -> Timestamp {
-        instant
-    }
-
-    /// Whether no time is waited for.
-    #[cfg(feature = "worker")]
-    pub(crate) fn is_skipped(&self) -> bool {
-        false
-    }
-}
-
-#[cfg(feature = "testing")]
-impl Clock {
-    pub(crate) fn new(claimed_at: Timestamp, provided: &Provided) -> Self {
-        let skipped = super::scene::skipped(provided);
-        Self { claimed_at, here: Instant::now(), skipped }
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.claimed_at.plus(self.here.elapsed()).plus(self.ahead())
-    }
-
-    pub(crate) fn stored(&self, instant: Timestamp) -> Timestamp {
-        instant.minus(self.ahead())
-    }
-
-    pub(crate) fn is_skipped(&self) -> bool {
-        self.skipped.as_ref().is_some_and(|skipped| skipped.by_itself)
-    }
-
-    fn ahead(&self) -> Duration {
-        self.skipped.as_ref().map_or(Duration::ZERO, |skipped| skipped.so_far())
-    }
 }
 
 /// Why an attempt cannot go on.

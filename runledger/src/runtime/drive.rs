@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::attempt::{Attempt, Clock, Halt, Rest, Wait};
+use super::attempt::{Attempt, Halt, Rest, Wait};
+use super::clock::Clock;
 use super::executor::{End, Executor, end_of, outcome};
 use super::held::Held;
 use super::step::bounded;

@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Clock, Halt, Mode, Progress};
+use super::attempt::{Attempt, Halt, Mode, Progress};
 use super::beat::watched;
 use super::body;
+use super::clock::Clock;
 use super::drive::drive;
 use super::held::{Held, Hold, Order, Orders};
 use super::hook::FailureHook;

@@ -10,6 +10,7 @@ pub(crate) mod body;
 pub(crate) mod call;
 #[cfg(feature = "worker")]
 pub(crate) mod claimer;
+pub(crate) mod clock;
 #[cfg(feature = "worker")]
 pub(crate) mod control;
 #[cfg(feature = "worker")]

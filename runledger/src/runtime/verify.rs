@@ -17,7 +17,8 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Clock, Halt, Mode, Progress};
+use super::attempt::{Attempt, Halt, Mode, Progress};
+use super::clock::Clock;
 use super::drive::STALLED;
 use super::journal::Journal;
 use super::liveness::Liveness;

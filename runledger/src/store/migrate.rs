@@ -104,7 +104,7 @@ create table if not exists runledger.migration (
 /// # Errors
 /// [`MigrateError`]: the schema is newer than this binary and breaks it, a known migration has another text, or the database failed.
 pub async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
-    migrate_as(connection, MIGRATIONS).await
+    Box::pin(migrate_as(connection, MIGRATIONS)).await
 }
 
 /// The same as a program that knows these migrations: of a release before, or of one to come.
