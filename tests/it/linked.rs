@@ -304,3 +304,31 @@ async fn a_fork_in_one_branch_keeps_what_another_did_without_it() {
     }
     worker.stop().await;
 }
+
+#[workflow]
+async fn asks_on_its_way(wf: &Wf) -> Result<u64> {
+    wf.run(doubles(1)).await?;
+    if wf.patched("mail") {
+        wf.run(doubles(2).key("mail")).await?;
+    }
+    // What is asked for in one branch is passed on in another.
+    let drawn = wf.branch("papers").random() >> 1;
+    Ok(wf.run(doubles(drawn).key("drawn")).await? - drawn - drawn)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_can_be_forked_from_a_value_that_it_was_given_at_once() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![asks_on_its_way, doubles]).await;
+    let handle = asks_on_its_way().enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 0);
+    let keys: Vec<String> = handle.steps().await.unwrap().into_iter().map(|step| step.key).collect();
+    assert_eq!(keys.len(), 5, "{keys:?}");
+    for key in keys {
+        let fork = handle.fork(&key).await.unwrap();
+        assert_eq!(soon(fork.result()).await.unwrap(), 0, "from `{key}`");
+        let steps = fork.steps().await.unwrap();
+        assert_eq!(steps.len(), 5, "from `{key}`: {steps:?}");
+    }
+    worker.stop().await;
+}

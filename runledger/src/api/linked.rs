@@ -55,7 +55,10 @@ impl<J: Job> Handle<J> {
     }
 
     /// Goes on from one of the recorded steps of a run, whatever its state: a new run that has on record what was claimed before that step, and does that
-    /// step and what follows anew. Of other branches it has what they did without having seen that step's result. The signals that were sent to the old
+    /// step and what follows anew. Of other branches it has what they did without having seen that step's result. A value of [`now`](crate::Wf::now),
+    /// [`uuid`](crate::Wf::uuid), [`random`](crate::Wf::random) or [`patched`](crate::Wf::patched) all branches see as soon as one has asked for it: where
+    /// that is to be asked for anew beside them, the new run goes on behind the last result that any of them was given before, and does again what they had
+    /// begun since. The signals that were sent to the old
     /// run are the new one's too: those that no kept step has taken it takes. The old run is not touched: what it still does, it does beside the new one.
     ///
     /// A child that the kept steps have started stays the child of the old run, and is cancelled with that one alone, also where that fails; the new run, where it waits for its

@@ -11,18 +11,36 @@ use super::deliveries::{order_of, stored_from};
 use super::json;
 use super::replay::Recorded;
 use super::request::{child_run_id, key_in_slice};
-use super::scope::is_from;
+use super::scope::{Scope, is_beside, is_from};
+
+/// The names of the steps whose results the code has as soon as it asks for them. A step of the user's that is called like one is taken for one.
+const AT_ONCE: [&str; 3] = ["now", "uuid", "random"];
 
 /// The steps that were claimed before the one with this key, and those of other branches that the code could claim without having seen its result. None
 /// where it is not recorded.
+///
+/// A value that the code has at once, every branch may have seen before the next delivery, and nothing tells which has. So where one of these would be asked
+/// for anew beside what other branches claimed, nothing is kept that was claimed after the delivery before it.
 #[must_use]
 pub fn before(rows: Vec<Recorded>, key: &str) -> Option<Vec<Recorded>> {
     let (place, seen_len) = rows.iter().find(|row| row.key == key).map(|row| (row.ordinal, row.seen_len))?;
+    let beside = || rows.iter().filter(|row| row.seen_len == seen_len);
+    let rests_on_a_value = beside().any(|row| is_from(row.ordinal, place) && is_given_at_once(row))
+        && beside().any(|row| !is_beside(row.ordinal, place));
     // What was delivered before one of these was claimed is among them: it was claimed before, after fewer deliveries.
     let is_kept = |row: &Recorded| {
-        row.seen_len < seen_len || (row.seen_len == seen_len && !is_from(row.ordinal, place))
+        row.seen_len < seen_len
+            || (row.seen_len == seen_len && !is_from(row.ordinal, place) && !rests_on_a_value)
     };
     Some(keep(rows, is_kept))
+}
+
+/// Whether the code had the result when it asked for it, and not by a delivery.
+fn is_given_at_once(row: &Recorded) -> bool {
+    let name = row.key.rsplit_once('/').map_or(row.key.as_str(), |(_, name)| name);
+    let name = name.split_once('#').map_or(name, |(name, _)| name);
+    let patch = name.strip_prefix("patched[").and_then(|patch| patch.strip_suffix(']'));
+    AT_ONCE.contains(&name) || patch.is_some_and(|patch| Scope::of_patch(patch).base == row.ordinal)
 }
 
 /// All but the failures that no step claimed later has observed: those that ended the run. The code asks for them again, and they are tried again.
@@ -86,7 +104,7 @@ mod tests {
 
     use super::*;
     use crate::model::failure::{Failure, FailureKind};
-    use crate::model::replay::{Replay, Scope};
+    use crate::model::replay::Replay;
 
     fn row(key: &str, ordinal: u64, seen_len: u32, seen: Option<&[u64]>) -> Recorded {
         let result = Ok("null".to_owned());
@@ -107,6 +125,34 @@ mod tests {
         let rows = vec![row("a", 0, 0, None), row("b", 1, 1, None), row("c", 2, 2, None)];
         assert_eq!(keys(&before(rows.clone(), "c").unwrap_or_default()), ["a", "b"]);
         assert_eq!(before(rows, "d"), None);
+    }
+
+    #[test]
+    fn a_fork_at_a_value_that_is_given_at_once_keeps_nothing_that_may_rest_on_it() {
+        let mut replay = Replay::default();
+        let branch = replay.branch(&Scope::root(), "left");
+        let patch = Scope::of_patch("mail").base;
+        let rows = vec![
+            row("a", 0, 0, None),
+            row("b", 1, 1, None),
+            row("patched[mail]", patch, 1, None),
+            row("mail", 2, 1, None),
+            row("left/random", branch.base, 2, None),
+            row("c", 3, 2, None),
+            row("now", 4, 3, None),
+            row("d", 5, 3, None),
+        ];
+        let kept = |key| {
+            before(rows.clone(), key).unwrap_or_default().into_iter().map(|row| row.key).collect::<Vec<_>>()
+        };
+        assert_eq!(kept("patched[mail]"), ["a"]);
+        assert_eq!(kept("mail"), ["a", "b", "patched[mail]"]);
+        assert_eq!(kept("left/random"), ["a", "b", "mail", "patched[mail]"]);
+        assert_eq!(kept("c"), ["a", "b", "mail", "patched[mail]", "left/random"]);
+        assert_eq!(kept("d"), ["a", "b", "mail", "patched[mail]", "c", "left/random", "now"]);
+        // A job may have the name, and a key of its own.
+        let called_alike = [row("patched[mail]", 0, 0, None), row("now[mail]", 1, 0, None)];
+        assert!(!called_alike.iter().any(is_given_at_once));
     }
 
     #[test]
@@ -157,6 +203,10 @@ mod tests {
     enum Move {
         /// In this scope.
         Claim(usize),
+        /// Asks for a value that it has at once, in this scope.
+        Ask(usize),
+        /// Asks whether a change is in force.
+        Patched,
         Deliver(u64),
     }
 
@@ -173,23 +223,37 @@ mod tests {
             (Replay::default(), Vec::new(), Vec::new(), Vec::new());
         let scopes = scopes(&mut replay);
         for (choice, fails, is_acknowledged) in choices {
-            if pending.is_empty() || choice % 2 == 0 {
-                let scope = usize::from(choice / 2) % scopes.len();
-                let Ok(claim) = replay.claim_in(&scopes[scope], "step", None, 7) else {
-                    unreachable!("nothing is recorded")
-                };
-                pending.push(claim.ordinal);
-                moves.push(Move::Claim(scope));
-                let seen = replay.seen(claim.seen_len);
-                let row = row(claim.key.as_str(), claim.ordinal, claim.seen_len, seen.as_deref());
-                rows.push(if *fails { failed(row) } else { row });
-                if *is_acknowledged {
-                    replay.acknowledge(claim.seen_len);
-                }
-            } else {
-                let ordinal = pending.swap_remove(usize::from(choice / 2) % pending.len());
+            let (what, which) = (choice % 8, usize::from(choice / 8));
+            if what % 2 == 1 && !pending.is_empty() {
+                let ordinal = pending.swap_remove(which % pending.len());
                 replay.deliver(ordinal);
                 moves.push(Move::Deliver(ordinal));
+                continue;
+            }
+            let scope = which % scopes.len();
+            let (claim, fingerprint) = match what {
+                0 => (replay.claim_in(&scopes[scope], "random", None, 7).map(Some), 7),
+                2 => (replay.patched("mail").map(|(_, claim)| claim), 0),
+                _ => (replay.claim_in(&scopes[scope], "step", None, 7).map(Some), 7),
+            };
+            moves.push(match what {
+                0 => Move::Ask(scope),
+                2 => Move::Patched,
+                _ => Move::Claim(scope),
+            });
+            let Ok(claim) = claim else { unreachable!("nothing is recorded") };
+            // A change is decided about once.
+            let Some(claim) = claim else { continue };
+            let is_awaited = !matches!(what, 0 | 2);
+            let seen = replay.seen(claim.seen_len);
+            let row = row(claim.key.as_str(), claim.ordinal, claim.seen_len, seen.as_deref());
+            let row = Recorded { fingerprint, ..row };
+            rows.push(if *fails && is_awaited { failed(row) } else { row });
+            if is_awaited {
+                pending.push(claim.ordinal);
+            }
+            if *is_acknowledged {
+                replay.acknowledge(claim.seen_len);
             }
         }
         (moves, rows)
@@ -214,6 +278,20 @@ mod tests {
                     prop_assert_eq!(claim.recorded, ordinals.contains(&claim.ordinal));
                     n_met += usize::from(claim.recorded);
                     pending.push(claim.ordinal);
+                }
+                Move::Ask(scope) => {
+                    let claim = replay.claim_in(&scopes[*scope], "random", None, 7);
+                    let claim = claim.map_err(|divergence| TestCaseError::fail(divergence.to_string()))?;
+                    // Given another value the code goes its own way.
+                    prop_assert!(claim.recorded, "{} of {} kept rows are met before", n_met, n_kept);
+                    n_met += 1;
+                }
+                Move::Patched => {
+                    let decided = replay.patched("mail");
+                    let (is_in_force, claim) =
+                        decided.map_err(|divergence| TestCaseError::fail(divergence.to_string()))?;
+                    prop_assert!(is_in_force, "as it was for what is kept");
+                    n_met += usize::from(claim.is_some_and(|claim| claim.recorded));
                 }
                 Move::Deliver(ordinal) => {
                     prop_assert!(replay.may_deliver(*ordinal), "{} is not let through", ordinal);

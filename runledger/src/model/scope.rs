@@ -50,7 +50,12 @@ pub(super) const fn local(ordinal: u64) -> u64 {
     ordinal & ((1 << LOCAL_BITS) - 1)
 }
 
+/// Whether two steps are of one scope.
+pub(super) const fn is_beside(ordinal: u64, place: u64) -> bool {
+    ordinal >> LOCAL_BITS == place >> LOCAL_BITS
+}
+
 /// Whether a step has the place of another in its scope, or one behind it there.
 pub(super) const fn is_from(ordinal: u64, place: u64) -> bool {
-    ordinal >> LOCAL_BITS == place >> LOCAL_BITS && ordinal >= place
+    is_beside(ordinal, place) && ordinal >= place
 }
