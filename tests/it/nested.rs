@@ -1,9 +1,11 @@
 //! Steps inside steps are refused, and the refusal concerns the step that is inside alone.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
+use futures::FutureExt;
 use runledger::prelude::*;
-use runledger::{ClientError, enqueue_all};
+use runledger::{ClientError, StepError, enqueue_all};
 use runledger_tests::{Fixture, PATIENCE};
 
 #[job]
@@ -55,6 +57,116 @@ async fn a_panic_of_an_inline_step_leaves_the_steps_of_other_runs_alone() {
         let handle = Handle::of(nested_innocent, &fixture.db, run.run_id);
         assert_eq!(handle.result_within(PATIENCE).await.unwrap(), n + 1);
     }
+    worker.stop().await;
+}
+
+/// Awaits in the body of a step what was built outside, which a replay would never see awaited.
+#[workflow]
+async fn nested_awaits(wf: &Wf, what: String) -> Result<u64> {
+    let outcome = match what.as_str() {
+        "a step" => {
+            let inner = wf.run(nested_plain(1)).shared();
+            wf.step("outer", || inner.clone()).await
+        }
+        "a wait" => {
+            let inner = wf.signal::<u64>("number").shared();
+            wf.step("outer", || inner.clone()).await
+        }
+        "a race" => {
+            let inner = wf.race([wf.run(nested_plain(1))]).shared();
+            wf.step("outer", || inner.clone().map(|first| first.map(|(_, n)| n))).await
+        }
+        // One that has begun is refused like any other, and its end is left to the workflow.
+        _ => {
+            let inner = Mutex::new(wf.signal::<u64>("number"));
+            let wait = || std::future::poll_fn(|cx| inner.lock().unwrap().poll_unpin(cx));
+            tokio::select! {
+                biased;
+                _ = wait() => {}
+                () = std::future::ready(()) => {}
+            }
+            wf.step("outer", wait).await
+        }
+    };
+    Ok(outcome?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_built_outside_is_not_awaited_in_the_body_of_a_step() {
+    let fixture = Fixture::new().await;
+    let worker = App::new(fixture.db.clone()).with(jobs![nested_awaits, nested_plain]).start().await.unwrap();
+    for what in ["a step", "a wait", "a race", "a wait that has begun"] {
+        let run = nested_awaits(what.to_owned()).enqueue(&fixture.db).await.unwrap();
+        if what == "a wait" {
+            run.signal("number", &7).await.unwrap();
+        }
+        let refused = run.result_within(PATIENCE).await;
+        let Err(ClientError::RunFailed { failure, .. }) = refused else { panic!("{what}: {refused:?}") };
+        let said = failure.to_string();
+        assert!(said.contains("was awaited inside the body of another step"), "{what}: {said}");
+        let keys: Vec<String> = run.steps().await.unwrap().into_iter().map(|step| step.key).collect();
+        assert_eq!(keys, ["outer"], "{what}: nothing of the inner one is done");
+    }
+    worker.stop().await;
+}
+
+#[workflow]
+async fn nested_continues(wf: &Wf, round: u64, calls_it_inside: bool) -> Result<u64> {
+    if round > 0 {
+        return Ok(round);
+    }
+    let anew = || wf.continue_with::<_, Result<u64, StepError>>(nested_continues(1, false));
+    if calls_it_inside {
+        let built = Mutex::new(None);
+        wf.step("outer", || async {
+            *built.lock().unwrap() = Some(anew());
+            Ok::<_, Error>(())
+        })
+        .await?;
+        let built = built.lock().unwrap().take();
+        return match built {
+            Some(built) => Ok(built.await?),
+            // The step is recorded, and its body was not run.
+            None => Ok(round),
+        };
+    }
+    Ok(wf.step("outer", anew).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workflow_does_not_begin_anew_in_the_body_of_a_step() {
+    let fixture = Fixture::new().await;
+    let worker = App::new(fixture.db.clone()).with(jobs![nested_continues]).start().await.unwrap();
+    for calls_it_inside in [false, true] {
+        let run = nested_continues(0, calls_it_inside).enqueue(&fixture.db).await.unwrap();
+        let refused = run.result_within(PATIENCE).await;
+        let Err(ClientError::RunFailed { failure, .. }) = refused else { panic!("{refused:?}") };
+        let said = failure.to_string();
+        assert!(said.contains("`continue_with` was started inside the body of another step"), "{said}");
+    }
+    worker.stop().await;
+}
+
+#[workflow]
+async fn nested_branches(wf: &Wf) -> Result<()> {
+    wf.step("outer", || async {
+        drop(wf.branch("left"));
+        Ok::<_, Error>(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_is_not_made_in_the_body_of_a_step() {
+    let fixture = Fixture::new().await;
+    let worker = App::new(fixture.db.clone()).with(jobs![nested_branches]).start().await.unwrap();
+    let refused = nested_branches().enqueue(&fixture.db).await.unwrap().result_within(PATIENCE).await;
+    let Err(ClientError::RunFailed { failure, .. }) = refused else { panic!("{refused:?}") };
+    assert!(
+        failure.to_string().contains("`branch` was started inside the body of another step"),
+        "{failure}"
+    );
     worker.stop().await;
 }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::job::Payload;
+use super::workflow::{IN_STEP, awaited_inside};
 use crate::model::backoff::Backoff;
-use crate::model::failure::Failure;
+use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::replay::Divergence;
 use crate::runtime::attempt::{Attempt, Halt};
@@ -62,6 +63,8 @@ pub struct Step<'wf, T> {
     make: Option<Make<'wf>>,
     future: Option<StepFuture<'wf>>,
     decode: Decode<'wf, T>,
+    /// Whether it was refused when it was built: it has no place in the record, and whatever is decoded is the reason.
+    is_refused: bool,
     /// The attempt that stops where the recorded output does not fit the type of the code: the run is parked, and nothing of it lost. None where that is
     /// the failure of the step.
     strict: Option<Arc<Attempt>>,
@@ -76,7 +79,13 @@ impl<'wf, T> Step<'wf, T> {
         decode: impl Fn(Result<String, Failure>) -> Result<T, Failure> + Send + 'wf,
     ) -> Self {
         let (make, decode) = (Some(Box::new(make) as Make<'wf>), Box::new(decode));
-        Self { key, policy, make, future: None, decode, strict: None }
+        Self { key, policy, make, future: None, decode, is_refused: false, strict: None }
+    }
+
+    /// A step that fails with this whenever it is awaited.
+    pub(crate) fn refused(key: String, policy: StepPolicy, failure: Failure) -> Self {
+        let decode = Box::new(move |_| Err(failure.clone()));
+        Self { key, policy, make: None, future: None, decode, is_refused: true, strict: None }
     }
 
     /// The same step, of code that recorded its output itself: where that does not fit its type, the run is parked.
@@ -100,9 +109,9 @@ impl<'wf, T> Step<'wf, T> {
     where
         T: 'wf,
     {
-        let Self { key, policy, make, future, decode, strict } = self;
+        let Self { key, policy, make, future, decode, is_refused, strict } = self;
         let decode = Box::new(move |recorded| decode(recorded).map(&change));
-        Step { key, policy, make, future, decode, strict }
+        Step { key, policy, make, future, decode, is_refused, strict }
     }
 
     /// How many tries of this step may fail; at least 1. For a call the default is the job's own, for an inline step 5.
@@ -149,6 +158,13 @@ impl<T> Future for Step<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        if this.is_refused {
+            let refused = (this.decode)(Ok(String::new()));
+            return Poll::Ready(refused.map_err(|failure| StepError::new(this.key.clone(), failure)));
+        }
+        if IN_STEP.get() {
+            return Poll::Ready(Err(StepError::new(this.key.clone(), awaited_inside(&this.key))));
+        }
         if let Some(make) = this.make.take() {
             this.future = Some(make(this.policy));
         }
@@ -180,7 +196,7 @@ fn unreadable(key: &str, failure: Failure) -> Halt {
 /// Reads a recorded output as the type of the code: the first execution and the replay see the same value.
 pub(crate) fn decode_output<T: Payload>(recorded: Result<String, Failure>) -> Result<T, Failure> {
     json::decode(&recorded?).map_err(|error| {
-        let failure = Failure::from_chain(crate::model::failure::FailureKind::Decode, &error);
+        let failure = Failure::from_chain(FailureKind::Decode, &error);
         let message = format!("the recorded output does not fit the type of the code: {}", failure.message);
         Failure { message, ..failure }
     })

@@ -316,10 +316,20 @@ impl Drop for Inside {
     }
 }
 
+/// Why a step is refused that is built in the body of another.
 pub(super) fn nested(name: &str) -> Failure {
     let message = format!(
         "step `{name}` was started inside the body of another step, whose replay would skip it; start it in the workflow's own code, \
          before or after that step"
+    );
+    Failure::new(FailureKind::Setup, message)
+}
+
+/// Why a step that was built outside is not given to the body of another.
+pub(super) fn awaited_inside(key: &str) -> Failure {
+    let message = format!(
+        "step `{key}` was awaited inside the body of another step, whose replay would skip it; await it in the workflow's own code, before that step, \
+         and give that step its output"
     );
     Failure::new(FailureKind::Setup, message)
 }
@@ -350,13 +360,7 @@ fn not_a_step(name: &str) -> Failure {
 
 /// A step that fails before it is claimed: nothing is recorded, and it fails again in every replay.
 pub(super) fn refused<'wf, T>(name: &str, failure: Failure) -> Step<'wf, T> {
-    let again = failure.clone();
-    Step::new(
-        name.to_owned(),
-        INLINE,
-        move |_| Box::pin(std::future::ready(Err(failure))),
-        move |_| Err(again.clone()),
-    )
+    Step::refused(name.to_owned(), INLINE, failure)
 }
 
 fn ended<R: JobResult>(result: R) -> Finished {

@@ -1,9 +1,9 @@
 //! Continuation: the same run goes on with a fresh record, or a fresh attempt.
 
-use std::future::pending;
+use std::future::{Future, pending};
 use std::time::Duration;
 
-use super::{Wf, not_for_a_step};
+use super::{IN_STEP, Wf, nested, not_for_a_step};
 use crate::api::call::{Call, is_workflow};
 use crate::api::context::Context;
 use crate::api::job::Job;
@@ -33,9 +33,19 @@ impl Wf {
     ///
     /// Costs one statement, and the deletion of the recorded steps. A step of the same key has another
     /// [`idempotency_key`](Context::idempotency_key) afterwards, and starts another child.
-    pub async fn continue_with<J: Job, T>(&self, call: Call<J>) -> T {
-        self.attempt.halt(anew(&self.attempt, call).unwrap_or_else(|halt| halt));
-        pending().await
+    ///
+    /// Inside the body of a step it fails the run with the reason: a replay would skip it with the step.
+    pub fn continue_with<J: Job, T>(&self, call: Call<J>) -> impl Future<Output = T> {
+        let was_inside = IN_STEP.get();
+        async move {
+            let halt = if was_inside || IN_STEP.get() {
+                Halt::Refused(nested("continue_with"))
+            } else {
+                anew(&self.attempt, call).unwrap_or_else(|halt| halt)
+            };
+            self.attempt.halt(halt);
+            pending().await
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::select_all;
 
-use super::{Wf, refused};
+use super::{IN_STEP, Wf, nested, refused};
 use crate::api::step::{Step, StepError};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
@@ -36,10 +36,14 @@ impl Wf {
     /// }
     /// ```
     pub fn branch(&self, name: &str) -> Branch<'_> {
-        let scope = match check_name("branch", name) {
+        let checked =
+            check_name("branch", name).map_err(|error| Failure::new(FailureKind::Setup, error.to_string()));
+        // Branches of a name are counted, and a replay would not count this one.
+        let checked = if IN_STEP.get() { Err(nested("branch")) } else { checked };
+        let scope = match checked {
             Ok(()) => self.attempt.branch(&self.scope, name),
-            Err(error) => {
-                self.attempt.halt(Halt::Refused(Failure::new(FailureKind::Setup, error.to_string())));
+            Err(failure) => {
+                self.attempt.halt(Halt::Refused(failure));
                 self.scope.clone()
             }
         };
