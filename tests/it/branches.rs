@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
-use runledger::{ClientError, RunState};
+use runledger::{ClientError, RunState, Step};
 use runledger_tests::{Fixture, eventually};
 use uuid::Uuid;
 
@@ -159,6 +159,35 @@ async fn a_race_gives_the_first_to_end_and_one_without_runners_is_refused() {
     let error = soon(races(vec![]).max_attempts(1).enqueue(&db).await.unwrap().result()).await.unwrap_err();
     let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
     assert!(failure.to_string().contains("a race needs a step"), "{failure}");
+    worker.stop().await;
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[workflow]
+async fn races_of_all_kinds(wf: &Wf) -> Result<(usize, u64, usize, u64)> {
+    let (signalled, number) = wf.race([wf.signal("north"), wf.signal("south")]).await?;
+    let child = wf.start(doubles(4)).await?;
+    let runners = [
+        wf.sleep(HOUR).map_ok(|()| None),
+        wf.signal("never").timeout(HOUR),
+        Step::from(wf.signal("never-either")).map_ok(Some),
+        wf.signal("nor-this").into(),
+        wf.step("hangs", std::future::pending::<Result<Option<u64>>>),
+        child.result().map_ok(Some),
+    ];
+    let (first, doubled) = wf.race(runners).await?;
+    wf.run(doubles(number)).await?;
+    Ok((signalled, number, first, doubled.unwrap_or(0)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_race_takes_steps_waits_for_signals_sleeps_and_results_of_children() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![races_of_all_kinds, doubles]).await;
+    let handle = races_of_all_kinds().enqueue(&db).await.unwrap();
+    handle.signal("south", &7_u64).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), (1, 7, 5, 8));
     worker.stop().await;
 }
 

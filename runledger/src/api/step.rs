@@ -104,8 +104,22 @@ impl<'wf, T> Step<'wf, T> {
         &self.key
     }
 
-    /// The same step with another output.
-    pub(crate) fn map<U>(self, change: impl Fn(T) -> U + Send + 'wf) -> Step<'wf, U>
+    /// The same step, whose output the code has in another form: for a [race](crate::Wf::race), whose steps give one type. What is recorded stays as it is,
+    /// and every replay changes it anew.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use runledger::prelude::*;
+    /// # #[job] async fn quote(shop: &str) -> Result<u64> { Ok(shop.len() as u64) }
+    /// #[workflow]
+    /// async fn price(wf: &Wf) -> Result<Option<u64>> {
+    ///     let quoted = wf.start(quote("north")).await?.result();
+    ///     let late = wf.sleep(Duration::from_secs(3600));
+    ///     let (_, price) = wf.race([quoted.map_ok(Some), late.map_ok(|()| None)]).await?;
+    ///     Ok(price)
+    /// }
+    /// ```
+    pub fn map_ok<U>(self, change: impl Fn(T) -> U + Send + 'wf) -> Step<'wf, U>
     where
         T: 'wf,
     {

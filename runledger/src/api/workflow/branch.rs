@@ -50,12 +50,29 @@ impl Wf {
         Branch { wf: Self { attempt: self.attempt.clone(), scope }, marker: PhantomData }
     }
 
-    /// The first of several steps to end, and its place among them. The others are dropped: their bodies may have run, and may be recorded.
+    /// The first of several steps to end, and its place among them: of calls, sleeps, waits for signals and results of children alike. The others are
+    /// dropped: their bodies may have run, and may be recorded. So may the signal that a dropped wait has taken, which is then on record and nowhere else.
+    ///
+    /// All give one type; [`Step::map_ok`] makes one of several. Where waits for signals are among other steps, `.into()` makes a [`Step`] of them.
+    ///
+    /// ```no_run
+    /// # use runledger::prelude::*;
+    /// # #[job] async fn ask(name: &str) -> Result<bool> { Ok(name.is_empty()) }
+    /// #[workflow]
+    /// async fn decide(wf: &Wf) -> Result<bool> {
+    ///     let (_, decided) = wf.race([wf.signal("ann"), wf.signal("ben")]).await?;
+    ///     let (_, again) = wf.race([wf.run(ask("ann")), wf.signal("ben").into()]).await?;
+    ///     Ok(decided && again)
+    /// }
+    /// ```
     ///
     /// # Errors
     /// That of the step that ended first; there are no steps.
-    pub fn race<'wf, T: 'wf>(&'wf self, steps: impl IntoIterator<Item = Step<'wf, T>>) -> Race<'wf, T> {
-        let mut steps: Vec<Step<'wf, T>> = steps.into_iter().collect();
+    pub fn race<'wf, T: 'wf, S>(&'wf self, steps: impl IntoIterator<Item = S>) -> Race<'wf, T>
+    where
+        S: Into<Step<'wf, T>>,
+    {
+        let mut steps: Vec<Step<'wf, T>> = steps.into_iter().map(Into::into).collect();
         if steps.is_empty() {
             let message = "a race needs a step: none would ever end";
             steps.push(refused("race", Failure::new(FailureKind::Setup, message)));

@@ -73,7 +73,7 @@ impl<'wf> Saga<'wf> {
         let done = Arc::clone(&self.done);
         let step = self.wf.run_with(call, Some(Box::new(stored)), Location::caller());
         let key = step.key().to_owned();
-        step.map(move |output| {
+        step.map_ok(move |output| {
             done.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
             output
         })

@@ -78,7 +78,7 @@ impl<'wf, T: Payload> SignalWait<'wf, T> {
     #[track_caller]
     pub fn timeout(self, limit: Duration) -> Step<'wf, Option<T>> {
         let Self { wf, name, claim, step } = self;
-        let Some(claim) = claim else { return step.map(Some) };
+        let Some(claim) = claim else { return step.map_ok(Some) };
         if limit > FURTHEST {
             return refused("signal", too_long("wait", limit));
         }
@@ -89,6 +89,13 @@ impl<'wf, T: Payload> SignalWait<'wf, T> {
             }
             Err(step) => step,
         }
+    }
+}
+
+impl<'wf, T> From<SignalWait<'wf, T>> for Step<'wf, T> {
+    /// The wait as a step like others: for a list or a [`race`](Wf::race) of steps and waits.
+    fn from(wait: SignalWait<'wf, T>) -> Self {
+        wait.step
     }
 }
 
