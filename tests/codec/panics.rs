@@ -15,6 +15,15 @@ struct Panics {
     codec: AesGcm,
     seals: Arc<AtomicBool>,
     opens: Arc<AtomicBool>,
+    digests: Arc<AtomicBool>,
+}
+
+impl Panics {
+    /// One that never does, until it is told to.
+    fn never() -> Self {
+        let [seals, opens, digests] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+        Self { codec: codec(), seals, opens, digests }
+    }
 }
 
 impl Codec for Panics {
@@ -29,6 +38,7 @@ impl Codec for Panics {
     }
 
     fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        assert!(!self.digests.load(Ordering::SeqCst), "no digest today");
         self.codec.digest(bytes)
     }
 }
@@ -36,8 +46,9 @@ impl Codec for Panics {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_codec_panics_as_it_opens_is_parked_with_the_reason_and_goes_on() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let [seals, opens] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-    let db = db.with_codec(Panics { codec: codec(), seals, opens: Arc::clone(&opens) });
+    let panics = Panics::never();
+    let opens = Arc::clone(&panics.opens);
+    let db = db.with_codec(panics);
     let handle = tells("abc".into()).enqueue(&db).await.unwrap();
     opens.store(true, Ordering::SeqCst);
     let worker = worker(&db, jobs()).await;
@@ -67,8 +78,9 @@ async fn echoes(word: String) -> Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_codec_panics_as_it_seals_is_parked_with_the_reason_and_goes_on() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let [seals, opens] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-    let db = db.with_codec(Panics { codec: codec(), seals: Arc::clone(&seals), opens });
+    let panics = Panics::never();
+    let seals = Arc::clone(&panics.seals);
+    let db = db.with_codec(panics);
     let handle = echoes("abc".into()).enqueue(&db).await.unwrap();
     seals.store(true, Ordering::SeqCst);
     let refused = echoes("def".into()).enqueue(&db).await.unwrap_err();
@@ -82,4 +94,55 @@ async fn a_run_whose_codec_panics_as_it_seals_is_parked_with_the_reason_and_goes
     handle.resume().await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), "abc");
     worker.stop().await;
+}
+
+/// Asks for a digest in each way that a workflow has.
+#[workflow]
+async fn digests(wf: &Wf, how: String) -> Result<String> {
+    match how.as_str() {
+        "a step" => Ok(wf.run(echoes(how)).await?),
+        "a child" => Ok(wf.start(echoes(how)).await?.result().await?),
+        _ => {
+            wf.emit(&how);
+            Ok(how)
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_codec_panics_at_a_digest_is_parked_with_the_reason_and_goes_on() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let panics = Panics::never();
+    let panicking = Arc::clone(&panics.digests);
+    let db = db.with_codec(panics);
+    let worker = worker(&db, jobs![digests, echoes]).await;
+    for how in ["a step", "a child", "a line"] {
+        panicking.store(true, Ordering::SeqCst);
+        let handle = digests(how.to_owned()).enqueue(&db).await.unwrap();
+        let blocked =
+            until(&db, handle.id(), |info| info.state != RunState::Queued && info.state != RunState::Running)
+                .await;
+        assert_eq!(blocked.state, RunState::Blocked, "{how}: {:?}", blocked.error);
+        let failure = blocked.error.unwrap();
+        assert_eq!(failure.kind, FailureKind::Sealed, "{how}");
+        assert!(failure.to_string().contains("the codec panicked: no digest today"), "{how}: {failure}");
+        assert_eq!(blocked.attempt, 0, "{how}: no attempt is spent");
+        panicking.store(false, Ordering::SeqCst);
+        handle.resume().await.unwrap();
+        assert_eq!(soon(handle.result()).await.unwrap(), how);
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_graph_whose_codec_panics_at_a_digest_is_refused_with_the_reason() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let panics = Panics::never();
+    panics.digests.store(true, Ordering::SeqCst);
+    let db = db.with_codec(panics);
+    let mut graph = runledger::Graph::new("one");
+    graph.call(echoes("abc".into()));
+    let refused = graph.enqueue(&db).await.unwrap_err();
+    assert!(matches!(refused, ClientError::Encode { .. }), "{refused:?}");
+    assert!(format!("{refused:?}").contains("no digest today"), "{refused:?}");
 }

@@ -35,7 +35,7 @@ use crate::model::payload::Plain;
 use crate::model::replay::{Claim, Line, Scope};
 use crate::model::settle::RetryPolicy;
 use crate::model::timestamp::{FURTHEST, Timestamp};
-use crate::runtime::attempt::Attempt;
+use crate::runtime::attempt::{Attempt, Halt};
 use crate::runtime::call::{body_of, policy_of};
 use crate::runtime::panic::contained;
 use crate::runtime::step::{Body, LastFailure, MakeUndo, StepPolicy, Work, resolve};
@@ -114,9 +114,12 @@ impl Wf {
             Ok(input) => input,
             Err(error) => return refused(definition.name, Failure::from_chain(FailureKind::Encode, &error)),
         };
-        let fingerprints = self.fingerprints(&input);
+        let what = input_of(definition.name);
+        let fingerprints = match self.fingerprints(definition.name, &input) {
+            Ok(fingerprints) => fingerprints,
+            Err(step) => return step,
+        };
         let fingerprint = fingerprints.first().copied().unwrap_or(0);
-        let what = format!("the input of step `{}`", definition.name);
         let refusal = self.attempt.sealer().check_secret(&what, &input).map_err(|error| error.to_failure());
         let input: Arc<str> = input.into_text().into();
         let body = move |attempt, key| match refusal {
@@ -257,10 +260,14 @@ impl Wf {
         self.claim_at(name, key, &[fingerprint], Location::caller())
     }
 
-    /// What identifies an input: equal inputs agree whatever the order of a map's keys. The first is the present one; the others are those under which a
-    /// record may have it.
-    fn fingerprints(&self, input: &Plain) -> Vec<i64> {
-        self.attempt.sealer().fingerprints(input)
+    /// What identifies the input of a step: equal inputs agree whatever the order of a map's keys. The first is the present one; the others are those under
+    /// which a record may have it. Or the step that stands for the end of the attempt.
+    #[expect(clippy::result_large_err, reason = "the step is handed on at once, never stored")]
+    fn fingerprints<'wf, T>(&'wf self, name: &str, input: &Plain) -> Result<Vec<i64>, Step<'wf, T>> {
+        self.attempt.sealer().fingerprints(input, || input_of(name)).map_err(|error| {
+            self.attempt.halt(Halt::of_payload(&error));
+            never(name)
+        })
     }
 
     /// As [`claim`](Self::claim), for a step that the workflow's code has asked for at this line, and whose input has these fingerprints.
@@ -278,10 +285,7 @@ impl Wf {
         if IN_STEP.get() {
             return Err(refused(name, nested(name)));
         }
-        // Where the attempt halts the step never completes: the executor ends the attempt.
-        self.attempt.claim(&self.scope, name, key, fingerprints, line).ok_or_else(|| {
-            Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
-        })
+        self.attempt.claim(&self.scope, name, key, fingerprints, line).ok_or_else(|| never(name))
     }
 }
 
@@ -356,6 +360,15 @@ fn not_a_step(name: &str) -> Failure {
          `wf.start({name}(…)).await?.result().await?`"
     );
     Failure::new(FailureKind::Setup, message)
+}
+
+/// The step of an attempt that halts: it never completes, and the executor ends the attempt.
+fn never<'wf, T>(name: &str) -> Step<'wf, T> {
+    Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
+}
+
+fn input_of(step: &str) -> String {
+    format!("the input of step `{step}`")
 }
 
 /// A step that fails before it is claimed: nothing is recorded, and it fails again in every replay.

@@ -58,9 +58,10 @@ pub(crate) fn line(
     value: Plain,
 ) -> Result<Emitted, PayloadError> {
     let (fence, sealer) = (attempt.fence, attempt.sealer());
-    let fingerprint = sealer.fingerprints(&value).first().copied().unwrap_or(0);
-    let value =
-        sealer.seal(&Place::new(fence.run_id, PayloadKind::Emitted, &key_of(step_key, number)), value)?;
+    let key = key_of(step_key, number);
+    let place = Place::new(fence.run_id, PayloadKind::Emitted, &key);
+    let fingerprint = sealer.fingerprints(&value, || place.to_string())?.first().copied().unwrap_or(0);
+    let value = sealer.seal(&place, value)?;
     Ok(Emitted { fence, step_key: step_key.to_owned(), number, fingerprint, value })
 }
 

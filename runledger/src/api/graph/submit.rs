@@ -107,13 +107,16 @@ impl<T: Payload> Graph<T> {
             let one = |(other, need): (&usize, &'_ Need)| (*other, need.clone());
             checked.needs[place].iter().map(one).collect::<Vec<_>>()
         };
+        let encode = |source: PayloadError| ClientError::Encode { job: GRAPH.to_owned(), source };
         let nodes: BTreeMap<&str, NodeRequest<'_>> = runs
             .iter()
             .enumerate()
             .map(|(place, (run, input))| {
                 let planned = &self.plan.nodes[place];
                 let (job, input) = match &planned.kind {
-                    PlannedKind::Job(job) => (Some(job.as_str()), Some(fingerprint(sealer, input))),
+                    PlannedKind::Job(job) => {
+                        (Some(job.as_str()), Some(fingerprint(sealer, &planned.name, input)?))
+                    }
                     PlannedKind::Gate(_) => (None, None),
                 };
                 let needs = checked.needs[place].iter().map(|(other, need)| {
@@ -127,11 +130,11 @@ impl<T: Payload> Graph<T> {
                     options: &run.options,
                     needs: needs.collect(),
                 };
-                (planned.name.as_str(), request)
+                Ok((planned.name.as_str(), request))
             })
-            .collect();
+            .collect::<Result<_, PayloadError>>()
+            .map_err(encode)?;
         let request = GraphRequest { graph: &self.plan.name, result: checked.result.map(name_of), nodes };
-        let encode = |source: PayloadError| ClientError::Encode { job: GRAPH.to_owned(), source };
         let input = Plain::of(&request).map_err(|source| encode(source.into()))?;
         let mut options = RequestOptions::default();
         if let Some(deadline) = self.deadline {
@@ -237,10 +240,10 @@ fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphP
     problems
 }
 
-/// What identifies an input in the request.
-fn fingerprint(sealer: &Sealer, input: &Plain) -> String {
-    let number = sealer.fingerprints(input).first().copied().unwrap_or_default();
-    format!("{number:016x}")
+/// What identifies the input of a node in the request.
+fn fingerprint(sealer: &Sealer, node: &str, input: &Plain) -> Result<String, PayloadError> {
+    let fingerprints = sealer.fingerprints(input, || format!("the input of node `{node}`"))?;
+    Ok(format!("{:016x}", fingerprints.first().copied().unwrap_or_default()))
 }
 
 fn chain(error: &ClientError) -> String {

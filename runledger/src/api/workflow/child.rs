@@ -38,8 +38,13 @@ impl Wf {
         if let Some(option) = call.request.identity_said() {
             return refused(name, not_for_a_child(name, option));
         }
-        let fingerprints =
-            call.request.input.as_ref().map_or_else(|_| vec![0], |input| self.fingerprints(input));
+        let fingerprints = match call.request.input.as_ref() {
+            Ok(input) => match self.fingerprints(name, input) {
+                Ok(fingerprints) => fingerprints,
+                Err(step) => return step,
+            },
+            Err(_) => vec![0],
+        };
         let fingerprint = fingerprints.first().copied().unwrap_or(0);
         let new_run = match call.request.into_new_run() {
             Ok(new_run) => new_run,

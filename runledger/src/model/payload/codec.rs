@@ -11,8 +11,9 @@ use uuid::Uuid;
 /// [`Db::with_codec`](crate::Db::with_codec) sets one.
 ///
 /// Its methods are called where payloads are written and read, in the tasks of those who do: they should not block for long. What one of them fails
-/// with stops what needs it, and loses nothing: a call is not enqueued; a run is parked with the reason until somebody resumes it. A panic of `seal` or `open`
-/// is such an error, with what it said as the reason: like that of every [`CodecError`], it is logged and stored, and should show no payload and no key.
+/// with stops what needs it, and loses nothing: a call is not enqueued; a run is parked with the reason until somebody resumes it. A panic of any
+/// of them is such an error, with what it said as the reason: like that of every [`CodecError`], it is logged and stored, and should show no payload and no
+/// key.
 ///
 /// A codec that compresses:
 ///

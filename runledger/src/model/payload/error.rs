@@ -53,6 +53,14 @@ pub enum PayloadError {
         /// What the codec says.
         source: CodecError,
     },
+    /// The codec could not give what identifies it.
+    #[error("{what} has no digest")]
+    Digest {
+        /// Which payload.
+        what: String,
+        /// What the codec says.
+        source: CodecError,
+    },
     /// It is sealed, and this program has no codec.
     #[error(
         "{what} is sealed under key `{key_id}`, and this program has no codec; set the one that has sealed it by `Db::with_codec`"
@@ -84,7 +92,11 @@ impl PayloadError {
     #[must_use]
     pub fn is_of_codec(&self) -> bool {
         match self {
-            Self::Seal { .. } | Self::NoCodec { .. } | Self::Open { .. } | Self::Malformed { .. } => true,
+            Self::Seal { .. }
+            | Self::Digest { .. }
+            | Self::NoCodec { .. }
+            | Self::Open { .. }
+            | Self::Malformed { .. } => true,
             Self::Encode(_)
             | Self::TooLarge { .. }
             | Self::SecretWithoutCodec { .. }

@@ -134,22 +134,29 @@ impl Sealer {
 
     /// What identifies an input or a line by its canonical text: the first number is that which is stored, the others are those that equal texts may be on
     /// record with. Of a secret there is never a bare hash.
-    #[must_use]
-    pub fn fingerprints(&self, plain: &Plain) -> Vec<i64> {
+    ///
+    /// # Errors
+    /// [`PayloadError::Digest`], with the name of the payload: the codec has panicked.
+    pub fn fingerprints(
+        &self,
+        plain: &Plain,
+        what: impl FnOnce() -> String,
+    ) -> Result<Vec<i64>, PayloadError> {
         let canonical = json::canonical(plain);
         let text = canonical.as_deref().unwrap_or(plain);
         let Some(codec) = self.codec() else {
-            return vec![if plain.has_secret() { 0 } else { fingerprint(text) }];
+            return Ok(vec![if plain.has_secret() { 0 } else { fingerprint(text) }]);
         };
         let bytes = text.as_bytes();
-        let keyed = std::iter::once(codec.digest(bytes)).chain(codec.old_digests(bytes)).map(number_of);
-        let mut all: Vec<i64> = keyed.collect();
+        let keyed = || std::iter::once(codec.digest(bytes)).chain(codec.old_digests(bytes)).map(number_of);
+        let mut all: Vec<i64> = guarded(|| Ok(keyed().collect()))
+            .map_err(|source| PayloadError::Digest { what: what(), source })?;
         // From before the codec, or from programs that do not seal yet.
         all.push(if plain.has_secret() { 0 } else { fingerprint(text) });
         if !self.seals() && !plain.has_secret() {
             all.rotate_right(1);
         }
-        all
+        Ok(all)
     }
 
     /// Why an input that is not stored is refused all the same: of a secret nothing may be kept without a key, and beside its step its hash would be.
