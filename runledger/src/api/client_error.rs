@@ -17,12 +17,23 @@ use crate::store::migrate::MigrateError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
+    /// The address of the database cannot be read.
+    #[error(
+        "the address of the database cannot be read; it is of the form `postgres://role:password@host:5432/database`, in whose parts `/`, `?`, `#` and `@` \
+         are written `%2F`, `%3F`, `%23` and `%40`"
+    )]
+    Address(#[source] sqlx::Error),
     /// There is no connection to the database.
     #[error(
-        "cannot connect to the database; nothing was written; check the address, and that the server runs and lets this role in (encrypted connections \
-         need the feature `tls`)"
+        "cannot connect to {database}; nothing was written; check that this is the right address, that the server runs there and has this database, and \
+         that it lets this role in (encrypted connections need the feature `tls`)"
     )]
-    Connect(#[source] sqlx::Error),
+    Connect {
+        /// The database, the role, and the host and port or the directory of the socket, without the password.
+        database: String,
+        /// What the server, the network or the driver says.
+        source: sqlx::Error,
+    },
     /// The database did not carry out a statement, or did not say whether it has.
     #[error(
         "the database did not carry out the statement; if it was an enqueue, the same call may safely be repeated"

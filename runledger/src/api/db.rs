@@ -1,5 +1,6 @@
 //! The database as the client and the worker see it.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -313,7 +314,7 @@ impl Drop for Sealing {
 pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>, ClientError> {
     match acquire(pool).await {
         Err(sqlx::Error::PoolTimedOut) => Err(why_none(pool).await),
-        acquired => acquired.map_err(ClientError::Connect),
+        acquired => acquired.map_err(|error| no_connection(&pool.connect_options(), error)),
     }
 }
 
@@ -322,9 +323,25 @@ pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
     let options = pool.connect_options();
     match tokio::time::timeout(ACQUIRE_TIMEOUT, connect(&options)).await {
         Ok(Ok(_)) => ClientError::PoolExhausted { connections: pool.options().get_max_connections() },
-        Ok(Err(error)) => ClientError::Connect(error),
-        Err(_) => ClientError::Connect(sqlx::Error::PoolTimedOut),
+        Ok(Err(error)) => no_connection(&options, error),
+        Err(_) => {
+            let silence = format!("no answer within {ACQUIRE_TIMEOUT:?}");
+            no_connection(&options, io::Error::new(io::ErrorKind::TimedOut, silence).into())
+        }
     }
+}
+
+/// The error of who could not connect, with all that tells where to.
+pub(crate) fn no_connection(options: &PgConnectOptions, source: sqlx::Error) -> ClientError {
+    let (role, host, port) = (options.get_username(), options.get_host(), options.get_port());
+    let socket = options.get_socket().map(|socket| socket.display().to_string());
+    // A host that is a path is the directory of a socket, too.
+    let place = match socket.or_else(|| host.starts_with('/').then(|| host.to_owned())) {
+        Some(directory) => format!("through the socket of port {port} in `{directory}`"),
+        None => format!("at `{host}:{port}`"),
+    };
+    let database = options.get_database().unwrap_or(role);
+    ClientError::Connect { database: format!("database `{database}` as role `{role}` {place}"), source }
 }
 
 const NOT_CURRENT: &str = "the schema `runledger` is not in this database, or older than this program, and looking does not change it; nothing was \
@@ -337,8 +354,21 @@ enum For {
     Looking,
 }
 
-fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
-    url.parse().map_err(ClientError::Connect)
+/// The options that an address says.
+///
+/// # Errors
+/// [`ClientError::Address`]. An `@` behind what the driver takes for the host is that of a password which has a bare `/`, `?` or `#`: its parts would be
+/// taken for a port and the name of a database, and shown as these.
+pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
+    let behind_scheme = url.split_once("://").map_or(url, |(_, behind)| behind);
+    let behind_host = behind_scheme.find(['/', '?', '#']).map_or("", |end| &behind_scheme[end..]);
+    // The values of settings may have one.
+    let name = behind_host.split_once('=').map_or(behind_host, |(name, _)| name);
+    if name.contains('@') {
+        let why = "an `@` comes behind the host, so the password, or the name of the database, has a sign that is not escaped";
+        return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
+    }
+    url.parse().map_err(ClientError::Address)
 }
 
 /// Refuses servers on which nothing would work.

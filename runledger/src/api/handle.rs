@@ -210,7 +210,7 @@ impl<J: Job> Handle<J> {
                     answered = Instant::now();
                     waiter.wait(left).await;
                 }
-                Err(ClientError::Database(error) | ClientError::Connect(error))
+                Err(ClientError::Database(error) | ClientError::Connect { source: error, .. })
                     if matches!(class(&error), Class::Transient | Class::Refused)
                         && answered.elapsed() < RIDE_OUT =>
                 {

@@ -25,7 +25,7 @@ use super::task;
 use super::timings::Timings;
 use super::writer;
 use crate::api::client_error::ClientError;
-use crate::api::db::Db;
+use crate::api::db::{Db, no_connection};
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
@@ -109,8 +109,11 @@ pub(crate) struct Running {
 
 /// Starts a worker: returns once it is registered and has its lock.
 pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
-    if !is_quiet(&plan) && shares_sessions(&engine_options(&plan.db)).await? {
-        return Err(ClientError::pooled());
+    if !is_quiet(&plan) {
+        let options = engine_options(&plan.db);
+        if shares_sessions(&options).await.map_err(|error| no_connection(&options, error))? {
+            return Err(ClientError::pooled());
+        }
     }
     let (stop, stopping) = watch::channel(false);
     let session = Session { db: plan.db.clone(), patience: plan.timings.patience() };
@@ -374,12 +377,14 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
     let jobs: Vec<String> = plan.registry.names().map(str::to_owned).collect();
     let options = engine_options(&plan.db);
     let era = Era::begin(&options);
+    let unconnected = |error| no_connection(&options, error);
     for _ in 0..NUMBERS {
-        let mut connection = session.open().await?;
+        let mut connection = session.open().await.map_err(unconnected)?;
         let (worker_id, registered_at) =
             worker::register(&mut connection, &plan.name, plan.db.session_name(), &jobs, &plan.queues)
                 .await?;
-        let Some(control) = Control::open(&options, worker_id).await? else { continue };
+        let opened = Control::open(&options, worker_id).await.map_err(unconnected)?;
+        let Some(control) = opened else { continue };
         bury_predecessors(&mut connection, plan, worker_id).await?;
         tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
         return Ok(Identity { worker_id, registered_at, control, era });

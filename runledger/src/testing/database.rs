@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sqlx::ConnectOptions;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
 
+use crate::api::db::{no_connection, parsed};
 use crate::store::testing as store;
 use crate::{ClientError, Db};
 
@@ -47,7 +48,7 @@ impl Server {
 
     /// The one at this address.
     pub(super) async fn at(url: &str) -> Result<Arc<Self>, ClientError> {
-        let options: PgConnectOptions = url.parse().map_err(ClientError::Connect)?;
+        let options = parsed(url)?;
         #[cfg(unix)]
         let server = Self::with_template(options, None).await;
         #[cfg(not(unix))]
@@ -58,8 +59,8 @@ impl Server {
     #[cfg(unix)]
     async fn embedded() -> Result<Arc<Self>, ClientError> {
         let server = crate::dev::Server::start(crate::dev::Options::test()).await?;
-        let options: PgConnectOptions = server.url("postgres").parse().map_err(ClientError::Connect)?;
-        let mut admin = store::admin(&options).await.map_err(ClientError::Connect)?;
+        let options = parsed(&server.url("postgres"))?;
+        let mut admin = admin(&options).await?;
         for name in store::databases(&mut admin, PREFIX).await? {
             if is_left_over(&name) {
                 // Another process may drop the same one in the same moment.
@@ -85,8 +86,7 @@ impl Server {
         let own = format!("{PREFIX}{}_{instant:x}_", std::process::id());
         let template = format!("{own}template");
         let options = options.disable_statement_logging();
-        store::create(&mut store::admin(&options).await.map_err(ClientError::Connect)?, &template, None)
-            .await?;
+        store::create(&mut admin(&options).await?, &template, None).await?;
         let db = Db::connect_with(options.clone().database(&template), 1).await?;
         // A template must have no sessions.
         db.pool().close().await;
@@ -105,7 +105,7 @@ impl Server {
     /// A database with everything that is in another one, which nobody uses.
     pub(super) async fn clone_of(self: &Arc<Self>, template: &str) -> Result<Database, ClientError> {
         let name = format!("{}{}", self.own, self.n_made.fetch_add(1, Ordering::Relaxed));
-        let mut admin = store::admin(&self.options).await.map_err(ClientError::Connect)?;
+        let mut admin = admin(&self.options).await?;
         let mut tries = TRIES;
         while let Err(error) = store::create(&mut admin, &name, Some(template)).await {
             let is_used = error
@@ -162,6 +162,11 @@ impl Database {
         std::mem::forget(self);
         drop_database(&options, &name).await;
     }
+}
+
+/// A connection that may make and drop databases.
+pub(super) async fn admin(options: &PgConnectOptions) -> Result<PgConnection, ClientError> {
+    store::admin(options).await.map_err(|error| no_connection(options, error))
 }
 
 /// One that cannot be dropped is left to the next process.

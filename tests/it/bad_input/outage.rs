@@ -19,11 +19,55 @@ async fn later(n: u32) -> Result<u32> {
 /// As many connections as a pool has: each of them is dead after a restart.
 const CONNECTIONS: u32 = 20;
 
+/// Tries to connect, and gives what a person is told, who never sees the password.
+async fn refused(url: &str) -> String {
+    let error = Db::connect(url).await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
+    assert!(!format!("{error:?} {}", told(&error)).contains("hunter2"), "{error:?}");
+    told(&error)
+}
+
 #[tokio::test]
 async fn a_database_that_is_down_is_named_as_the_reason() {
-    let error = Db::connect("postgres://nobody@127.0.0.1:1/nowhere?sslmode=disable").await.unwrap_err();
-    assert!(matches!(error, ClientError::Connect(_)), "{error:?}");
-    assert!(told(&error).contains("refused"), "{}", told(&error));
+    let said = refused("postgres://nobody:hunter2@127.0.0.1:1/nowhere?sslmode=disable").await;
+    assert!(
+        said.starts_with("cannot connect to database `nowhere` as role `nobody` at `127.0.0.1:1`;"),
+        "{said}"
+    );
+    assert!(said.contains("nothing was written; check that this is the right address"), "{said}");
+    assert!(said.contains("refused"), "{said}");
+}
+
+#[tokio::test]
+async fn a_socket_that_is_not_there_is_named_by_its_directory() {
+    let place = "through the socket of port 5433 in `/nowhere/at/all`;";
+    for address in ["localhost:5433/nowhere?host=/nowhere/at/all", "%2Fnowhere%2Fat%2Fall:5433/nowhere"] {
+        let said = refused(&format!("postgres://nobody:hunter2@{address}")).await;
+        assert!(said.contains(place), "{address}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_the_server_does_not_have_is_named() {
+    let fixture = runledger_tests::Fixture::new().await;
+    let options: sqlx::postgres::PgConnectOptions = fixture.database.url().parse().unwrap();
+    let error = Db::connect_with(options.database("not_there"), 1).await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
+    assert!(told(&error).starts_with("cannot connect to database `not_there` as role `"), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_that_cannot_be_read_says_how_one_is_written_and_shows_no_password() {
+    for password in ["hun/ter2", "12/34", "12?34", "12#34", "1@2/34"] {
+        let error =
+            Db::connect(&format!("postgres://nobody:{password}@db.example/nowhere")).await.unwrap_err();
+        assert!(matches!(error, ClientError::Address(_)), "{password}: {error:?}");
+        let said = told(&error);
+        assert!(said.contains("of the form `postgres://role:password@host:5432/database`"), "{said}");
+        for part in ["ter2", "34"] {
+            assert!(!said.contains(part), "{password}: {said}");
+        }
+    }
 }
 
 /// A server of this test's own, which it may stop.
@@ -61,12 +105,10 @@ async fn a_worker_goes_on_where_it_was_when_its_database_comes_back() {
 
     stop(&options).await.unwrap();
     let error = later(2).enqueue(&db).await.unwrap_err();
-    assert!(matches!(error, ClientError::Connect(_)), "{error:?}");
-    assert!(
-        told(&error).starts_with("cannot connect to the database; nothing was written"),
-        "{}",
-        told(&error)
-    );
+    assert!(matches!(error, ClientError::Connect { .. }), "{error:?}");
+    assert!(told(&error).starts_with("cannot connect to database `postgres` as role"), "{}", told(&error));
+    let unstarted = App::new(db.clone()).with(jobs![later]).start().await.unwrap_err();
+    assert!(matches!(unstarted, ClientError::Connect { .. }), "{unstarted:?}");
     // The body ends while nobody can write it down.
     place.open("all").unwrap();
 

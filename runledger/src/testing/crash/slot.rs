@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqlx::PgConnection;
 
-use super::super::database::{Database, Server};
+use super::super::database::{Database, Server, admin};
 use crate::ClientError;
-use crate::store::testing::{admin, reset, save};
+use crate::store::testing::{reset, save};
 
 /// A database that a run has for itself, until it is given back.
 pub(super) struct Slot {
@@ -34,7 +34,7 @@ impl Slots {
             return Ok(slot);
         }
         let database = self.server.clone_of(&self.template).await?;
-        let mut connection = admin(&database.options()).await.map_err(ClientError::Connect)?;
+        let mut connection = admin(&database.options()).await?;
         let shape = save(&mut connection).await?;
         Ok(Slot { database, connection, shape })
     }
