@@ -80,21 +80,22 @@ pub fn job(options: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// | word | refused | instead |
 /// |---|---|---|
-/// | `wall_clock` | `SystemTime::now`, `Instant::now`, and those of `chrono`, `time`, `jiff` and `tokio` | `wf.now()` |
-/// | `randomness` | `rand::random`, `rand::rng`, `thread_rng`, `OsRng`, `from_entropy`, `fastrand`, `getrandom` | `wf.random()` |
+/// | `wall_clock` | `SystemTime::now`, `Instant::now`, and those of `chrono`, `time`, `jiff` and `tokio`; `elapsed()` of a `SystemTime` | `wf.now()` |
+/// | `randomness` | `rand::random`, `rand::rng`, `thread_rng`, `OsRng`, `from_entropy`, `fastrand`, `getrandom`, `RandomState::new` | `wf.random()` |
 /// | `fresh_uuids` | `Uuid::new_v4`, `Uuid::now_v7` and the like, `Ulid::new`, `nanoid!` | `wf.uuid()` |
 /// | `sleep` | `tokio::time::sleep`, `interval` and `timeout`, `thread::sleep` | `wf.sleep()`, `Step::timeout` |
 /// | `spawn` | `tokio::spawn`, `spawn_blocking`, `thread::spawn`, `JoinSet::new` | `wf.start()`, `join!` of steps |
-/// | `io` | `std::fs`, `tokio::fs`, `File::open`, `TcpStream::connect`, `env::var`, `process::Command`, `reqwest`, `sqlx::query` | a step |
+/// | `io` | `std::fs`, `tokio::fs`, `File::open`, `TcpStream::connect`, `env::var`, `process::Command`, `process::id()`, `thread::current()`, `reqwest`, `sqlx::query` | a step |
+/// | `hash_order` | a `for` over a `HashMap` or a `HashSet` that awaits a step with each item | a `BTreeMap`, a `BTreeSet`, a sorted `Vec` |
 ///
-/// The closure of `wf.step` or `wf.tx` is the body of a step, which is recorded and may do anything, also where it is kept in a local variable that steps
-/// are given and nothing else calls; the name of the step belongs to the workflow. A `#[job]` inside the body is not the body.
+/// The closure of `wf.step` or `wf.tx` is the body of a step, which is recorded and may do anything, and so may functions and closures inside the body that
+/// nothing but steps call; the name of the step belongs to the workflow. A `#[job]` inside the body is not the body.
 ///
 /// `allow` is for what decides nothing, such as a duration that is only logged, and for a module of yours that is named like one of these. A word that
 /// excuses nothing is refused.
 ///
-/// The macro sees names and nothing else. It does not see what the functions do that the body calls, what was renamed or imported by its bare name
-/// (`sleep(…)`), nor iteration over a `HashMap` or a `HashSet`, whose order differs from process to process: use a `BTreeMap`, a `BTreeSet` or a `Vec`.
+/// The macro sees the names in the body and nothing else, and refuses what it is sure of. It does not see what the functions do that the body calls, what
+/// is renamed or imported by its bare name outside the body (`sleep(…)`), nor most of what depends on the order of a `HashMap` or a `HashSet`, which differs from process to process.
 /// Nor does it see that branches of a `tokio::select!` build their steps only when they are polled, in a random order: give each a `wf.branch`, or write `biased;`.
 /// Where such a thing leads a replay to other steps than were recorded, the run is blocked, with the step and the reason; where it only changes what
 /// the body computes, nothing notices.

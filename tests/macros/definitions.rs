@@ -86,7 +86,7 @@ fn every_definition_of_a_linked_crate_registers_itself_once_unless_its_condition
     let mut names: Vec<_> = of_the_crate().map(Definition::name).collect();
     names.sort_unstable();
     let expected = "a absent again billing.charge checkout defaults expecting facade.flow from-macro from-macro-too internals into loud \
-                    nested old_charge private_and_unused record_sale renamed replays.excused replays.names replays.open replays.steps \
+                    nested old_charge private_and_unused record_sale renamed replays.excused replays.helpers replays.names replays.open replays.steps \
                     reserve restricted scan through type with_tx with_wf";
     assert_eq!(names.join(" "), expected);
 }

@@ -3,26 +3,44 @@
 use proc_macro2::{Delimiter, Ident, TokenStream};
 use quote::{ToTokens, TokenStreamExt};
 use syn::buffer::{Cursor, TokenBuffer};
-use syn::ext::IdentExt;
+
+use super::names::{Local, Names, of_type, of_value};
+use super::owners::{Before, Kind, Owners, Use};
+use super::tokens::{
+    behind, behind_type, beyond, double_colon, generics, group, is_called_with_nothing, is_closure,
+    is_function, path, qualified, sign, words, words_outside_blocks, words_until,
+};
 
 /// The methods of `Wf` whose arguments behind the first are the body of a step, which is recorded and may do anything.
 const STEPS: [&str; 2] = ["step", "tx"];
+
+/// What a closure may be wrapped in when it is kept in a local variable.
+const POINTERS: [&str; 3] = ["Box", "Arc", "Rc"];
+
+/// The methods that give the items of a collection in its own order.
+const ITERATORS: [&str; 9] =
+    ["iter", "iter_mut", "into_iter", "keys", "into_keys", "values", "values_mut", "into_values", "drain"];
+
+/// The words that end a pass of a loop early, or the loop.
+const LEAVES: [&str; 3] = ["break", "continue", "return"];
 
 /// A path in an expression, as `SystemTime::now` or `tokio::spawn`, or a single name.
 #[derive(Debug)]
 pub(super) struct Mention {
     segments: Vec<Ident>,
+    /// The whole path, where the body imports the first of them.
+    meant: Vec<String>,
     pub form: Form,
-    /// The local variable whose closure it is in.
-    closure: Option<String>,
+    /// The function or the closure that it is in.
+    owner: Option<usize>,
 }
 
 /// What has been met so far.
 #[derive(Default)]
 struct Found {
     mentions: Vec<Mention>,
-    /// Local variables that were given to a step as its body.
-    bodies: Vec<String>,
+    owners: Owners,
+    names: Names,
 }
 
 /// What follows a path.
@@ -30,16 +48,22 @@ struct Found {
 pub(super) enum Form {
     /// `(…)`
     Call,
+    /// `()`
+    EmptyCall,
     /// `!(…)`
     Macro,
-    /// Neither: it may be given to something that calls it, as in `map(rand::random)`.
+    /// None of these: it may be given to something that calls it, as in `map(rand::random)`.
     Value,
+    /// The method `elapsed` of a point in time.
+    Elapsed,
+    /// A collection whose order decides about steps.
+    HashOrder,
 }
 
 impl Mention {
     /// Its names, the last one first.
-    pub(super) fn names(&self) -> impl Iterator<Item = String> {
-        self.segments.iter().rev().map(|segment| segment.unraw().to_string())
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.meant.iter().rev().map(String::as_str)
     }
 }
 
@@ -49,18 +73,52 @@ impl ToTokens for Mention {
     }
 }
 
-/// Every path of `body` outside the bodies of inline steps, attributes, imports and other definitions.
-pub(super) fn mentions(body: &TokenStream) -> Vec<Mention> {
+impl Found {
+    fn mention(&mut self, segments: Vec<Ident>, form: Form) {
+        let meant = self.names.resolve(&segments);
+        if let (Form::Call | Form::EmptyCall | Form::Value, [before @ .., name]) = (form, &meant[..]) {
+            let before = match before.last() {
+                None => Before::Nothing,
+                Some(module) if is_function(module) => Before::Module,
+                Some(_) => Before::Type,
+            };
+            self.owners.note(Use { name: name.clone(), is_call: form != Form::Value, before });
+        }
+        let owner = self.owners.present();
+        self.mentions.push(Mention { segments, meant, form, owner });
+    }
+
+    /// Walks what is only done where this function or closure is called.
+    fn owned<'a>(
+        &mut self,
+        name: &Ident,
+        kind: Kind,
+        work: impl FnOnce(&mut Self) -> Cursor<'a>,
+    ) -> Cursor<'a> {
+        let outer = self.owners.enter(name.to_string(), kind);
+        let after = work(self);
+        self.owners.leave(outer);
+        after
+    }
+
+    fn inside(&mut self, group: Cursor<'_>) {
+        let outer = self.names.enter();
+        walk(group, |_| false, self);
+        self.names.leave(outer);
+    }
+}
+
+/// Every path of `body` outside the bodies of inline steps, what only these call, attributes, imports and other definitions.
+pub(super) fn mentions(body: &TokenStream, parameters: &[(String, Local)]) -> Vec<Mention> {
     let buffer = TokenBuffer::new2(body.clone());
     let mut found = Found::default();
+    for (name, local) in parameters {
+        found.names.learn(name.clone(), *local);
+    }
     walk(buffer.begin(), |_| false, &mut found);
-    let Found { mentions, bodies } = found;
-    let is_called = |name: &String| {
-        mentions.iter().any(|mention| mention.form == Form::Call && mention.names().eq([name.as_str()]))
-    };
-    let only_in_steps: Vec<String> = bodies.into_iter().filter(|name| !is_called(name)).collect();
-    let is_of_a_step =
-        |mention: &Mention| mention.closure.as_ref().is_some_and(|name| only_in_steps.contains(name));
+    let Found { mentions, owners, .. } = found;
+    let only_in_steps = owners.only_in_steps();
+    let is_of_a_step = |mention: &Mention| mention.owner.is_some_and(|owner| only_in_steps[owner]);
     mentions.into_iter().filter(|mention| !is_of_a_step(mention)).collect()
 }
 
@@ -74,10 +132,18 @@ fn walk<'a>(mut here: Cursor<'a>, is_end: fn(char) -> bool, found: &mut Found) -
                 sign if is_end(sign) => return here,
                 '.' => after_dot(after, found),
                 '#' => after_attribute(after),
+                '|' => after_bar(after, found),
+                '<' => match qualified(here) {
+                    Some((segments, after)) => {
+                        found.mention(segments, form_of(after));
+                        after
+                    }
+                    None => after,
+                },
                 _ => after,
             }
         } else if let Some((inside, _, _, after)) = here.any_group() {
-            walk(inside, |_| false, found);
+            found.inside(inside);
             after
         } else {
             beyond(here)
@@ -87,87 +153,178 @@ fn walk<'a>(mut here: Cursor<'a>, is_end: fn(char) -> bool, found: &mut Found) -
 }
 
 fn at_word<'a>(word: Ident, after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
-    if word == "use" && sign(after, '<').is_none() {
-        return behind(after, |token| sign(token, ';'));
+    match word.to_string().as_str() {
+        "use" if sign(after, '<').is_none() => {
+            found.names.import(after, &[]);
+            behind(after, |token| sign(token, ';'))
+        }
+        "fn" => after_fn(after, found),
+        "let" => after_let(after, found),
+        "for" => after_for(after, found),
+        // Types do nothing.
+        "struct" | "enum" | "type" => behind(after, |token| sign(token, ';').or_else(|| behind_block(token))),
+        _ => at_path(word, after, found),
     }
-    if word == "fn" {
-        return after.ident().map_or(after, |(_, after)| after);
-    }
-    if word == "let" {
-        return after_let(after, found);
-    }
+}
+
+fn at_path<'a>(word: Ident, after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
     let (segments, after) = path(word, after);
-    let mut names = segments.iter().rev();
-    let is_step = names.next().is_some_and(is_step) && names.next().is_some_and(|name| name == "Wf");
-    let form = if group(after, Delimiter::Parenthesis).is_some() {
+    let last_two: Vec<String> = segments.iter().rev().take(2).map(ToString::to_string).collect();
+    found.mention(segments, form_of(after));
+    let method = sign(after, '.').and_then(Cursor::ident);
+    match (&last_two[..], method) {
+        ([step, of], _) if is_step(step) && of == "Wf" => after_step(after, 2, found),
+        ([name, ..], Some((method, behind))) => {
+            let local = if last_two.len() == 1 { found.names.local(name) } else { None };
+            let is_instant = local == Some(Local::Instant) || name == "UNIX_EPOCH";
+            if is_instant && method == "elapsed" && is_called_with_nothing(behind) {
+                found.mention(vec![method], Form::Elapsed);
+                return behind;
+            }
+            // What is not the workflow may have such a method too, and calls its closure here and now.
+            let is_other = matches!(local, Some(Local::Other | Local::Instant | Local::Hashed));
+            if is_other && is_step(&method.to_string()) { behind } else { after }
+        }
+        _ => after,
+    }
+}
+
+fn form_of(after: Cursor<'_>) -> Form {
+    if is_called_with_nothing(after) {
+        Form::EmptyCall
+    } else if group(after, Delimiter::Parenthesis).is_some() {
         Form::Call
     } else if sign(after, '!').is_some_and(|after| after.any_group().is_some()) {
         Form::Macro
     } else {
         Form::Value
-    };
-    found.mentions.push(Mention { segments, form, closure: None });
-    if is_step { after_step(after, 2, found) } else { after }
+    }
 }
 
-/// A closure that is kept in a local variable is the body of a step if it is given to one.
-fn after_let<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
-    let named = after.ident().and_then(|(name, value)| Some((name, sign(value, '=')?)));
-    let Some((name, value)) = named.filter(|(_, value)| is_closure(*value)) else { return after };
-    let start = found.mentions.len();
-    let after = walk(value, |sign| sign == ';', found);
-    for mention in &mut found.mentions[start..] {
-        mention.closure.get_or_insert_with(|| name.to_string());
+/// Behind a function inside the body. Its signature does nothing, and it sees no local variables.
+fn after_fn<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
+    let Some((name, mut here)) = after.ident() else { return after };
+    let mut kind = Kind::Function;
+    while !here.eof() && sign(here, ';').is_none() {
+        if let Some((parameters, _)) = group(here, Delimiter::Parenthesis) {
+            let mut named = Vec::new();
+            words(parameters, &mut named);
+            if named.iter().any(|word| word == "self") {
+                kind = Kind::Method;
+            }
+        }
+        if let Some((inside, after)) = group(here, Delimiter::Brace) {
+            return found.owned(&name, kind, |found| {
+                let outer = found.names.forget_locals();
+                found.inside(inside);
+                found.names.recall_locals(outer);
+                after
+            });
+        }
+        here = beyond(here);
     }
+    here
+}
+
+/// Behind the value of a local variable with a plain name. A closure that is kept in one is the body of a step if it is given to one, or only called in one.
+fn after_let<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
+    let plain = after.ident().filter(|(word, _)| word == "mut").map_or(after, |(_, after)| after);
+    let named = plain.ident().and_then(|(name, behind)| {
+        if let Some(ty) = sign(behind, ':').filter(|_| double_colon(behind).is_none()) {
+            return Some((name, of_type(ty), behind_type(ty)));
+        }
+        let ends = sign(behind, '=').is_some() || sign(behind, ';').is_some();
+        ends.then_some((name, None, behind))
+    });
+    let Some((name, typed, behind)) = named else {
+        found.names.hide(words_until(after, behind_type(after)));
+        return after;
+    };
+    let Some(value) = sign(behind, '=') else {
+        found.names.learn(name.to_string(), typed.unwrap_or(Local::Unknown));
+        return behind;
+    };
+    let local = typed.unwrap_or_else(|| of_value(value, &found.names));
+    let after = if is_closure(value) || is_closure_behind_pointer(value) {
+        found.owned(&name, Kind::Closure, |found| walk(value, |sign| sign == ';', found))
+    } else if let Some((inside, after)) = group(value, Delimiter::Brace) {
+        let outer = found.names.enter();
+        block(&name, inside, found);
+        found.names.leave(outer);
+        walk(after, |sign| sign == ';', found)
+    } else {
+        walk(value, |sign| sign == ';', found)
+    };
+    found.names.learn(name.to_string(), local);
     after
 }
 
-fn is_closure(mut here: Cursor<'_>) -> bool {
-    while let Some((_, after)) = here.ident().filter(|(word, _)| word == "async" || word == "move") {
-        here = after;
-    }
-    sign(here, '|').is_some()
-}
-
-/// The rest of a path, through its turbofishes, and what follows it.
-fn path(first: Ident, mut after: Cursor<'_>) -> (Vec<Ident>, Cursor<'_>) {
-    let mut segments = vec![first];
-    while let Some(next) = sign(after, ':').and_then(|next| sign(next, ':')) {
-        if let Some((segment, next)) = next.ident() {
-            segments.push(segment);
-            after = next;
-        } else if let Some(next) = generics(next) {
-            after = next;
+/// A block whose value may be a closure, as in `let body = { let path = path.clone(); move || read(&path) };`.
+fn block(name: &Ident, mut here: Cursor<'_>, found: &mut Found) {
+    while !here.eof() {
+        here = if is_closure(here) {
+            found.owned(name, Kind::Closure, |found| walk(here, |sign| sign == ';', found))
         } else {
-            break;
-        }
+            walk(here, |sign| sign == ';', found)
+        };
+        here = sign(here, ';').unwrap_or(here);
     }
-    (segments, after)
 }
 
-/// Behind `<…>`.
-fn generics(start: Cursor<'_>) -> Option<Cursor<'_>> {
-    let mut here = sign(start, '<')?;
-    let mut depth = 1_u32;
-    while depth > 0 {
-        if here.eof() {
-            return None;
+/// `Box::new(|| …)` and the like.
+fn is_closure_behind_pointer(value: Cursor<'_>) -> bool {
+    let Some((first, after)) = value.ident() else { return false };
+    let (segments, after) = path(first, after);
+    let is_pointer =
+        matches!(&segments[..], [.., of, new] if new == "new" && POINTERS.iter().any(|name| of == name));
+    is_pointer && group(after, Delimiter::Parenthesis).is_some_and(|(inside, _)| is_closure(inside))
+}
+
+/// Behind the pattern of a loop. The order of a hash map decides which steps are built first, where the loop awaits them one after the other.
+fn after_for<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
+    let mut here = after;
+    let over = loop {
+        // That of a bound, `for<'a>`, or of an `impl`.
+        let is_no_loop =
+            sign(after, '<').is_some() || sign(here, ';').is_some() || behind_block(here).is_some();
+        if is_no_loop || here.eof() {
+            return after;
         }
-        // The `>` of `->` closes nothing.
-        here = match here.punct().map(|(sign, after)| (sign.as_char(), after)) {
-            Some(('-', after)) => sign(after, '>').unwrap_or(after),
-            Some(('<', after)) => {
-                depth += 1;
-                after
-            }
-            Some(('>', after)) => {
-                depth -= 1;
-                after
-            }
-            _ => beyond(here),
-        };
+        match here.ident() {
+            Some((word, over)) if word == "in" => break over,
+            _ => here = beyond(here),
+        }
+    };
+    if let Some(map) = hashed_loop(over, &found.names) {
+        found.mention(vec![map], Form::HashOrder);
     }
-    Some(here)
+    found.names.hide(words_until(after, here));
+    over
+}
+
+/// The map that a loop takes its items from in their own order, to await something of the workflow with each of them.
+fn hashed_loop(mut over: Cursor<'_>, names: &Names) -> Option<Ident> {
+    while let Some(after) =
+        sign(over, '&').or_else(|| over.ident().filter(|(word, _)| word == "mut").map(|(_, after)| after))
+    {
+        over = after;
+    }
+    let (map, mut after) = over.ident()?;
+    if let Some((method, called)) = sign(after, '.').and_then(Cursor::ident) {
+        let (_, behind) = group(called, Delimiter::Parenthesis)?;
+        after = ITERATORS.iter().any(|name| method == name).then_some(behind)?;
+    }
+    let (body, _) = group(after, Delimiter::Brace)?;
+    let (mut all, mut in_every_pass) = (Vec::new(), Vec::new());
+    words(body, &mut all);
+    words_outside_blocks(body, &mut in_every_pass);
+    let is_of_workflow = |word: &Ident| names.local(&word.to_string()) == Some(Local::Workflow);
+    // Where a pass may do nothing, one alone may do something, and then there is no order.
+    let is_decisive = names.local(&map.to_string()) == Some(Local::Hashed)
+        && in_every_pass.iter().any(is_of_workflow)
+        && in_every_pass.iter().any(|word| word == "await")
+        && !all.iter().any(|word| LEAVES.iter().any(|leaves| word == leaves));
+    is_decisive.then_some(map)
 }
 
 /// A field or a method is not what is named alike elsewhere. Two dots are a range.
@@ -176,27 +333,58 @@ fn after_dot<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
         return after;
     }
     let Some((name, after)) = after.ident() else { return after };
-    if is_step(&name) { after_step(after, 1, found) } else { after }
+    if is_step(&name.to_string()) {
+        return after_step(after, 1, found);
+    }
+    found.owners.note(Use { name: name.to_string(), is_call: true, before: Before::Value });
+    // What is asked for the time may be asked at once how long ago that was.
+    let asked = group(after, Delimiter::Parenthesis).filter(|(inside, _)| name == "now" && inside.eof());
+    let asked = asked.and_then(|(_, behind)| sign(behind, '.')).and_then(Cursor::ident);
+    match asked {
+        Some((method, behind)) if method == "elapsed" && is_called_with_nothing(behind) => {
+            found.mention(vec![method], Form::Elapsed);
+            behind
+        }
+        _ => after,
+    }
 }
 
-fn is_step(name: &Ident) -> bool {
-    STEPS.iter().any(|step| name == step)
+fn is_step(name: &str) -> bool {
+    STEPS.contains(&name)
 }
 
 /// Behind the arguments of an inline step. The first ones, up to its name, belong to the workflow, as do all before a closure.
 fn after_step<'a>(after: Cursor<'a>, n_before_body: u8, found: &mut Found) -> Cursor<'a> {
-    let turbofish = sign(after, ':').and_then(|after| sign(after, ':')).and_then(generics);
+    let turbofish = double_colon(after).and_then(generics);
     let Some((mut here, after)) = group(turbofish.unwrap_or(after), Delimiter::Parenthesis) else {
         return after;
     };
+    let outer = found.names.enter();
     for _ in 0..n_before_body {
         here = walk(here, |sign| sign == ',' || sign == '|', found);
         here = sign(here, ',').unwrap_or(here);
     }
-    while let Some(borrowed) = sign(here, '&') {
-        here = borrowed;
+    found.names.leave(outer);
+    let mut used = Vec::new();
+    words(here, &mut used);
+    found.owners.used_in_a_step(used);
+    after
+}
+
+/// Behind the parameters of a closure, which hide what is named alike outside. Where the bar is an operator, nothing is lost by that but a name.
+fn after_bar<'a>(after: Cursor<'a>, found: &mut Found) -> Cursor<'a> {
+    if let Some(after) = sign(after, '|') {
+        return after;
     }
-    found.bodies.extend(here.ident().map(|(name, _)| name.to_string()));
+    let mut here = after;
+    while !here.eof() && sign(here, ';').is_none() {
+        if let Some(behind) = sign(here, '|') {
+            found.names.hide(words_until(after, here));
+            walk(after, |sign| sign == '|', found);
+            return behind;
+        }
+        here = beyond(here);
+    }
     after
 }
 
@@ -208,33 +396,9 @@ fn after_attribute(after: Cursor<'_>) -> Cursor<'_> {
     let Some((first, rest)) = inside.ident() else { return after };
     let (segments, _) = path(first, rest);
     let is_ours = segments.last().is_some_and(|name| name == "job" || name == "workflow");
-    if is_ours {
-        behind(after, |token| group(token, Delimiter::Brace).map(|(_, after)| after))
-    } else {
-        after
-    }
+    if is_ours { behind(after, behind_block) } else { after }
 }
 
-/// Behind the first token that `end` finds, or at the end.
-fn behind<'a>(mut here: Cursor<'a>, end: fn(Cursor<'a>) -> Option<Cursor<'a>>) -> Cursor<'a> {
-    while !here.eof() {
-        if let Some(after) = end(here) {
-            return after;
-        }
-        here = beyond(here);
-    }
-    here
-}
-
-fn sign(here: Cursor<'_>, expected: char) -> Option<Cursor<'_>> {
-    here.punct().filter(|(sign, _)| sign.as_char() == expected).map(|(_, after)| after)
-}
-
-fn group(here: Cursor<'_>, delimiter: Delimiter) -> Option<(Cursor<'_>, Cursor<'_>)> {
-    here.group(delimiter).map(|(inside, _, after)| (inside, after))
-}
-
-/// Behind one token, whatever it is.
-fn beyond(here: Cursor<'_>) -> Cursor<'_> {
-    here.token_tree().map_or_else(Cursor::empty, |(_, after)| after)
+fn behind_block(here: Cursor<'_>) -> Option<Cursor<'_>> {
+    group(here, Delimiter::Brace).map(|(_, after)| after)
 }

@@ -1,6 +1,7 @@
 //! The paths that are refused, why, and what to write instead.
 
 use super::mentions::{Form, Mention};
+use super::tokens::is_function;
 
 /// What replay cannot repeat, by the word that allows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,14 +12,22 @@ pub(crate) enum Class {
     Sleep,
     Spawn,
     Io,
+    HashOrder,
 }
 
 impl Class {
     /// In the order of the documentation.
-    const ALL: [Self; 6] =
-        [Self::WallClock, Self::Randomness, Self::FreshUuids, Self::Sleep, Self::Spawn, Self::Io];
+    const ALL: [Self; 7] = [
+        Self::WallClock,
+        Self::Randomness,
+        Self::FreshUuids,
+        Self::Sleep,
+        Self::Spawn,
+        Self::Io,
+        Self::HashOrder,
+    ];
 
-    pub(crate) fn words() -> [&'static str; 6] {
+    pub(crate) fn words() -> [&'static str; 7] {
         Self::ALL.map(Self::word)
     }
 
@@ -34,6 +43,7 @@ impl Class {
             Self::Sleep => "sleep",
             Self::Spawn => "spawn",
             Self::Io => "io",
+            Self::HashOrder => "hash_order",
         }
     }
 }
@@ -43,12 +53,29 @@ pub(super) struct Rule {
     pub class: Class,
     why: &'static str,
     instead: &'static str,
-    /// The last names of a path; fewer than it has, so that it may begin at any `use`. A `*` stands for the rest of a function's name, and a `!` for a
-    /// macro.
+    /// The last names of a path; fewer than it has, so that it may begin at any `use`. A `*` stands for the rest of a function's name, a `!` for a
+    /// macro, and `()` for a call without arguments.
     paths: &'static [&'static str],
 }
 
+/// That which refuses a method of points in time.
+const ELAPSED: Rule = Rule {
+    class: Class::WallClock,
+    why: "`elapsed` reads the wall clock, which reads differently on replay",
+    instead: "use `wf.now().duration_since(…)`, or read it in a step",
+    paths: &["SystemTime::elapsed", "Instant::elapsed"],
+};
+
+/// That which refuses a loop.
+const HASH_ORDER: Rule = Rule {
+    class: Class::HashOrder,
+    why: "a `HashMap` or a `HashSet` has another order on replay, and so have the steps of this loop",
+    instead: "loop over a `BTreeMap`, a `BTreeSet` or a sorted `Vec`",
+    paths: &[],
+};
+
 const RULES: &[Rule] = &[
+    ELAPSED,
     Rule {
         class: Class::WallClock,
         why: "the wall clock reads differently on replay",
@@ -72,17 +99,22 @@ const RULES: &[Rule] = &[
         paths: &[
             "rand::random*",
             "rand::rng",
+            "rand::make_rng",
             "rand::fill",
             "thread_rng",
             "rand::thread_rng",
             "ThreadRng::default",
             "OsRng",
+            "SysRng",
             "from_entropy",
             "from_os_rng",
+            "try_from_os_rng",
             "fastrand::*",
             "fastrand::Rng::new",
             "getrandom",
             "getrandom::*",
+            "RandomState::new",
+            "RandomState::default",
         ],
     },
     Rule {
@@ -169,14 +201,31 @@ const RULES: &[Rule] = &[
             "env::var*",
             "env::args*",
             "env::current_dir",
+            "env::current_exe",
+            "env::temp_dir",
             "process::Command::new",
         ],
+    },
+    Rule {
+        class: Class::Io,
+        why: "replay is done by another process, thread or task",
+        instead: "use `wf.run_id()` or `wf.uuid()`, or read it in a step",
+        paths: &["process::id()", "thread::current()", "tokio::task::id()", "tokio::task::try_id()"],
     },
 ];
 
 /// The rule that refuses a mention.
 pub(super) fn rule_of(mention: &Mention) -> Option<&'static Rule> {
-    let names: Vec<String> = mention.names().collect();
+    match mention.form {
+        Form::Elapsed => return Some(&ELAPSED),
+        Form::HashOrder => return Some(&HASH_ORDER),
+        Form::Call | Form::EmptyCall | Form::Macro | Form::Value => {}
+    }
+    let names: Vec<&str> = mention.names().collect();
+    // What is the user's own is not judged by its name.
+    if let [.., _, "crate" | "self" | "super"] = names[..] {
+        return None;
+    }
     RULES.iter().find(|rule| rule.paths.iter().any(|path| is(&names, mention.form, path)))
 }
 
@@ -188,13 +237,20 @@ impl Rule {
 }
 
 /// `names` has the last one first.
-fn is(names: &[String], form: Form, path: &str) -> bool {
-    let (path, is_macro) = path.strip_suffix('!').map_or((path, false), |path| (path, true));
-    let is_said = match form {
-        Form::Macro => is_macro,
-        Form::Call => !is_macro,
+fn is(names: &[&str], form: Form, path: &str) -> bool {
+    let (path, only) = if let Some(path) = path.strip_suffix('!') {
+        (path, Some(Form::Macro))
+    } else if let Some(path) = path.strip_suffix("()") {
+        (path, Some(Form::EmptyCall))
+    } else {
+        (path, None)
+    };
+    let is_said = match (form, only) {
+        (form, Some(only)) => form == only,
+        (Form::Call | Form::EmptyCall, None) => true,
         // A single name may be a local variable, unless it is a type.
-        Form::Value => !is_macro && (path.contains("::") || !is_function(path)),
+        (Form::Value, None) => path.contains("::") || !is_function(path),
+        (Form::Macro | Form::Elapsed | Form::HashOrder, None) => false,
     };
     let mut names = names.iter();
     is_said && path.rsplit("::").all(|expected| names.next().is_some_and(|name| is_name(name, expected)))
@@ -202,9 +258,4 @@ fn is(names: &[String], form: Form, path: &str) -> bool {
 
 fn is_name(name: &str, expected: &str) -> bool {
     expected.strip_suffix('*').map_or(name == expected, |start| name.starts_with(start) && is_function(name))
-}
-
-/// Types and variants begin with a capital letter.
-fn is_function(name: &str) -> bool {
-    !name.starts_with(char::is_uppercase)
 }

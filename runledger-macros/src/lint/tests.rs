@@ -3,13 +3,25 @@
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 
+use super::local_of;
 use super::mentions::mentions;
+use super::names::Local;
 use super::rules::rule_of;
 
 /// The refused paths of a body, as they are written.
 fn refused(body: &str) -> Vec<String> {
+    refused_with("", body)
+}
+
+/// Those of the body of a workflow that has these parameters behind its context.
+fn refused_with(parameters: &str, body: &str) -> Vec<String> {
     let body: TokenStream = body.parse().expect("the body is tokens");
-    let refused = mentions(&body).into_iter().filter(|mention| rule_of(mention).is_some());
+    let mut locals = vec![("wf".to_owned(), Local::Workflow)];
+    for parameter in parameters.split("; ").filter(|parameter| !parameter.is_empty()) {
+        let (name, ty) = parameter.split_once(": ").expect("a name and a type");
+        locals.push((name.to_owned(), local_of(&syn::parse_str(ty).expect("a type"))));
+    }
+    let refused = mentions(&body, &locals).into_iter().filter(|mention| rule_of(mention).is_some());
     refused
         .map(|mention| {
             mention.to_token_stream().into_iter().map(|name| name.to_string()).collect::<Vec<_>>().join("::")
@@ -137,6 +149,177 @@ fn a_closure_in_a_local_variable_is_the_body_of_the_steps_it_is_given_to() {
 }
 
 #[test]
+fn what_only_steps_call_is_of_the_steps() {
+    for body in [
+        "let read = || fs::read(a); wf.step(\"a\", || async { read() }).await",
+        "let read: Box<dyn Fn() -> Vec<u8>> = Box::new(|| fs::read(a)); wf.step(\"a\", || async { read() })",
+        "let read: fn(&str) -> Option<Vec<u8>> = |a| fs::read(a).ok(); wf.step(\"a\", || async { read(b) })",
+        "let mut read = move || fs::read(a); wf.tx(\"a\", |tx| async { read() })",
+        "let read = { let a = a.clone(); move || fs::read(&a) }; wf.step(\"a\", read)",
+        "fn read() -> X { fs::read(a) } wf.step(\"a\", || async { read() }).await",
+        "wf.step(\"a\", || async { read() }).await; async fn read(rng: &mut OsRng) { more() } fn more() { fs::read(a) }",
+        "impl S { fn read(&self) { fs::read(a) } fn other() { fs::read(b) } } wf.step(\"a\", || async { s.read(); S::other() })",
+        "let one = || fs::read(a); let two = || one(); wf.step(\"a\", || async { two() })",
+        "fn again(n: u8) { fs::read(n); again(n - 1) } wf.step(\"a\", || async { again(3) }); config::again(); b.again()",
+    ] {
+        passes(body);
+    }
+    for body in [
+        "fn read() -> X { fs::read(a) } read(); wf.step(\"a\", || async { read() })",
+        "fn read() -> X { fs::read(a) } let both = || read(); both(); wf.step(\"a\", || async { read() })",
+        "impl S { fn read(&self) { fs::read(a) } } s.read(); wf.step(\"a\", || async { s.read() })",
+        "impl S { fn read() { fs::read(a) } } S::read(); wf.step(\"a\", || async { S::read() })",
+        "let read = { let data = fs::read(a); move || data.clone() }; wf.step(\"a\", read)",
+        "let data: Vec<u8> = fs::read(a)?; wf.step(\"a\", || async { data })",
+        "let read = Lazy::new(|| fs::read(a)); wf.step(\"a\", || async { read() })",
+        "let read = || 1; { let read = fs::read(a); } wf.step(\"a\", read)",
+    ] {
+        assert_eq!(refused(body), ["fs::read"], "{body}");
+    }
+}
+
+#[test]
+fn types_are_not_values() {
+    passes(
+        "let rng: &mut OsRng = other; let at: Instant; let far: fn() -> OsRng = f; struct A { rng: OsRng }",
+    );
+    passes("enum A { B(OsRng) } type C = OsRng; struct D(OsRng); let n: [u8; 4] = [0; 4];");
+    assert_eq!(refused("let rng: OsRng = OsRng;"), ["OsRng"]);
+    assert_eq!(refused("struct A(OsRng); let a = A(OsRng);"), ["OsRng"]);
+}
+
+#[test]
+fn a_type_in_brackets_begins_a_path_like_its_name() {
+    assert_eq!(refused("<SystemTime>::now()"), ["SystemTime::now"]);
+    assert_eq!(refused("let a = <::std::time::SystemTime>::now();"), ["std::time::SystemTime::now"]);
+    assert_eq!(refused("<ThreadRng as Default>::default()"), ["ThreadRng::default"]);
+    assert_eq!(refused("f(<JoinSet<Vec<u8>>>::new)"), ["JoinSet::new"]);
+    passes("<A as Clock<Instant = u8>>::now(); <Vec<SystemTime>>::new(); a < SystemTime && b > ::c::now()");
+    assert_eq!(refused("a < b && c > ::std::env::var(d)"), ["std::env::var"]);
+}
+
+#[test]
+fn imports_in_the_body_say_what_a_name_is() {
+    assert_eq!(refused("use rand::random; random()"), ["random"]);
+    assert_eq!(
+        refused("use std::{time::{SystemTime as Now, Duration}, fs}; Now::now(); fs::read(a)"),
+        ["Now::now", "fs::read"]
+    );
+    assert_eq!(refused("use tokio::time::{self, sleep}; sleep(a); time::sleep(b)"), ["sleep", "time::sleep"]);
+    assert_eq!(refused("ids.map(|_| a).map(random); use ::rand::random; ids.map(random)"), ["random"]);
+    passes("use crate::clock::SystemTime; SystemTime::now(); use rand::random as _; random()");
+    passes("{ use rand::random; } random(); use rand::random; let random = 4; f(random)");
+    passes("crate::fs::read(a); self::env::var(b); super::SystemTime::now()");
+}
+
+#[test]
+fn how_long_ago_something_was_is_a_question_to_the_clock() {
+    assert_eq!(refused("wf.now().elapsed()"), ["elapsed"]);
+    assert_eq!(refused("let began = wf.now(); wf.sleep(a).await?; began.elapsed()? > limit"), ["elapsed"]);
+    assert_eq!(refused_with("due: SystemTime", "due.elapsed().is_ok()"), ["elapsed"]);
+    assert_eq!(refused_with("due: &std::time::SystemTime", "if due.elapsed()? > a {}"), ["elapsed"]);
+    assert_eq!(refused("let a: SystemTime = wf.run(b).await?; a.elapsed()"), ["elapsed"]);
+    assert_eq!(
+        refused("SystemTime::UNIX_EPOCH.elapsed(); f(SystemTime::elapsed)"),
+        ["elapsed", "SystemTime::elapsed"]
+    );
+    passes(
+        "report.elapsed(); began.elapsed(); self.due.elapsed(); let a = wf.now(); a.elapsed; a.elapsed(b)",
+    );
+    passes("let a = wf.now(); wf.step(\"a\", || async { a.elapsed() })");
+    passes("let a = wf.now(); wf.sleep(b); let a = report(a); a.elapsed()");
+    passes("let a = wf.now(); let a = report(a); { let b = wf.now(); } b.elapsed()");
+    passes(
+        "let a = wf.now(); reports.map(|a| a.elapsed()); for a in b { a.elapsed() } if let Some(a) = c { a.elapsed() }",
+    );
+    passes("let a = wf.now(); fn took(a: Report) -> X { a.elapsed() }");
+    assert_eq!(refused("let a = wf.now(); { let a = 1; } a.elapsed()"), ["elapsed"]);
+}
+
+#[test]
+fn a_step_of_what_is_not_the_workflow_is_no_step() {
+    let refused =
+        |body: &str| refused_with("machine: &Machine", &body.replace("(..)", "(\"a\", || fs::read(b))"));
+    for body in [
+        "machine.step(..)",
+        "let m = Machine::new(); m.step(..)",
+        "let mut m = Machine::new(machine.size).with(vec![4]); m.step(..)",
+        "let m = Machine { size: 4 }; m.tx(..)",
+    ] {
+        assert_eq!(refused(body), ["fs::read"], "{body}");
+    }
+    // A workflow's context may hide in these.
+    for body in [
+        "let b = wf.branch(\"b\"); b.step(..)",
+        "let b: Branch<'_> = f(); b.step(..)",
+        "let flow = Flow::new(wf); flow.step(..)",
+        "let flow = Flow { wf }; flow.step(..)",
+        "let w = wf; w.step(..)",
+        "let c = &b; c.step(..)",
+        "let made = make(); made.step(..)",
+        "let late; late = wf; late.step(..)",
+        "all.map(|machine| machine.step(..))",
+        "for machine in all { machine.step(..) }",
+        "fn inner(machine: &Wf) { machine.step(..) } inner(wf)",
+        "other.step(..)",
+        "self.wf.step(..)",
+    ] {
+        assert_eq!(refused(body), [""; 0], "{body}");
+    }
+}
+
+#[test]
+fn steps_in_the_order_of_a_hash_map_are_refused() {
+    let body = "{ wf.run(pay(name)).await?; }";
+    for over in ["wages", "&wages", "&mut wages", "wages.iter()", "wages.keys()", "wages.drain()"] {
+        let looped = format!("for (name, _) in {over} {body}");
+        for ty in ["HashMap<String, u64>", "&std::collections::HashMap<String, Vec<u64>>", "HashSet<String>"]
+        {
+            assert_eq!(refused_with(&format!("wages: {ty}"), &looped), ["wages"], "{ty} {looped}");
+        }
+        for ty in
+            ["BTreeMap<String, u64>", "HashMap<String, u64, Fixed>", "HashSet<u8, Fixed>", "Vec<HashSet<u8>>"]
+        {
+            assert_eq!(refused_with(&format!("wages: {ty}"), &looped), [""; 0], "{ty} {looped}");
+        }
+    }
+    let made = |value: &str| refused(&format!("let wages{value}; for name in &wages {body}"));
+    for value in
+        [" = HashMap::new()", ": HashSet<_> = a.collect()", " = std::collections::HashSet::from([1])"]
+    {
+        assert_eq!(made(value), ["wages"], "{value}");
+    }
+    for value in
+        [" = HashMap::with_hasher(a)", " = sorted(HashMap::new())", ": Vec<_> = a.into_iter().collect()"]
+    {
+        assert_eq!(made(value), [""; 0], "{value}");
+    }
+    // None of these builds a step in that order.
+    for body in [
+        "for n in wages.values() { sum += n; }",
+        "for n in &wages { let b = wf.branch(n); all.push(async move { b.run(pay(n)).await }); }",
+        "for n in &wages { notify(n).await; }",
+        "for n in &wages { if n == wanted { wf.run(pay(n)).await?; } }",
+        "for n in &wages { if n != wanted { continue; } wf.run(pay(n)).await?; }",
+        "for n in wages.iter().sorted() { wf.run(pay(n)).await?; }",
+        "let mut names: Vec<_> = wages.keys().collect(); names.sort(); for n in names { wf.run(pay(n)).await?; }",
+        "let wages = sorted(wages); for n in &wages { wf.run(pay(n)).await?; }",
+        "wf.step(\"a\", || async { for n in &wages { wf.run(pay(n)).await?; } })",
+    ] {
+        assert_eq!(refused_with("wages: HashMap<String, u64>", body), [""; 0], "{body}");
+    }
+}
+
+#[test]
+fn what_differs_between_processes_and_threads_is_refused() {
+    assert_eq!(
+        refused("std::process::id(); thread::current().id(); env::temp_dir(); RandomState::new()"),
+        ["std::process::id", "thread::current", "env::temp_dir", "RandomState::new"]
+    );
+    passes("process::id(&order); thread::current(page); f(process::id); process::exit(1)");
+}
+
+#[test]
 fn the_name_of_an_inline_step_belongs_to_the_workflow() {
     assert_eq!(refused("wf.step(&format!(\"{}\", Uuid::new_v4()), || Uuid::new_v4())"), ["Uuid::new_v4"]);
     passes("wf.step(name::<A, B>(), || Uuid::new_v4())");
@@ -167,8 +350,8 @@ fn invisible_groups_are_seen_through() {
         |text: &str| -> TokenTree { Group::new(Delimiter::None, text.parse().expect("tokens")).into() };
     let call: TokenStream =
         [invisible("SystemTime"), invisible(":: now"), invisible("()")].into_iter().collect();
-    assert_eq!(mentions(&call).iter().filter(|mention| rule_of(mention).is_some()).count(), 1);
+    assert_eq!(mentions(&call, &[]).iter().filter(|mention| rule_of(mention).is_some()).count(), 1);
     let step: TokenStream =
         [invisible("wf"), invisible(". step"), invisible("(a, fs::read)")].into_iter().collect();
-    assert_eq!(mentions(&step).iter().filter(|mention| rule_of(mention).is_some()).count(), 0);
+    assert_eq!(mentions(&step, &[]).iter().filter(|mention| rule_of(mention).is_some()).count(), 0);
 }

@@ -29,6 +29,11 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("files", "io"),
     ("filesystem", "io"),
     ("network", "io"),
+    ("hash", "hash_order"),
+    ("hashmap", "hash_order"),
+    ("hash_map", "hash_order"),
+    ("hashset", "hash_order"),
+    ("order", "hash_order"),
 ];
 
 /// Reads the words; a word that was probably meant counts, so that the body is not reported for a typing slip.

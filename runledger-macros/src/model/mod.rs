@@ -24,7 +24,7 @@ pub(crate) use self::parameters::{Owned, Parameter, Payload, Presence, Role, wit
 pub(crate) use self::signature::is_ours;
 pub(crate) use self::types::is_nameable;
 use crate::attributes::Attributes;
-use crate::lint;
+use crate::lint::{self, Local};
 use crate::parse::{Entry, Function};
 use crate::problems::Problems;
 
@@ -73,7 +73,7 @@ pub(crate) fn check(kind: Kind, entries: &[Entry], function: &Function) -> syn::
     signature::check(kind, &function.signature, &mut problems);
     let parameters = parameters::check(kind, &function.signature, &mut problems);
     let output = signature::output(kind, &function.signature, &mut problems);
-    check_body(kind, function, &options, &mut problems);
+    check_body(kind, function, &parameters, &options, &mut problems);
 
     let definition = output.map(|output| Definition {
         kind,
@@ -107,11 +107,18 @@ pub(crate) fn has_body(function: &Function) -> bool {
     matches!(first, Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace)
 }
 
-fn check_body(kind: Kind, function: &Function, options: &Options, problems: &mut Problems) {
+fn check_body(
+    kind: Kind,
+    function: &Function,
+    parameters: &[Parameter],
+    options: &Options,
+    problems: &mut Problems,
+) {
     if has_body(function) {
         // Only a workflow is replayed.
         if kind == Kind::Workflow {
-            lint::check(&function.body, &options.allow, problems);
+            let locals: Vec<(String, Local)> = parameters.iter().map(local).collect();
+            lint::check(&function.body, &locals, &options.allow, problems);
         }
         return;
     }
@@ -121,4 +128,13 @@ fn check_body(kind: Kind, function: &Function, options: &Options, problems: &mut
         function.body.clone()
     };
     problems.at(end, format!("a `#[{}]` needs a body; write `{{ … }}`", kind.word()));
+}
+
+/// What a parameter is to the body.
+fn local(parameter: &Parameter) -> (String, Local) {
+    let local = match parameter.role {
+        Role::Workflow => Local::Workflow,
+        Role::Stored(_) | Role::Injected(_) | Role::Transaction => lint::local_of(&parameter.ty),
+    };
+    (parameter.ident.to_string(), local)
 }

@@ -1,6 +1,7 @@
 //! Bodies that replay alike however much they look as if they did not, and what `allow(…)` lets pass.
 
 use ::runledger::{Error, Result, Wf, job, workflow};
+use ::std::collections::HashMap;
 use ::std::prelude::rust_2024::*;
 use ::std::time::{Duration, Instant, SystemTime};
 use ::tokio::{join, select};
@@ -71,6 +72,38 @@ pub async fn names(wf: &Wf, began: SystemTime) -> Result<u64> {
     sleep(wf, u64::from(text.is_empty())).await?;
     let value = spawn(random()) + thread_rng.spawn(7) + thread_rng.thread_rng() + now(began).as_secs();
     Ok(value + wf.run(open(text)).await?)
+}
+
+/// What only steps call may do anything, wherever it is written.
+#[workflow(name = "replays.helpers")]
+pub async fn helpers(wf: &Wf, path: String, due: SystemTime) -> Result<u64> {
+    fn read(path: &str) -> ::std::io::Result<u64> {
+        Ok(size(&::std::fs::read(path)?))
+    }
+    const fn size(bytes: &[u8]) -> u64 {
+        bytes.len() as u64
+    }
+    let began: SystemTime = wf.now();
+    let age: fn(SystemTime) -> bool = |due| SystemTime::now() > due;
+    let home = {
+        let name = path.clone();
+        move || ::std::env::var(&name).is_ok()
+    };
+    let length = wf.step("read", || async { Ok::<_, Error>(read(&path)?) }).await?;
+    let is_late = wf.step("late", || async { Ok::<_, Error>(age(due) || home()) }).await?;
+    // The order of a map is nothing where the sum alone decides, and branches are counted apart.
+    let counts: HashMap<String, u64> = path.split('/').map(|part| (part.to_owned(), 1)).collect();
+    let mut sum = counts.values().sum::<u64>();
+    let mut parts = Vec::new();
+    for (name, count) in &counts {
+        let part = wf.branch(name);
+        parts.push(async move { sleep(&part, *count).await });
+    }
+    for part in parts {
+        part.await?;
+    }
+    sum += u64::from(is_late) + wf.now().duration_since(began)?.as_secs();
+    Ok(sum + length)
 }
 
 /// The visible exception.

@@ -1,0 +1,103 @@
+//! Functions and closures inside a body, and whether they are called by its steps alone.
+
+use std::collections::HashSet;
+
+use proc_macro2::Ident;
+
+/// What has been met of them.
+#[derive(Default)]
+pub(super) struct Owners {
+    all: Vec<Owner>,
+    /// That in which the walk is.
+    present: Option<usize>,
+    /// Each name that is used outside of the bodies of steps, with the owner in which that is.
+    uses: Vec<(Use, Option<usize>)>,
+    /// Every name that is used in the bodies of steps.
+    in_steps: HashSet<String>,
+}
+
+struct Owner {
+    name: String,
+    kind: Kind,
+}
+
+/// How such a thing is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// By its name alone.
+    Closure,
+    /// By its name, or by its type and its name.
+    Function,
+    /// With a value before it, or by its type and its name.
+    Method,
+}
+
+/// A name as it is used.
+pub(super) struct Use {
+    pub name: String,
+    pub is_call: bool,
+    pub before: Before,
+}
+
+/// What stands before a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    Nothing,
+    Type,
+    Module,
+    Value,
+}
+
+impl Owners {
+    pub(super) fn present(&self) -> Option<usize> {
+        self.present
+    }
+
+    /// Begins one, and gives the one around it.
+    pub(super) fn enter(&mut self, name: String, kind: Kind) -> Option<usize> {
+        self.all.push(Owner { name, kind });
+        self.present.replace(self.all.len() - 1)
+    }
+
+    pub(super) fn leave(&mut self, outer: Option<usize>) {
+        self.present = outer;
+    }
+
+    pub(super) fn note(&mut self, used: Use) {
+        self.uses.push((used, self.present));
+    }
+
+    pub(super) fn used_in_a_step(&mut self, names: impl IntoIterator<Item = Ident>) {
+        self.in_steps.extend(names.into_iter().map(|name| name.to_string()));
+    }
+
+    /// For each whether it is used in the bodies of steps, and called nowhere else. What only such a one calls is called in steps, too.
+    pub(super) fn only_in_steps(&self) -> Vec<bool> {
+        let mut is_of_steps = vec![false; self.all.len()];
+        loop {
+            let of_steps = |owner: Option<usize>| owner.is_some_and(|owner| is_of_steps[owner]);
+            let next = (0..self.all.len()).find(|place| {
+                let mut uses = self.uses.iter().filter(|(used, _)| self.all[*place].is(used));
+                !is_of_steps[*place]
+                    && (self.in_steps.contains(&self.all[*place].name)
+                        || uses.clone().any(|(_, owner)| of_steps(*owner)))
+                    && uses.all(|(used, owner)| !used.is_call || of_steps(*owner) || *owner == Some(*place))
+            });
+            match next {
+                Some(place) => is_of_steps[place] = true,
+                None => return is_of_steps,
+            }
+        }
+    }
+}
+
+impl Owner {
+    fn is(&self, used: &Use) -> bool {
+        let may_be = match self.kind {
+            Kind::Closure => used.before == Before::Nothing,
+            Kind::Function => matches!(used.before, Before::Nothing | Before::Type),
+            Kind::Method => matches!(used.before, Before::Value | Before::Type),
+        };
+        may_be && self.name == used.name
+    }
+}
