@@ -187,6 +187,10 @@ async fn another_step_at_the_place_of_a_recorded_one_blocks_the_run_until_it_is_
     let text = diverge("renamed").await;
     assert!(text.contains("step `links` stands where `left` was recorded (step 1)"), "{text}");
     says_the_line(&text, "wf.step(if how == \"renamed\"");
+    let page: Vec<&str> = include_str!("../../docs/determinism.md").split_whitespace().collect();
+    let (what, behind) = text.split_once(" is at ").unwrap();
+    let (_, then) = behind.split_once("; ").unwrap();
+    assert!(page.join(" ").contains(what) && page.join(" ").contains(then), "the page shows another: {text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
