@@ -114,6 +114,44 @@ async fn what_goes_on_below_a_saga_that_fails_is_cancelled() {
     worker.stop().await;
 }
 
+#[job(max_attempts = 1)]
+async fn cannot_undo() -> Result<()> {
+    Err("it cannot be undone".into())
+}
+
+/// Fails beside a child, with a step that cannot be undone.
+#[workflow(max_attempts = 1)]
+async fn fails_in_a_saga_for_good(wf: &Wf) -> Result<()> {
+    wf.saga().run(does(), |()| cannot_undo()).await?;
+    wf.start(child_that_sleeps()).await?;
+    Err(Error::terminal("no"))
+}
+
+/// No cancel of a child comes further than its request: as in a process that has died.
+const REFUSE: &str = "create function refuse() returns trigger language plpgsql as $$ begin
+                      if new.run_id in (select run_id from runledger.run where parent_id is not null) then raise 'dead'; end if;
+                      return new;
+                  end $$;
+                  create trigger refuse before insert on runledger.cancel for each row execute function refuse()";
+
+/// Whoever cancels dies after the end of the run itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_on_below_a_run_is_cancelled_that_somebody_ends_while_it_is_parked_in_its_undo() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, REFUSE).await;
+    let worker = worker(&db, jobs![fails_in_a_saga_for_good, does, cannot_undo, child_that_sleeps]).await;
+    let handle = fails_in_a_saga_for_good().enqueue(&db).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    assert!(handle.cancel("leave it").await.is_err(), "nothing is asked of the child");
+    assert_eq!(db.run(handle.id()).await.unwrap().state, RunState::Failed);
+    assert_eq!(scalar::<String>(&db, "select reason from runledger.cancel").await, "leave it");
+    execute(&db, "drop trigger refuse on runledger.cancel").await;
+    assert_eq!(cancelled(&db, child).await, "cancelled: leave it");
+    no_requests_are_left(&db).await;
+    worker.stop().await;
+}
+
 #[workflow(max_attempts = 1)]
 async fn fails_at_once(wf: &Wf) -> Result<()> {
     wf.start(child_that_sleeps()).await?;
@@ -124,13 +162,7 @@ async fn fails_at_once(wf: &Wf) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_on_below_a_failed_run_is_cancelled_though_its_worker_has_died() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    // No cancel comes further than its request: as in a worker that has died.
-    let refuse = "create function refuse() returns trigger language plpgsql as $$ begin
-                      if new.run_id in (select run_id from runledger.run where parent_id is not null) then raise 'dead'; end if;
-                      return new;
-                  end $$;
-                  create trigger refuse before insert on runledger.cancel for each row execute function refuse()";
-    execute(&db, refuse).await;
+    execute(&db, REFUSE).await;
     let first = worker(&db, jobs![fails_at_once, child_that_sleeps]).await;
     let handle = fails_at_once().enqueue(&db).await.unwrap();
     let child = child_of(&db, handle.id()).await;

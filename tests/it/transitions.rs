@@ -130,6 +130,7 @@ async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEven
                 .bind(subject.run_id)
                 .bind(ERROR)
                 .bind(false)
+                .bind(None::<String>)
                 .execute(&mut *connection)
                 .await
                 .unwrap();

@@ -88,7 +88,8 @@ async fn cancel_once(
     // Words of the engine and of an operator: never sealed.
     let error = Sealer::default().seal_failure(&place_of_error(run_id, ""), &failure(reason.as_deref()));
     let taken = write(sql::CANCEL_TAKE, |take| {
-        sqlx::query(take).bind(run_id).bind(error.as_str()).bind(by == By::Person).fetch_optional(&mut *tx)
+        let query = sqlx::query(take).bind(run_id).bind(error.as_str()).bind(by == By::Person);
+        query.bind(reason.as_deref()).fetch_optional(&mut *tx)
     })
     .await?;
     let has_ended = taken.map(|row| row.try_get("ended")).transpose()? == Some(true);

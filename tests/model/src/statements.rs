@@ -271,7 +271,7 @@ impl Statements {
 
     /// Ends a run that no worker holds as cancelled. False where it is not there to be taken.
     pub async fn cancel_take(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
-        let query = self.query("cancel_take").bind(run_id).bind(ERROR).bind(false);
+        let query = self.query("cancel_take").bind(run_id).bind(ERROR).bind(false).bind(None::<String>);
         Ok(query.fetch_optional(db).await?.is_some())
     }
 

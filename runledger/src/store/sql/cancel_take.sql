@@ -1,10 +1,11 @@
 -- cancel_take: ends a run that no worker holds as cancelled, or sends it back to its queue where steps are left to be undone first. The statement after
 --        cancel_ask.sql, in the same transaction.
--- in:    $1 run, $2 error, $3 whether a run that is parked because an undo failed is to end with that left undone: somebody has decided it
+-- in:    $1 run, $2 error, $3 whether a run that is parked because an undo failed is to end with that left undone: somebody has decided it; $4 the reason that
+--        they gave
 -- out:   run_id, ended, told; one row where the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)
--- index: ready_pkey, waiting_pkey, pending_pkey, watch_pkey, run_parent, undo_pkey, step_undo. The request of a run that has started others stays until nothing goes on
---        below it, unless it is to be undone: what is below it is cancelled at the end of that.
+-- index: ready_pkey, waiting_pkey, pending_pkey, watch_pkey, run_parent, undo_pkey, step_undo, outcome_pkey, cancel_pkey. The request of a run that has started
+--        others stays until nothing goes on below it, unless it is to be undone: what is below it is cancelled at the end of that, which leaves the request.
 with undo as (
     select state, error
     from runledger.undo
@@ -58,6 +59,23 @@ uncancelled as (
     using taken
     where cancel.run_id = taken.run_id
         and (taken.is_to_undo or not exists (select from runledger.run where parent_id = taken.run_id offset 0))
+),
+left_below as (
+    insert into runledger.cancel (run_id, reason)
+    select run_id, $4::text
+    from taken
+    where exists (select from undo)
+        and exists (
+            select
+            from runledger.run as child
+            where child.parent_id = taken.run_id
+                and (
+                    not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
+                    or exists (select from runledger.run as grandchild where grandchild.parent_id = child.run_id offset 0)
+                )
+            offset 0
+        )
+    on conflict (run_id) do nothing
 ),
 unwatched as (
     delete from runledger.watch
