@@ -20,6 +20,7 @@ mod costs;
 mod crowds;
 mod deadlines;
 mod divergence;
+mod dropped;
 mod embedded;
 mod enqueue;
 mod fence;

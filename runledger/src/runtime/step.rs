@@ -10,7 +10,7 @@ use super::attempt::{Attempt, Halt, Wait};
 use super::beat::watched;
 use super::body::around;
 use super::marks;
-use super::panic::Caught;
+use super::panic::{Caught, contained};
 use super::saga::in_vain;
 use super::transaction;
 use crate::api::invocation::{Finished, unstorable};
@@ -236,11 +236,26 @@ pub(crate) fn checkpoint_of(
     work: &Work<'_>,
     output: Plain,
 ) -> Result<(Checkpoint, Option<String>), Unstorable> {
-    let undo = work.undo.as_ref().map(|undo| undo(&output)).transpose().map_err(Unstorable::For)?;
+    let undo = work.undo.as_ref().map(|undo| undo_of(undo, work, &output)).transpose()?;
     let place = Place::new(attempt.fence.run_id, PayloadKind::Undo, claim.key.as_str());
     let sealed = undo.clone().map(|undo| attempt.sealer().seal(&place, undo)).transpose()?;
     let step = attempt.checkpoint(claim, work.fingerprint, Ok(output))?;
     Ok((Checkpoint { undo: sealed, ..step }, undo.map(Plain::into_text)))
+}
+
+/// Makes the call that takes back what a step did. That it cannot be made is the step's failure, and its last: another try would do it all again.
+fn undo_of(undo: &MakeUndo<'_>, work: &Work<'_>, output: &str) -> Result<Plain, Unstorable> {
+    contained(|| undo(output)).flatten().map_err(|failure| {
+        let what_is_left = match work.body {
+            Body::Code(_) => "so nothing takes that back: see to it by hand",
+            Body::Transaction(_) => "so its transaction was rolled back",
+        };
+        let message = format!(
+            "the body has ended well, but the call that takes back what it did could not be made, {what_is_left}: {}",
+            failure.message
+        );
+        Unstorable::For(Failure { message, ..failure })
+    })
 }
 
 /// Notes that a step is recorded that can be taken back.

@@ -55,7 +55,9 @@ impl<'wf> Saga<'wf> {
     /// As [`Wf::run`], with the call that takes back what the step did, made of its output.
     ///
     /// # Errors
-    /// As [`Wf::run`]. An undo that cannot be stored, or is a workflow, is a failure of the step, though its body has run: that cannot be known before.
+    /// As [`Wf::run`]. An undo that cannot be made or stored, since `undo` panics or gives a workflow, is a failure of the step, though its body has run: that
+    /// cannot be known before. It is recorded, so the body does not run again. What a transactional body did is rolled back with it; what another did is taken
+    /// back by nothing, and the failure says so.
     #[track_caller]
     pub fn run<J: Job, U: Job>(
         &self,
