@@ -61,6 +61,36 @@ async fn a_saga_that_is_taken_back_survives_and_takes_back_once_the_last_first()
     is_thorough(&crashes, 24);
 }
 
+/// Takes two cars, keeps the first to be had, and then none.
+#[workflow]
+async fn picks(wf: &Wf) -> Result<()> {
+    let saga = wf.saga();
+    wf.race(["red", "blue"].map(|car| saga.run(book(car).key(car), |what| unbook(what)))).await?;
+    saga.undo().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_race_in_a_saga_survives_and_leaves_nothing_that_any_of_its_steps_did() {
+    let test = kit().await.with(jobs![picks, book, unbook]);
+    let crashes = test
+        .crash_everywhere(picks())
+        .invariant(|end| async move {
+            end.result()?;
+            let deeds = deeds(end.db()).await;
+            let count = |deed: &str| deeds.iter().filter(|what| *what == deed).count();
+            for car in ["red", "blue"] {
+                assert_eq!(count(car), count(&format!("not {car}")), "{deeds:?}");
+            }
+            assert!(count("red") + count("blue") >= 1 && count("red") < 2 && count("blue") < 2, "{deeds:?}");
+            Ok(())
+        })
+        .await
+        .unwrap();
+    // Which of the two is recorded is another matter in each run.
+    assert!(crashes.n_crashes() >= 12, "{crashes}");
+}
+
 #[workflow]
 async fn stocks(wf: &Wf) -> Result<i64> {
     let n = wf

@@ -128,6 +128,20 @@ impl<'wf, T> Step<'wf, T> {
         Step { key, policy, make, future, decode, is_refused, strict }
     }
 
+    /// The same step, which tells whether it has given an output when the code receives its result.
+    pub(crate) fn telling(self, tell: impl Fn(bool) + Send + 'wf) -> Self
+    where
+        T: 'wf,
+    {
+        let decode = self.decode;
+        let decode = Box::new(move |recorded| {
+            let read = decode(recorded);
+            tell(read.is_ok());
+            read
+        });
+        Self { decode, ..self }
+    }
+
     /// How many tries of this step may fail; at least 1. For a call the default is the job's own, for an inline step 5.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.policy.retry.max_attempts = attempts.max(1);

@@ -231,6 +231,14 @@ impl Replay {
         self.claim_in(&Scope::of_undo(key), "undo", Some(key), 0)
     }
 
+    /// Claims the step that says which of the steps of a saga are taken back that the code has dropped. The saga is known by its first step.
+    ///
+    /// # Errors
+    /// As [`claim`](Self::claim).
+    pub fn claim_saga(&mut self, first: &str) -> Result<Claim, Divergence> {
+        self.claim_in(&Scope::of_saga(first), "saga.undo", Some(first), 0)
+    }
+
     /// Notes the call that takes back what a step did.
     pub fn note_undo(&mut self, key: &str, undo: String) {
         self.undos.push((key.to_owned(), undo));

@@ -43,6 +43,11 @@ impl Scope {
     pub(super) fn of_undo(key: &str) -> Self {
         Self { path: String::new(), ..Self::at(format!("undo[{key}]")) }
     }
+
+    /// The place of the step that says what a saga takes back: a branch may come to it before or after others have claimed theirs.
+    pub(super) fn of_saga(first: &str) -> Self {
+        Self { path: String::new(), ..Self::at(format!("saga.undo[{first}]")) }
+    }
 }
 
 /// The place of an ordinal within its scope.

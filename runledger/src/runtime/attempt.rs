@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -19,6 +19,7 @@ use super::liveness::Liveness;
 use super::marks::Marks;
 use super::nudge::Nudges;
 use super::output::Lines;
+use super::recording::RecordedApart;
 use crate::api::call::is_workflow;
 use crate::api::db::Db;
 use crate::api::definition::Definition;
@@ -133,7 +134,9 @@ pub(crate) enum Wait {
 pub(crate) struct Progress {
     replay: Replay,
     /// Steps whose bodies run or whose records are under way.
-    active: usize,
+    pub(super) active: usize,
+    /// Of these those that are being recorded whatever becomes of their futures.
+    pub(super) recorded_apart: RecordedApart,
     /// Steps whose result is there and whose turn has not come.
     gated: Vec<Waker>,
     /// Steps that are not recorded, of code that has not met the whole record yet.
@@ -397,6 +400,11 @@ impl Attempt {
         .await;
     }
 
+    /// Claims the step that says which of the dropped steps of a saga are taken back. None where the attempt halts.
+    pub(crate) fn claim_saga(&self, first: &str) -> Option<Claim> {
+        self.follow(|replay| replay.claim_saga(first))
+    }
+
     /// Counts a step as working until the guard is dropped. Whatever is done for a step that is not recorded begins here, and so never in a rehearsal.
     ///
     /// It begins where [`Replay::may_begin`] says so: code that never meets its record has changed, and must do nothing before that is found.
@@ -496,9 +504,10 @@ impl Attempt {
         self.progress().has_news = false;
     }
 
-    /// What to do with a workflow whose future is pending.
-    pub(crate) fn rest(&self) -> Rest {
-        let progress = self.progress();
+    /// What to do with a workflow whose future is pending. What ends without that future wakes whoever asks.
+    pub(crate) fn rest(&self, cx: &Context<'_>) -> Rest {
+        let mut progress = self.progress();
+        progress.recorded_apart.wake_at_the_end_of_any(cx, |_| true);
         if let Some(halt) = &progress.halt {
             return Rest::Halted(halt.clone());
         }

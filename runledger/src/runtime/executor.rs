@@ -199,6 +199,10 @@ impl Executor {
     }
 
     async fn finish(&self, attempt: &Attempt, run: &Run, policy: &RetryPolicy, end: End) {
+        if !matches!(end, End::Done) {
+            // Steps that the code has dropped behind their bodies: the record of a run that has ended or waits takes no more.
+            attempt.settled(|_| true).await;
+        }
         // What a run is parked with may come from its marks.
         let end = match end {
             End::Suspended(_) | End::Outcome(Outcome::Asleep(_)) => {

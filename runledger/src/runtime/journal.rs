@@ -99,6 +99,13 @@ impl Journal {
         written
     }
 
+    /// Returns when the writer of a run is gone: what it has not acknowledged by then it never will.
+    pub(crate) async fn closed(&self, run_id: Uuid) {
+        if let Some(writer) = self.writers.get(writer_of(run_id, self.writers.len())) {
+            writer.closed().await;
+        }
+    }
+
     async fn enter<T: Journaled>(&self, item: Box<T>) -> oneshot::Receiver<Written> {
         let (acknowledge, entered) = oneshot::channel();
         if let Some(writer) = self.writers.get(item.writer(self.writers.len())) {

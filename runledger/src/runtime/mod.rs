@@ -36,6 +36,7 @@ pub(crate) mod marks;
 pub(crate) mod nudge;
 pub(crate) mod output;
 pub(crate) mod panic;
+pub(crate) mod recording;
 pub(crate) mod saga;
 #[cfg(feature = "testing")]
 pub(crate) mod scene;

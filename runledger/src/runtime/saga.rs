@@ -1,5 +1,6 @@
 //! Sagas: the calls that take back what steps did, recorded with these, and carried out where the run fails, is cancelled, or says so.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -7,12 +8,13 @@ use serde_json::value::RawValue;
 
 use super::attempt::{Attempt, Halt};
 use super::call::{body_of, policy_of};
-use super::step::{LastFailure, Work, halted, outcome};
+use super::step::{LastFailure, Work, halted, outcome, record};
 use crate::api::call::is_workflow;
 use crate::api::definition::Definition;
 use crate::api::registry::Registry;
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::replay::Claim;
+use crate::model::payload::Plain;
+use crate::model::replay::{Claim, Divergence};
 use crate::model::request::RequestOptions;
 use crate::model::version::{listed, others, parts};
 
@@ -59,6 +61,35 @@ pub(crate) async fn undo_all(attempt: &Arc<Attempt>) {
     for (key, call) in attempt.to_undo() {
         Box::pin(undo(attempt, &key, &call)).await;
     }
+}
+
+/// Which of the steps that the code has dropped have done something that can be taken back. It is decided once and recorded, when none of them is under way
+/// behind the code any more: a replay must take back the same. Never returns where that cannot be.
+pub(crate) async fn done_of(attempt: &Arc<Attempt>, first: &str, dropped: &[&str]) -> HashSet<String> {
+    let Some(claim) = attempt.claim_saga(first) else { return std::future::pending().await };
+    let decided = match attempt.result(claim.ordinal) {
+        Some(recorded) if claim.recorded => recorded,
+        _ => {
+            let _working = attempt.begin_work().await;
+            attempt.settled(|key| dropped.contains(&key)).await;
+            let done: Vec<&str> =
+                dropped.iter().copied().filter(|key| attempt.undo_of(key).is_some()).collect();
+            let done = serde_json::to_string(&done).map(Plain::ready);
+            let done = done.map_err(|error| Failure::from_chain(FailureKind::Encode, &error));
+            record(attempt, &claim, 0, done).await
+        }
+    };
+    attempt.turn(claim.ordinal).await;
+    let halt = match decided.map(|done| serde_json::from_str(&done)) {
+        Ok(Ok(done)) => return done,
+        Ok(Err(error)) => {
+            let (key, why) = (claim.key.as_str().to_owned(), error.to_string());
+            Halt::Diverged(Divergence::Output { key, why })
+        }
+        // The run fails with it, and all is taken back.
+        Err(failure) => Halt::Refused(failure),
+    };
+    halted(attempt, halt).await
 }
 
 /// As [`undo`], as a step of the workflow's code.

@@ -12,6 +12,7 @@ use super::body::around;
 use super::marks;
 use super::panic::{Caught, contained};
 use super::saga::in_vain;
+use super::task::apart;
 use super::transaction;
 use crate::api::invocation::{Finished, unstorable};
 use crate::model::failure::{Failure, FailureKind, Retry};
@@ -198,15 +199,18 @@ async fn one_try(
 }
 
 async fn record_output(
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     claim: &Claim,
     work: &Work<'_>,
     output: Plain,
 ) -> Result<String, Failure> {
     match checkpoint_of(attempt, claim, work, output.clone()) {
-        Ok((step, undo)) => {
+        Ok((step, None)) => {
             record_step(attempt, claim, step).await;
-            note_undo(attempt, claim, undo);
+            Ok(output.into_text())
+        }
+        Ok((step, Some(undo))) => {
+            Box::pin(record_undoable(attempt, claim, step, undo)).await;
             Ok(output.into_text())
         }
         Err(Unstorable::For(failure)) => record(attempt, claim, work.fingerprint, Err(failure)).await,
@@ -307,6 +311,32 @@ pub(crate) async fn record(
 async fn record_step(attempt: &Attempt, claim: &Claim, step: Checkpoint) {
     or_halted(attempt, marks::checkpoint(attempt, step).await.or_halt()).await;
     attempt.acknowledge(claim);
+}
+
+/// As [`record_step`], whether the future that waits for it lives on or not: what the step did is done, and what is not on record is not taken back.
+async fn record_undoable(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint, undo: String) {
+    let (recording, claim) = (attempt.recording(claim.key.as_str()), claim.clone());
+    let is_recorded = apart("recording", |_| async move {
+        let attempt = recording.attempt();
+        let written = tokio::select! {
+            biased;
+            written = marks::checkpoint(attempt, step) => written,
+            // The worker has stopped, and nobody waits for this any more.
+            () = attempt.journal.closed(attempt.fence.run_id) => return false,
+        };
+        let halt = written.or_halt().err();
+        let is_recorded = halt.is_none();
+        if let Some(halt) = halt {
+            attempt.halt(halt);
+        } else {
+            attempt.acknowledge(&claim);
+            note_undo(attempt, &claim, Some(undo));
+        }
+        is_recorded
+    });
+    if !is_recorded.await {
+        std::future::pending::<()>().await;
+    }
 }
 
 async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: &Failure, took: Duration) {

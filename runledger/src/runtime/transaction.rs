@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::PgConnection;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Halt};
 use super::step::{Unstorable, Work, checkpoint_of, halted, note_undo, unit_random};
+use super::task::apart;
 use crate::api::invocation::Finished;
 use crate::api::tx::Tx;
 use crate::model::failure::{Failure, FailureKind, Retry};
@@ -56,17 +58,6 @@ pub(crate) enum Commit<'a, 'w> {
     Run { above: Above },
 }
 
-impl Commit<'_, '_> {
-    /// The step, where it is one.
-    fn key(&self) -> Option<&str> {
-        match self {
-            Self::Step { claim, .. } => Some(claim.key.as_str()),
-            #[cfg(feature = "worker")]
-            Self::Run { .. } => None,
-        }
-    }
-}
-
 /// Runs a body in a transaction, records it there, and commits. The recorded result, or the failure of the body.
 pub(crate) async fn perform<F>(
     attempt: &Arc<Attempt>,
@@ -80,25 +71,28 @@ where
     let mut waited = Duration::ZERO;
     loop {
         // Held to the end of this try. The semaphore is never closed; should it be, there is no limit.
-        let permit = attempt.transactions.acquire().await;
+        let permit = Arc::clone(&attempt.transactions).acquire_owned().await;
         let (tx, mark) = begin(attempt).await;
         // Each time, and after the wait for a connection: the last transaction may have failed because this worker was declared dead.
         attempt.liveness.guard().await;
         let finished = run(tx).await;
         let (failed, class) = match (finished.result, finished.tx) {
             (Err(failed), tx) => match undone_by(failed.1, finished.undone, tx, &mark).await {
-                Some(class) => (failed, class),
+                Some(class) => {
+                    drop(permit);
+                    (failed, class)
+                }
                 None => return Err(failed),
             },
             (Ok(_), None) => return Err(no_transaction()),
-            (Ok(output), Some(tx)) => match finish(attempt, commit, tx, &mark, &output).await {
+            (Ok(output), Some(tx)) => match finish(attempt, commit, (tx, permit), &mark, &output).await {
                 End::Done => return Ok(Ok(output.into_text())),
                 End::Recorded(result) => return Ok(result),
                 End::Failed(failed) => return Err(failed),
                 End::Undone(failure, class) => ((failure, Retry::Policy), class),
+                End::Halted(halt) => return halted(attempt, halt).await,
             },
         };
-        drop(permit);
         if class == Class::Refused && waited < REFUSED {
             tracing::warn!(failure = %attempt.sealer().loggable(&failed.0), "a transactional body waits for a server that writes");
             // A third more each time, up to some seconds: the body runs again each time.
@@ -143,42 +137,65 @@ enum End {
     /// Another transaction was in the way, or the connection is lost; nothing was written.
     Undone(Failure, Class),
     Failed((Failure, Retry)),
+    /// The attempt cannot go on.
+    Halted(Halt),
 }
 
-async fn finish(attempt: &Attempt, commit: Commit<'_, '_>, mut tx: Tx, mark: &str, output: &Plain) -> End {
+/// A transaction, and the permission to hold its connection.
+type Permitted = (Tx, Result<OwnedSemaphorePermit, AcquireError>);
+
+/// Records what a body has given and commits, whether the future that waits for it lives on or not where that can be taken back: what is committed behind a
+/// future that is dropped has to be known.
+async fn finish(
+    attempt: &Arc<Attempt>,
+    commit: Commit<'_, '_>,
+    (tx, permit): Permitted,
+    mark: &str,
+    output: &Plain,
+) -> End {
     let record = match Record::of(attempt, commit, output) {
         Ok(record) => record,
         Err(Unstorable::For(failure)) => return End::Failed((failure, Retry::Never)),
-        Err(Unstorable::Now(failure)) => return halted(attempt, Halt::Sealed(failure)).await,
+        Err(Unstorable::Now(failure)) => return End::Halted(Halt::Sealed(failure)),
     };
+    let Some(key) = record.undoable() else { return write_and_commit(attempt, record, tx, mark).await };
+    let (recording, mark) = (attempt.recording(key), mark.to_owned());
+    let committed = apart("recording", |_| async move {
+        let _permit = permit;
+        write_and_commit(recording.attempt(), record, tx, &mark).await
+    });
+    Box::pin(committed).await
+}
+
+async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &str) -> End {
     match answered(PATIENCE, record.write(&mut tx, mark)).await {
         Ok(true) => {}
-        Ok(false) => return unwritten(attempt, &mut tx, mark).await,
+        Ok(false) => return unwritten(&mut tx, mark).await,
         Err(error) if is_aborted(&error) => return End::Failed(went_on(&error)),
         Err(error) if class(&error) == Class::Permanent => {
             return End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Never));
         }
         Err(error) => return undone(&error),
     }
-    write::of_steps(commit.key().into_iter());
+    write::of_steps(record.key().into_iter());
     match answered(PATIENCE, write::commit("body", tx.commit())).await {
         Ok(()) => {
-            record.acknowledge(attempt, commit);
+            record.acknowledge(attempt);
             End::Done
         }
         Err(error) => match class(&error) {
             Class::Conflict => undone(&error),
             // A deferred constraint: as if the body's own statement had failed.
             Class::Permanent => End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Policy)),
-            Class::Transient | Class::Refused => after_lost_commit(attempt, commit, record, &error).await,
+            Class::Transient | Class::Refused => after_lost_commit(attempt, record, &error).await,
         },
     }
 }
 
 /// The record was not written: the body is not in its transaction any more, or the lease is lost.
-async fn unwritten(attempt: &Attempt, tx: &mut PgConnection, mark: &str) -> End {
+async fn unwritten(tx: &mut PgConnection, mark: &str) -> End {
     match answered(PATIENCE, is_in_body(tx, mark)).await {
-        Ok(true) => halted(attempt, Halt::LeaseLost).await,
+        Ok(true) => End::Halted(Halt::LeaseLost),
         Ok(false) => End::Failed(ended_by_itself()),
         Err(error) => undone(&error),
     }
@@ -186,18 +203,25 @@ async fn unwritten(attempt: &Attempt, tx: &mut PgConnection, mark: &str) -> End 
 
 /// What is written in the transaction of a body that has given an output.
 enum Record {
-    /// The step, and the call that takes back what it did.
-    Step(Box<Checkpoint>, Option<String>),
+    Step(Box<Step>),
     #[cfg(feature = "worker")]
     Run(Box<crate::store::settle::Settled>),
+}
+
+/// A step as it is recorded.
+struct Step {
+    claim: Claim,
+    checkpoint: Checkpoint,
+    /// The call that takes back what it did.
+    undo: Option<String>,
 }
 
 impl Record {
     fn of(attempt: &Attempt, commit: Commit<'_, '_>, output: &Plain) -> Result<Self, Unstorable> {
         match commit {
             Commit::Step { claim, work } => {
-                let (step, undo) = checkpoint_of(attempt, claim, work, output.clone())?;
-                Ok(Self::Step(Box::new(step), undo))
+                let (checkpoint, undo) = checkpoint_of(attempt, claim, work, output.clone())?;
+                Ok(Self::Step(Box::new(Step { claim: claim.clone(), checkpoint, undo })))
             }
             #[cfg(feature = "worker")]
             Commit::Run { above } => {
@@ -216,54 +240,64 @@ impl Record {
 
     async fn write(&self, tx: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
         match self {
-            Self::Step(step, _) => Ok(checkpoint(tx, &[step.as_ref()], Some(mark)).await?[..] == [true]),
+            Self::Step(step) => Ok(checkpoint(tx, &[&step.checkpoint], Some(mark)).await?[..] == [true]),
             #[cfg(feature = "worker")]
             Self::Run(run) => crate::store::settle::settle_in(tx, run, mark).await,
         }
     }
 
-    fn acknowledge(self, attempt: &Attempt, commit: Commit<'_, '_>) {
-        match (self, commit) {
-            (Self::Step(_, undo), Commit::Step { claim, .. }) => {
-                attempt.acknowledge(claim);
-                note_undo(attempt, claim, undo);
+    /// The key of the step, where it is one.
+    fn key(&self) -> Option<&str> {
+        match self {
+            Self::Step(step) => Some(step.claim.key.as_str()),
+            #[cfg(feature = "worker")]
+            Self::Run(_) => None,
+        }
+    }
+
+    /// The key of the step, where it is one that can be taken back.
+    fn undoable(&self) -> Option<&str> {
+        match self {
+            Self::Step(step) if step.undo.is_some() => Some(step.claim.key.as_str()),
+            Self::Step(_) => None,
+            #[cfg(feature = "worker")]
+            Self::Run(_) => None,
+        }
+    }
+
+    fn acknowledge(self, attempt: &Attempt) {
+        match self {
+            Self::Step(step) => {
+                attempt.acknowledge(&step.claim);
+                note_undo(attempt, &step.claim, step.undo);
             }
             #[cfg(feature = "worker")]
-            (Self::Run(_), _) | (_, Commit::Run { .. }) => {}
+            Self::Run(_) => {}
         }
     }
 }
 
 /// Finds out what became of a commit whose acknowledgement was lost. It asks until the database answers: guessing would lose or repeat writes.
-async fn after_lost_commit(
-    attempt: &Attempt,
-    commit: Commit<'_, '_>,
-    record: Record,
-    error: &sqlx::Error,
-) -> End {
-    let key = match commit {
-        Commit::Step { claim, .. } => claim.key.as_str(),
-        #[cfg(feature = "worker")]
-        Commit::Run { .. } => "",
-    };
+async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Error) -> End {
+    let key = record.key().unwrap_or_default().to_owned();
     loop {
         if let Ok(mut connection) = attempt.db.acquire().await
             && let Ok(Found { held, result }) =
-                answered(PATIENCE, recorded(&mut connection, attempt.fence, key)).await
+                answered(PATIENCE, recorded(&mut connection, attempt.fence, &key)).await
         {
-            return match (commit, result, held) {
-                (Commit::Step { .. }, Some(result), _) => match opened(attempt, key, result) {
+            return match (record, result, held) {
+                (record @ Record::Step(_), Some(result), _) => match opened(attempt, &key, result) {
                     Ok(result) => {
-                        record.acknowledge(attempt, commit);
+                        record.acknowledge(attempt);
                         End::Recorded(result)
                     }
-                    Err(error) => halted(attempt, Halt::Sealed(error.to_failure())).await,
+                    Err(error) => End::Halted(Halt::Sealed(error.to_failure())),
                 },
                 (_, _, true) => undone(error),
-                (Commit::Step { .. }, None, false) => halted(attempt, Halt::LeaseLost).await,
+                (Record::Step(_), None, false) => End::Halted(Halt::LeaseLost),
                 // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
                 #[cfg(feature = "worker")]
-                (Commit::Run { .. }, _, false) => End::Done,
+                (Record::Run(_), _, false) => End::Done,
             };
         }
         tokio::time::sleep(ASK_AGAIN).await;

@@ -1,5 +1,6 @@
 //! Maps, branches, races, marks, signals, transactions, sagas and what is published.
 
+use runledger::Job;
 use runledger::prelude::*;
 
 use super::stage::{
@@ -13,6 +14,14 @@ async fn tx(wf: &Wf, name: &str, n: u64) -> Result<u64> {
             Ok::<u64, Error>(n)
         })
         .await?)
+}
+
+/// Two steps of a saga of which the first to end counts, and what both did taken back.
+async fn undone_after_a_race<J: Job>(wf: &Wf, undo: impl Fn(u64) -> Call<J> + Send + Sync) -> Result<()> {
+    let saga = wf.saga();
+    wf.race([1, 2].map(|n| saga.run(add(n, 1), |n| undo(*n)))).await?;
+    saga.undo().await;
+    Ok(())
 }
 
 changes! {
@@ -260,6 +269,18 @@ changes! {
     a_saga_undone_by_the_code_no_more({}) Breaks("undo[add]", "no longer reaches it")
     old (wf: &Wf) { let saga = wf.saga(); saga.run(add(1, 1), |n| quick(*n)).await?; saga.undo().await; asleep(wf).await }
     new (wf: &Wf) { let saga = wf.saga(); saga.run(add(1, 1), |n| quick(*n)).await?; asleep(wf).await }
+
+    a_loser_taken_back_by_the_code({}) Fine
+    old (wf: &Wf) { undone_after_a_race(wf, quick).await?; asleep(wf).await }
+    new (wf: &Wf) { undone_after_a_race(wf, |n| add(n, 9)).await?; asleep(wf).await }
+
+    a_loser_taken_back_by_the_code_no_more({}) Breaks("saga.undo[add]", "no longer reaches it")
+    old (wf: &Wf) { undone_after_a_race(wf, quick).await?; asleep(wf).await }
+    new (wf: &Wf) {
+        let saga = wf.saga();
+        wf.race([1, 2].map(|n| saga.run(add(n, 1), |n| quick(*n)))).await?;
+        asleep(wf).await
+    }
 
     another_published_value({}) Fine
     old (wf: &Wf) { wf.publish("status", "open").await?; asleep(wf).await }

@@ -51,7 +51,7 @@ impl Wf {
     }
 
     /// The first of several steps to end, and its place among them: of calls, sleeps, waits for signals and results of children alike. The others are
-    /// dropped: their bodies may have run, and may be recorded. So may the signal that a dropped wait has taken, which is then on record and nowhere else.
+    /// dropped: their bodies may have run, and may be recorded. Those of a [saga](Self::saga) are taken back with it, and a wait for a signal has taken none.
     ///
     /// All give one type; [`Step::map_ok`] makes one of several. Where waits for signals are among other steps, `.into()` makes a [`Step`] of them.
     ///

@@ -1,7 +1,8 @@
 //! Sagas: steps that can be taken back.
 
+use std::collections::HashSet;
 use std::panic::Location;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Wf, refused};
 use crate::api::call::Call;
@@ -10,7 +11,7 @@ use crate::api::job::Job;
 use crate::api::step::{Step, decode_output};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Plain;
-use crate::runtime::saga::{UndoCall, undo_in_code};
+use crate::runtime::saga::{UndoCall, done_of, undo_in_code};
 
 impl Wf {
     /// Begins a saga: steps each of which says how to take back what it did.
@@ -39,7 +40,7 @@ impl Wf {
     /// }
     /// ```
     pub fn saga(&self) -> Saga<'_> {
-        Saga { wf: self, done: Arc::default() }
+        Saga { wf: self, steps: Arc::default() }
     }
 }
 
@@ -47,8 +48,24 @@ impl Wf {
 #[derive(Debug)]
 pub struct Saga<'wf> {
     wf: &'wf Wf,
-    /// The keys of the steps that have ended well, in their order.
-    done: Arc<Mutex<Vec<String>>>,
+    /// Its steps, in the order in which they were built.
+    steps: Arc<Mutex<Vec<Part>>>,
+}
+
+/// A step of a saga.
+#[derive(Debug)]
+struct Part {
+    key: String,
+    seen: Seen,
+}
+
+/// What the code has seen of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// Nothing: it is under way, or was dropped, as one that has lost a race.
+    Nothing,
+    Output,
+    Failure,
 }
 
 impl<'wf> Saga<'wf> {
@@ -58,6 +75,10 @@ impl<'wf> Saga<'wf> {
     /// As [`Wf::run`]. An undo that cannot be made or stored, since `undo` panics or gives a workflow, is a failure of the step, though its body has run: that
     /// cannot be known before. It is recorded, so the body does not run again. What a transactional body did is rolled back with it; what another did is taken
     /// back by nothing, and the failure says so.
+    ///
+    /// # Cancel safety
+    /// As [`Step`]. One that is dropped while its body runs is not recorded, and what the body has done outside by then is not taken back. One whose body has
+    /// ended is recorded all the same.
     #[track_caller]
     pub fn run<J: Job, U: Job>(
         &self,
@@ -72,25 +93,53 @@ impl<'wf> Saga<'wf> {
             return refused(J::DEFINITION.name, Failure::new(FailureKind::Setup, message));
         }
         let stored = move |output: &str| stored(undo(&decode_output(Ok(output.to_owned()))?));
-        let done = Arc::clone(&self.done);
         let step = self.wf.run_with(call, Some(Box::new(stored)), Location::caller());
-        let key = step.key().to_owned();
-        step.map_ok(move |output| {
-            done.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
-            output
+        let steps = Arc::clone(&self.steps);
+        let place = {
+            let mut steps = locked(&steps);
+            steps.push(Part { key: step.key().to_owned(), seen: Seen::Nothing });
+            steps.len() - 1
+        };
+        step.telling(move |is_output| {
+            // Where the saga was undone meanwhile, nobody asks any more.
+            if let Some(part) = locked(&steps).get_mut(place) {
+                part.seen = if is_output { Seen::Output } else { Seen::Failure };
+            }
         })
     }
 
-    /// Takes back what the steps of this saga did, the last first. Where one cannot be taken back the run is parked there.
+    /// Takes back what the steps of this saga did, the last first: also those that the code has dropped after their bodies had ended, as `race` and `try_join!`
+    /// do. Where one cannot be taken back the run is parked there.
+    ///
+    /// Which steps these are is decided once. Where the code has dropped some, that is recorded before the first is taken back, as the step `saga.undo[…]` with
+    /// the key of the saga's first step. One that is under way elsewhere meanwhile and ends later is not among them: it stays, unless the run fails.
+    ///
+    /// Costs as much as the calls that it makes as steps, and a statement where the code has dropped steps.
     pub async fn undo(self) {
-        let done = std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner));
+        let steps = std::mem::take(&mut *locked(&self.steps));
         let attempt = &self.wf.attempt;
-        for key in done.iter().rev() {
-            if let Some(call) = attempt.undo_of(key) {
+        let dropped: Vec<&str> =
+            steps.iter().filter(|part| part.seen == Seen::Nothing).map(|part| part.key.as_str()).collect();
+        let done = match steps.first() {
+            Some(first) if !dropped.is_empty() => Box::pin(done_of(attempt, &first.key, &dropped)).await,
+            _ => HashSet::new(),
+        };
+        for Part { key, seen } in steps.iter().rev() {
+            let was_done = match seen {
+                Seen::Output => true,
+                Seen::Failure => false,
+                Seen::Nothing => done.contains(key),
+            };
+            if was_done && let Some(call) = attempt.undo_of(key) {
                 undo_in_code(attempt, key, &call).await;
             }
         }
     }
+}
+
+fn locked(steps: &Mutex<Vec<Part>>) -> MutexGuard<'_, Vec<Part>> {
+    // Nothing panics while it holds the lock.
+    steps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stored<U: Job>(call: Call<U>) -> Result<Plain, Failure> {

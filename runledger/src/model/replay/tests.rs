@@ -228,3 +228,18 @@ fn changes_that_branches_decide_about_in_another_order_are_decided_alike() {
     }
     assert!(again.is_met());
 }
+
+#[test]
+fn sagas_that_branches_undo_in_another_order_are_undone_alike() {
+    let claimed = |order: [&str; 2]| {
+        let mut replay = Replay::default();
+        let mut claims = order.map(|first| {
+            let claim = replay.claim_saga(first).unwrap();
+            (claim.key.as_str().to_owned(), claim.ordinal)
+        });
+        claims.sort_unstable();
+        claims
+    };
+    assert_eq!(claimed(["a", "b"]), claimed(["b", "a"]));
+    assert_eq!(claimed(["a", "b"]).map(|(key, _)| key), ["saga.undo[a]", "saga.undo[b]"]);
+}
