@@ -5,7 +5,7 @@ use runledger::{ClientError, RunState};
 use runledger_tests::Fixture;
 
 use crate::rows::{execute, scalar, soon, until, worker};
-use crate::words::{codec, fails_with, jobs, run_everything, sealed, tells};
+use crate::words::{codec, fails_with, jobs, run_everything, sealed, tells, untells};
 
 const SWITCH: &str = "create table switch (is_on boolean); insert into switch values (false)";
 
@@ -45,6 +45,54 @@ async fn a_sealed_run_is_revived_with_its_steps_its_child_and_its_signals() {
     let failed = steps.iter().find(|step| step.key == "fails_with").unwrap();
     assert_eq!(failed.result.as_ref().unwrap_err().message, "no abc");
     assert!(steps.iter().filter(|step| step.claim == 0).count() >= 4, "they are taken over: {steps:?}");
+    worker.stop().await;
+}
+
+/// Takes back what it said before it may fail.
+#[workflow]
+async fn turns_back(wf: &Wf, word: String) -> Result<String> {
+    let saga = wf.saga();
+    let told = saga.run(tells(word.clone()), |told| untells(told.clone())).await?;
+    saga.undo().await;
+    wf.run(may_fail(told)).await?;
+    saga_of_a_fork(wf, word).await
+}
+
+/// A step that a fork takes back whose origin has not.
+async fn saga_of_a_fork(wf: &Wf, word: String) -> Result<String> {
+    let saga = wf.saga();
+    let told = saga.run(tells(word).key("kept"), |told| untells(told.clone())).await?;
+    if wf.run(is_switched_on()).await? {
+        saga.undo().await;
+    }
+    Ok(told)
+}
+
+#[job]
+async fn is_switched_on(#[inject] tx: &mut Tx) -> Result<bool> {
+    Ok(sqlx::query_scalar("select is_on from switch").fetch_one(&mut **tx).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sealed_undos_of_a_run_are_those_of_a_revived_one_and_of_a_fork() {
+    let Fixture { db, database: _database } = sealed().await;
+    execute(&db, SWITCH).await;
+    let worker = worker(&db, jobs![turns_back, tells, untells, may_fail, is_switched_on]).await;
+    let handle = turns_back("abc".into()).enqueue(&db).await.unwrap();
+    assert!(soon(handle.result()).await.is_err());
+    execute(&db, "update switch set is_on = true").await;
+    let revived = handle.revive(RunState::Failed).await.unwrap();
+    assert_eq!(soon(revived.result()).await.unwrap(), "abc");
+    let keys = |steps: Vec<runledger::StepInfo>| steps.into_iter().map(|step| step.key).collect::<Vec<_>>();
+    let undone = |keys: &[String]| keys.iter().filter(|key| key.starts_with("undo[")).count();
+    assert_eq!(undone(&keys(revived.steps().await.unwrap())), 2, "one of its own");
+    execute(&db, "update switch set is_on = false").await;
+    let again = revived.fork("tells[kept]").await.unwrap();
+    assert_eq!(soon(again.result()).await.unwrap(), "abc");
+    execute(&db, "update switch set is_on = true").await;
+    let fork = again.fork("is_switched_on").await.unwrap();
+    assert_eq!(soon(fork.result()).await.unwrap(), "abc");
+    assert_eq!(undone(&keys(fork.steps().await.unwrap())), 2, "one that was given to it with its step");
     worker.stop().await;
 }
 

@@ -46,6 +46,7 @@ mod registry;
 mod replay;
 mod rows;
 mod sagas;
+mod shared;
 mod shutdown;
 mod signals;
 mod smoke;

@@ -302,6 +302,17 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
+    /// What a step of a run did has been taken back after the steps that another was to go on from, or is about to be.
+    #[error(
+        "what step `{key}` of run `{run_id}` did has been taken back, or is about to be, so no run can go on from it; nothing was written; fork from a step \
+         before it, or run it again from the start: `handle.run_again()`"
+    )]
+    TakenBack {
+        /// The run.
+        run_id: Uuid,
+        /// The step.
+        key: String,
+    },
     /// A run cannot do this in its state.
     #[error("run `{run_id}` is {state}, so it cannot be {verb}")]
     WrongState {

@@ -13,7 +13,7 @@ use super::job::Job;
 use crate::model::name::nearest;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use crate::model::prefix::{self, Child, start_of, started};
-use crate::model::recorded::place_of_error;
+use crate::model::recorded::{StoredStep, place_of_error};
 use crate::model::replay::Recorded;
 use crate::model::request::{child_run_id, revived_run_id};
 use crate::model::state::RunState;
@@ -62,25 +62,36 @@ impl<J: Job> Handle<J> {
     /// run are the new one's too: those that no kept step has taken it takes. The old run is not touched: what it still does, it does beside the new one.
     ///
     /// A child that the kept steps have started stays the child of the old run, and is cancelled with that one alone, also where that fails; the new run, where it waits for its
-    /// end, looks every 5 seconds. What the kept steps of a [saga](crate::Saga) did is not taken back where the new run fails: it is the old run's. Only where it has failed or was cancelled, and no kept step has seen that, another go at it takes its place, as in
+    /// end, looks every 5 seconds. Only where it has failed or was cancelled, and no kept step has seen that, another go at it takes its place, as in
     /// [`revive`](Self::revive).
+    ///
+    /// What the kept steps of a [saga](crate::Saga) did is done once, and both runs rest on it. The code of the new run can take it back:
+    /// [`Saga::undo`](crate::Saga::undo) does so once the old run has ended, unless that one or another fork of it has taken it back already, and until then parks the new
+    /// run. Where the new run fails or is cancelled, only what it did itself is taken back: the old run may have completed with the rest. An old run that
+    /// goes on and then fails takes back what it did, also what a fork rests on. What is taken back already, or about to be, cannot be kept: fork from a step
+    /// before it.
     ///
     /// Each call makes another run. Costs a query and a statement, and a query for each depth of children.
     ///
     /// # Errors
-    /// [`ClientError::UnknownStep`], [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::UnknownStep`], [`ClientError::TakenBack`], [`ClientError::NoSuchRun`], or a failure of the database.
     ///
     /// # Cancel safety
     /// A dropped future may or may not have made the run.
     pub async fn fork(&self, step_key: &str) -> Result<Self, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         let origin = self.origin(&mut connection).await?;
-        let (hint, is_sealed) = (hint(&origin.steps, step_key), origin.is_sealed);
-        let steps = prefix::before(origin.steps, step_key).ok_or_else(|| ClientError::UnknownStep {
-            run_id: self.id(),
-            key: step_key.to_owned(),
-            hint,
-        })?;
+        let steps =
+            prefix::before(origin.steps.clone(), step_key).ok_or_else(|| ClientError::UnknownStep {
+                run_id: self.id(),
+                key: step_key.to_owned(),
+                hint: hint(&origin.steps, step_key),
+            })?;
+        let is_being_undone = origin.is_undone && !origin.state.is_terminal();
+        if let Some(key) = prefix::taken_back(&origin.steps, &steps, is_being_undone) {
+            return Err(ClientError::TakenBack { run_id: self.id(), key: key.to_owned() });
+        }
+        let is_sealed = origin.is_sealed;
         let links = with_children(&mut connection, Uuid::now_v7(), self.id(), is_sealed, steps).await?;
         self.linked(&mut connection, links, Signals::Kept).await
     }
@@ -92,7 +103,8 @@ impl<J: Job> Handle<J> {
     /// [`created`](Self::created) being false. The state is the one in which the run was shown to whoever decides. The run must be quiet: all that it has
     /// started has ended. What goes on below a run that fails or is cancelled is cancelled, which takes a moment.
     ///
-    /// A run whose compensations have run is not revived: what its steps did is not there any more. Run it again.
+    /// A run whose compensations have run is not revived: what its steps did is not there any more. Run it again. What its own code had taken back by
+    /// [`Saga::undo`](crate::Saga::undo) before it failed stays taken back, once.
     ///
     /// Costs two queries and a statement, and a query for each depth of children.
     ///
@@ -195,8 +207,13 @@ async fn with_children(
             let steps = prefix::without_last_failures(child.steps);
             left.push((new_id, child.run_id, Some(run_id), child.is_sealed, steps));
         }
-        let kept =
-            |(step, output): (Recorded, _)| KeptStep { key: step.key, output, error: None, seen: step.seen };
+        let kept = |(step, output): (Recorded, _)| KeptStep {
+            key: step.key,
+            output,
+            error: None,
+            undo: None,
+            seen: step.seen,
+        };
         let steps = steps.into_iter().zip(outputs).map(kept).collect();
         links.push(Link { run_id, origin_id, parent_id, is_sealed, input: None, steps, signals: Vec::new() });
     }
@@ -209,20 +226,24 @@ fn reseal(link: &mut Link, held: Payloads, signals: Signals, sealer: &Sealer) ->
     let input = held.continued.filter(|_| signals == Signals::Kept).unwrap_or(held.input);
     let place = |run_id| Place::new(run_id, PayloadKind::Input, "");
     link.input = Some(sealer.reseal(&place(from), &place(to), input)?);
-    let mut recorded: HashMap<&str, &Result<Stored, Stored>> =
-        held.steps.iter().map(|step| (step.key(), step.result())).collect();
+    let recorded: HashMap<&str, &StoredStep> = held.steps.iter().map(|step| (step.key(), step)).collect();
     for step in &mut link.steps {
         let key = step.key.as_str();
-        match recorded.remove(key) {
-            Some(Ok(output)) if step.output.is_none() => {
+        let Some(recorded) = recorded.get(key) else { continue };
+        match recorded.result() {
+            Ok(output) if step.output.is_none() => {
                 let (from, to) = (Place::of_step(from, key), Place::of_step(to, key));
                 step.output = Some(sealer.reseal(&from, &to, output.clone())?);
             }
-            Some(Err(error)) => {
+            Ok(_) => {}
+            Err(error) => {
                 let (from, to) = (place_of_error(from, key), place_of_error(to, key));
                 step.error = Some(sealer.reseal_failure(&from, &to, error.clone())?);
             }
-            Some(Ok(_)) | None => {}
+        }
+        if let Some(undo) = recorded.undo() {
+            let place = |run_id| Place::new(run_id, PayloadKind::Undo, key);
+            step.undo = Some(sealer.reseal(&place(from), &place(to), undo.clone())?);
         }
     }
     for signal in held.signals.into_iter().filter(|_| signals == Signals::Kept) {

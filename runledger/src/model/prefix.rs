@@ -17,7 +17,7 @@ use super::scope::{Scope, is_beside, is_from};
 const AT_ONCE: [&str; 3] = ["now", "uuid", "random"];
 
 /// The steps that were claimed before the one with this key, and those of other branches that the code could claim without having seen its result. None
-/// where it is not recorded.
+/// where it is not recorded. What the engine has taken back after the code is no step of the code.
 ///
 /// A value that the code has at once, every branch may have seen before the next delivery, and nothing tells which has. So where one of these would be asked
 /// for anew beside what other branches claimed, nothing is kept that was claimed after the delivery before it.
@@ -29,8 +29,9 @@ pub fn before(rows: Vec<Recorded>, key: &str) -> Option<Vec<Recorded>> {
         && beside().any(|row| !is_beside(row.ordinal, place));
     // What was delivered before one of these was claimed is among them: it was claimed before, after fewer deliveries.
     let is_kept = |row: &Recorded| {
-        row.seen_len < seen_len
-            || (row.seen_len == seen_len && !is_from(row.ordinal, place) && !rests_on_a_value)
+        let is_before = row.seen_len < seen_len
+            || (row.seen_len == seen_len && !is_from(row.ordinal, place) && !rests_on_a_value);
+        is_before && !row.is_undone_by_engine()
     };
     Some(keep(rows, is_kept))
 }
@@ -41,6 +42,19 @@ fn is_given_at_once(row: &Recorded) -> bool {
     let name = name.split_once('#').map_or(name, |(name, _)| name);
     let patch = name.strip_prefix("patched[").and_then(|patch| patch.strip_suffix(']'));
     AT_ONCE.contains(&name) || patch.is_some_and(|patch| Scope::of_patch(patch).base == row.ordinal)
+}
+
+/// Of the kept steps of a run the first that does not stand any more: what it did was taken back after them, or is about to be, where the run is being
+/// undone.
+#[must_use]
+pub fn taken_back<'k>(rows: &[Recorded], kept: &'k [Recorded], is_being_undone: bool) -> Option<&'k str> {
+    let keys = |rows: &[Recorded]| -> HashSet<String> { rows.iter().map(|row| row.key.clone()).collect() };
+    let (all, kept_keys) = (keys(rows), keys(kept));
+    let does_not_stand = |row: &&Recorded| {
+        let undo = format!("undo[{}]", row.key);
+        !kept_keys.contains(&undo) && (all.contains(&undo) || (is_being_undone && row.undo.is_some()))
+    };
+    kept.iter().find(does_not_stand).map(|row| row.key.as_str())
 }
 
 /// All but the failures that no step claimed later has observed: those that ended the run. The code asks for them again, and they are tried again.
@@ -125,6 +139,43 @@ mod tests {
         let rows = vec![row("a", 0, 0, None), row("b", 1, 1, None), row("c", 2, 2, None)];
         assert_eq!(keys(&before(rows.clone(), "c").unwrap_or_default()), ["a", "b"]);
         assert_eq!(before(rows, "d"), None);
+    }
+
+    /// A step that can be taken back, the decision about it, and that it was taken back by the engine, which has no deliveries.
+    fn undone() -> Vec<Recorded> {
+        let done = Recorded { undo: Some("{}".to_owned()), ..row("a", 0, 0, None) };
+        let undo = row("undo[a]", Scope::of_undo("a").base, 0, None);
+        vec![done, row("b", 1, 1, None), row("c", 2, 2, None), undo]
+    }
+
+    #[test]
+    fn what_the_engine_has_taken_back_is_no_step_that_a_fork_keeps() {
+        let kept = before(undone(), "c").unwrap_or_default();
+        assert_eq!(keys(&kept), ["a", "b"]);
+        assert_eq!(taken_back(&undone(), &kept, false), Some("a"));
+        let kept = before(undone(), "a").unwrap_or_default();
+        assert_eq!((keys(&kept), taken_back(&undone(), &kept, false)), (vec![], None));
+    }
+
+    #[test]
+    fn what_the_code_has_taken_back_is_kept_together_with_that_or_not_at_all() {
+        let mut rows = undone();
+        rows[3].seen_len = 2;
+        rows.push(row("d", 3, 3, None));
+        let kept = before(rows.clone(), "b").unwrap_or_default();
+        assert_eq!(taken_back(&rows, &kept, false), Some("a"));
+        let kept = before(rows.clone(), "d").unwrap_or_default();
+        assert_eq!(keys(&kept), ["a", "b", "c", "undo[a]"]);
+        assert_eq!(taken_back(&rows, &kept, false), None);
+    }
+
+    #[test]
+    fn what_is_about_to_be_taken_back_is_not_kept() {
+        let mut rows = undone();
+        rows.pop();
+        let kept = before(rows.clone(), "c").unwrap_or_default();
+        assert_eq!(taken_back(&rows, &kept, false), None);
+        assert_eq!(taken_back(&rows, &kept, true), Some("a"));
     }
 
     #[test]

@@ -62,6 +62,11 @@ impl StoredStep {
         &self.result
     }
 
+    /// The call that takes back what it did.
+    pub fn undo(&self) -> Option<&Stored> {
+        self.undo.as_ref()
+    }
+
     /// The step of this run with its payloads opened.
     ///
     /// # Errors
@@ -80,10 +85,11 @@ impl StoredStep {
     /// The step without a look at its payloads: for what depends on the order of steps alone, and on the ids of children, which are never sealed.
     #[must_use]
     pub fn unopened(self) -> Recorded {
-        let Self { key, ordinal, fingerprint, result, seen_len, seen, .. } = self;
+        let Self { key, ordinal, fingerprint, result, seen_len, seen, undo } = self;
         let of_error = |_| Failure::new(super::failure::FailureKind::Error, "");
         let result = result.map(|output| output.as_str().to_owned()).map_err(of_error);
-        Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo: None }
+        let undo = undo.map(|undo| undo.as_str().to_owned());
+        Recorded { key, ordinal, fingerprint, result, seen_len, seen, undo }
     }
 }
 

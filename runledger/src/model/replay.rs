@@ -64,7 +64,6 @@ pub struct Recorded {
     pub undo: Option<String>,
 }
 
-#[cfg(feature = "testing")]
 impl Recorded {
     /// Whether it is a step in which the engine has taken something back by itself, after the code: nothing had reached the code of that attempt, while code
     /// that takes something back has received what it takes back.

@@ -45,6 +45,8 @@ pub(crate) struct Attempt {
     pub(crate) counters: Counters,
     /// How often the run has begun anew.
     pub(crate) slice: u32,
+    /// Whether the run was made of another, from which it may have steps.
+    pub(crate) is_linked: bool,
     pub(crate) provided: Arc<Provided>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) db: Db,

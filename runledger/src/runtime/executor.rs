@@ -133,6 +133,7 @@ impl Executor {
             definition,
             counters: claimed.counters,
             slice: claimed.slice,
+            is_linked: claimed.is_linked,
             provided: Arc::clone(&self.provided),
             registry: Arc::clone(&self.registry),
             db: self.db.clone(),

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::attempt::{Attempt, Halt};
+use super::answer::{PATIENCE, answered};
+use super::attempt::{Attempt, Halt, Mode};
 use super::call::{body_of, policy_of};
 use super::step::{LastFailure, Work, halted, outcome, record};
+use super::task::apart;
+use super::waiting::REPEAT;
 use crate::api::call::is_workflow;
 use crate::api::definition::Definition;
 use crate::api::registry::Registry;
@@ -17,6 +20,7 @@ use crate::model::payload::Plain;
 use crate::model::replay::{Claim, Divergence};
 use crate::model::request::RequestOptions;
 use crate::model::version::{listed, others, parts};
+use crate::store::link::{Sharer, sharers};
 
 /// A call that takes something back, as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
@@ -106,6 +110,18 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
     if claim.recorded {
         return claim.ordinal;
     }
+    if attempt.mode == Mode::Work && attempt.is_linked {
+        match shared(attempt, key).await {
+            Shared::No => {}
+            Shared::With(sharer) => {
+                return halted(attempt, Halt::UndoFailed(in_use(&claim, key, &sharer))).await;
+            }
+            Shared::TakenBack => {
+                let _ = record(attempt, &claim, 0, Ok(Plain::ready("null".to_owned()))).await;
+                return claim.ordinal;
+            }
+        }
+    }
     let (call, definition) = match found(call, &attempt.registry) {
         Ok(found) => found,
         Err(failure) => return halted(attempt, Halt::UndoFailed(in_vain(&claim, failure))).await,
@@ -121,6 +137,49 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
     // What it gives is for the record.
     let _ = outcome(attempt, &claim, &work).await;
     claim.ordinal
+}
+
+/// What becomes of a step that this run may share with others, since it was made of one of them.
+enum Shared {
+    /// It is this run's to take back.
+    No,
+    /// Another run still rests on it, or takes it back itself.
+    With(Sharer),
+    /// Another run has taken it back.
+    TakenBack,
+}
+
+/// Asks the other runs that have this step on record.
+async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
+    let _working = attempt.begin_work().await;
+    let sharers = loop {
+        // Apart: the code may keep what waits here without polling it, and it holds a connection.
+        match apart("sharers", |_| asked(Arc::clone(attempt), key.to_owned())).await {
+            Ok(sharers) => break sharers,
+            Err(error) => tracing::warn!(%error, "what is to be taken back in a fork waits for the database"),
+        }
+        tokio::time::sleep(REPEAT).await;
+    };
+    if sharers.iter().any(|sharer| sharer.is_undone) {
+        return Shared::TakenBack;
+    }
+    // Another fork takes nothing back before this one asks.
+    let going_on = sharers.into_iter().find(|sharer| sharer.is_before && !sharer.has_ended);
+    going_on.map_or(Shared::No, Shared::With)
+}
+
+async fn asked(attempt: Arc<Attempt>, key: String) -> Result<Vec<Sharer>, sqlx::Error> {
+    let ask = async { sharers(&mut *attempt.db.acquire().await?, attempt.fence.run_id, &key).await };
+    answered(PATIENCE, ask).await
+}
+
+/// Why a run is parked that would take back what another one may need.
+fn in_use(claim: &Claim, key: &str, sharer: &Sharer) -> Failure {
+    let message = format!(
+        "step `{}` would take back what `{key}` did, which run `{}` did or was given too, and that one goes on; let it end or cancel it, and resume this run",
+        claim.key, sharer.run_id
+    );
+    Failure::new(FailureKind::Error, message)
 }
 
 /// Why a run is parked whose steps are to be undone.

@@ -261,6 +261,7 @@ impl Stage {
             tenant: script.tenant.clone(),
             definition,
             slice: 0,
+            is_linked: false,
             counters: Counters { attempt: script.attempt.saturating_add(1), crashes: 0 },
             provided: Arc::clone(&self.provided),
             registry: Arc::clone(&self.registry),

@@ -83,6 +83,8 @@ pub(crate) struct Claimed {
     pub(crate) given: Vec<Given>,
     /// How often it has begun anew.
     pub(crate) slice: u32,
+    /// Whether it was made of another run.
+    pub(crate) is_linked: bool,
     pub(crate) options: RequestOptions,
     pub(crate) ready_at: Timestamp,
     pub(crate) claimed_at: Timestamp,
@@ -152,6 +154,7 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         input: Stored::read(row.try_get("input")?),
         given: given(row)?,
         slice: row.try_get::<i32, _>("slice")?.unsigned_abs(),
+        is_linked: row.try_get("is_linked")?,
         options: loaded(row.try_get("options")?)?,
         ready_at: row.try_get("ready_at")?,
         claimed_at: row.try_get("claimed_at")?,

@@ -20,7 +20,7 @@ pub(crate) struct Origin {
     /// The present slice of the parent's work.
     pub(crate) parent_slice: u32,
     pub(crate) state: RunState,
-    /// Without the outputs that cannot be the id of a run.
+    /// Without the outputs that cannot be the id of a run, and with no more of their undo calls than that there is one, of the run's own steps.
     pub(crate) steps: Vec<Recorded>,
     /// Whether what they did is taken back, or is about to be.
     pub(crate) is_undone: bool,
@@ -62,6 +62,8 @@ pub(crate) struct KeptStep {
     pub(crate) output: Option<Stored>,
     /// What takes the place of its error.
     pub(crate) error: Option<Stored>,
+    /// What takes the place of the call that takes back what it did.
+    pub(crate) undo: Option<Stored>,
     pub(crate) seen: Option<Vec<u64>>,
 }
 
@@ -169,8 +171,39 @@ pub(crate) async fn link(
             .bind(sent.iter().map(|(_, signal)| signal.name.as_str()).collect::<Vec<_>>())
             .bind(sent.iter().map(|(_, signal)| signal.number).collect::<Vec<_>>())
             .bind(sent.iter().map(|(_, signal)| signal.payload.as_str()).collect::<Vec<_>>())
+            .bind(sparse(steps.iter().map(|(_, step)| step.undo.as_ref().map(Stored::as_str))))
             .fetch_one(connection)
     })
     .await?;
     row.try_get("created")
+}
+
+/// Another run that has a step on record which a run was given.
+#[derive(Debug)]
+pub(crate) struct Sharer {
+    pub(crate) run_id: Uuid,
+    /// Whether the run was made of this one, by itself or through others.
+    pub(crate) is_before: bool,
+    pub(crate) has_ended: bool,
+    /// Whether it has taken back what the step did.
+    pub(crate) is_undone: bool,
+}
+
+/// The other runs that have this step of a run on record; none where it is the run's own.
+pub(crate) async fn sharers(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    key: &str,
+) -> Result<Vec<Sharer>, sqlx::Error> {
+    let rows = sqlx::query(sql::SHARERS).bind(run_id).bind(key).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Sharer {
+                run_id: row.try_get("run_id")?,
+                is_before: row.try_get("is_before")?,
+                has_ended: row.try_get("has_ended")?,
+                is_undone: row.try_get("is_undone")?,
+            })
+        })
+        .collect()
 }

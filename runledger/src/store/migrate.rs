@@ -48,6 +48,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0004_signals.sql"),
         breaking: false,
     },
+    Migration {
+        version: 5,
+        name: "given_steps",
+        sql: include_str!("../../migrations/0005_given_steps.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

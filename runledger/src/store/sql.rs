@@ -71,6 +71,7 @@ statements! {
     SERVER = "server";
     SETTLE = "settle";
     SETTLE_COMPLETED = "settle_completed";
+    SHARERS = "sharers";
     START_CHILD = "start_child";
     STEPS = "steps";
     STEP_FAILED = "step_failed";

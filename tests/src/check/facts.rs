@@ -155,7 +155,7 @@ impl Facts {
         .await?;
         let steps = sqlx::query(
             "select run_id, key, output::text as output, (extract(epoch from recorded_at) * 1e6)::int8 as at_us, 0 as attempt, '' as state,
-                undo is not null as is_undoable
+                undo is not null and claims > 0 as is_undoable
             from runledger.step order by recorded_at",
         )
         .fetch_all(&mut *connection)

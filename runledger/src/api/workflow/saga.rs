@@ -114,7 +114,10 @@ impl<'wf> Saga<'wf> {
     /// Which steps these are is decided once. Where the code has dropped some, that is recorded before the first is taken back, as the step `saga.undo[…]` with
     /// the key of the saga's first step. One that is under way elsewhere meanwhile and ends later is not among them: it stays, unless the run fails.
     ///
-    /// Costs as much as the calls that it makes as steps, and a statement where the code has dropped steps.
+    /// In a run that goes on from the record of another ([`fork`](crate::Handle::fork)), what that one did is taken back once it has ended and has not done so
+    /// itself; until then this run is parked here.
+    ///
+    /// Costs as much as the calls that it makes as steps, a statement where the code has dropped steps, and in a fork a query for each step that it was given.
     pub async fn undo(self) {
         let steps = std::mem::take(&mut *locked(&self.steps));
         let attempt = &self.wf.attempt;

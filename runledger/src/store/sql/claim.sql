@@ -1,7 +1,8 @@
 -- claim: moves due runs from `ready` to `lease`, highest priority first, then earliest due, then oldest.
 -- in:    $1 worker, $2 token, $3 how many, $4 queues, $5 jobs, $6 priorities, $7 after instants, $8 after ids: a lane and its position each, the
 --        lane of the highest priority first
--- out:   run_id, job, tenant, queue, parent_id, is_node, input, given (what a node is given by those that it needs), slice (how often it has begun anew), options, priority, ready_at, attempt, crashes, claims,
+-- out:   run_id, job, tenant, queue, parent_id, is_node, is_linked (whether it was made of another), input, given (what a node is given by those that it needs),
+--        slice (how often it has begun anew), options, priority, ready_at, attempt, crashes, claims,
 --        claimed_at, cancel_requested, steps, undoing (the state in which it ends once what its steps did is taken back), step_failures
 -- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
 -- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
@@ -44,6 +45,7 @@ select
     run.queue,
     run.parent_id,
     run.node is not null as is_node,
+    run.origin_id is not null as is_linked,
     coalesce(continuation.input, run.input)::text as input,
     case when run.node is not null then runledger.given(run.run_id) end::text as given,
     coalesce(continuation.slice, 0) as slice,
@@ -56,7 +58,13 @@ select
     now() as claimed_at,
     exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested,
     case when taken.claims > 0 then (
-        select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
+        select json_agg(
+            json_build_array(
+                step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen,
+                -- What a step did that the run was given it did not do: where it is undone without its code, that is not taken back.
+                case when step.claims > 0 or not exists (select from runledger.undo where undo.run_id = taken.run_id) then step.undo end
+            )
+        )::text
         from runledger.step
         where step.run_id = run.run_id
     ) end as steps,

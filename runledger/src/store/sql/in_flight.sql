@@ -28,7 +28,13 @@ select
     case when run.node is not null then runledger.given(run.run_id) end::text as given,
     page.attempt,
     (
-        select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
+        select json_agg(
+            json_build_array(
+                step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen,
+                -- As claim.sql.
+                case when step.claims > 0 or not exists (select from runledger.undo where undo.run_id = page.run_id) then step.undo end
+            )
+        )::text
         from runledger.step
         where step.run_id = page.run_id
     ) as steps,

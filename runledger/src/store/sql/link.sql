@@ -5,7 +5,7 @@
 --        $9 whether they go on from where the origins are: with the signals that were sent to these, of which those are left that none of the steps has
 --        taken, nor any before they began anew, and with the input of one that has begun anew;
 --        in the place of what the origins have, where that is sealed for them: $10 inputs, $11 errors of steps (each as many as there are, or empty);
---        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads
+--        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads; $16 undos of steps (as many as there are, or empty)
 -- out:   created (whether it is new), told; one row
 -- locks: none; a concurrent link of the same id waits for the other transaction
 -- index: run_pkey, step_pkey, signal_pkey, deadline_pkey, continuation_pkey. The first claim of the new run counts as its second, so that it reads the steps; theirs is none of its claims.
@@ -44,12 +44,12 @@ created as (
     select * from below
 ),
 kept as (
-    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, claims, recorded_at)
+    insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, undo, claims, recorded_at)
     select
         created.run_id, step.key, step.ordinal, step.fingerprint, coalesce(kept.output::json, step.output),
         coalesce(kept.error::json, step.error), step.seen_len,
-        translate(kept.seen, '[]', '{}')::bigint[], 0, step.recorded_at
-    from unnest($5::uuid[], $6::text[], $7::text[], $8::text[], $11::text[]) as kept (run_id, key, output, seen, error)
+        translate(kept.seen, '[]', '{}')::bigint[], coalesce(kept.undo::json, step.undo), 0, step.recorded_at
+    from unnest($5::uuid[], $6::text[], $7::text[], $8::text[], $11::text[], $16::text[]) as kept (run_id, key, output, seen, error, undo)
     join created using (run_id)
     cross join lateral (select * from runledger.step where step.run_id = created.origin_id and step.key = kept.key offset 0) as step
 ),

@@ -1,5 +1,5 @@
 -- origins: runs that others are to be made of, and their recorded steps as a claim brings them, without the outputs that are too long or too short to
---          be the id of a run.
+--          be the id of a run, and of the undos `true` where there is one that is the run's own.
 -- in:    $1 run ids
 -- out:   run_id, parent_id, parent_slice (how often the parent has begun anew), state, steps (null where there are none), is_undone (whether what they did
 --        is taken back), is_sealed (whether a payload that another go at the run would take over is sealed), in_graph (whether it is a graph or a node of
@@ -14,7 +14,7 @@ select
             json_build_array(
                 step.key, step.ordinal, step.fingerprint,
                 case when octet_length(step.output::text) = 38 then step.output end,
-                step.error, step.seen_len, step.seen, null
+                step.error, step.seen_len, step.seen, case when step.undo is not null and step.claims > 0 then 'true'::json end
             )
         )::text
         from runledger.step
@@ -29,6 +29,8 @@ select
             select input from runledger.continuation where continuation.run_id = origin.run_id
             union all
             select coalesce(output, error) from runledger.step where step.run_id = origin.run_id
+            union all
+            select undo from runledger.step where step.run_id = origin.run_id
             union all
             select payload from runledger.signal where signal.run_id = origin.run_id
         ) as held

@@ -1,0 +1,218 @@
+//! Behaviours 25, 43 and 44 together: what the steps of a saga did, and runs that go on from the record of another.
+
+use runledger::prelude::*;
+use runledger::{Cancelled, ClientError, RunState};
+use runledger_tests::Fixture;
+
+use crate::rows::{execute, soon, until, worker};
+
+const TABLES: &str = "create table deed (n serial, what text); create table choice (what text); create table broken (what text)";
+
+#[job]
+async fn does(what: String, #[inject] tx: &mut Tx) -> Result<String> {
+    sqlx::query("insert into deed (what) values ($1)").bind(&what).execute(&mut **tx).await?;
+    Ok(what)
+}
+
+#[job(max_attempts = 1)]
+async fn undoes(what: String, #[inject] tx: &mut Tx) -> Result<()> {
+    let is_broken = "select exists (select from broken where what = $1)";
+    if sqlx::query_scalar(is_broken).bind(&what).fetch_one(&mut **tx).await? {
+        return Err(format!("{what} cannot be undone now").into());
+    }
+    sqlx::query("insert into deed (what) values ($1)").bind(format!("not {what}")).execute(&mut **tx).await?;
+    Ok(())
+}
+
+async fn is_chosen(what: &str, tx: &mut Tx) -> Result<bool> {
+    let query = sqlx::query_scalar("select exists (select from choice where what = $1)").bind(what);
+    Ok(query.fetch_one(&mut **tx).await?)
+}
+
+#[job]
+async fn chooses(what: String, #[inject] tx: &mut Tx) -> Result<bool> {
+    is_chosen(&what, tx).await
+}
+
+#[job(max_attempts = 1)]
+async fn may_fail(#[inject] tx: &mut Tx) -> Result<()> {
+    if is_chosen("fails", tx).await? { Err("no more".into()) } else { Ok(()) }
+}
+
+/// A flight, and a hotel for whoever stays.
+#[workflow(max_attempts = 1)]
+async fn stay(wf: &Wf) -> Result<bool> {
+    let saga = wf.saga();
+    saga.run(does("flight".into()), |what| undoes(what.clone())).await?;
+    let stays = wf.run(chooses("stays".into()).key("stays")).await?;
+    if stays {
+        saga.run(does("hotel".into()), |what| undoes(what.clone())).await?;
+    } else {
+        saga.undo().await;
+    }
+    if wf.run(chooses("waits".into()).key("waits")).await? {
+        wf.signal::<()>("go").await?;
+    }
+    wf.run(may_fail()).await?;
+    Ok(stays)
+}
+
+async fn choose(db: &Db, choices: &[&str]) {
+    execute(db, "truncate choice").await;
+    let insert = "insert into choice select unnest($1::text[])";
+    sqlx::query(insert).bind(choices).execute(db.pool()).await.unwrap();
+}
+
+async fn deeds(db: &Db) -> Vec<String> {
+    sqlx::query_scalar("select what from deed order by n").fetch_all(db.pool()).await.unwrap()
+}
+
+/// A run with these choices.
+async fn begun(db: &Db, choices: &[&str]) -> Handle<__stay> {
+    choose(db, choices).await;
+    stay().enqueue(db).await.unwrap()
+}
+
+/// Another go at a run from its decision to stay, with these choices.
+async fn forked(db: &Db, origin: &Handle<__stay>, choices: &[&str]) -> Handle<__stay> {
+    choose(db, choices).await;
+    origin.fork("chooses[stays]").await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_takes_back_what_its_origin_did_where_its_code_says_so_and_another_fork_does_not_again() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let origin = begun(&db, &["stays"]).await;
+    assert!(soon(origin.result()).await.unwrap());
+    for _ in 0..2 {
+        let fork = forked(&db, &origin, &[]).await;
+        assert!(!soon(fork.result()).await.unwrap());
+        assert_eq!(deeds(&db).await, ["flight", "hotel", "not flight"]);
+        let steps = fork.steps().await.unwrap();
+        assert!(steps.iter().any(|step| step.key == "undo[does]"), "it is on record in both: {steps:?}");
+        // It goes on from there as from any other step.
+        let again = fork.fork("chooses[waits]").await.unwrap();
+        assert!(!soon(again.result()).await.unwrap());
+    }
+    assert_eq!(deeds(&db).await, ["flight", "hotel", "not flight"]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_that_would_take_back_what_its_origin_needs_is_parked_until_that_has_ended() {
+    for is_cancelled in [true, false] {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        execute(&db, TABLES).await;
+        let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+        let origin = begun(&db, &["stays", "waits"]).await;
+        until(&db, origin.id(), |info| info.state == RunState::Waiting).await;
+        let fork = forked(&db, &origin, &[]).await;
+        let error = soon(fork.result()).await.unwrap_err();
+        let ClientError::RunBlocked { failure, .. } = error else { panic!("{error}") };
+        assert!(failure.message.contains(&format!("run `{}`", origin.id())), "{failure}");
+        assert_eq!(deeds(&db).await, ["flight", "hotel"]);
+        let mut expected = vec!["flight", "hotel"];
+        if is_cancelled {
+            origin.cancel("not needed").await.unwrap();
+            until(&db, origin.id(), |info| info.state == RunState::Cancelled).await;
+            expected.push("not hotel");
+        } else {
+            origin.signal("go", &()).await.unwrap();
+            assert!(soon(origin.result()).await.unwrap());
+        }
+        expected.push("not flight");
+        fork.resume().await.unwrap();
+        assert!(!soon(fork.result()).await.unwrap());
+        assert_eq!(deeds(&db).await, expected, "cancelled: {is_cancelled}");
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_that_ends_badly_takes_back_what_it_did_itself_and_leaves_the_rest_to_its_origin() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let origin = begun(&db, &["stays"]).await;
+    assert!(soon(origin.result()).await.unwrap());
+    let fork = forked(&db, &origin, &["stays", "fails"]).await;
+    assert!(matches!(soon(fork.result()).await, Err(ClientError::RunFailed { .. })));
+    let fork = forked(&db, &origin, &["stays", "waits"]).await;
+    until(&db, fork.id(), |info| info.state == RunState::Waiting).await;
+    assert_eq!(fork.cancel("not needed").await.unwrap(), Cancelled::Requested);
+    assert!(matches!(soon(fork.result()).await, Err(ClientError::RunCancelled { .. })));
+    // Nothing of its own is left to be taken back: it ends at once, and can be tried again.
+    choose(&db, &["waits", "fails"]).await;
+    let fork = origin.fork("chooses[waits]").await.unwrap();
+    until(&db, fork.id(), |info| info.state == RunState::Waiting).await;
+    assert_eq!(fork.cancel("not needed").await.unwrap(), Cancelled::Now);
+    assert!(fork.revive(RunState::Cancelled).await.unwrap().created());
+    let expected = ["flight", "hotel", "hotel", "not hotel", "hotel", "not hotel"];
+    assert_eq!(deeds(&db).await, expected);
+    worker.stop().await;
+}
+
+/// The step before which what was done was taken back.
+async fn refused(origin: &Handle<__stay>, step: &str) -> String {
+    match origin.fork(step).await {
+        Err(ClientError::TakenBack { key, .. }) => key,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_keeps_no_step_whose_effect_is_taken_back_and_begins_before_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let failed = begun(&db, &["stays", "fails"]).await;
+    assert!(soon(failed.result()).await.is_err());
+    let turned_back = begun(&db, &[]).await;
+    assert!(!soon(turned_back.result()).await.unwrap());
+    execute(&db, "truncate deed").await;
+    assert_eq!(refused(&failed, "chooses[waits]").await, "does");
+    assert_eq!(refused(&turned_back, "chooses[stays]").await, "does");
+    assert_eq!(refused(&turned_back, "undo[does]").await, "does");
+    for origin in [&failed, &turned_back] {
+        choose(&db, &["stays"]).await;
+        let fork = origin.fork("does").await.unwrap();
+        assert!(soon(fork.result()).await.unwrap());
+    }
+    assert_eq!(deeds(&db).await, ["flight", "hotel", "flight", "hotel"]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_keeps_what_somebody_has_left_undone_once_that_is_decided() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    execute(&db, "insert into broken values ('hotel')").await;
+    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let origin = begun(&db, &["stays", "fails"]).await;
+    until(&db, origin.id(), |info| info.state == RunState::Blocked).await;
+    assert_eq!(refused(&origin, "chooses[waits]").await, "does", "it is about to be");
+    assert_eq!(origin.cancel("leave it").await.unwrap(), Cancelled::Now);
+    choose(&db, &["stays"]).await;
+    let fork = origin.fork("chooses[waits]").await.unwrap();
+    assert!(soon(fork.result()).await.unwrap());
+    assert_eq!(deeds(&db).await, ["flight", "hotel"]);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_failed_after_its_code_had_taken_all_back_is_revived_and_takes_nothing_back_again() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = worker(&db, jobs![stay, does, undoes, chooses, may_fail]).await;
+    let origin = begun(&db, &["fails"]).await;
+    assert!(matches!(soon(origin.result()).await, Err(ClientError::RunFailed { .. })));
+    let revived = origin.revive(RunState::Failed).await.unwrap();
+    assert!(matches!(soon(revived.result()).await, Err(ClientError::RunFailed { .. })));
+    choose(&db, &[]).await;
+    let again = revived.revive(RunState::Failed).await.unwrap();
+    assert!(!soon(again.result()).await.unwrap());
+    assert_eq!(deeds(&db).await, ["flight", "not flight"]);
+    worker.stop().await;
+}
