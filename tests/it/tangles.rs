@@ -1,4 +1,5 @@
-//! Behaviours 16 and 17 for workflows of any shape: random programs of combinators, branches, waits and marks, cut off at random.
+//! Behaviours 16, 17, 19 and 25 for workflows of any shape: random programs of combinators, branches, waits, marks, transactions, sagas and children, some of
+//! which fail, cut off at random.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,11 +8,15 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, stream};
 use runledger::prelude::*;
-use runledger::{RunState, enqueue_all};
+use runledger::{RunState, Saga, Step, enqueue_all};
 use runledger_tests::Fixture;
+use uuid::Uuid;
 
 use crate::combinators::take_some_away;
-use crate::rows::{LONG, random, scalar, worker};
+use crate::rows::{LONG, execute, random, scalar, worker};
+
+/// What transactions did, each once.
+const TABLES: &str = "create table deed (run_id uuid, what text, primary key (run_id, what))";
 
 /// What one part of a program has observed, in its order.
 type Seen = Vec<u64>;
@@ -23,6 +28,38 @@ async fn noted(tag: u64, seen: Vec<u64>) -> Result<(u64, u64)> {
     drop(seen);
     tokio::time::sleep(Duration::from_micros(random(4_000))).await;
     Ok((tag, random(1_000_000)))
+}
+
+async fn write(tx: &mut Tx, run_id: Uuid, what: &str) -> Result<()> {
+    let insert = sqlx::query("insert into deed (run_id, what) values ($1, $2)");
+    insert.bind(run_id).bind(what).execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// As [`noted`], with a row that is there once. Every seventh fails.
+#[job(max_attempts = 1)]
+async fn booked(
+    tag: u64,
+    seen: Vec<u64>,
+    #[inject] tx: &mut Tx,
+    #[inject] context: &Context,
+) -> Result<(u64, u64)> {
+    drop(seen);
+    write(tx, context.run_id(), &tag.to_string()).await?;
+    if tag.is_multiple_of(7) { Err(Error::terminal("booked out")) } else { Ok((tag, random(1_000_000))) }
+}
+
+/// Takes it back, with another row.
+#[job(max_attempts = 1)]
+async fn unbooked(tag: u64, #[inject] tx: &mut Tx, #[inject] context: &Context) -> Result<()> {
+    write(tx, context.run_id(), &format!("not {tag}")).await
+}
+
+/// Takes back what [`noted`] did.
+#[job(max_attempts = 1)]
+async fn unnoted(tag: u64) -> Result<u64> {
+    tokio::time::sleep(Duration::from_micros(random(2_000))).await;
+    Ok(tag)
 }
 
 fn mixed(state: u64) -> u64 {
@@ -49,17 +86,21 @@ async fn step(wf: &Wf, tag: u64, seen: &[u64]) -> Result<Seen> {
 fn part<'a>(wf: &'a Wf, seed: u64, depth: u32, seen: &'a [u64]) -> Part<'a> {
     Box::pin(async move {
         let inner = depth.saturating_sub(1);
-        match if depth == 0 { seed % 4 } else { seed % 14 } {
+        match if depth == 0 { seed % 6 } else { seed % 18 } {
             0..=2 => step(wf, seed, seen).await,
             3 => marks(wf, seed),
-            4 | 5 => in_turn(wf, seed, inner, seen).await,
-            6 => joined(wf, seed, inner, seen).await,
-            7 => raced_parts(wf, seed, inner, seen).await,
-            8 => unordered(wf, seed, inner, seen).await,
-            9 => buffered(wf, seed, inner, seen).await,
-            10 => mapped(wf, seed, seen).await,
-            11 => raced_steps(wf, seed, seen).await,
-            12 => waited(wf, seed).await,
+            4 => transacted(wf, seed).await,
+            5 => taken_back(wf, seed, seen).await,
+            6 | 7 => in_turn(wf, seed, inner, seen).await,
+            8 => joined(wf, seed, inner, seen).await,
+            9 => raced_parts(wf, seed, inner, seen).await,
+            10 => unordered(wf, seed, inner, seen).await,
+            11 => buffered(wf, seed, inner, seen).await,
+            12 => mapped(wf, seed, seen).await,
+            13 => raced_steps(wf, seed, seen).await,
+            14 => waited(wf, seed).await,
+            15 => started(wf, seed, seen).await,
+            16 => beside_a_child(wf, seed, inner, seen).await,
             _ => looped(wf, seed, seen).await,
         }
     })
@@ -166,21 +207,140 @@ async fn looped(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
     Ok(all[seen.len()..].to_vec())
 }
 
+async fn transacted(wf: &Wf, seed: u64) -> Result<Seen> {
+    let run_id = wf.run_id();
+    let written = wf.tx("written", |mut tx| async move {
+        let insert = sqlx::query("insert into deed (run_id, what) values ($1, $2)");
+        insert.bind(run_id).bind(format!("tx {seed}")).execute(&mut *tx).await?;
+        Ok::<_, Error>(random(1_000_000))
+    });
+    Ok(vec![written.max_attempts(1).await?])
+}
+
+/// A step of a saga. Its key says of which.
+fn undoable<'wf>(saga: &Saga<'wf>, of: u64, tag: u64, seen: &[u64]) -> Step<'wf, (u64, u64)> {
+    let key = format!("{of}-{tag}");
+    if tag.is_multiple_of(2) {
+        saga.run(noted(tag, seen.to_vec()).key(key), |(tag, _)| unnoted(*tag))
+    } else {
+        saga.run(booked(tag, seen.to_vec()).key(key), |(tag, _)| unbooked(*tag))
+    }
+}
+
+/// Steps that can be taken back, by themselves, beside one another, and of which the first to end counts, or all but one that fails. Then they are, or stay. Once
+/// they are, a step says so.
+async fn taken_back(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
+    let saga = wf.saga();
+    let mut all = seen.to_vec();
+    for n in 0..1 + seed % 3 {
+        let way = part_of(seed, n);
+        let step = |m| undoable(&saga, seed, part_of(way, m), &all);
+        let values: Vec<u64> = match way % 4 {
+            0 => vec![step(0).await.map_or(0, |(_, value)| value)],
+            1 => {
+                let (place, (tag, value)) = match wf.race((0..3).map(step)).await {
+                    Ok(first) => first,
+                    Err(_) => (0, (part_of(way, 0), 0)),
+                };
+                assert_eq!(tag, part_of(way, place as u64), "the output of another step of a race");
+                vec![value]
+            }
+            2 => {
+                let both = tokio::try_join!(step(0), step(1));
+                both.map_or(vec![0], |((_, one), (_, other))| vec![one, other])
+            }
+            _ => {
+                let (one, other) = tokio::join!(step(0), step(1));
+                [one, other].into_iter().map(|done| done.map_or(0, |(_, value)| value)).collect()
+            }
+        };
+        all.extend(values);
+    }
+    if seed.is_multiple_of(5) {
+        return Ok(all[seen.len()..].to_vec());
+    }
+    saga.undo().await;
+    let (_, last) = wf.run(noted(seed, all.clone()).key(format!("undone-{seed}"))).await?;
+    all.push(last);
+    Ok(all[seen.len()..].to_vec())
+}
+
+/// A small run of its own, which may fail.
+#[workflow(name = "tangles.child", max_attempts = 1)]
+async fn child(wf: &Wf, seed: u64) -> Result<u64> {
+    let seen = taken_back(wf, seed, &[]).await?;
+    let value = step(wf, seed, &seen).await?[0];
+    if seed.is_multiple_of(3) { Err(Error::terminal("a child that fails")) } else { Ok(value) }
+}
+
+async fn started(wf: &Wf, seed: u64, seen: &[u64]) -> Result<Seen> {
+    let seed = part_of(seed, seen.len() as u64);
+    let result = wf.start(child(seed)).await?.result().await;
+    if result.is_err() != seed.is_multiple_of(3) {
+        return Err(Error::terminal(format!("the result of another child: {result:?}")));
+    }
+    Ok(vec![result.unwrap_or(seed)])
+}
+
+/// What the part observes decides nothing about the child, and the other way round.
+async fn beside_a_child(wf: &Wf, seed: u64, depth: u32, seen: &[u64]) -> Result<Seen> {
+    let (left, right) = (wf.branch("child"), wf.branch("part"));
+    let (mut all, more) =
+        tokio::try_join!(started(&left, seed, seen), part(&right, part_of(seed, 0), depth, seen))?;
+    all.extend(more);
+    Ok(all)
+}
+
+/// Whether a program fails in the end.
+fn fails(seed: u64) -> bool {
+    mixed(seed).is_multiple_of(4)
+}
+
+const SO_IT_ENDS: &str = "a program that fails";
+
 #[workflow(name = "tangles.program")]
 async fn program(wf: &Wf, seed: u64) -> Result<usize> {
     let seen = part(wf, seed, 3, &[]).await?;
     // What it has observed in all is the input of a last step.
     step(wf, seed, &seen).await?;
-    Ok(seen.len())
+    if fails(seed) { Err(Error::terminal(SO_IT_ENDS)) } else { Ok(seen.len()) }
 }
+
+/// Steps of runs that have failed or were cancelled which are not taken back.
+const LEFT: &str = "
+    select count(*)
+    from runledger.step
+    join runledger.outcome using (run_id)
+    where outcome.state <> 'completed' and step.undo is not null
+        and not exists (select from runledger.step as undone where undone.run_id = step.run_id and undone.key = 'undo[' || step.key || ']')";
+
+/// Steps of sagas that the code has taken back which are not.
+const LEFT_BY_THE_CODE: &str = "
+    select count(*)
+    from (select run_id, substring(key from 'undone-([0-9]+)') as saga from runledger.step where key like '%noted[undone-%' and key not like 'undo[%') as undone
+    join runledger.step using (run_id)
+    where step.undo is not null and strpos(step.key, '[' || saga || '-') > 0
+        and not exists (select from runledger.step as undo where undo.run_id = step.run_id and undo.key = 'undo[' || step.key || ']')";
+
+/// Rows that transactions have written whose record is not there, and the other way round: how many more there are of one than of the other.
+const APART: &str = "
+    select array[
+        (select count(*) from deed where what like 'tx %') - (select count(*) from runledger.step where key ~ '(^|/)written' and output is not null),
+        (select count(*) from deed where what like 'not %')
+            - (select count(*) from runledger.step where key like 'undo[%booked[%'),
+        (select count(*) from deed where what not like '% %')
+            - (select count(*) from runledger.step where key ~ '^([^[]*/)?booked[[]' and output is not null)
+    ]";
 
 /// How many programs are under way at a time.
 const AT_ONCE: u64 = 250;
 
 async fn programs_replay(n_programs: u64) {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let one = worker(&db, jobs![program, noted]).await;
-    let two = worker(&db, jobs![program, noted]).await;
+    execute(&db, TABLES).await;
+    let jobs = jobs![program, child, noted, unnoted, booked, unbooked];
+    let one = worker(&db, jobs).await;
+    let two = worker(&db, jobs).await;
     let left = "select count(*) from runledger.run where run_id not in (select run_id from runledger.outcome)
                 and run_id not in (select run_id from runledger.waiting where state = 'blocked')";
     let (mut n_losses, first) = (0, u64::from(std::process::id()) << 32);
@@ -195,14 +355,20 @@ async fn programs_replay(n_programs: u64) {
         }
         for (seed, run) in seeds.zip(runs) {
             let info = db.run(run.run_id).await.unwrap();
-            assert_eq!(
+            let expected = if fails(seed) { RunState::Failed } else { RunState::Completed };
+            let as_it_was_to = info.error.as_ref().is_none_or(|failure| failure.message == SO_IT_ENDS);
+            assert!(
+                info.state == expected && as_it_was_to,
+                "program {seed} is {}: {:?} after {n_losses} losses",
                 info.state,
-                RunState::Completed,
-                "program {seed}: {:?} after {n_losses} losses",
                 info.error
             );
         }
     }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.waiting").await, 0, "a child is blocked");
+    assert_eq!(scalar::<i64>(&db, LEFT).await, 0, "of a run that has failed");
+    assert_eq!(scalar::<i64>(&db, LEFT_BY_THE_CODE).await, 0, "of a saga that the code has taken back");
+    assert_eq!(scalar::<Vec<i64>>(&db, APART).await, [0, 0, 0], "what is written and what is recorded");
     assert!(n_losses > n_programs / 4, "only {n_losses} attempts were interrupted");
     one.stop().await;
     two.stop().await;
