@@ -95,8 +95,7 @@ pub(crate) enum Halt {
     Refused(Failure),
     /// The run is to be cancelled: a step has met the request before this worker was told.
     Cancelled,
-    /// A failover has lost what this attempt stands on, with the record of it: a child that it had started, or a signal that it was given. The replay does
-    /// it again.
+    /// A failover has lost what this attempt stands on: a child that it had started, or a signal that it was given. The replay does it again.
     FailedOver,
     /// What a step did could not be taken back: a person decides.
     UndoFailed(Failure),

@@ -222,7 +222,7 @@ async fn no_more_connections(setting: Setting) -> Result<Summary> {
         if n_told == 0 {
             // It tries for a while before it says so, and others may end a session meanwhile.
             match Db::connect(&address).await {
-                Err(ClientError::Connect(error)) if code(&error) == "53300" => n_told += 1,
+                Err(ClientError::Connect { source: error, .. }) if code(&error) == "53300" => n_told += 1,
                 Ok(_) | Err(ClientError::PoolExhausted { .. }) => {}
                 Err(error) => scene.site.violations.push(format!("a client was told {error:?}")),
             }
