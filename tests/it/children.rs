@@ -1,5 +1,6 @@
 //! Behaviours 22, 24 and 25, as far as children go.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
@@ -290,5 +291,61 @@ async fn a_wait_for_a_child_can_be_raced_against_a_sleep_and_leaves_the_worker_m
     let handle = waits_at_most().enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
     assert_eq!(soon(handle.result()).await.unwrap(), "time");
+    worker.stop().await;
+}
+
+static AGAIN: Semaphore = Semaphore::const_new(0);
+static N_TRIED: AtomicU32 = AtomicU32::new(0);
+
+#[job]
+async fn child_of_two_attempts() -> Result<u64> {
+    AGAIN.acquire().await?.forget();
+    Ok(7)
+}
+
+#[workflow(max_attempts = 2, backoff = "1ms..1ms")]
+async fn fails_once_above_its_child(wf: &Wf) -> Result<u64> {
+    let child = wf.start(child_of_two_attempts()).await?;
+    if N_TRIED.fetch_add(1, Ordering::SeqCst) == 0 {
+        return Err("the first attempt fails".into());
+    }
+    AGAIN.add_permits(1);
+    Ok(child.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_attempt_of_a_parent_that_has_failed_has_the_same_child() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![fails_once_above_its_child, child_of_two_attempts]).await;
+    let handle = fails_once_above_its_child().enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 7);
+    assert_eq!(handle.info().await.unwrap().attempt, 2);
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 2, "it was started once");
+    worker.stop().await;
+}
+
+#[workflow(max_attempts = 1)]
+async fn leaves_word_and_fails(wf: &Wf) -> Result<()> {
+    wf.tx("word", |mut tx| async move {
+        Ok::<_, Error>(quick_child(3).delay(LONG * 60).enqueue(&mut tx).await?.id())
+    })
+    .await?;
+    Err("and that is all".into())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_a_step_has_enqueued_has_no_parent_and_outlives_the_workflow_that_fails() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![leaves_word_and_fails, quick_child]).await;
+    let handle = leaves_word_and_fails().enqueue(&db).await.unwrap();
+    assert!(matches!(soon(handle.result()).await, Err(ClientError::RunFailed { .. })));
+    let left: Uuid = scalar(&db, "select run_id from runledger.run where job = 'quick_child'").await;
+    let info = db.run(left).await.unwrap();
+    assert_eq!((info.state, info.parent_id), (RunState::Queued, None));
+    assert_eq!(
+        scalar::<i64>(&db, "select count(*) from runledger.cancel").await,
+        0,
+        "nor is it asked to end"
+    );
     worker.stop().await;
 }

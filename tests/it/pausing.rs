@@ -152,3 +152,22 @@ async fn a_resumption_takes_back_a_pause_that_has_not_taken_place() {
     let again = handle.resume().await.unwrap_err();
     assert!(matches!(again, ClientError::WrongState { state: RunState::Running, .. }), "{again}");
 }
+
+#[workflow]
+async fn paused_listener(wf: &Wf) -> Result<u64> {
+    Ok(wf.signal("number").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_comes_while_a_run_is_paused_is_kept_for_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![paused_listener]).await;
+    let handle = paused_listener().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    assert_eq!(handle.pause("for now").await.unwrap(), Paused::Now);
+    handle.signal("number", &7_u64).await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), RunState::Paused, "it does not wake it");
+    handle.resume().await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 7);
+    worker.stop().await;
+}
