@@ -97,9 +97,6 @@ async fn what_was_built_outside_is_not_awaited_in_the_body_of_a_step() {
     let worker = App::new(fixture.db.clone()).with(jobs![nested_awaits, nested_plain]).start().await.unwrap();
     for what in ["a step", "a wait", "a race", "a wait that has begun"] {
         let run = nested_awaits(what.to_owned()).enqueue(&fixture.db).await.unwrap();
-        if what == "a wait" {
-            run.signal("number", &7).await.unwrap();
-        }
         let refused = run.result_within(PATIENCE).await;
         let Err(ClientError::RunFailed { failure, .. }) = refused else { panic!("{what}: {refused:?}") };
         let said = failure.to_string();
