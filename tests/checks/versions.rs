@@ -43,9 +43,14 @@ async fn a_replay_sees_the_winner_of_a_race_that_the_first_execution_saw() -> an
     // The branch, and the body after both racers: everything before is recorded.
     fleet.started(run.id(), 2).await?;
     first.kill().await?;
+    // On a machine that is busy enough the slow one can be the first.
+    let keys: Vec<String> = run.steps().await?.into_iter().map(|step| step.key).collect();
+    let branch = |winner: &str| keys.contains(&format!("check.quick[{winner}]"));
+    let winner = if branch("fast") { "fast" } else { "slow" };
+    assert!(branch(winner), "{keys:?}");
     let _second = fleet.process(WORKER).await?;
     fleet.place.open("all")?;
-    assert_eq!(completes(&run).await, "fast");
+    assert_eq!(completes(&run).await, winner);
     fleet.drained().await?;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -506,7 +506,7 @@ impl Attempt {
     }
 
     /// What to do with a workflow whose future is pending. What ends without that future wakes whoever asks.
-    pub(crate) fn rest(&self, cx: &Context<'_>) -> Rest {
+    pub(crate) fn rest(&self, cx: &std::task::Context<'_>) -> Rest {
         let mut progress = self.progress();
         progress.recorded_apart.wake_at_the_end_of_any(cx, |_| true);
         if let Some(halt) = &progress.halt {
