@@ -65,7 +65,8 @@ impl Gauges {
             tasks: Runtime::current().metrics().num_alive_tasks(),
             threads: usize::try_from(number("Threads:")).unwrap(),
             files: fs::read_dir("/proc/self/fd").unwrap().count(),
-            resident_kib: number("VmRSS:"),
+            // Without the pages of the program itself, which come and go with the cache of files.
+            resident_kib: number("RssAnon:"),
         }
     }
 
