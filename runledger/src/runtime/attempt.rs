@@ -505,10 +505,9 @@ impl Attempt {
         self.progress().has_news = false;
     }
 
-    /// What to do with a workflow whose future is pending. What ends without that future wakes whoever asks.
-    pub(crate) fn rest(&self, cx: &std::task::Context<'_>) -> Rest {
-        let mut progress = self.progress();
-        progress.recorded_apart.wake_at_the_end_of_any(cx, |_| true);
+    /// What to do with a workflow whose future is pending.
+    pub(crate) fn rest(&self) -> Rest {
+        let progress = self.progress();
         if let Some(halt) = &progress.halt {
             return Rest::Halted(halt.clone());
         }

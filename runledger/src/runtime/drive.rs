@@ -52,7 +52,7 @@ pub(super) async fn drive(
                 |unmet| end_of(Halt::Diverged(unmet)),
             ));
         }
-        match attempt.rest(cx) {
+        match attempt.rest() {
             Rest::Halted(halt) => Poll::Ready(end_of(halt)),
             Rest::Working => Poll::Pending,
             Rest::Waiting(moves, waits) => {

@@ -15,11 +15,7 @@ pub(crate) struct RecordedApart {
 
 impl RecordedApart {
     /// Wakes whoever asks when one more of them is recorded. False where none of these steps is among them.
-    pub(super) fn wake_at_the_end_of_any(
-        &mut self,
-        cx: &Context<'_>,
-        is_meant: impl Fn(&str) -> bool,
-    ) -> bool {
+    fn wake_at_the_end_of_any(&mut self, cx: &Context<'_>, is_meant: impl Fn(&str) -> bool) -> bool {
         let is_any = self.keys.iter().any(|key| is_meant(key));
         if is_any && !self.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
             self.waiting.push(cx.waker().clone());
@@ -51,6 +47,8 @@ impl Drop for Recording {
             apart.keys.swap_remove(place);
         }
         apart.waiting.drain(..).for_each(Waker::wake);
+        drop(progress);
+        self.attempt.driver.wake();
     }
 }
 

@@ -72,6 +72,7 @@ statements! {
     SETTLE = "settle";
     SETTLE_COMPLETED = "settle_completed";
     SHARERS = "sharers";
+    SIGNAL_LEFT = "signal_left";
     START_CHILD = "start_child";
     STEPS = "steps";
     STEP_FAILED = "step_failed";
@@ -79,7 +80,6 @@ statements! {
     SUBMIT_GRAPH = "submit_graph";
     SUSPECT = "suspect";
     SUSPEND = "suspend";
-    SIGNAL_LEFT = "signal_left";
     TAKE_SIGNAL = "take_signal";
     TIMELINE = "timeline";
     TOPMOST = "topmost";
