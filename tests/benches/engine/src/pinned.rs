@@ -1,5 +1,6 @@
 //! A transaction that stays open, so that no dead row can be removed: a forgotten `psql`, or a long report. What a contender drains before its
-//! snapshot is taken, and after it was held for a while under load.
+//! snapshot is taken, after it was held for a while under load, and after it was given up again: there are as many finished jobs then, and the machine is as
+//! fast or slow as it has become.
 
 use std::time::{Duration, Instant};
 
@@ -53,8 +54,8 @@ impl Sizes {
         4 + self.jobs as u64 / 15_000
     }
 
-    /// The line of a contender: the median of some rounds before the snapshot is taken, and of as many after it was held for `--seconds` under a
-    /// load of `--rate` a second.
+    /// The line of a contender: the median of some rounds before the snapshot is taken, of as many after it was held for `--seconds` under a load of `--rate` a
+    /// second, and of as many after it was given up and the tables were vacuumed. What is kept is kept of the mean of the first and the last.
     pub async fn measure<C: Contender>(
         self,
         who: &str,
@@ -78,12 +79,16 @@ impl Sizes {
         if ended != loaded + rounds {
             return Err(format!("{ended} jobs ended while the snapshot was held").into());
         }
+        execute(&mut pinned, "rollback").await?;
+        execute(&mut connect(url).await?, "vacuum").await?;
+        let released = self.median(contender).await?;
         #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
         let loaded = loaded as f64;
         Ok(Line::named(who, "snapshot", arguments, rounds, took)
             .with("before", before)
             .with("after", after)
-            .with("kept", after / before)
+            .with("released", released)
+            .with("kept", 2.0 * after / (before + released))
             .with("loaded", loaded))
     }
 

@@ -1,4 +1,4 @@
-//! One worker that runs on, before a snapshot is taken and after it was held for a while under load.
+//! One worker that runs on, before a snapshot is taken, after it was held for a while under load, and after it was given up.
 
 use std::{
     sync::Arc,
@@ -20,7 +20,7 @@ use crate::{
 /// The load while a snapshot is held comes in so many parts a second.
 const PARTS: u64 = 10;
 
-/// The medians of the rounds before and after.
+/// The medians of the rounds before, under the snapshot, and after it.
 pub async fn snapshot<P: Peer>(
     peer: &Arc<P>,
     database: &mut Database,
@@ -49,12 +49,15 @@ pub async fn snapshot<P: Peer>(
     database.finished(ran + loaded, &worker).await?;
     let after = median(peer, database, jobs, windows, &worker).await?;
     let took = began.elapsed();
-    database.expect_completed(1 + loaded + 2 * jobs * windows).await?;
     pinned.close().await?;
+    sqlx::query("vacuum").execute(&mut PgConnection::connect(url).await?).await?;
+    let released = median(peer, database, jobs, windows, &worker).await?;
+    database.expect_completed(1 + loaded + 3 * jobs * windows).await?;
     Ok(Outcome::named(jobs * windows, took)
         .with("before", before)
         .with("after", after)
-        .with("kept", after / before)
+        .with("released", released)
+        .with("kept", 2.0 * after / (before + released))
         .with("loaded", loaded as f64))
 }
 
