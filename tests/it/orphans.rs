@@ -152,6 +152,38 @@ async fn what_goes_on_below_a_run_is_cancelled_that_somebody_ends_while_it_is_pa
     worker.stop().await;
 }
 
+/// Waits, with a step that cannot be undone.
+#[workflow(max_attempts = 1)]
+async fn waits_in_a_saga(wf: &Wf) -> Result<()> {
+    wf.saga().run(does(), |()| cannot_undo()).await?;
+    Ok(wf.signal("go").await?)
+}
+
+#[workflow(max_attempts = 1)]
+async fn waits_above_a_saga(wf: &Wf) -> Result<()> {
+    Ok(wf.start(waits_in_a_saga()).await?.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_does_not_wait_for_what_is_below_and_is_to_be_undone_or_parked_in_that() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let jobs = jobs![waits_above_a_saga, waits_in_a_saga, does, cannot_undo];
+    let first = worker(&db, jobs).await;
+    let handle = waits_above_a_saga().enqueue(&db).await.unwrap();
+    let child = child_of(&db, handle.id()).await;
+    until(&db, child, |info| info.state == RunState::Waiting).await;
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    first.stop().await;
+    soon(handle.cancel("not needed")).await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), RunState::Cancelled);
+    assert!(db.run(child).await.unwrap().undoing, "nobody is there who undoes it");
+    let second = worker(&db, jobs).await;
+    until(&db, child, |info| info.state == RunState::Blocked).await;
+    soon(handle.cancel("not needed")).await.unwrap();
+    no_requests_are_left(&db).await;
+    second.stop().await;
+}
+
 #[workflow(max_attempts = 1)]
 async fn fails_at_once(wf: &Wf) -> Result<()> {
     wf.start(child_that_sleeps()).await?;
