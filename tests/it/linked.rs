@@ -332,3 +332,33 @@ async fn a_run_can_be_forked_from_a_value_that_it_was_given_at_once() {
     }
     worker.stop().await;
 }
+
+static PASSED_ON: AtomicU32 = AtomicU32::new(0);
+
+#[job]
+async fn passes_on(n: u32) -> Result<u32> {
+    PASSED_ON.fetch_add(1, Ordering::SeqCst);
+    Ok(n)
+}
+
+/// What comes with the signal goes on in a branch.
+#[workflow]
+async fn passes_a_signal_on(wf: &Wf) -> Result<u32> {
+    let papers = wf.branch("papers");
+    let n = wf.signal::<u32>("number").await?;
+    let (passed, again) = tokio::join!(papers.run(passes_on(n)), wf.run(passes_on(n)));
+    Ok(passed? + again?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_at_a_signal_does_what_rests_on_it_anew_in_other_branches_too() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![passes_a_signal_on, passes_on]).await;
+    let handle = passes_a_signal_on().enqueue(&db).await.unwrap();
+    handle.signal("number", &7).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 14);
+    let fork = handle.fork("signal[number]").await.unwrap();
+    assert_eq!(soon(fork.result()).await.unwrap(), 14);
+    assert_eq!(PASSED_ON.load(Ordering::SeqCst), 4);
+    worker.stop().await;
+}

@@ -24,6 +24,11 @@ const AT_ONCE: [&str; 3] = ["now", "uuid", "random"];
 #[must_use]
 pub fn before(rows: Vec<Recorded>, key: &str) -> Option<Vec<Recorded>> {
     let (place, seen_len) = rows.iter().find(|row| row.key == key).map(|row| (row.ordinal, row.seen_len))?;
+    // A signal is recorded when the code has it, among what it has seen: the rest of that is what was seen without it.
+    let last = (seen_len as usize).checked_sub(1).and_then(|last| order_of(&rows).get(last).copied());
+    if last.is_some_and(|last| last.ordinal == place) {
+        return Some(keep(rows, |row| row.seen_len < seen_len && !row.is_undone_by_engine()));
+    }
     let beside = || rows.iter().filter(|row| row.seen_len == seen_len);
     let rests_on_a_value = beside().any(|row| is_from(row.ordinal, place) && is_given_at_once(row))
         && beside().any(|row| !is_beside(row.ordinal, place));
@@ -114,6 +119,8 @@ fn is_start_of(row: &Recorded, child: Child) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -207,6 +214,27 @@ mod tests {
     }
 
     #[test]
+    fn a_fork_at_a_signal_keeps_what_was_claimed_without_it_and_nothing_that_has_seen_it() {
+        let mut replay = Replay::default();
+        let branch = replay.branch(&Scope::root(), "left");
+        // The wait was built first, and `a` and `b` were received before its signal.
+        let rows = vec![
+            row("a", 1, 0, None),
+            row("b", 2, 1, Some(&[1, 2])),
+            row("c", 3, 2, Some(&[2, 3])),
+            row("signal[x]", 0, 3, Some(&[0, 4])),
+            row("left/d", branch.base, 3, None),
+            row("e", 4, 3, None),
+        ];
+        assert_eq!(keys(&before(rows.clone(), "signal[x]").unwrap_or_default()), ["a", "b", "c"]);
+        assert_eq!(
+            keys(&before(rows.clone(), "e").unwrap_or_default()),
+            ["a", "b", "c", "signal[x]", "left/d"]
+        );
+        assert_eq!(keys(&before(rows, "b").unwrap_or_default()), ["a"]);
+    }
+
+    #[test]
     fn the_order_that_a_left_out_row_carried_goes_to_one_that_is_kept() {
         // `b` came first; `c` and `d` were claimed after both, and only the row of `c`, which failed, has the order.
         let rows = vec![
@@ -258,7 +286,26 @@ mod tests {
         Ask(usize),
         /// Asks whether a change is in force.
         Patched,
+        /// Waits for a signal, in this scope.
+        Wait(usize),
         Deliver(u64),
+    }
+
+    /// What a run did, and the records that it left: of each the place of its claim among the moves.
+    #[derive(Debug, Default)]
+    struct Course {
+        moves: Vec<Move>,
+        rows: Vec<Recorded>,
+        claimed_at: Vec<usize>,
+    }
+
+    impl Course {
+        /// What no row may have seen that is kept where the run is forked at this one.
+        fn delivered_at(&self, place: usize) -> usize {
+            let ordinal = self.rows[place].ordinal;
+            let is_it = |done: &Move| matches!(done, Move::Deliver(delivered) if *delivered == ordinal);
+            self.moves.iter().position(is_it).unwrap_or(self.moves.len())
+        }
     }
 
     /// The workflow itself, and two branches of it.
@@ -269,37 +316,52 @@ mod tests {
     }
 
     /// A run that claims and is given results in an order drawn by `choices`, the records that it left, and which of its steps failed.
-    fn course(choices: &[(u8, bool, bool)]) -> (Vec<Move>, Vec<Recorded>) {
-        let (mut replay, mut moves, mut pending, mut rows) =
-            (Replay::default(), Vec::new(), Vec::new(), Vec::new());
+    fn course(choices: &[(u8, bool, bool)]) -> Course {
+        let (mut replay, mut course, mut pending, mut waits) =
+            (Replay::default(), Course::default(), Vec::new(), HashMap::<u64, (String, usize)>::new());
         let scopes = scopes(&mut replay);
         for (choice, fails, is_acknowledged) in choices {
             let (what, which) = (choice % 8, usize::from(choice / 8));
             if what % 2 == 1 && !pending.is_empty() {
                 let ordinal = pending.swap_remove(which % pending.len());
                 replay.deliver(ordinal);
-                moves.push(Move::Deliver(ordinal));
+                course.moves.push(Move::Deliver(ordinal));
+                // A signal is recorded when the code has it.
+                if let Some((key, claimed_at)) = waits.remove(&ordinal) {
+                    let seen_len = replay.seen_len();
+                    course.rows.push(row(&key, ordinal, seen_len, replay.seen(seen_len).as_deref()));
+                    course.claimed_at.push(claimed_at);
+                }
                 continue;
             }
             let scope = which % scopes.len();
             let (claim, fingerprint) = match what {
                 0 => (replay.claim_in(&scopes[scope], "random", None, 7).map(Some), 7),
                 2 => (replay.patched("mail").map(|(_, claim)| claim), 0),
+                4 => (replay.claim_in(&scopes[scope], "signal", None, 7).map(Some), 7),
                 _ => (replay.claim_in(&scopes[scope], "step", None, 7).map(Some), 7),
             };
-            moves.push(match what {
+            let claimed_at = course.moves.len();
+            course.moves.push(match what {
                 0 => Move::Ask(scope),
                 2 => Move::Patched,
+                4 => Move::Wait(scope),
                 _ => Move::Claim(scope),
             });
             let Ok(claim) = claim else { unreachable!("nothing is recorded") };
             // A change is decided about once.
             let Some(claim) = claim else { continue };
+            if what == 4 {
+                pending.push(claim.ordinal);
+                waits.insert(claim.ordinal, (claim.key.as_str().to_owned(), claimed_at));
+                continue;
+            }
             let is_awaited = !matches!(what, 0 | 2);
             let seen = replay.seen(claim.seen_len);
             let row = row(claim.key.as_str(), claim.ordinal, claim.seen_len, seen.as_deref());
             let row = Recorded { fingerprint, ..row };
-            rows.push(if *fails && is_awaited { failed(row) } else { row });
+            course.rows.push(if *fails && is_awaited { failed(row) } else { row });
+            course.claimed_at.push(claimed_at);
             if is_awaited {
                 pending.push(claim.ordinal);
             }
@@ -307,7 +369,7 @@ mod tests {
                 replay.acknowledge(claim.seen_len);
             }
         }
-        (moves, rows)
+        course
     }
 
     /// Replays what the code did over some of its rows, until it goes its own way.
@@ -325,6 +387,13 @@ mod tests {
             match step {
                 Move::Claim(scope) => {
                     let claim = replay.claim_in(&scopes[*scope], "step", None, 7);
+                    let claim = claim.map_err(|divergence| TestCaseError::fail(divergence.to_string()))?;
+                    prop_assert_eq!(claim.recorded, ordinals.contains(&claim.ordinal));
+                    n_met += usize::from(claim.recorded);
+                    pending.push(claim.ordinal);
+                }
+                Move::Wait(scope) => {
+                    let claim = replay.claim_in(&scopes[*scope], "signal", None, 7);
                     let claim = claim.map_err(|divergence| TestCaseError::fail(divergence.to_string()))?;
                     prop_assert_eq!(claim.recorded, ordinals.contains(&claim.ordinal));
                     n_met += usize::from(claim.recorded);
@@ -369,10 +438,17 @@ mod tests {
             choices in proptest::collection::vec((any::<u8>(), proptest::bool::weighted(0.2), any::<bool>()), 1..40),
             at in any::<u8>(),
         ) {
-            let (moves, rows) = course(&choices);
-            replays(&moves, without_last_failures(rows.clone()))?;
-            let key = rows[usize::from(at) % rows.len()].key.clone();
-            replays(&moves, before(rows, &key).unwrap_or_default())?;
+            let course = course(&choices);
+            let Course { moves, rows, claimed_at } = &course;
+            replays(moves, without_last_failures(rows.clone()))?;
+            let Some(at) = usize::from(at).checked_rem(rows.len()) else { return Ok(()) };
+            let kept = before(rows.clone(), &rows[at].key).unwrap_or_default();
+            let delivered_at = course.delivered_at(at);
+            for (row, claimed_at) in rows.iter().zip(claimed_at) {
+                let is_kept = kept.iter().any(|kept| kept.key == row.key);
+                prop_assert!(!is_kept || *claimed_at < delivered_at, "`{}` has seen `{}`", row.key, rows[at].key);
+            }
+            replays(moves, kept)?;
         }
     }
 }
