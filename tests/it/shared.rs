@@ -2,9 +2,9 @@
 
 use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, RunState};
-use runledger_tests::Fixture;
+use runledger_tests::{Fixture, eventually};
 
-use crate::rows::{execute, soon, until, worker};
+use crate::rows::{execute, scalar, soon, until, worker};
 
 const TABLES: &str = "create table deed (n serial, what text); create table choice (what text); create table broken (what text)";
 
@@ -215,4 +215,56 @@ async fn a_run_that_failed_after_its_code_had_taken_all_back_is_revived_and_take
     assert!(!soon(again.result()).await.unwrap());
     assert_eq!(deeds(&db).await, ["flight", "not flight"]);
     worker.stop().await;
+}
+
+/// Books a flight, takes it back where that is chosen, and begins anew with another where that is.
+#[workflow(max_attempts = 1)]
+async fn tours(wf: &Wf, round: u32) -> Result<u32> {
+    let saga = wf.saga();
+    saga.run(does(format!("flight {round}")), |what| undoes(what.clone())).await?;
+    wf.run(chooses("papers".into()).key("papers")).await?;
+    wf.signal::<()>("go").await?;
+    if wf.run(chooses("turns back".into()).key("turns-back")).await? {
+        saga.undo().await;
+    }
+    if wf.run(chooses("goes on".into()).key("goes-on")).await? {
+        return wf.continue_with(tours(round + 1)).await;
+    }
+    Ok(round)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_does_not_guess_whether_a_run_that_has_begun_anew_since_has_taken_a_step_back() {
+    for (first, second) in [(true, false), (false, true)] {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        execute(&db, TABLES).await;
+        let worker = worker(&db, jobs![tours, does, undoes, chooses]).await;
+        choose(&db, &[]).await;
+        let origin = tours(0).enqueue(&db).await.unwrap();
+        until(&db, origin.id(), |info| info.state == RunState::Waiting).await;
+        let fork = origin.fork("chooses[papers]").await.unwrap();
+        until(&db, fork.id(), |info| info.state == RunState::Waiting).await;
+        let goes_on = if first { &["turns back", "goes on"][..] } else { &["goes on"] };
+        choose(&db, goes_on).await;
+        origin.signal("go", &()).await.unwrap();
+        let n_waits = "select count(*) from runledger.waiting where wait_signals <> '{}'";
+        let rounds = "select coalesce(max(slice), 0) from runledger.continuation";
+        eventually(
+            async || (scalar::<i32>(&db, rounds).await, scalar::<i64>(&db, n_waits).await),
+            |found| *found == (1, 2),
+        )
+        .await;
+        choose(&db, if second { &["turns back"] } else { &[] }).await;
+        origin.signal("go", &()).await.unwrap();
+        assert_eq!(soon(origin.result()).await.unwrap(), 1);
+        choose(&db, &["turns back"]).await;
+        let before = deeds(&db).await;
+        fork.signal("go", &()).await.unwrap();
+        let error = soon(fork.result()).await.unwrap_err();
+        let ClientError::RunBlocked { failure, .. } = error else { panic!("{error}") };
+        let said = format!("run `{}` did or was given too, and that one has begun anew since", origin.id());
+        assert!(failure.message.contains(&said), "{failure}");
+        assert_eq!(deeds(&db).await, before);
+        worker.stop().await;
+    }
 }

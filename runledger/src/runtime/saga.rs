@@ -114,7 +114,7 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
         match shared(attempt, key).await {
             Shared::No => {}
             Shared::With(sharer) => {
-                return halted(attempt, Halt::UndoFailed(in_use(&claim, key, &sharer))).await;
+                return halted(attempt, Halt::UndoFailed(shared_with(&claim, key, &sharer))).await;
             }
             Shared::TakenBack => {
                 let _ = record(attempt, &claim, 0, Ok(Plain::ready("null".to_owned()))).await;
@@ -143,7 +143,7 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
 enum Shared {
     /// It is this run's to take back.
     No,
-    /// Another run still rests on it, or takes it back itself.
+    /// Another run still rests on it, or takes it back itself, or may have done so.
     With(Sharer),
     /// Another run has taken it back.
     TakenBack,
@@ -164,8 +164,8 @@ async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
         return Shared::TakenBack;
     }
     // Another fork takes nothing back before this one asks.
-    let going_on = sharers.into_iter().find(|sharer| sharer.is_before && !sharer.has_ended);
-    going_on.map_or(Shared::No, Shared::With)
+    let is_in_doubt = |sharer: &Sharer| sharer.has_forgotten || (sharer.is_before && !sharer.has_ended);
+    sharers.into_iter().find(is_in_doubt).map_or(Shared::No, Shared::With)
 }
 
 async fn asked(attempt: Arc<Attempt>, key: String) -> Result<Vec<Sharer>, sqlx::Error> {
@@ -173,10 +173,15 @@ async fn asked(attempt: Arc<Attempt>, key: String) -> Result<Vec<Sharer>, sqlx::
     answered(PATIENCE, ask).await
 }
 
-/// Why a run is parked that would take back what another one may need.
-fn in_use(claim: &Claim, key: &str, sharer: &Sharer) -> Failure {
+/// Why a run is parked that would take back what another one may need, or may have taken back.
+fn shared_with(claim: &Claim, key: &str, sharer: &Sharer) -> Failure {
+    let why = if sharer.has_forgotten {
+        "and that one has begun anew since, so nothing tells whether it has taken that back; see to it by hand and cancel this run, which leaves it as it is"
+    } else {
+        "and that one goes on; let it end or cancel it, and resume this run"
+    };
     let message = format!(
-        "step `{}` would take back what `{key}` did, which run `{}` did or was given too, and that one goes on; let it end or cancel it, and resume this run",
+        "step `{}` would take back what `{key}` did, which run `{}` did or was given too, {why}",
         claim.key, sharer.run_id
     );
     Failure::new(FailureKind::Error, message)

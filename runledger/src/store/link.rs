@@ -187,6 +187,8 @@ pub(crate) struct Sharer {
     pub(crate) has_ended: bool,
     /// Whether it has taken back what the step did.
     pub(crate) is_undone: bool,
+    /// Whether it has begun anew since, so that nothing tells whether it has.
+    pub(crate) has_forgotten: bool,
 }
 
 /// The other runs that have this step of a run on record; none where it is the run's own.
@@ -203,6 +205,7 @@ pub(crate) async fn sharers(
                 is_before: row.try_get("is_before")?,
                 has_ended: row.try_get("has_ended")?,
                 is_undone: row.try_get("is_undone")?,
+                has_forgotten: row.try_get("has_forgotten")?,
             })
         })
         .collect()
