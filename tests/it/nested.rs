@@ -183,3 +183,41 @@ async fn a_retry_in_the_far_future_does_not_keep_the_worker_from_other_runs() {
     assert_eq!(plain.result_within(PATIENCE).await.unwrap(), 2);
     worker.stop().await;
 }
+
+/// Asks for something where the call is made that takes a step back.
+#[workflow]
+async fn nested_in_an_undo(wf: &Wf) -> Result<u64> {
+    Ok(wf.saga().run(nested_plain(1), |n| nested_plain(n + wf.random() % 2)).await?)
+}
+
+/// Takes a step back in the body of another.
+#[workflow]
+async fn nested_undo(wf: &Wf) -> Result<u64> {
+    let saga = wf.saga();
+    let n = saga.run(nested_plain(1), |n| nested_plain(*n)).await?;
+    let saga = Mutex::new(Some(saga));
+    wf.step("outer", || async {
+        let taken = saga.lock().unwrap().take();
+        if let Some(taken) = taken {
+            taken.undo().await;
+        }
+        Ok::<_, Error>(())
+    })
+    .await?;
+    Ok(n)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_asks_for_nothing_when_it_is_made_and_is_not_carried_out_in_the_body_of_a_step() {
+    let fixture = Fixture::new().await;
+    let jobs = jobs![nested_in_an_undo, nested_undo, nested_plain];
+    let worker = App::new(fixture.db.clone()).with(jobs).start().await.unwrap();
+    let asks = nested_in_an_undo().enqueue(&fixture.db).await.unwrap().result_within(PATIENCE).await;
+    let takes_back = nested_undo().enqueue(&fixture.db).await.unwrap().result_within(PATIENCE).await;
+    for (refused, what) in [(asks, "random"), (takes_back, "saga.undo")] {
+        let Err(ClientError::RunFailed { failure, .. }) = refused else { panic!("{what}: {refused:?}") };
+        let said = format!("`{what}` was started inside the body of another step");
+        assert!(failure.to_string().contains(&said), "{failure}");
+    }
+    worker.stop().await;
+}

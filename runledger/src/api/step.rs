@@ -99,6 +99,11 @@ impl<'wf, T> Step<'wf, T> {
         if attempt.works() { self } else { self.of_own_output(attempt) }
     }
 
+    /// Whether it was refused when it was built.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
     /// Its key.
     pub(crate) fn key(&self) -> &str {
         &self.key
@@ -154,7 +159,8 @@ impl<'wf, T> Step<'wf, T> {
         self
     }
 
-    /// How long one try may take. The default is the job's own, for an inline step none.
+    /// How long one try may take. The default is the job's own, for an inline step none. Without a meaning for what has no tries: a sleep, the start of a
+    /// child, its result, and a wait for a signal. Such are [raced](crate::Wf::race) against a sleep; [`SignalWait::timeout`](crate::SignalWait::timeout) is for signals.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.timeout = Some(timeout);
         self

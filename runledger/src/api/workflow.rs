@@ -282,6 +282,9 @@ impl Wf {
         if let Some(Err(error)) = key.map(|key| check_key("step key", key)) {
             return Err(refused(name, Failure::new(FailureKind::Setup, error.to_string())));
         }
+        if let Some(key) = key.filter(|_| OF_ENGINE.contains(&name)) {
+            return Err(refused(name, of_engine(name, key)));
+        }
         if IN_STEP.get() {
             return Err(refused(name, nested(name)));
         }
@@ -318,6 +321,17 @@ impl Drop for Inside {
     fn drop(&mut self) {
         IN_STEP.set(self.outer);
     }
+}
+
+/// The names of steps of the engine, which tells them by a key.
+const OF_ENGINE: [&str; 3] = ["undo", "saga.undo", "patched"];
+
+fn of_engine(name: &str, key: &str) -> Failure {
+    let message = format!(
+        "step `{name}[{key}]` would have the key of one of the engine's own, which says what was done about `{key}`; give the job another name, or the call no \
+         `key`"
+    );
+    Failure::new(FailureKind::Setup, message)
 }
 
 /// Why a step is refused that is built in the body of another.

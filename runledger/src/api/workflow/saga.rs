@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Wf, refused};
+use super::{IN_STEP, Inside, Wf, nested, refused};
 use crate::api::call::Call;
 use crate::api::definition::Kind;
 use crate::api::job::Job;
 use crate::api::step::{Step, decode_output};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Plain;
+use crate::runtime::attempt::Halt;
 use crate::runtime::saga::{UndoCall, done_of, undo_in_code};
 
 impl Wf {
@@ -69,7 +70,8 @@ enum Seen {
 }
 
 impl<'wf> Saga<'wf> {
-    /// As [`Wf::run`], with the call that takes back what the step did, made of its output.
+    /// As [`Wf::run`], with the call that takes back what the step did, made of its output. What else that call needs of the workflow, such as an id, is
+    /// asked for before: `undo` is not called where the step is recorded.
     ///
     /// # Errors
     /// As [`Wf::run`]. An undo that cannot be made or stored, since `undo` panics or gives a workflow, is a failure of the step, though its body has run: that
@@ -92,8 +94,16 @@ impl<'wf> Saga<'wf> {
             let message = format!("workflow `{}` cannot undo a step; use a job", U::DEFINITION.name);
             return refused(J::DEFINITION.name, Failure::new(FailureKind::Setup, message));
         }
-        let stored = move |output: &str| stored(undo(&decode_output(Ok(output.to_owned()))?));
+        let stored = move |output: &str| {
+            // Like the body it is not carried out again where the step is recorded.
+            let _inside = Inside::enter();
+            stored(undo(&decode_output(Ok(output.to_owned()))?))
+        };
         let step = self.wf.run_with(call, Some(Box::new(stored)), Location::caller());
+        // One that was refused has the key of another.
+        if step.is_refused() {
+            return step;
+        }
         let steps = Arc::clone(&self.steps);
         let place = {
             let mut steps = locked(&steps);
@@ -115,12 +125,17 @@ impl<'wf> Saga<'wf> {
     /// the key of the saga's first step. One that is under way elsewhere meanwhile and ends later is not among them: it stays, unless the run fails.
     ///
     /// In a run that goes on from the record of another ([`fork`](crate::Handle::fork)), what that one did is taken back once it has ended and has not done so
-    /// itself; until then this run is parked here.
+    /// itself; until then this run is parked here. Where one of those that share it has begun anew since, nothing tells whether it has: this run is parked, and a
+    /// person decides.
     ///
     /// Costs as much as the calls that it makes as steps, a statement where the code has dropped steps, and in a fork a query for each step that it was given.
     pub async fn undo(self) {
-        let steps = std::mem::take(&mut *locked(&self.steps));
         let attempt = &self.wf.attempt;
+        if IN_STEP.get() {
+            attempt.halt(Halt::Refused(nested("saga.undo")));
+            return std::future::pending().await;
+        }
+        let steps = std::mem::take(&mut *locked(&self.steps));
         let dropped: Vec<&str> =
             steps.iter().filter(|part| part.seen == Seen::Nothing).map(|part| part.key.as_str()).collect();
         let done = match steps.first() {
