@@ -31,6 +31,7 @@ mod incarnation;
 mod lingering;
 mod linked;
 mod looks;
+mod marks;
 mod migrations;
 mod nested;
 mod oracle;

@@ -338,3 +338,92 @@ async fn a_cancel_of_a_run_that_is_paused_before_its_steps_are_taken_back_leaves
     assert_eq!(deeds(&db).await, ALL_UNDONE);
     second.stop().await;
 }
+
+/// Builds a step that is refused, and never awaits it.
+#[workflow(max_attempts = 1)]
+async fn builds_one_wrongly(wf: &Wf) -> Result<()> {
+    let saga = wf.saga();
+    let refused = saga.run(does("hotel".into()).priority(1), |what| undoes(what.clone()));
+    saga.run(does("flight".into()), |what| undoes(what.clone())).await?;
+    drop(refused);
+    saga.undo().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_is_taken_back_once_though_one_of_its_name_was_refused() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = worker(&db, jobs![builds_one_wrongly, does, undoes]).await;
+    soon(builds_one_wrongly().enqueue(&db).await.unwrap().result()).await.unwrap();
+    assert_eq!(deeds(&db).await, ["flight", "not flight"]);
+    worker.stop().await;
+}
+
+#[job]
+async fn undo(what: String) -> Result<()> {
+    drop(what);
+    Ok(())
+}
+
+/// Has a step whose key would be that of an undo.
+#[workflow(max_attempts = 1)]
+async fn names_a_step_like_an_undo(wf: &Wf) -> Result<()> {
+    wf.saga().run(does("flight".into()), |what| undoes(what.clone())).await?;
+    wf.run(undo("hotel".into()).key("does")).await?;
+    Err(Error::terminal("no more"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_has_the_name_of_an_undo_does_not_pass_for_one() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = worker(&db, jobs![names_a_step_like_an_undo, does, undoes, undo]).await;
+    let error = soon(names_a_step_like_an_undo().enqueue(&db).await.unwrap().result()).await.unwrap_err();
+    assert_eq!(deeds(&db).await, ["flight", "not flight"]);
+    let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+    assert!(failure.to_string().contains("the key of one of the engine's own"), "{failure}");
+    worker.stop().await;
+}
+
+#[job(max_attempts = 3, backoff = "1h..1h")]
+async fn undoes_much_later() -> Result<()> {
+    Err("not now".into())
+}
+
+#[job(max_attempts = 3, backoff = "700ms..700ms")]
+async fn undoes_never() -> Result<()> {
+    Err("not now".into())
+}
+
+#[workflow(max_attempts = 1)]
+async fn is_undone_in_vain(wf: &Wf, later: bool) -> Result<()> {
+    let saga = wf.saga();
+    if later {
+        saga.run(does("flight".into()), |_| undoes_much_later()).await?;
+    } else {
+        saga.run(does("flight".into()), |_| undoes_never()).await?;
+    }
+    Err(Error::terminal("no more"))
+}
+
+const N_TRIED: &str = "select count(*) from runledger.attempt where step_key = 'undo[does]'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_undo_waits_for_its_next_try_leaves_its_slot_to_another() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let jobs = jobs![is_undone_in_vain, does, undoes_much_later, undoes_never, fails];
+    let app = App::new(db.clone()).with(jobs).timings(runledger::Timings::FAST);
+    let worker = app.concurrency(1).start().await.unwrap();
+    let handle = is_undone_in_vain(true).enqueue(&db).await.unwrap();
+    eventually(async || scalar::<i64>(&db, N_TRIED).await, |n| *n == 1).await;
+    assert!(soon(fails().enqueue(&db).await.unwrap().result()).await.is_err());
+    let info = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    assert!(info.undoing && info.state == RunState::Queued, "{info:?}");
+    let handle = is_undone_in_vain(false).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    // The last try parks the run, with its failure.
+    assert_eq!(scalar::<i64>(&db, N_TRIED).await, 1 + 2, "the tries are counted over the waits between them");
+    worker.stop().await;
+}

@@ -122,6 +122,37 @@ async fn a_wait_whose_limit_comes_first_takes_nothing_and_a_later_one_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_signal_that_comes_at_the_limit_of_a_wait_is_taken_once_by_that_or_by_the_next() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let one = worker(&db, jobs![waits_a_while]).await;
+    let two = worker(&db, jobs![waits_a_while]).await;
+    let mut senders = Vec::new();
+    for n in 0..120 {
+        let handle = waits_a_while(40).enqueue(&db).await.unwrap();
+        senders.push(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(20 + random(50))).await;
+            handle.signal("value", &1).await.unwrap();
+            // Where the first was late it may have been the last that the run has waited for.
+            let _ = handle.signal("value", &2).await;
+            (handle, n)
+        }));
+    }
+    for sender in senders {
+        let (handle, n) = sender.await.unwrap();
+        if n % 2 == 0 {
+            take_away(&db, handle.id()).await;
+        }
+        let taken = soon(handle.result()).await.unwrap();
+        assert!([(Some(1), 2), (None, 1)].contains(&taken), "{taken:?}");
+    }
+    let mut connection = db.pool().acquire().await.unwrap();
+    assert_eq!(wrong(&mut connection).await.unwrap(), Vec::<String>::new());
+    drop(connection);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_limit_of_a_wait_is_not_lengthened_by_a_crash() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![waits_a_while]).await;
@@ -408,6 +439,40 @@ async fn a_signal_to_a_loop_that_drops_its_waits_is_received_once_also_where_the
     drop(connection);
     one.stop().await;
     two.stop().await;
+}
+
+/// Never ends, and has the body polled all the time.
+async fn spins() {
+    loop {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Goes on with the signal, or in an hour.
+#[workflow]
+async fn hears_while_it_spins(wf: &Wf) -> Result<u32> {
+    tokio::select! {
+        value = wf.signal("value") => Ok(value?),
+        slept = wf.sleep(HOUR) => { slept?; Ok(0) }
+        () = spins() => unreachable!("it does not end"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_does_not_leave_its_worker_between_the_look_that_finds_a_signal_and_its_wait() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut runs = Vec::new();
+    for value in 0..300 {
+        let run = hears_while_it_spins().enqueue(&db).await.unwrap();
+        run.signal("value", &value).await.unwrap();
+        runs.push(run);
+    }
+    let app = App::new(db.clone()).with(jobs![hears_while_it_spins]).timings(runledger::Timings::FAST);
+    let worker = app.concurrency(4).start().await.unwrap();
+    for (value, run) in (0..).zip(&runs) {
+        assert_eq!(soon(run.result()).await.unwrap(), value);
+    }
+    worker.stop().await;
 }
 
 /// A signal a round; the second fails.

@@ -86,12 +86,13 @@ async fn step(wf: &Wf, tag: u64, seen: &[u64]) -> Result<Seen> {
 fn part<'a>(wf: &'a Wf, seed: u64, depth: u32, seen: &'a [u64]) -> Part<'a> {
     Box::pin(async move {
         let inner = depth.saturating_sub(1);
-        match if depth == 0 { seed % 6 } else { seed % 18 } {
-            0..=2 => step(wf, seed, seen).await,
+        match if depth == 0 { seed % 7 } else { seed % 19 } {
+            0..=1 => step(wf, seed, seen).await,
             3 => marks(wf, seed),
             4 => transacted(wf, seed).await,
             5 => taken_back(wf, seed, seen).await,
-            6 | 7 => in_turn(wf, seed, inner, seen).await,
+            2 | 6 => heard(wf, seed).await,
+            7 | 18 => in_turn(wf, seed, inner, seen).await,
             8 => joined(wf, seed, inner, seen).await,
             9 => raced_parts(wf, seed, inner, seen).await,
             10 => unordered(wf, seed, inner, seen).await,
@@ -191,6 +192,29 @@ async fn waited(wf: &Wf, seed: u64) -> Result<Seen> {
     let signal: Option<u64> = wf.signal("never").timeout(limit).await?;
     wf.sleep(limit).await?;
     Ok(vec![signal.unwrap_or(seed)])
+}
+
+/// What is said to the run, if that is in time: waits by themselves, beside one another, against one another, and dropped.
+async fn heard(wf: &Wf, seed: u64) -> Result<Seen> {
+    let limit = Duration::from_millis(seed % 8);
+    let word = |limit| wf.signal::<u64>("word").timeout(limit);
+    let words: Vec<Option<u64>> = match seed / 128 % 4 {
+        0 => vec![word(limit).await?],
+        1 => {
+            let (one, other) = tokio::join!(word(limit), word(limit));
+            vec![one?, other?]
+        }
+        2 => vec![wf.race([word(limit), word(2 * limit)]).await?.1],
+        _ => tokio::select! {
+            biased;
+            word = wf.signal("word") => vec![Some(word?)],
+            slept = wf.sleep(limit) => {
+                slept?;
+                vec![None]
+            }
+        },
+    };
+    Ok(words.into_iter().map(|word| word.unwrap_or(seed)).collect())
 }
 
 /// A loop that ends when it has seen enough.
@@ -332,6 +356,31 @@ const APART: &str = "
             - (select count(*) from runledger.step where key ~ '^([^[]*/)?booked[[]' and output is not null)
     ]";
 
+/// How many signals are not with the step that has taken them, and how many more of either there are.
+const MISHEARD: &str = "
+    select array[
+        (
+            select count(*)
+            from runledger.signal
+            where taken_by is not null and not exists (
+                select
+                from runledger.step
+                where step.run_id = signal.run_id and step.key = signal.taken_by and step.output::text = signal.payload::text
+            )
+        ),
+        (select count(*) from runledger.signal where taken_by is not null)
+            - (select count(*) from runledger.step where key ~ '(^|/)signal[[]word[]]' and output is not null)
+    ]";
+
+/// Says some words to each run, as long as it goes on.
+async fn talk(db: Db, runs: Vec<Uuid>) {
+    for word in 0..12_u64 {
+        for run_id in &runs {
+            let _ = db.signal(*run_id, "word", &word).await;
+        }
+    }
+}
+
 /// How many programs are under way at a time.
 const AT_ONCE: u64 = 250;
 
@@ -347,12 +396,14 @@ async fn programs_replay(n_programs: u64) {
     for from in (0..n_programs).step_by(usize::try_from(AT_ONCE).unwrap()) {
         let seeds = (from..n_programs.min(from + AT_ONCE)).map(|n| mixed(first + n));
         let runs = enqueue_all(seeds.clone().map(program), &db).await.unwrap();
+        let talking = tokio::spawn(talk(db.clone(), runs.iter().map(|run| run.run_id).collect()));
         let began = Instant::now();
         while scalar::<i64>(&db, left).await > 0 {
             n_losses += take_some_away(&db).await;
             tokio::time::sleep(Duration::from_micros(random(6_000))).await;
             assert!(began.elapsed() < LONG * 3, "some program hangs");
         }
+        talking.await.unwrap();
         for (seed, run) in seeds.zip(runs) {
             let info = db.run(run.run_id).await.unwrap();
             let expected = if fails(seed) { RunState::Failed } else { RunState::Completed };
@@ -369,6 +420,9 @@ async fn programs_replay(n_programs: u64) {
     assert_eq!(scalar::<i64>(&db, LEFT).await, 0, "of a run that has failed");
     assert_eq!(scalar::<i64>(&db, LEFT_BY_THE_CODE).await, 0, "of a saga that the code has taken back");
     assert_eq!(scalar::<Vec<i64>>(&db, APART).await, [0, 0, 0], "what is written and what is recorded");
+    assert_eq!(scalar::<Vec<i64>>(&db, MISHEARD).await, [0, 0], "signals that were taken");
+    let n_heard = "select count(*) from runledger.signal where taken_by is not null";
+    assert!(scalar::<i64>(&db, n_heard).await > 0, "nothing was heard");
     assert!(n_losses > n_programs / 4, "only {n_losses} attempts were interrupted");
     one.stop().await;
     two.stop().await;

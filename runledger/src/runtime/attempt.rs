@@ -283,9 +283,10 @@ impl Attempt {
         self.progress().left.insert(name.to_owned(), left);
     }
 
-    /// The signal of a name that a look has found, perhaps one whose wait was dropped.
+    /// The signal of a name that a look has found, perhaps one whose wait was dropped, and that the code was not given meanwhile.
     pub(crate) fn left(&self, name: &str) -> Option<Left> {
-        self.progress().left.get(name).cloned()
+        let left = self.progress().left.get(name).cloned()?;
+        (!self.is_given(name, left.number)).then_some(left)
     }
 
     /// Whether the code has been given a signal in this attempt.
@@ -407,7 +408,6 @@ impl Attempt {
     }
 
     /// Counts a step as working until the guard is dropped. Whatever is done for a step that is not recorded begins here, and so never in a rehearsal.
-    ///
     /// It begins where [`Replay::may_begin`] says so: code that never meets its record has changed, and must do nothing before that is found.
     pub(crate) async fn begin_work(&self) -> Working<&Self> {
         Self::begin_work_of(self).await
@@ -515,9 +515,10 @@ impl Attempt {
             return Rest::Working;
         }
         let none_gated = progress.gated.is_empty() && progress.early.is_empty();
+        let follows = self.mode == Mode::Undo || progress.replay.is_met();
         match (progress.active, progress.waits.is_empty(), none_gated) {
             // Code that has left the record must not wait for something new: it would be found out only when that comes.
-            (0, false, _) if !progress.replay.is_met() => Rest::Stalled(progress.moves),
+            (0, false, _) if !follows => Rest::Stalled(progress.moves),
             (0, false, _) => Rest::Waiting(progress.moves, progress.waits.values().cloned().collect()),
             (0, true, false) => Rest::Stalled(progress.moves),
             (_, _, _) => Rest::Working,

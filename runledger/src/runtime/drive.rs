@@ -15,6 +15,7 @@ use super::attempt::{Attempt, Halt, Rest, Wait};
 use super::clock::Clock;
 use super::executor::{End, Executor, end_of, outcome};
 use super::held::Held;
+use super::saga::undo_all;
 use super::step::bounded;
 use crate::api::definition::RunFuture;
 use crate::model::settle::Outcome;
@@ -56,15 +57,8 @@ pub(super) async fn drive(
             Rest::Halted(halt) => Poll::Ready(end_of(halt)),
             Rest::Working => Poll::Pending,
             Rest::Waiting(moves, waits) => {
-                let over = match stay(&waits, &attempt.clock, executor.linger) {
-                    Stay::UntilItComes => false,
-                    Stay::WhileThereIsRoom => {
-                        let (held, limit) = (&executor.held, executor.linger);
-                        lingering.is_over(moves, cx, || linger(Arc::clone(held), limit))
-                    }
-                    Stay::No => true,
-                };
-                if over { Poll::Ready(parked(&waits, &attempt.clock)) } else { Poll::Pending }
+                let left = leaves(executor, attempt, (moves, &waits), &mut lingering, cx);
+                left.map_or(Poll::Pending, Poll::Ready)
             }
             Rest::Stalled(moves) => {
                 let over = stalled.is_over(moves, cx, || tokio::time::sleep(STALLED));
@@ -73,6 +67,46 @@ pub(super) async fn drive(
         }
     })
     .await
+}
+
+/// Polls what takes back the steps of a run until it ends, waits for the next try of one, or cannot go on: a run that is to be tried in an hour has no slot.
+pub(super) async fn drive_undo(executor: &Executor, attempt: &Arc<Attempt>) -> Result<(), End> {
+    let mut undo = Box::pin(undo_all(attempt));
+    let mut lingering = Patience::default();
+    std::future::poll_fn(|cx| {
+        attempt.polled_by(cx.waker());
+        if undo.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        match attempt.rest() {
+            Rest::Halted(halt) => Poll::Ready(Err(end_of(halt))),
+            Rest::Working | Rest::Stalled(_) => Poll::Pending,
+            Rest::Waiting(moves, waits) => {
+                let left = leaves(executor, attempt, (moves, &waits), &mut lingering, cx);
+                left.map_or(Poll::Pending, |end| Poll::Ready(Err(end)))
+            }
+        }
+    })
+    .await
+}
+
+/// How a run that only waits leaves its worker, where it does now.
+fn leaves(
+    executor: &Executor,
+    attempt: &Attempt,
+    (moves, waits): (u64, &[Wait]),
+    lingering: &mut Patience,
+    cx: &mut Context<'_>,
+) -> Option<End> {
+    let over = match stay(waits, &attempt.clock, executor.linger) {
+        Stay::UntilItComes => false,
+        Stay::WhileThereIsRoom => {
+            let (held, limit) = (&executor.held, executor.linger);
+            lingering.is_over(moves, cx, || linger(Arc::clone(held), limit))
+        }
+        Stay::No => true,
+    };
+    over.then(|| parked(waits, &attempt.clock))
 }
 
 /// Patience with an attempt that does not move. It begins anew whenever the attempt has moved.

@@ -16,13 +16,12 @@ use super::attempt::{Attempt, Halt, Mode, Progress};
 use super::beat::watched;
 use super::body;
 use super::clock::Clock;
-use super::drive::drive;
+use super::drive::{drive, drive_undo};
 use super::held::{Held, Hold, Order, Orders};
 use super::hook::FailureHook;
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::marks;
-use super::saga;
 use super::step::{bounded, unit_random};
 use super::transaction;
 use crate::api::call::is_workflow;
@@ -188,8 +187,8 @@ impl Executor {
     /// Takes back what the steps of the run did, the last first, and ends it as was decided before.
     async fn undo(&self, attempt: &Arc<Attempt>, state: RunState) -> End {
         self.liveness.guard().await;
-        match Box::pin(unless_halted(attempt, saga::undo_all(attempt))).await {
-            Err(halt) => end_of(halt),
+        match Box::pin(drive_undo(self, attempt)).await {
+            Err(end) => end,
             // Why it ends stands in the database, and counts there.
             Ok(()) if state == RunState::Cancelled => End::Outcome(cancelled()),
             Ok(()) => {
@@ -199,7 +198,7 @@ impl Executor {
         }
     }
 
-    async fn finish(&self, attempt: &Attempt, run: &Run, policy: &RetryPolicy, end: End) {
+    async fn finish(&self, attempt: &Arc<Attempt>, run: &Run, policy: &RetryPolicy, end: End) {
         if !matches!(end, End::Done) {
             // Steps that the code has dropped behind their bodies: the record of a run that has ended or waits takes no more.
             attempt.settled(|_| true).await;
@@ -210,7 +209,11 @@ impl Executor {
                 marks::first(attempt).await.map_or_else(end_of, |()| end)
             }
             End::Outcome(Outcome::Diverged(_)) | End::Done => end,
-            End::Outcome(_) | End::Anew(..) => marks::last(attempt).await.map_or_else(end_of, |()| end),
+            End::Outcome(Outcome::Completed(_) | Outcome::Cancelled(_)) | End::Anew(..) => {
+                marks::last(attempt).await.map_or_else(end_of, |()| end)
+            }
+            // A replay may follow, which is to say the same again.
+            End::Outcome(_) => marks::first(attempt).await.map_or_else(end_of, |()| end),
         };
         match end {
             End::Done => {}

@@ -3,10 +3,13 @@
 //! A mark is on its way while the code goes on. Nothing of its run that the code does afterwards may be in the database without it, or a replay would
 //! give the code another value: every write of the run sends the marks that are kept first, and waits until they are committed.
 
+use std::sync::Arc;
+
 use futures_util::future::join;
 
 use super::attempt::{Attempt, Halt};
 use super::journal::Written;
+use super::task::apart;
 use crate::model::payload::Plain;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::Checkpoint;
@@ -44,7 +47,7 @@ pub(crate) fn keep_signal(attempt: &Attempt, taking: Taking) {
 }
 
 /// Records a step behind the marks that are kept, in the same commit where the journal can.
-pub(crate) async fn checkpoint(attempt: &Attempt, step: Checkpoint) -> Written {
+pub(crate) async fn checkpoint(attempt: &Arc<Attempt>, step: Checkpoint) -> Written {
     if is_empty(attempt) {
         return attempt.journal.write(step).await;
     }
@@ -63,7 +66,7 @@ fn is_empty(attempt: &Attempt) -> bool {
 ///
 /// # Errors
 /// Why the attempt cannot go on.
-pub(crate) async fn first(attempt: &Attempt) -> Result<(), Halt> {
+pub(crate) async fn first(attempt: &Arc<Attempt>) -> Result<(), Halt> {
     if is_empty(attempt) {
         return Ok(());
     }
@@ -74,7 +77,7 @@ pub(crate) async fn first(attempt: &Attempt) -> Result<(), Halt> {
 ///
 /// # Errors
 /// Why the attempt cannot go on.
-pub(crate) async fn last(attempt: &Attempt) -> Result<(), Halt> {
+pub(crate) async fn last(attempt: &Arc<Attempt>) -> Result<(), Halt> {
     if attempt.with_marks(|marks| marks.iter().any(|mark| matches!(mark, Mark::Signal(_)))) {
         return first(attempt).await;
     }
@@ -94,15 +97,30 @@ async fn write_lines(attempt: &Attempt) -> Vec<Written> {
     written
 }
 
-/// Writes lines, marks, and a step behind them: what a run sends to the journal is written in that order. Whoever comes meanwhile waits for the marks. Those of a
-/// caller that is dropped are kept, and written once more.
-async fn write(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
+/// Writes marks, lines, and a step behind them: what a run sends to the journal is written in that order. Whoever comes meanwhile waits for the marks, so they
+/// are written whatever becomes of the future that waits here: the code may keep it without polling it.
+async fn write(attempt: &Arc<Attempt>, step: Option<Checkpoint>) -> Vec<Written> {
+    let attempt = Arc::clone(attempt);
+    let written = apart("marks", |_| async move {
+        tokio::select! {
+            biased;
+            written = in_turn(&attempt, step) => Some(written),
+            // The worker has stopped, and nobody waits for this any more.
+            () = attempt.journal.closed(attempt.fence.run_id) => None,
+        }
+    });
+    match written.await {
+        Some(written) => written,
+        None => std::future::pending().await,
+    }
+}
+
+async fn in_turn(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
     let _marking = attempt.marking.lock().await;
     let marks = attempt.with_marks(|marks| marks.clone());
     let n_marks = marks.len();
     let seen_len = marks.iter().map(Mark::seen_len).max();
-    let (mut written, items) = join(write_lines(attempt), in_order(attempt, marks, step)).await;
-    written.extend(items);
+    let written = in_order(attempt, marks, step).await;
     attempt.with_marks(|marks| marks.drain(..n_marks).for_each(drop));
     if let Some(seen_len) = seen_len {
         attempt.acknowledge_until(seen_len);
@@ -110,8 +128,8 @@ async fn write(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
     written
 }
 
-/// Writes marks, and a step behind them. A signal is taken by a statement of its own, for which what comes behind it waits; none of that is written where an
-/// earlier one is not.
+/// Writes marks, and lines and a step behind them: a line may say what the code was given. A signal is taken by a statement of its own, for which what comes
+/// behind it waits; none of that is written where an earlier one is not.
 async fn in_order(attempt: &Attempt, marks: Marks, step: Option<Checkpoint>) -> Vec<Written> {
     let (mut written, mut values) = (Vec::new(), Vec::new());
     for mark in marks {
@@ -129,6 +147,8 @@ async fn in_order(attempt: &Attempt, marks: Marks, step: Option<Checkpoint>) -> 
         }
     }
     values.extend(step);
-    written.extend(attempt.journal.write_all(values).await);
+    let (items, lines) = join(attempt.journal.write_all(values), write_lines(attempt)).await;
+    written.extend(lines);
+    written.extend(items);
     written
 }

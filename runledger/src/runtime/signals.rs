@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Halt, Wait, Waiting, Working};
+use super::attempt::{Attempt, Halt, Wait, Waiting};
 use super::marks;
 use super::step::{halted, record};
-use super::task::{LetGo, apart};
-use super::waiting::{ASK_AGAIN, Alarm, REPEAT, instant};
+use super::task::LetGo;
+use super::waiting::{ASK_AGAIN, Alarm, IsNews, REPEAT, instant, looked};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadKind, Place, Stored};
 use crate::model::replay::Claim;
@@ -82,14 +82,13 @@ async fn wait(
     let mut missed = None;
     loop {
         let mut nudges = attempt.nudges.listen();
-        let working = Attempt::begin_work_of(Arc::clone(attempt)).await;
         let look = Look {
             attempt: Arc::clone(attempt),
             claim: claim.clone(),
             name: name.to_owned(),
             until: until.map(|(limit, until)| (limit.claim.ordinal, until)),
         };
-        let waiting = match apart("signal", |let_go| look.carry_out(working, let_go)).await {
+        let waiting = match looked(attempt, "signal", |let_go| look.carry_out(let_go)).await {
             Looked::Found(found) if !attempt.is_given(name, found.number) => return Received::Signal(found),
             // Every look begins with the record of what was given before it, so this one has lost that.
             Looked::Found(found) if missed == Some(found.number) => {
@@ -101,11 +100,10 @@ async fn wait(
                 continue;
             }
             Looked::Halted(halt) => return halted(attempt, halt).await,
-            Looked::TimedOut(working) => {
+            Looked::TimedOut => {
                 let after = until.map(|(limit, _)| limit.after).unwrap_or_default();
-                let recorded = record(attempt, claim, 0, Err(timed_out(name, after))).await;
-                drop(working);
-                return Received::Recorded(recorded);
+                let _working = attempt.begin_work().await;
+                return Received::Recorded(record(attempt, claim, 0, Err(timed_out(name, after))).await);
             }
             Looked::Nothing(waiting) => waiting,
         };
@@ -131,31 +129,26 @@ struct Look {
 enum Looked {
     Found(Found),
     Halted(Halt),
-    /// There is none, and the limit is over. The step works on, to record that.
-    TimedOut(Working<Arc<Attempt>>),
+    /// There is none, and the limit is over.
+    TimedOut,
     /// There is none. The step waits from here on.
     Nothing([Option<Waiting<Arc<Attempt>>>; 2]),
 }
 
 impl Look {
-    async fn carry_out(self, working: Working<Arc<Attempt>>, mut let_go: LetGo) -> Looked {
+    async fn carry_out(self, mut let_go: LetGo) -> (Looked, IsNews) {
         match self.patiently(&mut let_go).await {
-            Err(halt) => Looked::Halted(halt),
-            Ok(Some(found)) => {
-                working.ends_with_news();
-                Looked::Found(found)
-            }
+            Err(halt) => (Looked::Halted(halt), IsNews::Yes),
+            Ok(Some(found)) => (Looked::Found(found), IsNews::Yes),
             Ok(None) if self.until.is_some_and(|(_, until)| until <= self.attempt.clock.now()) => {
-                Looked::TimedOut(working)
+                (Looked::TimedOut, IsNews::Yes)
             }
             Ok(None) => {
                 let waiting =
                     |ordinal, wait| Some(Attempt::waiting_of(Arc::clone(&self.attempt), ordinal, wait));
-                // Waiting first, then no longer working: in between the run must not look idle.
                 let signal = waiting(self.claim.ordinal, Wait::Signal(self.name.clone()));
                 let limit = self.until.and_then(|(ordinal, until)| waiting(ordinal, Wait::Until(until)));
-                working.ends_apart();
-                Looked::Nothing([signal, limit])
+                (Looked::Nothing([signal, limit]), IsNews::No)
             }
         }
     }

@@ -144,7 +144,7 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
 
 /// The end of a step whose last try has failed.
 async fn last(
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     claim: &Claim,
     work: &Work<'_>,
     failure: Failure,
@@ -292,7 +292,7 @@ pub(crate) async fn bounded(body: Try<'_>, timeout: Option<Duration>) -> Finishe
 
 /// Records the result of a step. Never returns where the attempt has lost its lease.
 pub(crate) async fn record(
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     claim: &Claim,
     fingerprint: i64,
     result: Result<Plain, Failure>,
@@ -308,7 +308,7 @@ pub(crate) async fn record(
     }
 }
 
-async fn record_step(attempt: &Attempt, claim: &Claim, step: Checkpoint) {
+async fn record_step(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint) {
     or_halted(attempt, marks::checkpoint(attempt, step).await.or_halt()).await;
     attempt.acknowledge(claim);
 }
@@ -353,7 +353,7 @@ async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: &Failure, t
 }
 
 /// Writes the marks of the run, if it has any. Never returns where the attempt cannot go on.
-pub(crate) async fn marks_first(attempt: &Attempt) {
+pub(crate) async fn marks_first(attempt: &Arc<Attempt>) {
     or_halted(attempt, marks::first(attempt).await).await;
 }
 

@@ -1,13 +1,15 @@
 //! Steps that wait: sleeps, children, and the ends of children. They hold nothing while they wait; the executor decides whether the run leaves its
 //! worker meanwhile.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Halt, Wait, Waiting, Working};
+use super::attempt::{Attempt, Halt, Wait, Waiting};
 use super::step::{halted, marks_first, record};
 use super::task::{LetGo, apart};
 use crate::model::failure::{Failure, FailureKind};
@@ -38,7 +40,7 @@ pub(crate) enum Alarm {
 }
 
 /// Waits for an instant, which is recorded once. An instant that is too far away is recorded as the failure of the step.
-pub(crate) async fn sleep(attempt: &Attempt, claim: &Claim, alarm: Alarm) -> Result<String, Failure> {
+pub(crate) async fn sleep(attempt: &Arc<Attempt>, claim: &Claim, alarm: Alarm) -> Result<String, Failure> {
     let until = instant(attempt, claim, alarm).await;
     if let Ok(until) = until {
         let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
@@ -50,7 +52,11 @@ pub(crate) async fn sleep(attempt: &Attempt, claim: &Claim, alarm: Alarm) -> Res
 }
 
 /// The instant that a step has recorded; what the alarm says where it has recorded none yet, which it does.
-pub(crate) async fn instant(attempt: &Attempt, claim: &Claim, alarm: Alarm) -> Result<Timestamp, Failure> {
+pub(crate) async fn instant(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    alarm: Alarm,
+) -> Result<Timestamp, Failure> {
     let recorded = attempt.result(claim.ordinal).transpose()?;
     if let Some(micros) = recorded.and_then(|text| text.parse().ok()) {
         return Ok(Timestamp::from_unix_micros(micros));
@@ -82,7 +88,7 @@ fn too_far(away: Duration) -> Failure {
 
 /// Starts a child, once, and gives its id.
 pub(crate) async fn start(
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     claim: &Claim,
     fingerprint: i64,
     child: NewRun<Plain>,
@@ -104,7 +110,7 @@ pub(crate) async fn start(
 }
 
 async fn start_now(
-    attempt: &Attempt,
+    attempt: &Arc<Attempt>,
     claim: &Claim,
     fingerprint: i64,
     child: &NewRun,
@@ -184,11 +190,8 @@ async fn wait_for_child(
 ) -> Result<Plain, Failure> {
     loop {
         let mut nudges = attempt.nudges.listen();
-        let working = Attempt::begin_work_of(Arc::clone(attempt)).await;
-        let look = |let_go| {
-            look_at_child(Arc::clone(attempt), working, let_go, child, (claim.ordinal, wait.clone()))
-        };
-        let waiting = match apart("child", look).await {
+        let look = |let_go| look_at_child(Arc::clone(attempt), let_go, child, (claim.ordinal, wait.clone()));
+        let waiting = match looked(attempt, "child", look).await {
             Seen::Ended(end) => {
                 return match opened(attempt.sealer(), child, end) {
                     Ok(result) => result,
@@ -223,11 +226,10 @@ enum Seen {
 /// A look at a child, which ends whether its wait is polled or not: it holds a connection.
 async fn look_at_child(
     attempt: Arc<Attempt>,
-    working: Working<Arc<Attempt>>,
     mut let_go: LetGo,
     child: Uuid,
     (ordinal, wait): (u64, Wait),
-) -> Seen {
+) -> (Seen, IsNews) {
     let end = match let_go.or(attempt.db.acquire()).await {
         Some(Ok(mut connection)) => {
             Some(answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await)
@@ -236,22 +238,56 @@ async fn look_at_child(
         None => None,
     };
     match end {
-        Some(Ok(Some(end))) if end.state.is_terminal() => {
-            working.ends_with_news();
-            return Seen::Ended(end);
-        }
-        Some(Ok(None)) => {
-            working.ends_with_news();
-            return Seen::Absent;
-        }
+        Some(Ok(Some(end))) if end.state.is_terminal() => return (Seen::Ended(end), IsNews::Yes),
+        Some(Ok(None)) => return (Seen::Absent, IsNews::Yes),
         // Nobody asks any more, where there is none.
         Some(Ok(Some(_))) | None => {}
         Some(Err(error)) => tracing::warn!(%error, "the wait for a child waits for the database"),
     }
-    // Waiting first, then no longer working: in between the run must not look idle.
-    let waiting = Attempt::waiting_of(attempt, ordinal, wait);
-    working.ends_apart();
-    Seen::GoesOn(waiting)
+    (Seen::GoesOn(Attempt::waiting_of(attempt, ordinal, wait)), IsNews::No)
+}
+
+/// Whether a look has brought what its step goes on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IsNews {
+    Yes,
+    No,
+}
+
+/// Looks for what a step waits for, apart. The run counts as working until the step has what the look has come to, and is not idle before the body was polled
+/// with news: in between it must not leave its worker for something else.
+pub(crate) async fn looked<T, F>(
+    attempt: &Arc<Attempt>,
+    name: &'static str,
+    look: impl FnOnce(LetGo) -> F,
+) -> T
+where
+    T: Send + 'static,
+    F: Future<Output = (T, IsNews)> + Send + 'static,
+{
+    let working = Attempt::begin_work_of(Arc::clone(attempt)).await;
+    let (tell, mut told) = oneshot::channel();
+    let look = apart(name, |let_go| {
+        let look = look(let_go);
+        async move {
+            let (seen, is_news) = look.await;
+            // First: a poll of the body between this and the end of the task finds it.
+            let _ = tell.send(seen);
+            match is_news {
+                IsNews::Yes => working.ends_with_news(),
+                IsNews::No => working.ends_apart(),
+            }
+        }
+    });
+    tokio::select! {
+        biased;
+        Ok(seen) = &mut told => seen,
+        () = look => match told.try_recv() {
+            Ok(seen) => seen,
+            // It was told, or the look has panicked and so has this.
+            Err(_) => std::future::pending().await,
+        },
+    }
 }
 
 /// What a child gave, sealed for nobody.

@@ -31,4 +31,7 @@ recorded as (
     from taken
     on conflict (run_id, key) do nothing
 )
-select (select array_agg(position) from held) as held, (select array_agg(position) from taken) as taken
+-- A batch may have an item twice, whose sender was dropped before its answer, and an update has it once.
+select
+    (select array_agg(position) from held) as held,
+    (select array_agg(held.position) from held join taken using (run_id, key, name, number, slice)) as taken
