@@ -91,8 +91,7 @@ pub use api::enqueue::{Submitted, enqueue_all};
 pub use api::error::{Classified, Error, Result, ResultExt};
 pub use api::failed::FailedRun;
 pub use api::graph::{
-    Configure, GateHandle, Graph, GraphHandle, GraphOf, GraphState, Input, Inputs, Need, Node, OnTerminal,
-    Value, given,
+    Configure, GateHandle, Graph, GraphHandle, GraphOf, Input, Inputs, Need, Node, OnTerminal, Value, given,
 };
 pub use api::handle::Handle;
 #[cfg(feature = "testing")]
@@ -108,8 +107,10 @@ pub use api::workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
 pub use model::failure::{Failure, FailureKind};
 pub use model::given::Outcome;
 pub use model::graph::{GraphError, GraphProblem};
+pub use model::graph_state::GraphState;
 pub use model::history::{History, HistoryError, HistoryStep};
 pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, Place, Sealed, Secret};
+pub use model::picture::{EdgeKind, GraphPicture, PictureEdge, PictureError, PictureNode};
 pub use model::replay::{Divergence, StepKey};
 pub use model::state::RunState;
 #[cfg(feature = "worker")]

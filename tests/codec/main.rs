@@ -10,6 +10,7 @@
 
 mod crashes;
 mod everywhere;
+mod graphs;
 mod histories;
 mod keys;
 mod limits;

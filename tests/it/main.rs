@@ -40,6 +40,7 @@ mod output;
 mod panics;
 mod pausing;
 mod payload;
+mod pictures;
 mod plans;
 mod processes;
 mod progress;

@@ -3,6 +3,7 @@
 mod configure;
 mod gate;
 mod inputs;
+mod picture;
 mod recover;
 mod submit;
 
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use self::configure::Configure;
-pub use self::gate::{GateHandle, GraphState};
+pub use self::gate::GateHandle;
 use self::inputs::Wire;
 pub use self::inputs::{Input, Inputs, Need, Node, OnTerminal, Value, given};
 use super::call::{AnyCall, Call, Request};

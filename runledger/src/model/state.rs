@@ -5,8 +5,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Where a run stands. One of these at any moment, derived from the one table that holds the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunState {
     /// It may be claimed, now or at its instant (a delay, a retry, a durable sleep).
@@ -162,5 +165,8 @@ mod tests {
     fn a_state_survives_the_round_trip_through_its_word() {
         assert!(RunState::ALL.into_iter().all(|state| RunState::parse(state.as_str()) == Some(state)));
         assert_eq!(RunState::parse("succeeded"), None);
+        let quoted =
+            |state: RunState| serde_json::to_string(&state).map(|word| word == format!("\"{state}\""));
+        assert!(RunState::ALL.into_iter().all(|state| quoted(state).is_ok_and(|same| same)));
     }
 }

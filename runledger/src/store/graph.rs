@@ -152,6 +152,49 @@ fn part(row: &PgRow) -> Result<Part, sqlx::Error> {
     })
 }
 
+/// A graph by itself.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) name: String,
+    pub(crate) state: RunState,
+    /// The canonical form of its request.
+    pub(crate) request: Stored,
+}
+
+/// The name of a graph, where it stands, and its request. None where there is no such graph.
+pub(crate) async fn head(connection: &mut PgConnection, graph: Uuid) -> Result<Option<Head>, sqlx::Error> {
+    let row = sqlx::query(sql::GRAPH_HEAD).bind(graph).fetch_optional(connection).await?;
+    row.map(|row| {
+        let request = Stored::read(row.try_get("input")?);
+        Ok(Head { name: row.try_get("graph")?, state: state(&row)?, request })
+    })
+    .transpose()
+}
+
+/// One edge of a graph, by the names of its nodes.
+#[derive(Debug)]
+pub(crate) struct NamedEdge {
+    pub(crate) dependant: String,
+    pub(crate) needed: String,
+    pub(crate) on_terminal: bool,
+    pub(crate) parameters: Vec<String>,
+}
+
+/// All edges of a graph.
+pub(crate) async fn edges(connection: &mut PgConnection, graph: Uuid) -> Result<Vec<NamedEdge>, sqlx::Error> {
+    let rows = sqlx::query(sql::GRAPH_EDGES).bind(graph).fetch_all(connection).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(NamedEdge {
+                dependant: row.try_get("dependant")?,
+                needed: row.try_get("needed")?,
+                on_terminal: row.try_get("on_terminal")?,
+                parameters: row.try_get("parameters")?,
+            })
+        })
+        .collect()
+}
+
 /// How a node ended that did not complete, or that is the result.
 #[derive(Debug)]
 pub(crate) struct NodeEnd {

@@ -32,7 +32,9 @@ statements! {
     EXISTING = "existing";
     GATE_DECIDE = "gate_decide";
     GOING_ON_BELOW = "going_on_below";
+    GRAPH_EDGES = "graph_edges";
     GRAPH_ENDS = "graph_ends";
+    GRAPH_HEAD = "graph_head";
     GRAPH_NODES = "graph_nodes";
     GRAPH_PARTS = "graph_parts";
     HEARTBEAT = "heartbeat";

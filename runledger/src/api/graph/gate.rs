@@ -8,6 +8,7 @@ use crate::api::db::{Db, connection};
 use crate::api::enqueue::input_difference;
 use crate::api::job::Payload;
 use crate::model::failure::{Failure, FailureKind};
+use crate::model::graph_state::GraphState;
 use crate::model::name::hint;
 use crate::model::payload::{PayloadKind, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
@@ -18,24 +19,6 @@ use crate::store::inspect;
 
 /// How many nodes one look takes in.
 const AT_ONCE: i64 = 1000;
-
-/// Where a graph stands, by how its nodes do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum GraphState {
-    /// Some node runs or may run, or it is about to be concluded.
-    Running,
-    /// Nothing goes on but waiting for a gate to be decided.
-    Waiting,
-    /// It completed, and so did every node.
-    Completed,
-    /// It completed, though some node did not: its result did, or what any end of such a node was enough for.
-    CompletedWithErrors,
-    /// It failed.
-    Failed,
-    /// It was cancelled.
-    Cancelled,
-}
 
 /// A gate of a graph, by its name: what [`Handle::gate`](crate::Handle::gate) gives.
 #[must_use = "a gate stays as it is until it is decided about"]
@@ -89,17 +72,21 @@ impl<T: Payload> GraphHandle<T> {
     /// [`ClientError::NoSuchRun`], or a failure of the database.
     pub async fn graph_state(&self) -> Result<GraphState, ClientError> {
         let state = self.state().await?;
-        let nodes = self.nodes().await?;
-        Ok(match state {
-            RunState::Failed => GraphState::Failed,
-            RunState::Cancelled => GraphState::Cancelled,
-            RunState::Completed if nodes.iter().all(|node| node.state == RunState::Completed) => {
-                GraphState::Completed
-            }
-            RunState::Completed => GraphState::CompletedWithErrors,
-            RunState::Waiting if nodes.iter().all(waits_for_the_outside) => GraphState::Waiting,
-            _ => GraphState::Running,
-        })
+        Ok(standing(state, &self.nodes().await?))
+    }
+}
+
+/// Where a graph stands whose run and whose nodes stand so.
+pub(super) fn standing(state: RunState, nodes: &[NodeInfo]) -> GraphState {
+    match state {
+        RunState::Failed => GraphState::Failed,
+        RunState::Cancelled => GraphState::Cancelled,
+        RunState::Completed if nodes.iter().all(|node| node.state == RunState::Completed) => {
+            GraphState::Completed
+        }
+        RunState::Completed => GraphState::CompletedWithErrors,
+        RunState::Waiting if nodes.iter().all(waits_for_the_outside) => GraphState::Waiting,
+        _ => GraphState::Running,
     }
 }
 
