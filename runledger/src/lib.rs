@@ -91,7 +91,8 @@ pub use api::enqueue::{Submitted, enqueue_all};
 pub use api::error::{Classified, Error, Result, ResultExt};
 pub use api::failed::FailedRun;
 pub use api::graph::{
-    Configure, GateHandle, Graph, GraphHandle, GraphOf, Input, Inputs, Need, Node, OnTerminal, Value, given,
+    Appended, Condition, Configure, GateHandle, GateLink, Graph, GraphHandle, GraphOf, Input, Inputs, Need,
+    Node, OnTerminal, Value, Window, given,
 };
 pub use api::handle::Handle;
 #[cfg(feature = "testing")]
@@ -109,6 +110,7 @@ pub use model::given::Outcome;
 pub use model::graph::{GraphError, GraphProblem};
 pub use model::graph_state::GraphState;
 pub use model::history::{History, HistoryError, HistoryStep};
+pub use model::link::{LinkKey, ShortSecret};
 pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, Place, Sealed, Secret};
 pub use model::picture::{EdgeKind, GraphPicture, PictureEdge, PictureError, PictureNode};
 pub use model::replay::{Divergence, StepKey};

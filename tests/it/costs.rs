@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{DEFAULT_CONCURRENCY, enqueue_all};
+use runledger::{DEFAULT_CONCURRENCY, Graph, enqueue_all};
 use runledger_tests::proxy::Proxy;
 use runledger_tests::{Fixture, eventually};
 
@@ -61,11 +61,8 @@ impl Counted {
         eventually(async || scalar::<i64>(self.db(), left).await, |n_left| *n_left == 0).await;
     }
 
-    /// The statements in their order: the verb that each of ours begins with, or the statement itself.
     fn verbs(&self) -> Vec<String> {
-        let verb =
-            |line: &String| line.trim_start_matches("-- ").split(':').next().unwrap_or_default().to_owned();
-        self.proxy.statements().iter().map(verb).collect()
+        verbs(&self.proxy)
     }
 
     /// How many statements there were of each verb.
@@ -76,6 +73,13 @@ impl Counted {
         }
         kinds
     }
+}
+
+/// The statements in their order: the verb that each of ours begins with, or the statement itself.
+fn verbs(proxy: &Proxy) -> Vec<String> {
+    let verb =
+        |line: &String| line.trim_start_matches("-- ").split(':').next().unwrap_or_default().to_owned();
+    proxy.statements().iter().map(verb).collect()
 }
 
 fn is_of_a_new_connection(verb: &str) -> bool {
@@ -151,4 +155,45 @@ async fn an_idle_worker_asks_the_database_at_most_once_a_second() {
     assert!(n_statements <= 10, "{n_statements} statements in {window:?}: {kinds:?}");
     assert!(kinds.contains_key("heartbeat"), "{kinds:?}");
     soon(counted.worker.stop()).await;
+}
+
+/// Every statement of a client is counted but those that begin and end transactions, once its connection has prepared them.
+#[tokio::test]
+async fn a_graph_costs_one_statement_and_an_addition_five_whatever_their_size() {
+    let fixture = Fixture::new().await;
+    let proxy = Proxy::start(fixture.database.url()).await.unwrap();
+    let db = Db::connect_with(proxy.url().parse().unwrap(), 1).await.unwrap();
+    let nodes = |graph: &mut Graph, prefix: &str, n_nodes: u64| {
+        for n in 0..n_nodes {
+            let node = graph.node(format!("{prefix}{n}"), costed(n));
+            if n > 0 {
+                graph.after(node, format!("{prefix}{}", n - 1));
+            }
+        }
+    };
+    let ours = |proxy: &Proxy| {
+        let mut verbs = verbs(proxy);
+        verbs.retain(|verb| {
+            !["begin", "commit", "rollback"].iter().any(|end| verb.to_lowercase().starts_with(end))
+        });
+        verbs
+    };
+    for (round, n_nodes) in [1, 1, 400].into_iter().enumerate() {
+        let mut graph = Graph::new("costed");
+        nodes(&mut graph, "first ", n_nodes);
+        graph.gate::<()>("window");
+        proxy.forget();
+        let handle = graph.enqueue(&db).await.unwrap();
+        let submission = ours(&proxy);
+        let mut more = Graph::new("costed");
+        more.existing::<u64>("first 0");
+        nodes(&mut more, "second ", n_nodes);
+        proxy.forget();
+        handle.window("window").append("1", more).await.unwrap();
+        if round > 0 {
+            assert_eq!(submission, ["submit_graph"]);
+            let all = ["lock_runs", "addition", "append_lock", "append_look", "submit_graph"];
+            assert_eq!(ours(&proxy), all);
+        }
+    }
 }

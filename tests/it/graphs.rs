@@ -1,4 +1,4 @@
-//! Declared graphs: behaviours 26 to 33.
+//! Declared graphs: behaviours 26 to 35.
 
 use std::time::Duration;
 
@@ -469,5 +469,70 @@ async fn a_workflow_that_is_a_node_is_verified_and_exported_with_what_other_node
     db.signal(run, "go", &()).await.unwrap();
     handle.gate("gate").complete(&10_u64).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 14);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_for_a_result_returns_on_commit_and_honours_its_deadline_with_a_one_connection_pool_too() {
+    let Fixture { db: working, database } = Fixture::new().await;
+    let worker = worker(&working, all()).await;
+    let db = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
+    let mut graph = Graph::new("slow");
+    let gate = graph.gate::<u64>("gate");
+    let sum = graph.then(add, (gate, given(1)));
+    let handle = graph.result(sum).enqueue(&db).await.unwrap();
+    let error = handle.result_within(Duration::from_millis(50)).await.unwrap_err();
+    assert!(matches!(error, ClientError::StillGoing { .. }), "{error}");
+    let waiting = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.result().await }
+    });
+    // The wait holds no connection: the only one is free for the decision.
+    handle.gate("gate").complete(&41_u64).await.unwrap();
+    assert_eq!(soon(waiting).await.unwrap().unwrap(), 42);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_not_declared_missing_unsuccessful_or_not_found_is_told_apart() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, all()).await;
+    let mut graph = Graph::new("undeclared");
+    graph.call(add(1, 2));
+    let undeclared = graph.enqueue(&db).await.unwrap();
+    soon(undeclared.result()).await.unwrap();
+    let error = db.graph::<u64>(undeclared.id()).result().await.unwrap_err();
+    assert!(matches!(error, ClientError::NoResult { .. }), "{error:?}");
+    assert!(error.to_string().contains("was submitted without `graph.result(node)`"), "{error}");
+
+    let mut graph = Graph::new("typed");
+    let sum = graph.call(add(1, 2));
+    let typed = graph.result(sum).enqueue(&db).await.unwrap();
+    assert_eq!(soon(typed.result()).await.unwrap(), 3);
+    let error = db.graph::<String>(typed.id()).result().await.unwrap_err();
+    assert!(matches!(error, ClientError::Decode { .. }), "{error:?}");
+
+    let mut graph = Graph::new("unsuccessful");
+    let refused = graph.call(refuses(3));
+    let unsuccessful = graph.result(refused).enqueue(&db).await.unwrap();
+    let error = soon(unsuccessful.result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(failure.causes, ["`refuses`: 3 is refused"]);
+
+    let mut graph = Graph::new("missing");
+    let sum = graph.call(add(1, 2));
+    let gate = graph.gate::<()>("gate");
+    graph.after(gate, sum);
+    let missing = graph.result(sum).enqueue(&db).await.unwrap();
+    let node = named(&missing.nodes().await.unwrap(), "add").run_id;
+    until(&db, node, |info| info.state == RunState::Completed).await;
+    execute(&db, &format!("delete from runledger.outcome where run_id = '{node}'")).await;
+    missing.gate("gate").complete(&()).await.unwrap();
+    let error = soon(missing.result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = &error else { panic!("{error:?}") };
+    assert!(failure.message.contains("the result of the graph is gone: its node `add`"), "{failure}");
+
+    let error = db.graph::<u64>(uuid::Uuid::now_v7()).result().await.unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchRun { .. }), "{error:?}");
     worker.stop().await;
 }

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on panics, in its helpers too"
 )]
 
+mod additions;
 mod attempts;
 mod bad_input;
 mod blocking;
@@ -14,6 +15,7 @@ mod cancel;
 mod children;
 mod claim;
 mod combinators;
+mod conditions;
 mod connections;
 mod continuing;
 mod costs;
@@ -24,6 +26,8 @@ mod dropped;
 mod embedded;
 mod enqueue;
 mod fence;
+mod gate_links;
+mod graph_nodes;
 mod graphs;
 mod hooks;
 mod idempotency;

@@ -1,17 +1,18 @@
 //! Behaviours 27 and 28 for graphs of any shape: random graphs of nodes that give, fail, try again, take a while and are taken from their workers, held against what
-//! their shape alone says.
+//! their shape alone says. Half of them are submitted in parts while they run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{AnyCall, ClientError, Graph, GraphHandle, GraphState, Need, NodeInfo, Outcome, RunState};
+use runledger::{AnyCall, ClientError, Graph, GraphHandle, GraphState, Need, Node, Outcome, RunState};
 use runledger_tests::Fixture;
 use runledger_tests::check::graphs;
 use serde_json::json;
 
 use crate::combinators::take_some_away;
-use crate::rows::{LONG, random, worker};
+use crate::rows::{LONG, random, scalar, worker};
 
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -122,15 +123,19 @@ fn expected(shapes: &[Shape]) -> Vec<Outcome<u64>> {
     ends
 }
 
-/// The graph of a shape, with its last node as the result.
-fn graph_of(shapes: &[Shape]) -> Graph<serde_json::Value> {
-    let mut graph = Graph::new("oracle");
+/// Declares some nodes of a shape. Of those that are not among them it says that they are there.
+fn declare(graph: &mut Graph, shapes: &[Shape], places: Range<usize>) -> Option<Node<serde_json::Value>> {
     let mut last = None;
-    for (place, shape) in shapes.iter().enumerate() {
+    let mut there = BTreeSet::new();
+    for place in places.clone() {
+        let shape = &shapes[place];
         let call = AnyCall::by_name("adds", &json!({"own": place, "act": shape.act}));
         let node = graph.node(name_of(place), call);
         let (mut n_parts, mut n_ends) = (0, 0);
         for (other, on_terminal, fed) in &shape.needs {
+            if *other < places.start && there.insert(*other) {
+                graph.existing::<u64>(name_of(*other));
+            }
             let need = Need::from(name_of(*other));
             let need = if *on_terminal { need.on_terminal() } else { need };
             match (fed, on_terminal) {
@@ -147,17 +152,48 @@ fn graph_of(shapes: &[Shape]) -> Graph<serde_json::Value> {
         }
         last = Some(node);
     }
-    graph.result(last.unwrap())
+    last
 }
 
-/// What differs from what the shape says.
-async fn judge(handle: &GraphHandle<serde_json::Value>, shapes: &[Shape]) -> Vec<String> {
-    let expected = expected(shapes);
-    let result =
-        tokio::time::timeout(LONG, handle.result()).await.expect("a graph should have ended long ago");
+/// The graph of a shape, with its last node as the result.
+async fn submit_whole(db: &Db, shapes: &[Shape]) -> GraphHandle<serde_json::Value> {
+    let mut graph = Graph::new("oracle");
+    let last = declare(&mut graph, shapes, 0..shapes.len());
+    graph.result(last.unwrap()).enqueue(db).await.unwrap()
+}
+
+/// The graph of a shape of which all but the first nodes are added while it runs, a few at a time.
+async fn submit_in_parts(db: &Db, shapes: &[Shape], seed: u64) -> GraphHandle<()> {
+    let mut dice = Dice(!seed);
+    let mut from = 1 + dice.below(shapes.len());
+    let mut graph = Graph::new("oracle");
+    declare(&mut graph, shapes, 0..from);
+    graph.gate::<()>("window");
+    let handle = graph.enqueue(db).await.unwrap();
+    while from < shapes.len() {
+        let to = from + 1 + dice.below(shapes.len() - from);
+        let more = || {
+            let mut more = Graph::new("oracle");
+            declare(&mut more, shapes, from..to);
+            more
+        };
+        assert!(handle.window("window").append(&from.to_string(), more()).await.unwrap().created);
+        assert!(!handle.window("window").append(&from.to_string(), more()).await.unwrap().created);
+        from = to;
+    }
+    handle.gate("window").complete(&()).await.unwrap();
+    handle
+}
+
+/// What differs of the nodes from what the shape says, and how the graph was to end.
+async fn judge<T: runledger::Payload>(
+    handle: &GraphHandle<T>,
+    shapes: &[Shape],
+    wanted: &Outcome<u64>,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     let nodes = handle.nodes().await.unwrap();
-    for ((node, end), shape) in nodes.iter().zip(&expected).zip(shapes) {
+    for ((node, end), shape) in nodes.iter().zip(&expected(shapes)).zip(shapes) {
         let (state, attempts) = match (end, shape.act) {
             (Outcome::Cancelled(_), _) => (RunState::Cancelled, 0),
             (Outcome::Failed(_), _) => (RunState::Failed, 1),
@@ -171,32 +207,56 @@ async fn judge(handle: &GraphHandle<serde_json::Value>, shapes: &[Shape]) -> Vec
             ));
         }
     }
-    let is_whole = |node: &NodeInfo| node.state == RunState::Completed;
-    let state = handle.graph_state().await.unwrap();
-    let said = match (&result, expected.last()) {
-        (Ok(value), Some(Outcome::Completed(wanted))) => {
-            let all = if nodes.iter().all(is_whole) {
-                GraphState::Completed
-            } else {
-                GraphState::CompletedWithErrors
-            };
-            value == wanted && state == all
-        }
-        (Err(ClientError::RunFailed { .. }), Some(Outcome::Failed(_) | Outcome::Cancelled(_))) => {
-            state == GraphState::Failed
-        }
-        _ => false,
+    let is_whole = nodes.iter().all(|node| node.state == RunState::Completed);
+    let wanted = match wanted {
+        Outcome::Completed(_) if is_whole => GraphState::Completed,
+        Outcome::Completed(_) => GraphState::CompletedWithErrors,
+        Outcome::Failed(_) | Outcome::Cancelled(_) => GraphState::Failed,
     };
-    if !said {
-        wrong.push(format!(
-            "the graph is {state:?} with {result:?}, and its last node was to be {:?}",
-            expected.last()
-        ));
+    let state = handle.graph_state().await.unwrap();
+    if state != wanted {
+        wrong.push(format!("the graph is {state:?}, and was to be {wanted:?}"));
     }
     wrong
 }
 
-/// So many graphs, some at a time, whose nodes are taken from their workers now and then.
+async fn judge_whole(handle: &GraphHandle<serde_json::Value>, shapes: &[Shape]) -> Vec<String> {
+    let result = ended(handle).await;
+    let wanted = expected(shapes).pop().unwrap();
+    let mut wrong = judge(handle, shapes, &wanted).await;
+    let is_so = match (&result, &wanted) {
+        (Ok(value), Outcome::Completed(wanted)) => value == wanted,
+        (Err(ClientError::RunFailed { .. }), Outcome::Failed(_) | Outcome::Cancelled(_)) => true,
+        _ => false,
+    };
+    if !is_so {
+        wrong.push(format!("the result is {result:?}, and its node was to be {wanted:?}"));
+    }
+    wrong
+}
+
+/// Without a result a graph completes if all nodes do that no other needs.
+async fn judge_parts(handle: &GraphHandle<()>, shapes: &[Shape]) -> Vec<String> {
+    let result = ended(handle).await;
+    let needed: BTreeSet<usize> =
+        shapes.iter().flat_map(|shape| shape.needs.iter().map(|(other, ..)| *other)).collect();
+    let mut failed = expected(shapes)
+        .into_iter()
+        .enumerate()
+        .filter(|(place, end)| !needed.contains(place) && !matches!(end, Outcome::Completed(_)));
+    let wanted = failed.next().map_or(Outcome::Completed(0), |(_, end)| end);
+    let mut wrong = judge(handle, shapes, &wanted).await;
+    if result.is_ok() != matches!(wanted, Outcome::Completed(_)) {
+        wrong.push(format!("the graph ended with {result:?}, and {wanted:?} was to decide"));
+    }
+    wrong
+}
+
+async fn ended<T: runledger::Payload>(handle: &GraphHandle<T>) -> Result<T, ClientError> {
+    tokio::time::timeout(LONG, handle.result()).await.expect("a graph should have ended long ago")
+}
+
+/// So many graphs, some at a time, whose nodes are taken from their workers now and then; half of them are submitted in parts.
 async fn hold(n_graphs: u64, at_once: u64) {
     let fixture = Fixture::new().await;
     let mut workers = Vec::new();
@@ -207,21 +267,32 @@ async fn hold(n_graphs: u64, at_once: u64) {
     let first = random(1 << 32);
     let mut connection = fixture.database.connect().await.unwrap();
     for seeds in (first..first + n_graphs).collect::<Vec<_>>().chunks(usize::try_from(at_once).unwrap()) {
-        let mut handles = Vec::new();
+        let (mut whole, mut parts) = (Vec::new(), Vec::new());
         for seed in seeds {
             let shapes = shapes(*seed);
-            handles.push((*seed, graph_of(&shapes).enqueue(db).await.unwrap(), shapes));
+            if seed % 2 == 0 {
+                whole.push((*seed, submit_whole(db, &shapes).await, shapes));
+            } else {
+                parts.push(async move { (*seed, submit_in_parts(db, &shapes, *seed).await, shapes) });
+            }
         }
-        take_some_away(db).await;
+        let parts = futures::future::join(futures::future::join_all(parts), take_some_away(db)).await.0;
         let seen = graphs::wrong(&mut connection, 0).await.unwrap();
         assert!(seen.is_empty(), "while they run, of the seeds {seeds:?}: {seen:?}");
-        for (seed, handle, shapes) in handles {
-            let wrong = judge(&handle, &shapes).await;
+        for (seed, handle, shapes) in whole {
+            let wrong = judge_whole(&handle, &shapes).await;
             assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
+        }
+        for (seed, handle, shapes) in parts {
+            let wrong = judge_parts(&handle, &shapes).await;
+            assert!(wrong.is_empty(), "seed {seed}, in parts: {wrong:?}");
         }
     }
     let seen = graphs::wrong(&mut connection, 0).await.unwrap();
     assert!(seen.is_empty(), "{seen:?}");
+    let deadlocks: i64 =
+        scalar(db, "select deadlocks from pg_stat_database where datname = current_database()").await;
+    assert_eq!(deadlocks, 0);
     for worker in workers {
         worker.stop().await;
     }

@@ -186,6 +186,21 @@ pub enum ClientError {
         /// Who decided, if they said: " by `ann`".
         by: String,
     },
+    /// A link to a gate that was not signed with the key.
+    #[error(
+        "the link to a gate is not one of this key: it was signed with another one, or changed on its way; nothing was written"
+    )]
+    LinkInvalid,
+    /// A link to a gate that is over.
+    #[error(
+        "the link to the gate `{gate}` of graph `{run_id}` has expired; nothing was written; ask for a new one"
+    )]
+    LinkExpired {
+        /// The graph.
+        run_id: Uuid,
+        /// The gate.
+        gate: String,
+    },
     /// A name that no gate of the graph has.
     #[error("graph `{run_id}` has no gate `{gate}`{hint}")]
     NoSuchGate {
@@ -195,6 +210,54 @@ pub enum ClientError {
         gate: String,
         /// What may be meant.
         hint: String,
+    },
+    /// A node of a graph that has ended, so that it is no window for an addition any more.
+    #[error(
+        "the window `{window}` of graph `{run_id}` is closed, as it is {ended}; nothing was written; add nodes while it goes on, or submit a graph of their own"
+    )]
+    WindowClosed {
+        /// The graph.
+        run_id: Uuid,
+        /// The node.
+        window: String,
+        /// How it ended, or how the graph did.
+        ended: RunState,
+    },
+    /// A name that no node of the graph has.
+    #[error("graph `{run_id}` has no node `{name}`{hint}")]
+    NoSuchNode {
+        /// The graph.
+        run_id: Uuid,
+        /// What was asked for.
+        name: String,
+        /// What may be meant.
+        hint: String,
+    },
+    /// A graph was asked for a result, and no node of it was declared to give one.
+    #[error(
+        "graph `{run_id}` has no result: it was submitted without `graph.result(node)`; its handle is that of `db.graph::<()>(id)`, and `handle.nodes()` has the          runs of its nodes"
+    )]
+    NoResult {
+        /// The graph.
+        run_id: Uuid,
+    },
+    /// A run that is not a graph.
+    #[error("run `{run_id}` is not a graph, so that nothing can be added to it; nothing was written")]
+    NotAGraph {
+        /// The run.
+        run_id: Uuid,
+    },
+    /// The same key was used for another addition to the graph.
+    #[error(
+        "key `{key}` was used for another addition to graph `{run_id}`: {difference} differs; nothing was written; use another key, or repeat the addition as it was"
+    )]
+    AdditionConflict {
+        /// The graph.
+        run_id: Uuid,
+        /// The key.
+        key: String,
+        /// The first part in which the two differ.
+        difference: String,
     },
     /// A keyed enqueue or a signal in a transaction whose isolation level could make the answer wrong.
     #[error(

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use uuid::Uuid;
 
 use crate::runtime::attempt::Attempt;
+use crate::store::wait::Above;
 
 /// The attempt that a body is part of. Ask for it with `#[inject] context: &Context`; it is always provided.
 #[derive(Clone, Debug)]
@@ -41,6 +42,15 @@ impl Context {
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.attempt.tenant
+    }
+
+    /// The graph that the run is a node of, if it is: `db.graph::<()>(id)` has its handle.
+    #[must_use]
+    pub fn graph_id(&self) -> Option<Uuid> {
+        match self.attempt.above {
+            Above::Graph(graph_id) => Some(graph_id),
+            Above::Nothing | Above::Parent(_) => None,
+        }
     }
 
     /// Which attempt this is, from 1: of the run, or of the step where the body is one.

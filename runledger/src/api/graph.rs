@@ -1,9 +1,11 @@
 //! Declared graphs: nodes that are calls or gates, edges that carry outputs, submitted as one run.
 
+mod append;
 mod configure;
 mod gate;
 mod inputs;
 mod picture;
+mod prepare;
 mod recover;
 mod submit;
 
@@ -12,16 +14,18 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use self::append::{Appended, Window};
 pub use self::configure::Configure;
-pub use self::gate::GateHandle;
+use self::configure::Said;
+pub use self::gate::{GateHandle, GateLink};
 use self::inputs::Wire;
-pub use self::inputs::{Input, Inputs, Need, Node, OnTerminal, Value, given};
+pub use self::inputs::{Condition, Input, Inputs, Need, Node, OnTerminal, Value, given};
 use super::call::{AnyCall, Call, Request};
 use super::definition::{DEFAULT_QUEUE, Definition, Param};
 use super::handle::Handle;
 use super::job::{Arguments, Job, Payload};
 use super::jobs::DefinitionOf;
-use crate::model::given::item;
+use crate::model::given::{CONDITION, item};
 use crate::model::graph::{GATE, Plan, PlannedEdge, PlannedKind, PlannedNode, Target};
 use crate::model::json::ErasedValue;
 use crate::model::payload::Plain;
@@ -87,7 +91,7 @@ struct Declared {
     request: Request,
     /// The values of parameters that neither the call has nor another node gives.
     values: Vec<(&'static str, Box<dyn ErasedValue + Send>)>,
-    said: Vec<&'static str>,
+    said: Vec<Said>,
 }
 
 impl Graph {
@@ -137,18 +141,14 @@ impl<T> Graph<T> {
 
     /// Adds a gate: a node that somebody opens from outside, with a `V` for those that need it. See [`Handle::gate`](crate::Handle::gate).
     pub fn gate<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
-        let request = Request {
-            job: GATE.into(),
-            queue: DEFAULT_QUEUE.into(),
-            priority: 0,
-            input: Plain::of_object(&[]),
-            options: RequestOptions::default(),
-            tenant: String::new(),
-            idempotency_key: None,
-            version: None,
-            definition: None,
-        };
-        let node = self.declare(name.into(), PlannedKind::Gate(Vec::new()), request);
+        let node = self.declare(name.into(), PlannedKind::Gate(Vec::new()), no_call());
+        Node::new(self.tag, node)
+    }
+
+    /// In an addition, the node of this name that the graph has already, and that gives a `V`, as its author says: the compiler does not know. See
+    /// [`Handle::window`](crate::Handle::window).
+    pub fn existing<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
+        let node = self.declare(name.into(), PlannedKind::Existing(Vec::new()), no_call());
         Node::new(self.tag, node)
     }
 
@@ -175,6 +175,12 @@ impl<T> Graph<T> {
         need: impl Into<Need>,
     ) -> &mut Self {
         self.edge(node.place, need.into(), vec![parameter.into()]);
+        self
+    }
+
+    /// Lets a node run only if another, before it, gave `true`. Otherwise it is skipped, and so is what needs its success; that a node was skipped lets no graph fail.
+    pub fn only_if<V>(&mut self, node: Node<V>, condition: impl Into<Condition>) -> &mut Self {
+        self.edge(node.place, condition.into().0, vec![CONDITION.to_string()]);
         self
     }
 
@@ -273,6 +279,21 @@ impl<T> Graph<T> {
 
     fn target(&self, need: Need) -> Target {
         if need.tag.is_some_and(|tag| tag != self.tag) { Target::Elsewhere } else { need.target }
+    }
+}
+
+/// The request of a node that no worker runs.
+fn no_call() -> Request {
+    Request {
+        job: GATE.into(),
+        queue: DEFAULT_QUEUE.into(),
+        priority: 0,
+        input: Plain::of_object(&[]),
+        options: RequestOptions::default(),
+        tenant: String::new(),
+        idempotency_key: None,
+        version: None,
+        definition: None,
     }
 }
 

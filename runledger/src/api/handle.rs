@@ -12,13 +12,15 @@ use super::db::{Db, Home, connection};
 use super::job::Job;
 use super::jobs::DefinitionOf;
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::json;
+use crate::model::graph::GRAPH;
+use crate::model::json::{self, Fields};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
 use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::ended;
 use crate::store::cancel::{self, Cancelled};
+use crate::store::enqueue::existing;
 use crate::store::error::{Class, class};
 use crate::store::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
 use crate::store::pause::{self, Paused};
@@ -203,7 +205,12 @@ impl<J: Job> Handle<J> {
             let is_over = left.is_some_and(|left| left.is_zero());
             match self.end().await {
                 Ok(end) if end.state.is_terminal() || end.state == RunState::Blocked => {
-                    return self.output_of(end);
+                    return match self.output_of(end) {
+                        Err(error @ ClientError::Decode { .. }) if J::DEFINITION.name == GRAPH => {
+                            Err(self.unless_undeclared(error).await?)
+                        }
+                        output => output,
+                    };
                 }
                 Ok(_) if is_over => return Err(self.still_going(began)),
                 Ok(_) => {
@@ -252,6 +259,17 @@ impl<J: Job> Handle<J> {
                 json::decode(&output).map_err(|source| ClientError::Decode { run_id, source })
             }
         }
+    }
+
+    /// An error about the type of a graph's result, if it has one.
+    async fn unless_undeclared(&self, error: ClientError) -> Result<ClientError, ClientError> {
+        let run_id = self.run_id;
+        let found = existing(&mut *connection(self.pool()?).await?, &[run_id]).await?;
+        let Some(request) = found.into_iter().next() else { return Ok(error) };
+        let request = self.sealer().open(&Place::new(run_id, PayloadKind::Input, ""), request.input);
+        let request = request.map_err(|source| self.unreadable(source))?;
+        let declared = Fields::parse(&request).is_ok_and(|request| request.has("result"));
+        Ok(if declared { error } else { ClientError::NoResult { run_id } })
     }
 
     async fn end(&self) -> Result<End, ClientError> {

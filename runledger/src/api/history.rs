@@ -32,12 +32,13 @@ async fn export(
     sealer: &Sealer,
 ) -> Result<History, ClientError> {
     let record = history::history(connection, run_id).await?.ok_or(ClientError::NoSuchRun { run_id })?;
-    let Record { job, tenant, state, attempt, input, given, steps } = record;
+    let Record { job, tenant, graph_id, state, attempt, input, given, steps } = record;
     let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input);
     let input = input.and_then(|input| given::fill(input, given, sealer));
     let opened = input.and_then(|input| Ok((input, recorded::open(steps, run_id, sealer)?)));
     let (input, steps) = opened.map_err(|source| ClientError::Unreadable { run_id, source })?;
-    Ok(History::new(run_id, &job, tenant, state, attempt, input, steps).keyed(sealer.opens()))
+    let history = History::new(run_id, &job, tenant, state, attempt, input, steps);
+    Ok(history.in_graph(graph_id).keyed(sealer.opens()))
 }
 
 impl<J: Job> Handle<J> {

@@ -16,7 +16,7 @@ use super::workflow::{IN_STEP, Wf, nested};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json::{self, DecodeError};
 use crate::model::payload::{PayloadKind, Place, Plain};
-use crate::runtime::attempt::Halt;
+use crate::runtime::halt::Halt;
 use crate::runtime::journal::Written;
 use crate::runtime::output;
 use crate::runtime::step::halted;

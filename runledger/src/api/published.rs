@@ -18,7 +18,7 @@ use crate::model::json;
 use crate::model::name::check_name;
 use crate::model::payload::{PUBLISHED, PayloadError, PayloadKind, Place, Plain};
 use crate::runtime::answer::{PATIENCE, answered};
-use crate::runtime::attempt::Halt;
+use crate::runtime::halt::Halt;
 use crate::runtime::journal::Written;
 use crate::runtime::step::{halted, record};
 use crate::runtime::waiting::REPEAT;

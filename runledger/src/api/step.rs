@@ -14,7 +14,8 @@ use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::replay::Divergence;
-use crate::runtime::attempt::{Attempt, Halt};
+use crate::runtime::attempt::Attempt;
+use crate::runtime::halt::Halt;
 use crate::runtime::step::StepPolicy;
 
 /// Why a step gave no output: what was recorded of its last try. A replay gives the same error.

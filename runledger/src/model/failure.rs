@@ -30,6 +30,8 @@ pub enum FailureKind {
     Setup,
     /// A payload cannot be sealed or opened: the codec or one of its keys is not there.
     Sealed,
+    /// The node of a graph was not to run: the condition under which it stands did not hold, or that of a node whose success it needs.
+    Skipped,
 }
 
 /// The most causes that are recorded: of longer chains the outermost and the innermost. What began it all is at the end.

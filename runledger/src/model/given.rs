@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::failure::Failure;
+use super::failure::{Failure, FailureKind};
 use super::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use super::recorded::place_of_error;
 
@@ -81,6 +81,36 @@ pub fn item(parameter: &str, at: usize) -> String {
     format!("{parameter}[{at}]")
 }
 
+/// Begins what stands among the parameters of an edge for a condition; the name of the node that decides comes after it. No parameter begins so.
+pub const CONDITION: char = '?';
+
+/// Why a node is not to run: a condition under which it stands did not hold, or it was none. None where it is to run.
+///
+/// # Errors
+/// [`PayloadError`], where an output does not open.
+pub fn unmet(given: &[Given], sealer: &Sealer) -> Result<Option<Failure>, PayloadError> {
+    for given in given {
+        for name in given.parameters.iter().filter_map(|parameter| parameter.strip_prefix(CONDITION)) {
+            match given.text(sealer)?.trim() {
+                "true" => {}
+                "false" => {
+                    let message = format!(
+                        "skipped: the node `{name}` gave `false`, and this one is to run if it gave `true`"
+                    );
+                    return Ok(Some(Failure::new(FailureKind::Skipped, message)));
+                }
+                _ => {
+                    let message = format!(
+                        "the node `{name}` is to decide whether this one runs, and gave neither `true` nor `false`"
+                    );
+                    return Ok(Some(Failure::new(FailureKind::Decode, message)));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// What a parameter is given: by one prerequisite, or an item each by several.
 enum Argument {
     One(String),
@@ -97,8 +127,13 @@ pub fn fill(input: String, given: Vec<Given>, sealer: &Sealer) -> Result<String,
     }
     let mut arguments: BTreeMap<String, Argument> = BTreeMap::new();
     for given in given {
+        let mut parameters =
+            given.parameters.iter().filter(|parameter| !parameter.starts_with(CONDITION)).peekable();
+        if parameters.peek().is_none() {
+            continue;
+        }
         let text = given.text(sealer)?;
-        for parameter in &given.parameters {
+        for parameter in parameters {
             match parameter.strip_suffix(']').and_then(|parameter| parameter.rsplit_once('[')) {
                 Some((list, at)) => {
                     let items = arguments.entry(list.to_owned()).or_insert(Argument::Items(BTreeMap::new()));
@@ -191,6 +226,22 @@ mod tests {
     }
 
     #[test]
+    fn a_condition_decides_and_is_no_argument() {
+        let unmet = |output: &str| {
+            let given =
+                format!("[[\"{}\", false, [\"?approved\"], \"completed\", {output}, null]]", Uuid::nil());
+            assert_eq!(filled("{}", &given).as_deref(), Ok("{}"));
+            let given = read(&given).map_err(|error| error.to_string());
+            given.and_then(|given| unmet(&given, &Sealer::default()).map_err(|error| error.to_string()))
+        };
+        assert_eq!(unmet("true"), Ok(None));
+        let kind = |output: &str| unmet(output).map(|failure| failure.map(|failure| failure.kind));
+        assert_eq!(kind("false"), Ok(Some(FailureKind::Skipped)));
+        assert_eq!(kind("1"), Ok(Some(FailureKind::Decode)));
+        assert_eq!(kind("null"), Ok(Some(FailureKind::Decode)));
+    }
+
+    #[test]
     fn an_outcome_says_how_a_node_ended() {
         let id = Uuid::nil();
         let failure = "{\"kind\":\"error\",\"message\":\"no\"}";
@@ -201,7 +252,7 @@ mod tests {
         let outcomes: Result<BTreeMap<String, Outcome<u32>>, _> = serde_json::from_str(&text);
         let expected = BTreeMap::from([
             ("a".to_owned(), Outcome::Completed(1)),
-            ("b".to_owned(), Outcome::Failed(Failure::new(crate::FailureKind::Error, "no"))),
+            ("b".to_owned(), Outcome::Failed(Failure::new(FailureKind::Error, "no"))),
         ]);
         assert_eq!(outcomes.ok(), Some(expected));
     }

@@ -1,11 +1,16 @@
 //! Declared graphs: what they are made of, everything that can be wrong with one, and the canonical form of its request.
 
+mod addition;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use thiserror::Error;
 
+pub use self::addition::{Hopeless, NodeEnding, Standing, standings};
 use super::name::{NameError, check_key, check_name, hint};
 use super::request::RequestOptions;
 
@@ -40,6 +45,8 @@ pub enum PlannedKind {
     Job(String),
     /// A gate, and the options of a job that were said of it all the same.
     Gate(Vec<&'static str>),
+    /// A node that the graph has already: of an addition, and the options that were said of it all the same.
+    Existing(Vec<&'static str>),
 }
 
 /// One edge of a graph.
@@ -170,6 +177,64 @@ pub enum GraphProblem {
         /// The option.
         option: &'static str,
     },
+    /// A new graph has a node that is said to be there.
+    #[error(
+        "`{node}` is said to be there already, and the graph is new; only what `handle.window(…).append(…)` is given has such nodes"
+    )]
+    NotThere {
+        /// The node.
+        node: String,
+    },
+    /// An addition says something of a node that is there.
+    #[error("`{node}` is there already, so that it cannot be given {what} any more")]
+    There {
+        /// The node.
+        node: String,
+        /// `another node to wait for` or the name of an option.
+        what: String,
+    },
+    /// An addition has a node with a name that the graph has.
+    #[error(
+        "the graph has a node `{name}` already; tell them apart with `.key(…)`, or say `existing` where that one is meant"
+    )]
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// An addition names a node that the graph does not have.
+    #[error("`{name}` is said to be there already, and the graph has no such node{hint}")]
+    NoSuchNode {
+        /// The name.
+        name: String,
+        /// A name that is near, or nothing.
+        hint: String,
+    },
+    /// An addition is called otherwise than the graph.
+    #[error("it is an addition to `{name}`, and the graph is called `{whole}`")]
+    OtherGraph {
+        /// What the addition is called.
+        name: String,
+        /// What the graph is called.
+        whole: String,
+    },
+    /// An addition has an option of whole graphs.
+    #[error(
+        "it has {option}, which only a whole graph has: an addition becomes a part of the one that is there"
+    )]
+    AdditionOption {
+        /// The option.
+        option: &'static str,
+    },
+    /// A gate is given something.
+    #[error(
+        "the gate `{gate}` is given {what}, and nobody would read it: no worker runs a gate; say so of a node before or after it"
+    )]
+    GateInput {
+        /// The gate.
+        gate: String,
+        /// `a condition`, or the parameter.
+        what: String,
+    },
     /// The result is a node that is not there.
     #[error("its result is to be that of `{name}`, which is not in it{hint}")]
     UnknownResult {
@@ -260,6 +325,9 @@ impl Plan {
                     _ => GraphProblem::Unknown { node, hint: self.hint(&name), needs: name },
                 }),
                 Ok(place) if place == edge.dependant => problems.push(GraphProblem::SelfDependency { node }),
+                Ok(_) if self.is_existing(edge.dependant) => {
+                    problems.push(GraphProblem::There { node, what: "another node to wait for".to_owned() });
+                }
                 Ok(place) => {
                     let Some(needs) = needs.get_mut(edge.dependant) else { continue };
                     match needs.get_mut(&place) {
@@ -311,10 +379,14 @@ impl Plan {
             if let Err(error) = check_key("node", &node.name) {
                 problems.push(error.into());
             }
-            if let PlannedKind::Gate(options) = &node.kind {
-                problems.extend(
+            match &node.kind {
+                PlannedKind::Job(_) => {}
+                PlannedKind::Gate(options) => problems.extend(
                     options.iter().map(|option| GraphProblem::GateOption { gate: node.name.clone(), option }),
-                );
+                ),
+                PlannedKind::Existing(options) => problems.extend(options.iter().map(|option| {
+                    GraphProblem::There { node: node.name.clone(), what: format!("`{option}`") }
+                })),
             }
         }
         for (name, n) in counts.into_iter().filter(|(_, n)| *n > 1) {
@@ -330,6 +402,10 @@ impl Plan {
             Target::Named(name) => places.get(name.as_str()).copied().ok_or_else(|| name.clone()),
             Target::Elsewhere => Err("a node of another graph".to_owned()),
         }
+    }
+
+    fn is_existing(&self, place: usize) -> bool {
+        self.nodes.get(place).is_some_and(|node| matches!(node.kind, PlannedKind::Existing(_)))
     }
 
     fn name_at(&self, place: usize) -> String {
@@ -399,6 +475,15 @@ pub struct GraphRequest<'r> {
     pub nodes: BTreeMap<&'r str, NodeRequest<'r>>,
 }
 
+/// The canonical form of a request for an addition to a graph.
+#[derive(Debug, Serialize)]
+pub struct AdditionRequest<'r> {
+    /// The name of the node that had to go on.
+    pub window: &'r str,
+    /// The nodes by name.
+    pub nodes: BTreeMap<&'r str, NodeRequest<'r>>,
+}
+
 /// One node of it.
 #[derive(Debug, Serialize)]
 pub struct NodeRequest<'r> {
@@ -427,104 +512,4 @@ pub struct NeedRequest<'r> {
     /// The parameters that are given what it gave.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub parameters: &'r [String],
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan(nodes: &[&str], edges: &[(&str, &str)]) -> Plan {
-        let place = |name: &str| nodes.iter().position(|node| *node == name).unwrap_or(usize::MAX);
-        Plan {
-            name: "g".to_owned(),
-            nodes: nodes
-                .iter()
-                .map(|name| PlannedNode {
-                    name: (*name).to_owned(),
-                    kind: PlannedKind::Job("job".to_owned()),
-                })
-                .collect(),
-            edges: edges
-                .iter()
-                .map(|(dependant, needs)| PlannedEdge {
-                    dependant: place(dependant),
-                    needs: Target::Named((*needs).to_owned()),
-                    on_terminal: false,
-                    parameters: Vec::new(),
-                })
-                .collect(),
-            result: None,
-        }
-    }
-
-    fn problems(plan: &Plan) -> Vec<String> {
-        match plan.check() {
-            Ok(_) => Vec::new(),
-            Err(error) => error.problems().iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    #[test]
-    fn a_diamond_has_no_problems() {
-        let plan = plan(&["a", "b", "c", "d"], &[("b", "a"), ("c", "a"), ("d", "b"), ("d", "c")]);
-        assert_eq!(problems(&plan), Vec::<String>::new());
-    }
-
-    #[test]
-    fn every_problem_is_said_at_once_with_its_names() {
-        let mut plan =
-            plan(&["a", "b", " ", "b", "g", "x", "y"], &[("a", "c"), ("b", "b"), ("x", "y"), ("y", "x")]);
-        plan.nodes[4].kind = PlannedKind::Gate(vec!["max_attempts"]);
-        plan.result = Some(Target::Named("nope".to_owned()));
-        plan.edges.push(PlannedEdge {
-            dependant: 0,
-            needs: Target::Elsewhere,
-            on_terminal: false,
-            parameters: Vec::new(),
-        });
-        let said = problems(&plan).join("\n");
-        for part in [
-            "node ` ` is blank",
-            "2 nodes are called `b`",
-            "`a` needs `c`, which is not in it",
-            "`b` needs itself",
-            "in a circle: `x` → `y` → `x`",
-            "the gate `g` has `max_attempts`",
-            "its result is to be that of `nope`",
-            "`a` needs a node of another graph",
-        ] {
-            assert!(said.contains(part), "{part:?} is not said in:\n{said}");
-        }
-    }
-
-    #[test]
-    fn each_knot_has_its_circle_and_what_hangs_on_one_is_not_blamed() {
-        let plan = plan(
-            &["a", "b", "tail", "p", "q", "r", "free"],
-            &[("a", "b"), ("b", "a"), ("tail", "a"), ("p", "q"), ("q", "r"), ("r", "p"), ("r", "free")],
-        );
-        let said = problems(&plan);
-        assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].contains("`a` → `b` → `a`"), "{said:?}");
-        assert!(said[1].contains("`p` → `q` → `r` → `p`"), "{said:?}");
-    }
-
-    #[test]
-    fn nothing_and_too_much_are_refused() {
-        assert!(problems(&Plan { name: "g".to_owned(), ..Plan::default() })[0].contains("no nodes"));
-        let names: Vec<String> = (0..=MAX_NODES).map(|n| format!("n{n}")).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        assert!(problems(&plan(&names, &[]))[0].contains("10001 nodes, and 10000 is the most"));
-    }
-
-    #[test]
-    fn of_two_edges_between_the_same_nodes_the_strictest_counts() {
-        let mut plan = plan(&["a", "b"], &[("b", "a"), ("b", "a")]);
-        plan.edges[0].on_terminal = true;
-        plan.edges[0].parameters = vec!["x".to_owned()];
-        plan.edges[1].parameters = vec!["y".to_owned()];
-        let checked = plan.check().map(|checked| checked.needs[1].clone());
-        let need = Need { on_terminal: false, parameters: vec!["x".to_owned(), "y".to_owned()] };
-        assert_eq!(checked, Ok(BTreeMap::from([(0, need)])));
-    }
 }

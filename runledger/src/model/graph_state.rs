@@ -13,7 +13,7 @@ pub enum GraphState {
     Running,
     /// Nothing goes on but waiting for a gate to be decided.
     Waiting,
-    /// It completed, and so did every node.
+    /// It completed, and so did every node that was not skipped.
     Completed,
     /// It completed, though some node did not: its result did, or what any end of such a node was enough for.
     CompletedWithErrors,

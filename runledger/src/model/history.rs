@@ -36,6 +36,9 @@ pub struct History {
     /// Its tenant; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tenant: String,
+    /// The graph that it is a node of, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph_id: Option<Uuid>,
     /// Where it stood: a word of `runledger.run_state`.
     pub state: String,
     /// Attempts that were spent.
@@ -114,7 +117,24 @@ impl History {
         let job = job.to_owned();
         let mut steps: Vec<HistoryStep> = steps.into_iter().map(HistoryStep::from).collect();
         steps.sort_by_key(|step| step.ordinal);
-        Self { format: FORMAT, run_id, job, version, tenant, state, attempt, keyed: false, input, steps }
+        Self {
+            format: FORMAT,
+            run_id,
+            job,
+            version,
+            tenant,
+            graph_id: None,
+            state,
+            attempt,
+            keyed: false,
+            input,
+            steps,
+        }
+    }
+
+    /// The same as that of a node of a graph, or not.
+    pub(crate) fn in_graph(self, graph_id: Option<Uuid>) -> Self {
+        Self { graph_id, ..self }
     }
 
     /// The same with fingerprints that are keyed, or not.

@@ -12,6 +12,7 @@ pub mod graph;
 pub mod graph_state;
 pub mod history;
 pub mod json;
+pub mod link;
 pub mod name;
 pub(crate) mod panic;
 pub mod payload;

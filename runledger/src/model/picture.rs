@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::graph_state::GraphState;
 use super::state::RunState;
+use crate::model::given::CONDITION;
 
 /// The format of the JSON that this program writes, and the only one that it reads.
 const FORMAT: u32 = 1;
@@ -86,6 +87,8 @@ pub struct PictureEdge {
 pub enum EdgeKind {
     /// Its success.
     Success,
+    /// Its success, and that it gave `true`: the other is skipped where it gave `false`.
+    Condition,
     /// Any end.
     Terminal,
 }
@@ -197,7 +200,13 @@ impl PictureNode {
 
 impl PictureEdge {
     pub(crate) fn new(from: String, to: String, on_terminal: bool, parameters: Vec<String>) -> Self {
-        let on = if on_terminal { EdgeKind::Terminal } else { EdgeKind::Success };
+        let (conditions, parameters): (Vec<_>, Vec<_>) =
+            parameters.into_iter().partition(|parameter| parameter.starts_with(CONDITION));
+        let on = match on_terminal {
+            true => EdgeKind::Terminal,
+            false if !conditions.is_empty() => EdgeKind::Condition,
+            false => EdgeKind::Success,
+        };
         Self { from, to, on, parameters }
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::clock::Clock;
+use super::halt::{Halt, Rest, Wait};
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::marks::Marks;
@@ -36,11 +37,14 @@ use crate::store::checkpoint::{Checkpoint, Fence};
 #[cfg(feature = "worker")]
 use crate::store::claim::FailedTries;
 use crate::store::signal::Left;
+use crate::store::wait::Above;
 
 /// What an attempt's body and its steps need, and where they leave what the executor must know.
 pub(crate) struct Attempt {
     pub(crate) fence: Fence,
     pub(crate) tenant: String,
+    /// What stands above the run.
+    pub(crate) above: Above,
     pub(crate) definition: &'static Definition,
     pub(crate) counters: Counters,
     /// How often the run has begun anew.
@@ -82,52 +86,6 @@ pub(crate) enum Mode {
     Undo,
     /// To see whether the code follows the record. Nothing is done that the record does not have.
     Rehearsal,
-}
-
-/// Why an attempt cannot go on.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Halt {
-    /// The record and the code disagree.
-    Diverged(Divergence),
-    /// Another attempt owns the run, or the database refuses its writes for good.
-    LeaseLost,
-    /// The database refuses a step for good.
-    Refused(Failure),
-    /// The run is to be cancelled: a step has met the request before this worker was told.
-    Cancelled,
-    /// A failover has lost what this attempt stands on: a child that it had started, or a signal that it was given. The replay does it again.
-    FailedOver,
-    /// What a step did could not be taken back: a person decides.
-    UndoFailed(Failure),
-    /// A payload cannot be sealed or opened: the codec or a key is not there, and a person gives it.
-    Sealed(Failure),
-    /// A slice of its work is done: the next begins after a delay, of a workflow with this input.
-    Continued {
-        /// None: its own.
-        input: Option<Stored>,
-        delay: Duration,
-    },
-}
-
-impl Halt {
-    /// Of an attempt that needs to store or to read a payload, and cannot.
-    pub(crate) fn of_payload(error: &PayloadError) -> Self {
-        let failure = error.to_failure();
-        if error.is_of_codec() { Self::Sealed(failure) } else { Self::Refused(failure) }
-    }
-}
-
-/// What a step waits for without working.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Wait {
-    /// An instant of the database's clock.
-    Until(Timestamp),
-    /// The end of another run.
-    Child(Uuid),
-    /// The end of the last of these runs.
-    LastOf(Arc<[Uuid]>),
-    /// A signal of this name.
-    Signal(String),
 }
 
 /// How far an attempt has come.
@@ -174,19 +132,6 @@ impl Progress {
             failures.into_iter().map(|(key, tries)| (key, (tries.count, tries.began_at))).collect();
         Self { replay, failures, ..Self::default() }
     }
-}
-
-/// What the executor does with a workflow whose future is pending.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Rest {
-    /// Steps work, or the future waits for something of its own.
-    Working,
-    /// Every step waits for time, for children or for signals: the run can leave this worker. The number tells whether it has moved since an earlier look.
-    Waiting(u64, Vec<Wait>),
-    /// Recorded results wait for a turn that nothing under way will bring; the number as above.
-    Stalled(u64),
-    /// It cannot go on.
-    Halted(Halt),
 }
 
 /// How far a rehearsal has come.

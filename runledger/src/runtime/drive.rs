@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::attempt::{Attempt, Halt, Rest, Wait};
+use super::attempt::Attempt;
 use super::clock::Clock;
 use super::executor::{End, Executor, end_of, outcome};
+use super::halt::{Halt, Rest, Wait};
 use super::held::Held;
 use super::saga::undo_all;
 use super::step::bounded;

@@ -12,11 +12,12 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Halt, Mode, Progress};
+use super::attempt::{Attempt, Mode, Progress};
 use super::beat::watched;
 use super::body;
 use super::clock::Clock;
 use super::drive::{drive, drive_undo};
+use super::halt::Halt;
 use super::held::{Held, Hold, Order, Orders};
 use super::hook::FailureHook;
 use super::journal::{Journal, Written};
@@ -91,9 +92,9 @@ impl Executor {
         hold: Hold,
     ) {
         let policy = policy_of(&claimed, definition);
-        let (input, steps, unreadable) = match opened(&mut claimed, self.db.sealer()) {
-            Ok((input, steps)) => (input, steps, None),
-            Err(error) => (String::new(), Vec::new(), Some(error)),
+        let (Opened { input, steps, unmet }, unreadable) = match opened(&mut claimed, self.db.sealer()) {
+            Ok(opened) => (opened, None),
+            Err(error) => (Opened::default(), Some(error)),
         };
         let attempt = Arc::new(self.attempt(&claimed, steps, &hold, definition));
         let run = Run { claimed, input: input.into() };
@@ -108,6 +109,8 @@ impl Executor {
             }
         } else if claimed.cancel_requested {
             End::Outcome(cancelled())
+        } else if let Some(unmet) = unmet {
+            End::Outcome(not_to_run(unmet))
         } else {
             tokio::select! {
                 biased;
@@ -129,6 +132,7 @@ impl Executor {
         Attempt {
             fence: hold.fence,
             tenant: claimed.tenant.clone(),
+            above: claimed.above,
             definition,
             counters: claimed.counters,
             slice: claimed.slice,
@@ -399,12 +403,23 @@ struct Run {
     input: Arc<str>,
 }
 
+/// What of a run its code reads.
+#[derive(Default)]
+struct Opened {
+    input: String,
+    steps: Vec<Recorded>,
+    /// Why the run is not to run at all: it is a node of a graph, and stands under a condition that does not hold.
+    unmet: Option<Failure>,
+}
+
 /// Takes the input and the steps of a run out, as its code reads them.
-fn opened(claimed: &mut Claimed, sealer: &Sealer) -> Result<(String, Vec<Recorded>), PayloadError> {
+fn opened(claimed: &mut Claimed, sealer: &Sealer) -> Result<Opened, PayloadError> {
     let (input, steps) = (std::mem::take(&mut claimed.input), std::mem::take(&mut claimed.steps));
     let place = Place::new(claimed.run_id, PayloadKind::Input, "");
-    let input = given::fill(sealer.open(&place, input)?, std::mem::take(&mut claimed.given), sealer)?;
-    Ok((input, recorded::open(steps, claimed.run_id, sealer)?))
+    let given = std::mem::take(&mut claimed.given);
+    let unmet = given::unmet(&given, sealer)?;
+    let input = given::fill(sealer.open(&place, input)?, given, sealer)?;
+    Ok(Opened { input, steps: recorded::open(steps, claimed.run_id, sealer)?, unmet })
 }
 
 /// How a run leaves its worker without an outcome.
@@ -466,6 +481,14 @@ pub(super) fn outcome(attempt: &Attempt, finished: Finished) -> Outcome {
             }
         }
         Err((failure, retry)) => Outcome::Failed(failure, retry),
+    }
+}
+
+/// The end of a node whose condition does not hold, or is none.
+fn not_to_run(unmet: Failure) -> Outcome {
+    match unmet.kind {
+        FailureKind::Skipped => Outcome::Cancelled(unmet),
+        _ => Outcome::Failed(unmet, Retry::Never),
     }
 }
 

@@ -52,17 +52,24 @@ fn end(mut ends: Vec<NodeEnd>, result: Option<&str>, sealer: &Sealer) -> Result<
         let open = sealer.take_over(&place, output);
         return open.map_err(|error| error.to_failure());
     }
+    if let Some(name) = result.filter(|_| its_result.is_none()) {
+        let message = format!(
+            "the result of the graph is gone: its node `{name}` has ended, and left no row that says how"
+        );
+        return Err(Failure::new(FailureKind::Error, message));
+    }
     let is_wanted = |end: &NodeEnd| match result {
         Some(name) => end.node == name,
-        None => !end.is_needed,
+        None => !end.is_needed && !end.is_skipped(),
     };
     if !ends.iter().any(is_wanted) {
         return Ok(Plain::ready("null".to_owned()));
     }
     // What failed first is what it came from; what was cancelled for it only followed.
     let (failed, cancelled): (Vec<&NodeEnd>, Vec<&NodeEnd>) =
-        ends.iter().partition(|end| end.state == RunState::Failed);
-    let named = if failed.is_empty() { &cancelled } else { &failed };
+        ends.iter().filter(|end| !end.is_skipped()).partition(|end| end.state == RunState::Failed);
+    let skipped: Vec<&NodeEnd> = ends.iter().filter(|end| end.is_skipped()).collect();
+    let named = [&failed, &cancelled, &skipped].into_iter().find(|ends| !ends.is_empty()).unwrap_or(&skipped);
     let said = named.iter().take(MAX_NAMED).map(|end| {
         let failure =
             end.error.as_ref().map(|error| sealer.show_failure(&place_of_error(end.run_id, ""), error));
@@ -73,7 +80,7 @@ fn end(mut ends: Vec<NodeEnd>, result: Option<&str>, sealer: &Sealer) -> Result<
     if named.len() > MAX_NAMED {
         causes.push(format!("{} others", named.len() - MAX_NAMED));
     }
-    let counted = [(failed.len(), "failed"), (cancelled.len(), "cancelled")];
+    let counted = [(failed.len(), "failed"), (cancelled.len(), "cancelled"), (skipped.len(), "skipped")];
     let counted: Vec<String> =
         counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
     let message = format!("nodes of the graph did not complete: {}", counted.join(", "));

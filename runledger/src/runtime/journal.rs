@@ -7,7 +7,7 @@
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::attempt::Halt;
+use super::halt::Halt;
 use crate::model::failure::Failure;
 use crate::store::checkpoint::{Checkpoint, FailedTry, Fence};
 use crate::store::output::Emitted;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use futures_util::future::join;
 
-use super::attempt::{Attempt, Halt};
+use super::attempt::Attempt;
+use super::halt::Halt;
 use super::journal::Written;
 use super::task::apart;
 use crate::model::payload::Plain;

@@ -19,6 +19,7 @@ pub(crate) mod ended;
 #[cfg(feature = "worker")]
 pub(crate) mod executor;
 pub(crate) mod graph;
+pub(crate) mod halt;
 #[cfg(feature = "worker")]
 pub(crate) mod heartbeat;
 #[cfg(feature = "worker")]

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::attempt::{Attempt, Halt};
+use super::attempt::Attempt;
+use super::halt::Halt;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
 use crate::store::output::{Emitted, MOST_BYTES, MOST_LINES};

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Halt, Mode};
+use super::attempt::{Attempt, Mode};
 use super::call::{body_of, policy_of};
+use super::halt::Halt;
 use super::step::{LastFailure, Work, halted, outcome, record};
 use super::task::apart;
 use super::waiting::REPEAT;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Halt, Wait, Waiting};
+use super::attempt::{Attempt, Waiting};
+use super::halt::{Halt, Wait};
 use super::marks;
 use super::step::{halted, record};
 use super::task::LetGo;

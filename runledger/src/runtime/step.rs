@@ -6,9 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{Attempt, Halt, Wait};
+use super::attempt::Attempt;
 use super::beat::watched;
 use super::body::around;
+use super::halt::{Halt, Wait};
 use super::marks;
 use super::panic::{Caught, contained};
 use super::saga::in_vain;

@@ -9,7 +9,8 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Halt};
+use super::attempt::Attempt;
+use super::halt::Halt;
 use super::step::{Unstorable, Work, checkpoint_of, halted, note_undo, unit_random};
 use super::task::apart;
 use crate::api::invocation::Finished;

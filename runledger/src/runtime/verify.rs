@@ -17,9 +17,10 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Halt, Mode, Progress};
+use super::attempt::{Attempt, Mode, Progress};
 use super::clock::Clock;
 use super::drive::STALLED;
+use super::halt::Halt;
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::panic::Caught;
@@ -42,6 +43,7 @@ use crate::model::verification::{Verdict, Verification};
 use crate::model::version::{others, parts};
 use crate::store::checkpoint::Fence;
 use crate::store::verify::{InFlight, in_flight};
+use crate::store::wait::Above;
 
 /// Runs that are read at once, and rehearsed side by side: the bound on memory.
 const PAGE: i64 = 64;
@@ -103,6 +105,8 @@ pub(crate) struct Script {
     run_id: Uuid,
     job: String,
     tenant: String,
+    /// The graph that it is a node of.
+    graph_id: Option<Uuid>,
     input: Arc<str>,
     /// Attempts spent.
     attempt: i32,
@@ -115,11 +119,11 @@ pub(crate) struct Script {
 
 impl Script {
     fn open(found: InFlight, sealer: &Sealer) -> Result<Self, PayloadError> {
-        let InFlight { run_id, job, tenant, input, given, attempt, steps, undoing } = found;
+        let InFlight { run_id, job, tenant, graph_id, input, given, attempt, steps, undoing } = found;
         let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input)?;
         let input = given::fill(input, given, sealer)?.into();
         let steps = recorded::open(steps, run_id, sealer)?;
-        Ok(Self { run_id, job, tenant, input, attempt, steps, undoing, ignores_inputs: false })
+        Ok(Self { run_id, job, tenant, graph_id, input, attempt, steps, undoing, ignores_inputs: false })
     }
 
     /// A history, for a program that may not have the key of its fingerprints. It is held as it was before the engine took back what its steps did: as the
@@ -130,6 +134,7 @@ impl Script {
             run_id: history.run_id,
             job: crate::model::version::stored_name(&history.job, history.version).into_owned(),
             tenant: history.tenant.clone(),
+            graph_id: history.graph_id,
             input: history.input.as_str().into(),
             attempt: i32::try_from(history.attempt).unwrap_or(i32::MAX),
             steps: history.recorded().into_iter().filter(|step| !step.is_undone_by_engine()).collect(),
@@ -201,6 +206,7 @@ impl Stage {
             run_id: script.run_id,
             job: call.job.into_owned(),
             tenant: script.tenant.clone(),
+            graph_id: script.graph_id,
             input: call.input.get().into(),
             attempt: 0,
             steps: Vec::new(),
@@ -259,6 +265,7 @@ impl Stage {
         Attempt {
             fence: Fence { run_id: script.run_id, token: Uuid::nil() },
             tenant: script.tenant.clone(),
+            above: script.graph_id.map_or(Above::Nothing, Above::Graph),
             definition,
             slice: 0,
             is_linked: false,

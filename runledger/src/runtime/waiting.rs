@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::attempt::{Attempt, Halt, Wait, Waiting};
+use super::attempt::{Attempt, Waiting};
+use super::halt::{Halt, Wait};
 use super::step::{halted, marks_first, record};
 use super::task::{LetGo, apart};
 use crate::model::failure::{Failure, FailureKind};

@@ -200,7 +200,7 @@ async fn tell_above(tx: &mut PgConnection, run_id: Uuid, ended: bool) -> Result<
     }
     match above(&mut *tx, run_id).await? {
         Above::Nothing => Ok(()),
-        Above::Graph => release(tx, &[run_id]).await,
+        Above::Graph(_) => release(tx, &[run_id]).await,
         Above::Parent(parent) => {
             sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
             wake_parents(tx, &[run_id]).await

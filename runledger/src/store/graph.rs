@@ -1,6 +1,6 @@
 //! Graphs: written with all their nodes at once; what the end of a node brings about; gates.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
@@ -11,10 +11,12 @@ use super::inspect::{instant, state, stored as stored_in};
 use super::session::BEGIN_RESTLESS;
 use super::write::{commit, write};
 use super::{sparse, sql};
-use crate::model::failure::Failure;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::graph::Hopeless;
 use crate::model::payload::{Sealer, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
+use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::model::version::parts;
 
 /// A graph to be written.
@@ -35,8 +37,10 @@ pub(crate) struct NewNode {
     /// Without a tenant: that of the graph.
     pub(crate) run: NewRun,
     pub(crate) name: String,
-    /// How many others it needs.
-    pub(crate) n_needs: i32,
+    /// For how many others it waits.
+    pub(crate) n_waits: i32,
+    /// Why it is cancelled at once, if so.
+    pub(crate) hopeless: Option<Hopeless>,
 }
 
 /// One edge of it.
@@ -56,45 +60,86 @@ pub(crate) struct Submission {
     pub(crate) isolation: String,
 }
 
+/// Nodes to be added to a graph that is there.
+#[derive(Clone, Debug)]
+pub(crate) struct NewAddition<'a> {
+    pub(crate) graph_id: Uuid,
+    pub(crate) key: &'a str,
+    /// Its canonical form.
+    pub(crate) request: &'a str,
+    pub(crate) nodes: Vec<NewNode>,
+    pub(crate) edges: Vec<NewEdge>,
+}
+
 /// Writes a graph in one statement, whatever its size.
 pub(crate) async fn submit(
     connection: &mut PgConnection,
     graph: &NewGraph,
 ) -> Result<Submission, sqlx::Error> {
     let NewGraph { run, name, nodes, edges, origin_id } = graph;
-    let texts = |part: fn(&NewNode) -> &str| nodes.iter().map(part).collect::<Vec<_>>();
     let row = write(sql::SUBMIT_GRAPH, |put| {
-        sqlx::query(put)
+        let head = sqlx::query(put)
             .bind(run.run_id)
-            .bind(name)
+            .bind(Some(name.as_str()))
             .bind(&run.tenant)
             .bind(&run.queue)
             .bind(run.priority)
             .bind(run.input.as_str())
             .bind(stored(&run.options))
-            .bind(&run.idempotency_key)
-            .bind(nodes.iter().map(|node| node.run.run_id).collect::<Vec<_>>())
-            .bind(texts(|node| &node.name))
-            .bind(texts(|node| &node.run.job))
-            .bind(sparse(
-                nodes.iter().map(|node| Some(node.run.tenant.as_str()).filter(|tenant| !tenant.is_empty())),
-            ))
-            .bind(texts(|node| &node.run.queue))
-            .bind(nodes.iter().map(|node| node.run.priority).collect::<Vec<_>>())
-            .bind(texts(|node| node.run.input.as_str()))
-            .bind(sparse(nodes.iter().map(|node| stored(&node.run.options))))
-            .bind(sparse(nodes.iter().map(|node| node.run.options.delay_us)))
-            .bind(sparse(nodes.iter().map(|node| node.run.options.start_at())))
-            .bind(nodes.iter().map(|node| node.n_needs).collect::<Vec<_>>())
-            .bind(edges.iter().map(|edge| edge.dependant_id).collect::<Vec<_>>())
-            .bind(edges.iter().map(|edge| edge.run_id).collect::<Vec<_>>())
-            .bind(edges.iter().map(|edge| edge.on_terminal).collect::<Vec<_>>())
-            .bind(edges.iter().map(|edge| array_literal(&edge.parameters)).collect::<Vec<_>>())
-            .bind(origin_id)
-            .fetch_one(connection)
+            .bind(&run.idempotency_key);
+        bind_nodes(head, nodes, edges).bind(origin_id).fetch_one(connection)
     })
     .await?;
     Ok(Submission { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
+}
+
+/// Writes nodes of a graph that is there, in the transaction that has looked where what they need stands.
+pub(crate) async fn add(
+    connection: &mut PgConnection,
+    addition: &NewAddition<'_>,
+) -> Result<(), sqlx::Error> {
+    let NewAddition { graph_id, key, request, nodes, edges } = addition;
+    write(sql::SUBMIT_GRAPH, |put| {
+        let head = sqlx::query(put)
+            .bind(graph_id)
+            .bind(None::<&str>)
+            .bind(None::<&str>)
+            .bind(None::<&str>)
+            .bind(None::<i16>)
+            .bind(request)
+            .bind(None::<&str>)
+            .bind(key);
+        bind_nodes(head, nodes, edges).bind(None::<Uuid>).execute(connection)
+    })
+    .await
+    .map(drop)
+}
+
+type Put<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+
+/// The parameters of `submit_graph.sql` that are the nodes and the edges.
+fn bind_nodes<'q>(put: Put<'q>, nodes: &'q [NewNode], edges: &'q [NewEdge]) -> Put<'q> {
+    let texts = |part: fn(&NewNode) -> &str| nodes.iter().map(part).collect::<Vec<_>>();
+    let hopeless = || nodes.iter().map(|node| node.hopeless.as_ref());
+    put.bind(nodes.iter().map(|node| node.run.run_id).collect::<Vec<_>>())
+        .bind(texts(|node| &node.name))
+        .bind(texts(|node| &node.run.job))
+        .bind(sparse(
+            nodes.iter().map(|node| Some(node.run.tenant.as_str()).filter(|tenant| !tenant.is_empty())),
+        ))
+        .bind(texts(|node| &node.run.queue))
+        .bind(nodes.iter().map(|node| node.run.priority).collect::<Vec<_>>())
+        .bind(texts(|node| node.run.input.as_str()))
+        .bind(sparse(nodes.iter().map(|node| stored(&node.run.options))))
+        .bind(sparse(nodes.iter().map(|node| node.run.options.delay_us)))
+        .bind(sparse(nodes.iter().map(|node| node.run.options.start_at())))
+        .bind(nodes.iter().map(|node| node.n_waits).collect::<Vec<_>>())
+        .bind(sparse(hopeless().map(|hopeless| hopeless.map(|hopeless| hopeless.cause.as_str()))))
+        .bind(sparse(hopeless().map(|hopeless| hopeless.map(|hopeless| hopeless.ending.as_str()))))
+        .bind(edges.iter().map(|edge| edge.dependant_id).collect::<Vec<_>>())
+        .bind(edges.iter().map(|edge| edge.run_id).collect::<Vec<_>>())
+        .bind(edges.iter().map(|edge| edge.on_terminal).collect::<Vec<_>>())
+        .bind(edges.iter().map(|edge| array_literal(&edge.parameters)).collect::<Vec<_>>())
 }
 
 /// An array as PostgreSQL reads it: an array of arrays of different lengths cannot be sent.
@@ -207,6 +252,18 @@ pub(crate) struct NodeEnd {
     pub(crate) is_needed: bool,
 }
 
+impl NodeEnd {
+    /// Whether it was skipped: the kind of an error is never sealed.
+    pub(crate) fn is_skipped(&self) -> bool {
+        #[derive(serde::Deserialize)]
+        struct Kind {
+            kind: FailureKind,
+        }
+        let kind = self.error.as_ref().and_then(|error| serde_json::from_str(error.as_str()).ok());
+        kind.is_some_and(|Kind { kind }| kind == FailureKind::Skipped)
+    }
+}
+
 /// How the nodes of a graph ended that did not complete, in that order, and its result.
 pub(crate) async fn ends(
     connection: &mut PgConnection,
@@ -236,14 +293,38 @@ pub(crate) struct Decision<'d> {
     pub(crate) error: Option<&'d Stored>,
     pub(crate) by: Option<&'d str>,
     pub(crate) reason: Option<&'d str>,
+    /// When it is too late.
+    pub(crate) not_after: Option<Timestamp>,
 }
 
-/// Ends a gate, with all that this brings about. False where it is not open, or has ended.
+/// What became of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decided {
+    /// The gate has ended so.
+    Yes,
+    /// It is not open, or has ended.
+    No,
+    /// It is too late.
+    Late,
+}
+
+/// Whether there is such a gate, and when a link to it is over that is made now.
+pub(crate) async fn gate_link(
+    connection: &mut PgConnection,
+    gate: Uuid,
+    valid_for: Duration,
+) -> Result<(bool, Timestamp), sqlx::Error> {
+    let micros = i64::try_from(valid_for.min(FURTHEST).as_micros()).unwrap_or(i64::MAX);
+    let row = sqlx::query(sql::GATE_LINK).bind(gate).bind(micros).fetch_one(connection).await?;
+    Ok((row.try_get("is_gate")?, row.try_get("expires_at")?))
+}
+
+/// Ends a gate, with all that this brings about.
 pub(crate) async fn decide(
     connection: &mut PgConnection,
     gate: Uuid,
     decision: &Decision<'_>,
-) -> Result<bool, sqlx::Error> {
+) -> Result<Decided, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![gate]).execute(&mut *tx).await?;
     lock_pending(&mut tx, gate).await?;
@@ -255,16 +336,17 @@ pub(crate) async fn decide(
             .bind(decision.error.map(Stored::as_str))
             .bind(decision.by)
             .bind(decision.reason)
+            .bind(decision.not_after)
             .fetch_one(&mut *tx)
     })
     .await?;
     if !row.try_get::<bool, _>("decided")? {
         tx.rollback().await?;
-        return Ok(false);
+        return Ok(if row.try_get("late")? { Decided::Late } else { Decided::No });
     }
     release(&mut tx, &[gate]).await?;
     commit("gate", tx.commit()).await?;
-    Ok(true)
+    Ok(Decided::Yes)
 }
 
 /// Where a node of a graph stands.
@@ -297,6 +379,14 @@ pub struct NodeInfo {
     pub reason: Option<String>,
     /// Of a gate: when.
     pub decided_at: Option<SystemTime>,
+}
+
+impl NodeInfo {
+    /// Whether it was not to run: the condition under which it stands did not hold, or that of a node whose success it needs. Its state is `cancelled` then.
+    #[must_use]
+    pub fn is_skipped(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.kind == FailureKind::Skipped)
+    }
 }
 
 /// Where the nodes of a graph stand, by name.

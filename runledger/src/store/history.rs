@@ -14,6 +14,7 @@ use crate::model::recorded::StoredStep;
 pub(crate) struct Record {
     pub(crate) job: String,
     pub(crate) tenant: String,
+    pub(crate) graph_id: Option<Uuid>,
     pub(crate) state: String,
     pub(crate) attempt: u32,
     pub(crate) input: Stored,
@@ -33,6 +34,7 @@ pub(crate) async fn history(
     Ok(Some(Record {
         job: row.try_get("job")?,
         tenant: row.try_get("tenant")?,
+        graph_id: row.try_get("graph_id")?,
         state: row.try_get("state")?,
         attempt: row.try_get::<Option<i32>, _>("attempt")?.unwrap_or(0).unsigned_abs(),
         input: Stored::read(row.try_get("input")?),

@@ -54,6 +54,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0005_given_steps.sql"),
         breaking: false,
     },
+    Migration {
+        version: 6,
+        name: "additions",
+        sql: include_str!("../../migrations/0006_additions.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

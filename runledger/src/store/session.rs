@@ -58,8 +58,10 @@ pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
     Ok(connection)
 }
 
-/// Begins a transaction of the engine on a connection whose settings are its user's. It holds rows of runs and never rests, as those of [`ENGINE`] do not.
-pub(crate) const BEGIN_RESTLESS: &str = "begin; set local idle_in_transaction_session_timeout = '10s'";
+/// Begins a transaction of the engine on a connection whose settings are its user's. It holds rows of runs and never rests, as those of [`ENGINE`] do not; and
+/// what it looks at after it has waited for a lock must be what was committed meanwhile, whatever the application's default level is.
+pub(crate) const BEGIN_RESTLESS: &str =
+    "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'";
 
 /// Begins a transaction of our own on a connection of an application.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";

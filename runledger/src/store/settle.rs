@@ -91,7 +91,10 @@ pub(crate) async fn settle_in(
         match item.above {
             Above::Nothing => {}
             Above::Parent(_) => wake_parents(tx, &[item.fence.run_id]).await?,
-            Above::Graph => release(tx, &[item.fence.run_id]).await?,
+            Above::Graph(graph_id) => {
+                release(tx, &[item.fence.run_id]).await?;
+                sqlx::query(sql::SEEN_WHOLE).bind(graph_id).execute(&mut *tx).await?;
+            }
         }
     }
     Ok(!held.is_empty())
@@ -186,12 +189,12 @@ fn fails(item: &Settled) -> bool {
 fn parent(item: &Settled) -> Option<Uuid> {
     match item.above {
         Above::Parent(parent) => Some(parent),
-        Above::Nothing | Above::Graph => None,
+        Above::Nothing | Above::Graph(_) => None,
     }
 }
 
 fn is_node(item: &Settled) -> bool {
-    item.above == Above::Graph
+    matches!(item.above, Above::Graph(_))
 }
 
 fn ends(item: &Settled) -> bool {

@@ -10,6 +10,9 @@ macro_rules! statements {
 }
 
 statements! {
+    ADDITION = "addition";
+    APPEND_LOCK = "append_lock";
+    APPEND_LOOK = "append_look";
     ATTEMPTS = "attempts";
     CANCEL_ASK = "cancel_ask";
     CANCEL_BELOW = "cancel_below";
@@ -31,6 +34,7 @@ statements! {
     ENQUEUE_FRESH = "enqueue_fresh";
     EXISTING = "existing";
     GATE_DECIDE = "gate_decide";
+    GATE_LINK = "gate_link";
     GOING_ON_BELOW = "going_on_below";
     GRAPH_EDGES = "graph_edges";
     GRAPH_ENDS = "graph_ends";
@@ -69,6 +73,7 @@ statements! {
     RELEASE = "release";
     RESUME = "resume";
     RUN = "run";
+    SEEN_WHOLE = "seen_whole";
     SEND_SIGNAL = "send_signal";
     SERVER = "server";
     SETTLE = "settle";

@@ -16,6 +16,7 @@ pub(crate) struct InFlight {
     pub(crate) run_id: Uuid,
     pub(crate) job: String,
     pub(crate) tenant: String,
+    pub(crate) graph_id: Option<Uuid>,
     pub(crate) input: Stored,
     /// What it is given by the nodes that it needs, where it is one of a graph.
     pub(crate) given: Vec<Given>,
@@ -41,6 +42,7 @@ fn found(row: &PgRow) -> Result<InFlight, sqlx::Error> {
         run_id: row.try_get("run_id")?,
         job: row.try_get("job")?,
         tenant: row.try_get("tenant")?,
+        graph_id: row.try_get("graph_id")?,
         input: Stored::read(row.try_get("input")?),
         given: given(row)?,
         attempt: row.try_get("attempt")?,

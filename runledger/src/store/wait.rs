@@ -22,7 +22,7 @@ pub(crate) enum Above {
     /// The run that has started it, and may wait for it.
     Parent(Uuid),
     /// The graph that it is a node of.
-    Graph,
+    Graph(Uuid),
 }
 
 impl Above {
@@ -30,7 +30,7 @@ impl Above {
     pub(crate) fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
         Ok(match row.try_get("parent_id")? {
             None => Self::Nothing,
-            Some(_) if row.try_get("is_node")? => Self::Graph,
+            Some(graph_id) if row.try_get("is_node")? => Self::Graph(graph_id),
             Some(parent_id) => Self::Parent(parent_id),
         })
     }

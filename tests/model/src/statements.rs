@@ -86,6 +86,21 @@ pub struct Waits {
     pub signals: Vec<String>,
 }
 
+/// A node of a graph, or one that is added to it.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its run.
+    pub run_id: Uuid,
+    /// Its name.
+    pub name: &'static str,
+    /// Its job.
+    pub job: String,
+    /// For how many others it waits.
+    pub n_waits: i32,
+    /// How a node ended without success that it needs, so that it is cancelled at once.
+    pub hopeless: Option<String>,
+}
+
 /// What became of a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submission {
@@ -251,6 +266,72 @@ impl Statements {
     pub async fn continue_run(&self, db: &mut PgConnection, fence: Fence) -> Result<bool> {
         let query = self.query("continue_run").bind(fence.run_id).bind(fence.token).bind("{}").bind(0_i64);
         Ok(query.fetch_optional(db).await?.is_some())
+    }
+
+    /// Submits a graph of these nodes and edges (who needs the success of whom), or without a name adds them to one.
+    pub async fn submit_graph(
+        &self,
+        db: &mut PgConnection,
+        graph: Uuid,
+        name: Option<&'static str>,
+        nodes: &[Node],
+        edges: &[(Uuid, Uuid)],
+    ) -> Result<()> {
+        let n_nodes = nodes.len();
+        let hopeless: Vec<Option<String>> = nodes.iter().map(|node| node.hopeless.clone()).collect();
+        let causes: Vec<Option<&str>> = hopeless.iter().map(|ended| ended.as_ref().map(|_| "it")).collect();
+        self.query("submit_graph")
+            .bind(graph)
+            .bind(name)
+            .bind("")
+            .bind("default")
+            .bind(0_i16)
+            .bind("{}")
+            .bind(None::<String>)
+            .bind(name.is_none().then_some("key"))
+            .bind(nodes.iter().map(|node| node.run_id).collect::<Vec<_>>())
+            .bind(nodes.iter().map(|node| node.name).collect::<Vec<_>>())
+            .bind(nodes.iter().map(|node| node.job.clone()).collect::<Vec<_>>())
+            .bind(Vec::<Option<String>>::new())
+            .bind(vec!["default"; n_nodes])
+            .bind(vec![0_i16; n_nodes])
+            .bind(vec!["{}"; n_nodes])
+            .bind(Vec::<Option<String>>::new())
+            .bind(Vec::<Option<i64>>::new())
+            .bind(Vec::<Option<String>>::new())
+            .bind(nodes.iter().map(|node| node.n_waits).collect::<Vec<_>>())
+            .bind(causes)
+            .bind(hopeless)
+            .bind(edges.iter().map(|edge| edge.0).collect::<Vec<_>>())
+            .bind(edges.iter().map(|edge| edge.1).collect::<Vec<_>>())
+            .bind(vec![false; edges.len()])
+            .bind(vec!["{}"; edges.len()])
+            .bind(None::<Uuid>)
+            .execute(db)
+            .await
+            .map(drop)
+    }
+
+    /// Holds a node, and what it needs, where they are; those that it got.
+    pub async fn append_lock(&self, db: &mut PgConnection, needed: Uuid) -> Result<Vec<Uuid>> {
+        let rows = self.query("append_lock").bind(vec![needed]).fetch_all(db).await?;
+        rows.iter().map(|row| row.try_get("run_id")).collect()
+    }
+
+    /// How a node ended, if it did, and the others that it needs and that go on.
+    pub async fn append_look(
+        &self,
+        db: &mut PgConnection,
+        needed: Uuid,
+    ) -> Result<Vec<(Uuid, Option<String>)>> {
+        let query = self.query("append_look").bind(vec![needed]).bind(Vec::<Uuid>::new());
+        let rows = query.fetch_all(db).await?;
+        rows.iter().map(|row| Ok((row.try_get("run_id")?, row.try_get("state")?))).collect()
+    }
+
+    /// Starts and cancels what the end of a node decides.
+    pub async fn release(&self, db: &mut PgConnection, ended: Uuid) -> Result<()> {
+        self.query("release").bind(vec![ended]).execute(db).await.map(drop)
     }
 
     /// Wakes the parents that wait for a run that has ended.

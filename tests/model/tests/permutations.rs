@@ -12,9 +12,10 @@ use protocol::statements::{Edit, Submission};
 
 use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{
-    Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit, ContinueRun,
-    Enqueue, Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake, Pin, Release, Resume,
-    SendSignal, Settle, Suspend, SuspendForSignal, TakeSignal, WakeDue, WakeParents,
+    Adopt, Append, AppendLock, AppendLook, CancelAsk, CancelTake, Checkpoint, CheckpointFresh,
+    CheckpointToUndo, Claim, Commit, ContinueRun, Enqueue, Existing, Held, LockLease, LockRun, Orphans,
+    PauseAsk, PauseTake, Pin, Release, ReleaseNodes, Resume, SendSignal, Settle, Suspend, SuspendForSignal,
+    TakeSignal, WakeDue, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -504,4 +505,45 @@ async fn a_run_whose_child_ends_while_it_is_moved_to_another_version_is_queued_f
     };
     let unlocked = Wrong::Transactions(&[&[Pin, Commit], &[Settle(1, 1, Completes), WakeParents(1), Commit]]);
     explore(pair, unlocked).await;
+}
+
+/// An addition that looks at what runs, and does not hold it.
+const UNHELD: Wrong = Wrong::Text(Edit {
+    statement: "append_lock",
+    old: "select run_id from runledger.lease where run_id = any (array(select run_id from going_on)) for key share skip locked",
+    new: "select run_id from runledger.lease where run_id = any (array(select run_id from going_on))",
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_added_before_the_one_that_it_needs_ends_or_finds_that_it_has() {
+    let pair = Pair {
+        name: "append/complete",
+        start: Start::Graph,
+        transactions: &[
+            &[LockRun(0), AppendLock(1), AppendLook(1), Append(1), Commit],
+            &[Settle(1, 0, Completes), ReleaseNodes(1), Commit],
+        ],
+        holds: |end| {
+            let is_added = end.said[0].committed;
+            expect(end.place(4) == if is_added { "ready" } else { "nowhere" }, "it never starts", end)
+        },
+    };
+    explore(pair, UNHELD).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_added_before_one_that_it_needs_through_others_fails_or_is_cancelled_as_they_are() {
+    let pair = Pair {
+        name: "append/fail",
+        start: Start::Graph,
+        transactions: &[
+            &[LockRun(0), AppendLock(2), AppendLook(2), Append(2), Commit],
+            &[Settle(1, 0, IsCancelled), ReleaseNodes(1), Commit],
+        ],
+        holds: |end| {
+            let is_added = end.said[0].committed;
+            expect(end.place(4) == if is_added { "outcome" } else { "nowhere" }, "it waits for ever", end)
+        },
+    };
+    explore(pair, UNHELD).await;
 }

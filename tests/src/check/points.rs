@@ -53,6 +53,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("worker_register", Scene::Work),
     ("worker_sleep", Scene::Work),
     // Commits of transactions.
+    ("append", Scene::Graph),
     ("batch", Scene::Work),
     ("body", Scene::Work),
     ("burial_by_lock", Scene::Killed),

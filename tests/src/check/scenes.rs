@@ -205,6 +205,14 @@ async fn graph(db: &Db) -> Result<()> {
         graph.result(all).idempotency_key(key)
     };
     let ours = again(async || declared("ours").enqueue(db).await).await?;
+    again(async || {
+        let mut more = Graph::new("check.graph");
+        let gate = more.existing::<u64>("gate");
+        let sum = more.then(jobs::check_sum, (vec![gate],));
+        more.configure(sum).name("more");
+        ours.window("gate").append("more", more).await
+    })
+    .await?;
     let theirs = again(async || declared("theirs").enqueue(db.pool()).await).await?.on(db);
     let worker = start(db).await?;
     for handle in [&ours, &theirs] {

@@ -29,50 +29,66 @@ impl<'g> Configure<'g> {
     /// The organisation that its run belongs to; by default that of the graph.
     pub fn tenant(&mut self, tenant: impl Into<String>) -> &mut Self {
         let tenant = tenant.into();
-        self.change(None, |request| request.tenant = tenant)
+        self.change(of_nodes("tenant"), |request| request.tenant = tenant)
     }
 
     /// Another queue than the job's own.
     pub fn queue(&mut self, queue: impl Into<String>) -> &mut Self {
         let queue = queue.into();
-        self.change(Some("queue"), |request| request.options.queue = Some(queue))
+        self.change(of_jobs("queue"), |request| request.options.queue = Some(queue))
     }
 
     /// Another priority than the job's own.
     pub fn priority(&mut self, priority: i16) -> &mut Self {
-        self.change(Some("priority"), |request| request.options.priority = Some(priority))
+        self.change(of_jobs("priority"), |request| request.options.priority = Some(priority))
     }
 
     /// Another number of attempts than the job's own; at least 1.
     pub fn max_attempts(&mut self, attempts: u32) -> &mut Self {
-        self.change(Some("max_attempts"), |request| request.options.set_max_attempts(attempts))
+        self.change(of_jobs("max_attempts"), |request| request.options.set_max_attempts(attempts))
     }
 
     /// Another time limit for one attempt than the job's own.
     pub fn timeout(&mut self, timeout: Duration) -> &mut Self {
-        self.change(Some("timeout"), |request| request.options.set_timeout(timeout))
+        self.change(of_jobs("timeout"), |request| request.options.set_timeout(timeout))
     }
 
     /// Starts no earlier than so long after what it needs has ended; of a node that needs nothing, after the submission.
     pub fn delay(&mut self, delay: Duration) -> &mut Self {
-        self.change(Some("delay"), |request| request.options.set_delay(delay))
+        self.change(of_jobs("delay"), |request| request.options.set_delay(delay))
     }
 
     /// Starts no earlier than this instant.
     pub fn start_at(&mut self, instant: SystemTime) -> &mut Self {
-        self.change(Some("start_at"), |request| request.options.set_start_at(instant))
+        self.change(of_jobs("start_at"), |request| request.options.set_start_at(instant))
     }
 
     /// The node must end within this time of the instant when it may start, or of a gate when it is open; otherwise it is cancelled. At most 100 years.
     pub fn deadline(&mut self, deadline: Duration) -> &mut Self {
-        self.change(None, |request| request.options.set_deadline(deadline))
+        self.change(of_nodes("deadline"), |request| request.options.set_deadline(deadline))
     }
 
-    fn change(&mut self, option: Option<&'static str>, change: impl FnOnce(&mut Request)) -> &mut Self {
+    fn change(&mut self, said: Said, change: impl FnOnce(&mut Request)) -> &mut Self {
         if let Some(node) = &mut self.node {
             change(&mut node.request);
-            node.said.extend(option);
+            node.said.push(said);
         }
         self
     }
+}
+
+/// An option that was said of a node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    pub(super) option: &'static str,
+    /// Whether gates cannot have it.
+    pub(super) is_of_jobs: bool,
+}
+
+fn of_jobs(option: &'static str) -> Said {
+    Said { option, is_of_jobs: true }
+}
+
+fn of_nodes(option: &'static str) -> Said {
+    Said { option, is_of_jobs: false }
 }

@@ -1,6 +1,10 @@
 //! What a handle of a graph does that others do not: its gates, and where its nodes stand.
 
+mod link;
+
 use uuid::Uuid;
+
+pub use self::link::GateLink;
 
 use super::GraphHandle;
 use crate::api::client_error::ClientError;
@@ -14,7 +18,8 @@ use crate::model::payload::{PayloadKind, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::request::child_run_id;
 use crate::model::state::RunState;
-use crate::store::graph::{self, Decision, NodeInfo};
+use crate::model::timestamp::Timestamp;
+use crate::store::graph::{self, Decided, Decision, NodeInfo};
 use crate::store::inspect;
 
 /// How many nodes one look takes in.
@@ -28,6 +33,8 @@ pub struct GateHandle<'h, T> {
     name: String,
     by: Option<String>,
     reason: Option<String>,
+    /// When it is too late to decide through it, where it was made of a link.
+    not_after: Option<Timestamp>,
 }
 
 impl Db {
@@ -44,7 +51,7 @@ impl Db {
 impl<T: Payload> GraphHandle<T> {
     /// A gate of this graph: `handle.gate("approved").by("ann").reason("looks good").complete(&true).await?`.
     pub fn gate(&self, name: impl Into<String>) -> GateHandle<'_, T> {
-        GateHandle { graph: self, name: name.into(), by: None, reason: None }
+        GateHandle { graph: self, name: name.into(), by: None, reason: None, not_after: None }
     }
 
     /// Where the nodes stand, by name. One query for each thousand.
@@ -81,7 +88,9 @@ pub(super) fn standing(state: RunState, nodes: &[NodeInfo]) -> GraphState {
     match state {
         RunState::Failed => GraphState::Failed,
         RunState::Cancelled => GraphState::Cancelled,
-        RunState::Completed if nodes.iter().all(|node| node.state == RunState::Completed) => {
+        RunState::Completed
+            if nodes.iter().all(|node| node.state == RunState::Completed || node.is_skipped()) =>
+        {
             GraphState::Completed
         }
         RunState::Completed => GraphState::CompletedWithErrors,
@@ -96,9 +105,11 @@ fn waits_for_the_outside(node: &NodeInfo) -> bool {
 }
 
 impl<T: Payload> GateHandle<'_, T> {
-    /// Who decides. It is kept, and shown; nobody checks it.
+    /// Who decides. It is kept, and shown; nobody checks it. A [link](Self::link) that was made for somebody stays theirs.
     pub fn by(mut self, who: impl Into<String>) -> Self {
-        self.by = Some(who.into());
+        if self.not_after.is_none() || self.by.is_none() {
+            self.by = Some(who.into());
+        }
         self
     }
 
@@ -175,12 +186,26 @@ impl<T: Payload> GateHandle<'_, T> {
         output: Option<&'d Stored>,
         error: Option<&'d Stored>,
     ) -> Decision<'d> {
-        Decision { state, output, error, by: self.by.as_deref(), reason: self.reason.as_deref() }
+        let (by, reason) = (self.by.as_deref(), self.reason.as_deref());
+        Decision { state, output, error, by, reason, not_after: self.not_after }
     }
 
     async fn decide(&self, decision: &Decision<'_>) -> Result<bool, ClientError> {
         let mut connection = connection(self.graph.pool()?).await?;
-        Ok(graph::decide(&mut connection, self.run_id(), decision).await?)
+        match graph::decide(&mut connection, self.run_id(), decision).await? {
+            Decided::Yes => Ok(true),
+            Decided::No => Ok(false),
+            Decided::Late => {
+                Err(ClientError::LinkExpired { run_id: self.graph.id(), gate: self.name.clone() })
+            }
+        }
+    }
+
+    /// The error about a gate that is not there.
+    fn no_such_gate(&self, nodes: &[NodeInfo]) -> ClientError {
+        let gates = nodes.iter().filter(|node| node.job.is_none());
+        let hint = hint(&self.name, gates.map(|node| node.name.as_str()));
+        ClientError::NoSuchGate { run_id: self.graph.id(), gate: self.name.clone(), hint }
     }
 
     /// Why a decision was not taken; nothing where the same was decided before.
@@ -190,10 +215,9 @@ impl<T: Payload> GateHandle<'_, T> {
         is_same: impl FnOnce(&Option<Stored>, &dyn Fn(Stored) -> String) -> bool,
     ) -> Result<(), ClientError> {
         let nodes = self.graph.nodes().await?;
-        let is_gate = |node: &&NodeInfo| node.job.is_none();
-        let Some(gate) = nodes.iter().filter(is_gate).find(|node| node.name == self.name) else {
-            let hint = hint(&self.name, nodes.iter().filter(is_gate).map(|node| node.name.as_str()));
-            return Err(ClientError::NoSuchGate { run_id: self.graph.id(), gate: self.name.clone(), hint });
+        let gates = nodes.iter().filter(|node| node.job.is_none());
+        let Some(gate) = gates.into_iter().find(|node| node.name == self.name) else {
+            return Err(self.no_such_gate(&nodes));
         };
         if !gate.state.is_terminal() {
             return Err(ClientError::GateNotOpen {

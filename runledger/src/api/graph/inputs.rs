@@ -155,6 +155,28 @@ pub struct Need {
     pub(super) on_terminal: bool,
 }
 
+/// What decides whether a node runs: a node that gives a `bool`, or in graphs that are made of data the name of one.
+#[derive(Clone, Debug)]
+pub struct Condition(pub(super) Need);
+
+impl From<Node<bool>> for Condition {
+    fn from(node: Node<bool>) -> Self {
+        Self(node.into())
+    }
+}
+
+impl From<&str> for Condition {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<String> for Condition {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
 impl<T> From<Node<T>> for Need {
     fn from(node: Node<T>) -> Self {
         Self { target: Target::At(node.place), tag: Some(node.tag), on_terminal: false }

@@ -71,7 +71,7 @@ impl<T> Graph<T> {
 fn job(planned: &PlannedNode, declared: &Declared) -> Option<String> {
     let request = &declared.request;
     match &planned.kind {
-        PlannedKind::Gate(_) => None,
+        PlannedKind::Gate(_) | PlannedKind::Existing(_) => None,
         PlannedKind::Job(_) if request.definition.is_none() => {
             let named = registry::named(&request.job, request.version);
             Some(named.map_or(&*request.job, |(definition, _)| definition.name).to_owned())

@@ -52,8 +52,9 @@ impl<T: Payload> GraphHandle<T> {
         });
         let edges = edges.collect();
         let nodes = of_nodes.into_iter().map(|node| {
-            let n_needs = i32::try_from(node.needs.len()).unwrap_or(i32::MAX);
-            Ok(NewNode { run: moved(node.run, id_of(&node.name))?, name: node.name, n_needs })
+            let n_waits = i32::try_from(node.needs.len()).unwrap_or(i32::MAX);
+            let run = moved(node.run, id_of(&node.name))?;
+            Ok(NewNode { run, name: node.name, n_waits, hopeless: None })
         });
         let nodes = nodes.collect::<Result<Vec<_>, ClientError>>()?;
         let again = NewGraph {

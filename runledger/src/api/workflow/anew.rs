@@ -10,7 +10,8 @@ use crate::api::job::Job;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadKind, Place};
 use crate::model::timestamp::FURTHEST;
-use crate::runtime::attempt::{Attempt, Halt};
+use crate::runtime::attempt::Attempt;
+use crate::runtime::halt::Halt;
 
 impl Wf {
     /// Begins this workflow anew with other arguments, as the same run: its handle, its signals that are left and its children stay, its recorded steps are

@@ -12,7 +12,7 @@ use super::{IN_STEP, Wf, nested, refused};
 use crate::api::step::{Step, StepError};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
-use crate::runtime::attempt::Halt;
+use crate::runtime::halt::Halt;
 
 impl Wf {
     /// A branch: a view of this run with steps of its own, for a part of the workflow that goes on beside others. Its keys are `name/step`, counted

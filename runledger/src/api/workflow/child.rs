@@ -14,7 +14,7 @@ use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::replay::Line;
 use crate::model::request::child_run_id;
-use crate::runtime::attempt::Wait;
+use crate::runtime::halt::Wait;
 use crate::runtime::waiting;
 use crate::store::enqueue::NewRun;
 

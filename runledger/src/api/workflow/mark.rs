@@ -8,7 +8,7 @@ use super::{IN_STEP, Wf, nested};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
 use crate::model::timestamp::Timestamp;
-use crate::runtime::attempt::Halt;
+use crate::runtime::halt::Halt;
 use crate::runtime::marks;
 
 impl Wf {

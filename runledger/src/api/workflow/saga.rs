@@ -11,7 +11,7 @@ use crate::api::job::Job;
 use crate::api::step::{Step, decode_output};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Plain;
-use crate::runtime::attempt::Halt;
+use crate::runtime::halt::Halt;
 use crate::runtime::saga::{UndoCall, done_of, undo_in_code};
 
 impl Wf {

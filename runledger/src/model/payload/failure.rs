@@ -86,7 +86,7 @@ impl Sealer {
 /// Whether failures of this kind have only words of the engine and of its operators: the engine writes some of them without a codec, and adds to others in
 /// statements.
 const fn is_engines_own(kind: FailureKind) -> bool {
-    matches!(kind, FailureKind::Cancelled | FailureKind::Crash | FailureKind::Sealed)
+    matches!(kind, FailureKind::Cancelled | FailureKind::Crash | FailureKind::Sealed | FailureKind::Skipped)
 }
 
 fn as_json<T: Serialize>(failure: &T) -> String {

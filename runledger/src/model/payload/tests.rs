@@ -153,7 +153,7 @@ fn a_failure_that_cannot_be_sealed_is_stored_without_its_words() {
 
 #[test]
 fn the_words_of_the_engine_are_never_sealed() {
-    for kind in [FailureKind::Cancelled, FailureKind::Crash, FailureKind::Sealed] {
+    for kind in [FailureKind::Cancelled, FailureKind::Crash, FailureKind::Sealed, FailureKind::Skipped] {
         let stored = turns().seal_failure(&of(PayloadKind::Error), &Failure::new(kind, "words"));
         assert!(stored.as_str().contains("words"), "{kind:?}");
     }

@@ -27,7 +27,7 @@ pub(super) fn written(picture: &GraphPicture) -> String {
             attributes.push(format!("label={}", quoted(&[&carried])));
         }
         match edge.on {
-            EdgeKind::Success => {}
+            EdgeKind::Success | EdgeKind::Condition => {}
             EdgeKind::Terminal => attributes.push("style=dashed".to_owned()),
         }
         let attributes =

@@ -178,7 +178,7 @@ fn line(svg: &mut String, edge: &PictureEdge, points: &[(f64, f64)], has_title: 
         }
     }
     let dashes = match edge.on {
-        EdgeKind::Success => "",
+        EdgeKind::Success | EdgeKind::Condition => "",
         EdgeKind::Terminal => " stroke-dasharray=\"6 4\"",
     };
     let (back_x, above, below) = (to_x - 7.0, to_y - 4.0, to_y + 4.0);

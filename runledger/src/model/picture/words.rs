@@ -89,16 +89,16 @@ pub(super) fn reason(node: &PictureNode) -> Option<String> {
     })
 }
 
-/// What an edge carries, and on which end: `total`, `total, after any end`; nothing for order alone after a success.
+/// What an edge carries, and on which end: `total`, `total, after any end`, `if true`; nothing for order alone after a success.
 pub(super) fn carried(edge: &PictureEdge) -> String {
     let mut carried = shown(&edge.parameters.join(", "));
-    match edge.on {
-        EdgeKind::Success => {}
-        EdgeKind::Terminal => {
-            let comma = if carried.is_empty() { "" } else { ", " };
-            let _ = write!(carried, "{comma}after any end");
-        }
-    }
+    let end = match edge.on {
+        EdgeKind::Success => return carried,
+        EdgeKind::Condition => "if true",
+        EdgeKind::Terminal => "after any end",
+    };
+    let comma = if carried.is_empty() { "" } else { ", " };
+    let _ = write!(carried, "{comma}{end}");
     carried
 }
 

@@ -1,12 +1,13 @@
 -- gate_decide: ends a gate from outside, if it is open, and keeps who did so and why.
--- in:    $1 gate, $2 state, $3 output, $4 error, $5 who, $6 why
--- out:   decided (false where it is not open, or has ended), told; one row
+-- in:    $1 gate, $2 state, $3 output, $4 error, $5 who, $6 why, $7 the instant at which it is too late (null: none)
+-- out:   decided (false where it is not open, or has ended), late, told; one row
 -- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, then what its end counts, by lock_pending.sql
 -- index: waiting_pkey, run_pkey, pending_pkey, watch_pkey
 with taken as (
     delete from runledger.waiting
     where run_id = $1
         and state = 'waiting'
+        and ($7::timestamptz is null or statement_timestamp() < $7)
         and exists (select from runledger.run where run.run_id = $1 and run.job = 'runledger.gate')
         and not exists (select from runledger.pending where pending.run_id = $1 and pending.remaining > 0)
     returning run_id, since
@@ -31,4 +32,4 @@ told as (
     select runledger.notify('runledger_ended', run_id::text)
     from unwatched
 )
-select exists (select from taken) as decided, (select count(*) from told) as told
+select exists (select from taken) as decided, coalesce(statement_timestamp() >= $7, false) as late, (select count(*) from told) as told

@@ -1,11 +1,12 @@
 -- history: what is recorded of a run, ended or not, for a file.
 -- in:    $1 run
--- out:   job, tenant, state, attempt, input, given (what a node is given by those that it needs), steps; one row where it exists
+-- out:   job, tenant, graph_id (where it is a node), state, attempt, input, given (what a node is given by those that it needs), steps; one row where it exists
 -- locks: none
 -- index: run_pkey, step_pkey, continuation_pkey, and the primary keys under runledger.run_state
 select
     run_state.job,
     run_state.tenant,
+    case when run.node is not null then run.parent_id end as graph_id,
     run_state.state,
     run_state.attempt,
     coalesce((select input from runledger.continuation where continuation.run_id = $1), run.input)::text as input,

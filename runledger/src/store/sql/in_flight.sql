@@ -1,6 +1,7 @@
 -- in_flight: a page of the runs that have not ended, with what is recorded of them, for a look at whether the code still follows it.
 -- in:    $1 the last run of the page before, $2 how many
--- out:   run_id, job, tenant, input, given (what a node is given by those that it needs), attempt (those spent), steps, undoing (whether its code is not run any more)
+-- out:   run_id, job, tenant, graph_id (where it is a node), input, given (what a node is given by those that it needs), attempt (those spent), steps, undoing
+--        (whether its code is not run any more)
 -- locks: none
 -- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey, continuation_pkey
 with page as (
@@ -24,6 +25,7 @@ select
     run.run_id,
     run.job,
     run.tenant,
+    case when run.node is not null then run.parent_id end as graph_id,
     coalesce((select input from runledger.continuation where continuation.run_id = page.run_id), run.input)::text as input,
     case when run.node is not null then runledger.given(run.run_id) end::text as given,
     page.attempt,

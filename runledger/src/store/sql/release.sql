@@ -7,10 +7,10 @@
 -- index: run_pkey, outcome_pkey, edge_run, pending_pkey, waiting_pkey, watch_pkey. Of two that end at once the second waits for the first at the row of what
 --        needs both, and counts on from there. A graph that has been cancelled releases nothing
 with recursive ended as (
-    select run.run_id, run.parent_id as graph_id, run.node, outcome.state
+    select run.run_id, run.parent_id as graph_id, run.node, case when outcome.error ->> 'kind' = 'skipped' then 'skipped' else outcome.state end as state
     from unnest($1::uuid[]) as item (run_id)
     cross join lateral (select run_id, parent_id, node from runledger.run where run_id = item.run_id offset 0) as run
-    cross join lateral (select state from runledger.outcome where outcome.run_id = item.run_id offset 0) as outcome
+    cross join lateral (select state, error from runledger.outcome where outcome.run_id = item.run_id offset 0) as outcome
     where run.node is not null and run.parent_id is not null
 ),
 doomed as (
@@ -26,7 +26,7 @@ doomed as (
 reached as (
     select run_id, graph_id, null as cause, null as cause_state from ended
     union all
-    (select distinct on (run_id) run_id, graph_id, cause, cause_state from doomed order by run_id, cause)
+    (select distinct on (run_id) run_id, graph_id, cause, cause_state from doomed order by run_id, cause_state = 'skipped', cause)
 ),
 needing as (
     select reached.run_id, edge.dependant_id
@@ -144,13 +144,7 @@ cancelled as (
     insert into runledger.outcome (run_id, state, error, attempt)
     select
         run_id, 'cancelled',
-        json_build_object(
-            'kind', 'cancelled',
-            'message', format(
-                'cancelled: the node `%s` %s, and this one needs its success',
-                cause, case cause_state when 'failed' then 'failed' else 'was cancelled' end
-            )
-        ),
+        runledger.hopeless(cause, cause_state),
         0
     from hopeless
 ),

@@ -1,27 +1,38 @@
--- submit_graph: writes a graph with all its nodes and edges, in the caller's transaction or its own: what needs nothing goes to its queue, the rest waits.
+-- submit_graph: writes a graph with all its nodes and edges, or nodes that are added to one: what needs nothing that goes on goes to its queue, the rest waits, and
+--               what cannot succeed any more is cancelled. In the caller's transaction or its own; a part of the transaction of append_lock.sql for an addition.
 --               Nothing where the graph is there already.
--- in:    $1 graph, $2 name, $3 tenant, $4 queue, $5 priority, $6 request, $7 options, $8 idempotency key;
+-- in:    $1 graph, $2 name (null: an addition to a graph that is there), $3 tenant, $4 queue, $5 priority, $6 request (of the graph, or of the addition), $7 options,
+--        $8 idempotency key (of an addition its key);
 --        of nodes: $9 run ids, $10 names, $11 jobs, $12 tenants (null: the graph's), $13 queues, $14 priorities, $15 inputs, $16 options, $17 delays in
---        microseconds, $18 instants, $19 how many others each needs; arrays of one length, or empty where all are null;
---        of edges: $20 dependants, $21 what they need, $22 whether any end will do, $23 the parameters that are given it (array literals);
---        $24 the graph that this one is another go at (null: none)
+--        microseconds, $18 instants, $19 for how many others each waits, $20 the nodes because of which they cannot succeed (null: they can), $21 how those
+--        ended; arrays of one length, or empty where all are null;
+--        of edges: $22 dependants, $23 what they need, $24 whether any end will do, $25 the parameters that are given it (array literals);
+--        $26 the graph that this one is another go at (null: none)
 -- out:   created (whether it is new), isolation, told; one row
--- locks: none; a concurrent equal key waits for the other transaction
--- index: run_pkey. A graph with a key is written only under read committed: above it the answer could be wrong
+-- locks: none for a graph, but a concurrent equal key waits for the other transaction; for an addition the row of the graph in `pending`
+-- index: run_pkey, pending_pkey. A graph with a key is written only under read committed: above it the answer could be wrong
 with made as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, graph, origin_id, start_at)
-    select $1, 'runledger.graph', $3, $4, $5, $6::text::json, $7::text::json, $8, $2, $24, statement_timestamp()
-    where $8::text is null or current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+    select $1, 'runledger.graph', $3, $4, $5, $6::text::json, $7::text::json, $8, $2, $26, statement_timestamp()
+    where $2::text is not null and ($8::text is null or current_setting('transaction_isolation') in ('read committed', 'read uncommitted'))
     on conflict (run_id) do nothing
     returning run_id, tenant, options, start_at
 ),
-node as (
-    select item.*, made.run_id as graph_id, coalesce(item.tenant, made.tenant) as its_tenant
+whole as (
+    select run_id, tenant
     from made
+    union all
+    select run_id, tenant
+    from runledger.run
+    where run_id = $1 and $2::text is null
+),
+node as (
+    select item.*, whole.run_id as graph_id, coalesce(item.tenant, whole.tenant) as its_tenant, needs = 0 and cause is null as is_free
+    from whole
     cross join unnest(
         $9::uuid[], $10::text[], $11::text[], $12::text[], $13::text[], $14::smallint[], $15::text[], $16::text[], $17::bigint[], $18::timestamptz[],
-        $19::integer[]
-    ) as item (run_id, name, job, tenant, queue, priority, input, options, delay_us, instant, needs)
+        $19::integer[], $20::text[], $21::text[]
+    ) as item (run_id, name, job, tenant, queue, priority, input, options, delay_us, instant, needs, cause, cause_state)
 ),
 written as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, node, start_at)
@@ -31,8 +42,8 @@ written as (
 wired as (
     insert into runledger.edge (dependant_id, run_id, on_terminal, parameters)
     select edge.dependant_id, edge.run_id, edge.on_terminal, edge.parameters::text[]
-    from made
-    cross join unnest($20::uuid[], $21::uuid[], $22::boolean[], $23::text[]) as edge (dependant_id, run_id, on_terminal, parameters)
+    from whole
+    cross join unnest($22::uuid[], $23::uuid[], $24::boolean[], $25::text[]) as edge (dependant_id, run_id, on_terminal, parameters)
 ),
 counted as (
     insert into runledger.pending (run_id, remaining, weight)
@@ -43,17 +54,33 @@ counted as (
     from node
     where needs > 0
 ),
+grown as (
+    update runledger.pending
+    set remaining = pending.remaining + (select count(*) from node where cause is null)::integer
+    where run_id = $1 and $2::text is null
+),
+added as (
+    insert into runledger.addition (graph_id, key, request)
+    select $1, $8, $6::text::json
+    where $2::text is null
+),
 parked as (
     insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)
     select run_id, 'waiting', '{}', '{}', '{}', 0, 0, 0, statement_timestamp()
-    from (select run_id from made union all select run_id from node where needs > 0 or job = 'runledger.gate') as parked
+    from (select run_id from made union all select run_id from node where needs > 0 or (is_free and job = 'runledger.gate')) as parked
+),
+cancelled as (
+    insert into runledger.outcome (run_id, state, error, attempt)
+    select run_id, 'cancelled', runledger.hopeless(cause, cause_state), 0
+    from node
+    where cause is not null
 ),
 queued as (
     insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
         run_id, queue, job, priority, coalesce(instant, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond'), 'enqueued', 0, 0, 0
     from node
-    where needs = 0 and job <> 'runledger.gate'
+    where is_free and job <> 'runledger.gate'
 ),
 limited as (
     insert into runledger.deadline (run_id, deadline_at)
@@ -66,15 +93,15 @@ limited as (
         coalesce(instant, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond')
             + (options::json ->> 'deadline_ms')::bigint * interval '1 millisecond'
     from node
-    where needs = 0 and options::json ->> 'deadline_ms' is not null
+    where is_free and options::json ->> 'deadline_ms' is not null
 ),
 told as (
     select runledger.notify('runledger_ready', worker_id::text)
     from runledger.worker
     where state = 'active' and sleeping
-        and exists (select from node where needs = 0 and node.queue = any (worker.queues) and node.job = any (worker.jobs))
+        and exists (select from node where is_free and node.queue = any (worker.queues) and node.job = any (worker.jobs))
     order by random()
-    limit (select count(*) + 1 from node where needs = 0)
+    limit (select count(*) + 1 from node where is_free)
 )
 select
     exists (select from made) as created,

@@ -136,10 +136,10 @@ impl Session {
 
 /// A session between two of its steps, or in the middle of one.
 enum Turn {
-    Idle(Session),
+    Idle(Box<Session>),
     Busy {
         pid: i32,
-        step: JoinHandle<Session>,
+        step: JoinHandle<Box<Session>>,
         waits: bool,
     },
     /// Only while a value moves from one of the others to the other.
@@ -159,7 +159,7 @@ async fn play(
     order: &[usize],
 ) -> Result<(Played, Vec<Session>), sqlx::Error> {
     let pids: Vec<i32> = sessions.iter().map(|session| session.pid).collect();
-    let mut turns: Vec<Turn> = sessions.into_iter().map(Turn::Idle).collect();
+    let mut turns: Vec<Turn> = sessions.into_iter().map(|session| Turn::Idle(Box::new(session))).collect();
     let mut next = vec![0; turns.len()];
     let mut pending = order.to_vec();
     let mut played = Played { trace: Vec::new(), waited: false };
@@ -185,7 +185,7 @@ async fn play(
     let sessions = turns
         .into_iter()
         .filter_map(|turn| match turn {
-            Turn::Idle(session) => Some(session),
+            Turn::Idle(session) => Some(*session),
             Turn::Busy { .. } | Turn::Moving => None,
         })
         .collect();
@@ -196,7 +196,7 @@ fn begin(turn: Turn, step: Step, scene: &Scene) -> Turn {
     let Turn::Idle(mut session) = turn else { unreachable!("a step begins in an idle session") };
     let (pid, scene) = (session.pid, scene.clone());
     let step = tokio::spawn(async move {
-        let Session { db, statements, said, .. } = &mut session;
+        let Session { db, statements, said, .. } = &mut *session;
         step.perform(db, *statements, &scene, said).await;
         session
     });
@@ -238,7 +238,7 @@ async fn first_of(turns: &mut [Turn]) {
     }
 }
 
-fn idle(ended: Result<Session, tokio::task::JoinError>) -> Turn {
+fn idle(ended: Result<Box<Session>, tokio::task::JoinError>) -> Turn {
     Turn::Idle(ended.unwrap_or_else(|error| unreachable!("a step panicked: {error}")))
 }
 

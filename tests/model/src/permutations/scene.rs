@@ -4,7 +4,7 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::steps::Said;
-use crate::statements::{Fence, Statements, Waits};
+use crate::statements::{Fence, Node, Statements, Waits};
 
 /// What the database has before.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +25,15 @@ pub enum Start {
     Overdue,
     /// As `Held`, and the pause of run 0 has been asked for.
     Pausing,
+    /// Run 0 is a graph with three nodes: run 1, which worker 0 holds by token 0, run 2, which needs the success of that, and run 3, a gate.
+    Graph,
 }
 
 /// One order's own runs, workers and tokens.
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub(super) job: String,
-    pub(super) runs: [Uuid; 3],
+    pub(super) runs: [Uuid; 5],
     pub(super) tokens: [Uuid; 3],
     pub(super) workers: [i64; 3],
     pub(super) crashes: i32,
@@ -47,7 +49,7 @@ impl Scene {
             *worker_id = statements.worker_register(db, &format!("worker-{at}")).await?;
         }
         let job = Uuid::now_v7().simple().to_string();
-        let [runs, tokens] = [(); 2].map(|()| [(); 3].map(|()| Uuid::now_v7()));
+        let (runs, tokens) = ([(); 5].map(|()| Uuid::now_v7()), [(); 3].map(|()| Uuid::now_v7()));
         let scene = Self { job, runs, tokens, workers, crashes: 0 };
         match start {
             Start::Nothing => {}
@@ -70,6 +72,23 @@ impl Scene {
             Start::Overdue => {
                 scene.family(db, 1, true).await?;
                 sqlx::raw_sql("update runledger.waiting set wake_at = now()").execute(&mut *db).await?;
+            }
+            Start::Graph => {
+                let [graph, held, waits, gate, _] = scene.runs;
+                let node = |run_id, name, job: &str, n_waits| Node {
+                    run_id,
+                    name,
+                    job: job.to_owned(),
+                    n_waits,
+                    hopeless: None,
+                };
+                let nodes = [
+                    node(held, "held", &scene.job, 0),
+                    node(waits, "waits", &scene.job, 1),
+                    node(gate, "gate", "runledger.gate", 0),
+                ];
+                statements.submit_graph(db, graph, Some("graph"), &nodes, &[(waits, held)]).await?;
+                statements.claim(db, scene.workers[0], scene.tokens[0], 1, &scene.job).await?;
             }
             Start::Family(n_children) => scene.family(db, n_children, false).await?,
             Start::Waiting(n_children) => scene.family(db, n_children, true).await?,

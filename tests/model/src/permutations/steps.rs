@@ -11,7 +11,7 @@ use sqlx::error::DatabaseError;
 
 use super::roll_back;
 use super::scene::Scene;
-use crate::statements::{Claimed, Fence, Lease, Statements, Submission, Waits};
+use crate::statements::{Claimed, Fence, Lease, Node, Statements, Submission, Waits};
 
 /// How an attempt ends.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +69,14 @@ pub enum Step {
     PauseTake,
     /// Lets run 0 go on.
     Resume,
+    /// Holds a node of the graph, and what it needs, where they are.
+    AppendLock(usize),
+    /// Looks how that node ended, if it did.
+    AppendLook(usize),
+    /// Adds run 4 to the graph, which needs the success of that node, unless one is about to end that was not held.
+    Append(usize),
+    /// Starts and cancels what the end of a node decides that was settled in this transaction.
+    ReleaseNodes(usize),
     /// Moves run 0 to another version of its code.
     Pin,
     /// Wakes the runs whose wait is over.
@@ -108,6 +116,10 @@ pub struct Said {
     pub resumed: Option<bool>,
     /// Whether a run was moved to another version.
     pub moved: Option<bool>,
+    /// How the node ended that an addition needs, if it did.
+    pub needed: Option<String>,
+    held_nodes: Vec<uuid::Uuid>,
+    is_steady: bool,
     /// Why the server refused a statement; nothing of the transaction stands then.
     pub error: Option<String>,
     /// Whether the transaction committed.
@@ -221,6 +233,35 @@ impl Step {
             }
             Self::PauseTake => said.taken = Some(statements.pause_take(db, scene.runs[0]).await?),
             Self::Resume => said.resumed = Some(statements.resume(db, scene.runs[0]).await?),
+            Self::AppendLock(needed) => {
+                said.held_nodes = statements.append_lock(db, scene.runs[needed]).await?;
+            }
+            Self::AppendLook(needed) => {
+                let nodes = statements.append_look(db, scene.runs[needed]).await?;
+                let stays = |(run_id, ended): &(uuid::Uuid, Option<String>)| {
+                    ended.is_some() || said.held_nodes.contains(run_id)
+                };
+                said.is_steady = nodes.iter().all(stays);
+                let its = nodes.into_iter().find(|(run_id, _)| *run_id == scene.runs[needed]);
+                said.needed = its.and_then(|(_, ended)| ended);
+            }
+            Self::Append(needed) => {
+                if !said.is_steady {
+                    said.over = true;
+                    return Ok(());
+                }
+                let goes_on = said.needed.is_none();
+                let hopeless = said.needed.clone().filter(|ended| ended != "completed");
+                let (run_id, job) = (scene.runs[4], scene.job.clone());
+                let node = Node { run_id, name: "added", job, n_waits: i32::from(goes_on), hopeless };
+                let edge = (run_id, scene.runs[needed]);
+                statements.submit_graph(db, scene.runs[0], None, &[node], &[edge]).await?;
+            }
+            Self::ReleaseNodes(run) => {
+                if said.held == Some(true) {
+                    statements.release(db, scene.runs[run]).await?;
+                }
+            }
             Self::Pin => said.moved = Some(statements.pin(db, scene.runs[0], &scene.job).await?),
             Self::WakeDue => statements.wake_due(db).await?,
             Self::Held => said.leases = statements.held(db, scene.workers[0]).await?,

@@ -1,0 +1,265 @@
+//! The nodes of a graph, or of an addition to one, checked: everything that is wrong with them at once, or the rows to be written.
+
+use std::collections::{BTreeMap, HashMap};
+
+use uuid::Uuid;
+
+use super::Declared;
+use crate::api::client_error::ClientError;
+use crate::api::definition::Param;
+use crate::api::registry;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::given::CONDITION;
+use crate::model::graph::{
+    Checked, GraphError, GraphProblem, Need, NeedRequest, NodeEnding, NodeRequest, Plan, PlannedKind,
+    Standing, standings,
+};
+use crate::model::json::{ErasedValue, Fields};
+use crate::model::name::hint;
+use crate::model::payload::{PayloadError, Plain, Sealer};
+use crate::model::request::child_run_id;
+use crate::store::enqueue::NewRun;
+use crate::store::graph::{NewEdge, NewNode};
+
+/// Nodes without a fault.
+pub(super) struct Prepared {
+    pub(super) nodes: Vec<PreparedNode>,
+    pub(super) checked: Checked,
+}
+
+/// One of them.
+pub(super) struct PreparedNode {
+    pub(super) name: String,
+    /// The job by its oldest name; none of a gate.
+    pub(super) job: Option<String>,
+    /// Whether the graph has it already, so that it is not to be written.
+    pub(super) is_existing: bool,
+    pub(super) run: NewRun<Plain>,
+}
+
+/// Checks a plan and what its nodes are, beside the problems that are known.
+///
+/// # Errors
+/// [`ClientError::Graph`] with all problems.
+pub(super) fn prepare(
+    plan: &mut Plan,
+    mut nodes: Vec<Declared>,
+    mut problems: Vec<GraphProblem>,
+) -> Result<Prepared, ClientError> {
+    for (planned, declared) in plan.nodes.iter_mut().zip(&mut nodes) {
+        let request = &mut declared.request;
+        match &mut planned.kind {
+            PlannedKind::Gate(options) => {
+                let said = declared.said.iter().filter(|said| said.is_of_jobs);
+                *options = said.map(|said| said.option).collect();
+            }
+            PlannedKind::Existing(options) => {
+                *options = declared.said.iter().map(|said| said.option).collect();
+            }
+            PlannedKind::Job(_) if request.definition.is_none() => {
+                if let Some((definition, stored)) = registry::named(&request.job, request.version) {
+                    request.adopt(definition, stored);
+                }
+            }
+            PlannedKind::Job(_) => {}
+        }
+    }
+    let checked = plan.check();
+    if let Err(error) = &checked {
+        problems.extend(error.problems().iter().cloned());
+    }
+    let mut fed: Vec<Vec<&str>> = vec![Vec::new(); nodes.len()];
+    for edge in &plan.edges {
+        if let Some(fed) = fed.get_mut(edge.dependant) {
+            fed.extend(edge.parameters.iter().map(String::as_str));
+        }
+    }
+    let mut prepared = Vec::with_capacity(nodes.len());
+    for ((declared, planned), fed) in nodes.into_iter().zip(&plan.nodes).zip(&fed) {
+        let name = planned.name.clone();
+        let (job, is_existing) = match &planned.kind {
+            PlannedKind::Job(job) => (Some(job.clone()), false),
+            PlannedKind::Gate(_) => (None, false),
+            PlannedKind::Existing(_) => (None, true),
+        };
+        match &planned.kind {
+            PlannedKind::Job(_) => problems.extend(wrong_parameters(&name, &declared, fed)),
+            PlannedKind::Gate(_) => problems.extend(fed.iter().map(|parameter| {
+                let what = if is_condition(parameter) {
+                    "a condition".to_owned()
+                } else {
+                    format!("the parameter `{parameter}`")
+                };
+                GraphProblem::GateInput { gate: name.clone(), what }
+            })),
+            // That it needs anything is refused with the plan.
+            PlannedKind::Existing(_) => {}
+        }
+        match run_of(declared) {
+            Ok(run) => prepared.push(PreparedNode { name, job, is_existing, run }),
+            Err(error) => problems.push(GraphProblem::Refused { node: name, why: chain(&error) }),
+        }
+    }
+    GraphError::of(&plan.name, problems)?;
+    Ok(Prepared { nodes: prepared, checked: checked? })
+}
+
+impl Prepared {
+    /// The name at a place.
+    pub(super) fn name(&self, place: usize) -> &str {
+        &self.nodes[place].name
+    }
+
+    /// The name of the result node.
+    pub(super) fn result(&self) -> Option<&str> {
+        self.checked.result.map(|place| self.name(place))
+    }
+
+    fn needs(&self, place: usize) -> impl Iterator<Item = (&str, &Need)> {
+        self.checked.needs[place].iter().map(|(needed, need)| (self.name(*needed), need))
+    }
+
+    /// The nodes that are new, in the canonical form of a request.
+    pub(super) fn request(&self, sealer: &Sealer) -> Result<BTreeMap<&str, NodeRequest<'_>>, PayloadError> {
+        let new = self.nodes.iter().enumerate().filter(|(_, node)| !node.is_existing);
+        new.map(|(place, node)| {
+            let input = match &node.job {
+                Some(_) => Some(fingerprint(sealer, &node.name, &node.run.input)?),
+                None => None,
+            };
+            let needs = self.needs(place).map(|(needed, need)| {
+                (needed, NeedRequest { on_terminal: need.on_terminal, parameters: &need.parameters })
+            });
+            let request = NodeRequest {
+                job: node.job.as_deref(),
+                input,
+                tenant: &node.run.tenant,
+                options: &node.run.options,
+                needs: needs.collect(),
+            };
+            Ok((node.name.as_str(), request))
+        })
+        .collect()
+    }
+
+    /// Where the nodes stand at first, by their places; `ended` says how those ended that are there.
+    pub(super) fn standings(&self, ended: impl Fn(&str) -> Option<NodeEnding>) -> Vec<Standing> {
+        standings(&self.checked.needs, |place| self.name(place), |place| ended(self.name(place)))
+    }
+
+    /// The edges, of the graph with this id.
+    pub(super) fn edges(&self, graph_id: Uuid) -> Vec<NewEdge> {
+        let of = |place: usize| {
+            self.needs(place).map(move |(needed, need)| NewEdge {
+                dependant_id: child_run_id(graph_id, self.name(place)),
+                run_id: child_run_id(graph_id, needed),
+                on_terminal: need.on_terminal,
+                parameters: need.parameters.iter().map(|parameter| named(parameter, needed)).collect(),
+            })
+        };
+        (0..self.nodes.len()).flat_map(of).collect()
+    }
+
+    /// The nodes that are new, as they are written in the graph with this id; `standings` has where each stands, by its place.
+    ///
+    /// # Errors
+    /// [`ClientError::Encode`], where an input cannot be sealed.
+    pub(super) fn rows(
+        &self,
+        graph_id: Uuid,
+        sealer: &Sealer,
+        standings: &[Standing],
+    ) -> Result<Vec<NewNode>, ClientError> {
+        let new = self.nodes.iter().zip(standings).filter(|(node, _)| !node.is_existing);
+        new.map(|(node, Standing { n_waits, hopeless })| {
+            let run = NewRun { run_id: child_run_id(graph_id, &node.name), ..node.run.clone() };
+            let encode = |source| ClientError::Encode { job: node.run.job.clone(), source };
+            Ok(NewNode {
+                run: run.sealed(sealer).map_err(encode)?,
+                name: node.name.clone(),
+                n_waits: i32::try_from(*n_waits).unwrap_or(i32::MAX),
+                hopeless: hopeless.clone(),
+            })
+        })
+        .collect()
+    }
+}
+
+fn is_condition(parameter: &str) -> bool {
+    parameter.starts_with(CONDITION)
+}
+
+/// The parameter as it is stored: a condition with the name of the node that decides, for whoever asks why.
+fn named(parameter: &str, needed: &str) -> String {
+    if is_condition(parameter) { format!("{CONDITION}{needed}") } else { parameter.to_owned() }
+}
+
+/// The run of a node.
+fn run_of(declared: Declared) -> Result<NewRun<Plain>, ClientError> {
+    let Declared { mut request, values, said: _ } = declared;
+    if let Some(option) = request.idempotency_key.as_ref() {
+        let rule = "a node is known by its name in the graph; give the key to the graph";
+        return Err(ClientError::Setup(format!("it has the idempotency key `{option}`: {rule}")));
+    }
+    if !values.is_empty() {
+        let fields: Vec<(&'static str, &dyn ErasedValue)> =
+            values.iter().map(|(name, value)| (*name, &**value as &dyn ErasedValue)).collect();
+        request.input = Plain::of_object(&fields);
+    }
+    request.into_new_run()
+}
+
+/// Parameters that a node is given and its job does not have, or that it is given twice; and those that nobody gives it.
+fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphProblem> {
+    let problem = |parameter: &str, why: String| GraphProblem::Parameter {
+        node: node.to_owned(),
+        parameter: parameter.to_owned(),
+        why,
+    };
+    let list = |parameter: &str| parameter.split_once('[').map_or(parameter, |(list, _)| list).to_owned();
+    let mut problems = Vec::new();
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let fed: Vec<&str> = fed.iter().copied().filter(|parameter| !is_condition(parameter)).collect();
+    for parameter in &fed {
+        *seen.entry(parameter).or_default() += 1;
+    }
+    problems.extend(
+        seen.iter()
+            .filter(|(_, n)| **n > 1)
+            .map(|(parameter, _)| problem(parameter, "and more than once".to_owned())),
+    );
+    let Some(definition) = declared.request.definition else { return problems };
+    let own = declared.request.input.as_ref().ok().and_then(|input| Fields::parse(input).ok());
+    let is_given = |name: &str| {
+        own.as_ref().is_none_or(|own| own.has(name))
+            || declared.values.iter().any(|(value, _)| *value == name)
+            || fed.iter().any(|parameter| list(parameter) == name)
+    };
+    let missing = definition.params.iter().filter(|param| param.is_required() && !is_given(param.name()));
+    problems.extend(missing.map(|param| GraphProblem::Missing {
+        node: node.to_owned(),
+        parameter: param.name().to_owned(),
+        job: definition.name.to_owned(),
+    }));
+    let names: Vec<&str> = definition.params.iter().map(Param::name).collect();
+    for parameter in fed {
+        let name = list(parameter);
+        if !names.contains(&name.as_str()) {
+            let hint = hint(&name, names.iter().copied());
+            problems
+                .push(problem(parameter, format!("which its job `{}` does not have{hint}", definition.name)));
+        }
+    }
+    problems
+}
+
+/// What identifies the input of a node in the request.
+fn fingerprint(sealer: &Sealer, node: &str, input: &Plain) -> Result<String, PayloadError> {
+    let fingerprints = sealer.fingerprints(input, || format!("the input of node `{node}`"))?;
+    Ok(format!("{:016x}", fingerprints.first().copied().unwrap_or_default()))
+}
+
+fn chain(error: &ClientError) -> String {
+    let failure = Failure::from_chain(FailureKind::Error, error);
+    std::iter::once(failure.message).chain(failure.causes).collect::<Vec<_>>().join(": ")
+}

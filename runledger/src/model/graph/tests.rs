@@ -1,0 +1,151 @@
+//! The checks of graphs, and where the nodes of an addition stand.
+
+use super::*;
+
+fn plan(nodes: &[&str], edges: &[(&str, &str)]) -> Plan {
+    let place = |name: &str| nodes.iter().position(|node| *node == name).unwrap_or(usize::MAX);
+    Plan {
+        name: "g".to_owned(),
+        nodes: nodes
+            .iter()
+            .map(|name| PlannedNode { name: (*name).to_owned(), kind: PlannedKind::Job("job".to_owned()) })
+            .collect(),
+        edges: edges
+            .iter()
+            .map(|(dependant, needs)| PlannedEdge {
+                dependant: place(dependant),
+                needs: Target::Named((*needs).to_owned()),
+                on_terminal: false,
+                parameters: Vec::new(),
+            })
+            .collect(),
+        result: None,
+    }
+}
+
+fn problems(plan: &Plan) -> Vec<String> {
+    match plan.check() {
+        Ok(_) => Vec::new(),
+        Err(error) => error.problems().iter().map(ToString::to_string).collect(),
+    }
+}
+
+#[test]
+fn a_diamond_has_no_problems() {
+    let plan = plan(&["a", "b", "c", "d"], &[("b", "a"), ("c", "a"), ("d", "b"), ("d", "c")]);
+    assert_eq!(problems(&plan), Vec::<String>::new());
+}
+
+#[test]
+fn every_problem_is_said_at_once_with_its_names() {
+    let mut plan =
+        plan(&["a", "b", " ", "b", "g", "x", "y"], &[("a", "c"), ("b", "b"), ("x", "y"), ("y", "x")]);
+    plan.nodes[4].kind = PlannedKind::Gate(vec!["max_attempts"]);
+    plan.result = Some(Target::Named("nope".to_owned()));
+    plan.edges.push(PlannedEdge {
+        dependant: 0,
+        needs: Target::Elsewhere,
+        on_terminal: false,
+        parameters: Vec::new(),
+    });
+    let said = problems(&plan).join("\n");
+    for part in [
+        "node ` ` is blank",
+        "2 nodes are called `b`",
+        "`a` needs `c`, which is not in it",
+        "`b` needs itself",
+        "in a circle: `x` → `y` → `x`",
+        "the gate `g` has `max_attempts`",
+        "its result is to be that of `nope`",
+        "`a` needs a node of another graph",
+    ] {
+        assert!(said.contains(part), "{part:?} is not said in:\n{said}");
+    }
+}
+
+#[test]
+fn each_knot_has_its_circle_and_what_hangs_on_one_is_not_blamed() {
+    let plan = plan(
+        &["a", "b", "tail", "p", "q", "r", "free"],
+        &[("a", "b"), ("b", "a"), ("tail", "a"), ("p", "q"), ("q", "r"), ("r", "p"), ("r", "free")],
+    );
+    let said = problems(&plan);
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].contains("`a` → `b` → `a`"), "{said:?}");
+    assert!(said[1].contains("`p` → `q` → `r` → `p`"), "{said:?}");
+}
+
+#[test]
+fn nothing_and_too_much_are_refused() {
+    assert!(problems(&Plan { name: "g".to_owned(), ..Plan::default() })[0].contains("no nodes"));
+    let names: Vec<String> = (0..=MAX_NODES).map(|n| format!("n{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert!(problems(&plan(&names, &[]))[0].contains("10001 nodes, and 10000 is the most"));
+}
+
+#[test]
+fn of_two_edges_between_the_same_nodes_the_strictest_counts() {
+    let mut plan = plan(&["a", "b"], &[("b", "a"), ("b", "a")]);
+    plan.edges[0].on_terminal = true;
+    plan.edges[0].parameters = vec!["x".to_owned()];
+    plan.edges[1].parameters = vec!["y".to_owned()];
+    let checked = plan.check().map(|checked| checked.needs[1].clone());
+    let need = Need { on_terminal: false, parameters: vec!["x".to_owned(), "y".to_owned()] };
+    assert_eq!(checked, Ok(BTreeMap::from([(0, need)])));
+}
+
+#[test]
+fn a_node_that_is_there_needs_nothing_new_and_has_its_options() {
+    let mut plan = plan(&["window", "more"], &[("window", "more")]);
+    plan.nodes[0].kind = PlannedKind::Existing(vec!["priority"]);
+    assert_eq!(
+        problems(&plan),
+        [
+            "`window` is there already, so that it cannot be given `priority` any more",
+            "`window` is there already, so that it cannot be given another node to wait for any more",
+        ]
+    );
+}
+
+/// Where the nodes of an addition stand: `ended` are those of the first ones that have.
+fn standing(
+    nodes: &[&'static str],
+    edges: &[(&str, &str, bool)],
+    ended: &[(&str, NodeEnding)],
+) -> Vec<(usize, Option<(String, NodeEnding)>)> {
+    let pairs: Vec<(&str, &str)> = edges.iter().map(|(dependant, needs, _)| (*dependant, *needs)).collect();
+    let mut plan = plan(nodes, &pairs);
+    for (edge, (_, _, on_terminal)) in plan.edges.iter_mut().zip(edges) {
+        edge.on_terminal = *on_terminal;
+    }
+    let Ok(checked) = plan.check() else { panic!("{:?}", problems(&plan)) };
+    let state = |place: usize| ended.iter().find(|(name, _)| *name == nodes[place]).map(|(_, state)| *state);
+    let standings = standings(&checked.needs, |place| nodes[place], state);
+    let told = |hopeless: Hopeless| (hopeless.cause, hopeless.ending);
+    standings.into_iter().map(|standing| (standing.n_waits, standing.hopeless.map(told))).collect()
+}
+
+#[test]
+fn an_added_node_waits_for_those_that_it_needs_and_that_go_on() {
+    let edges =
+        [("c", "a", false), ("c", "b", false), ("d", "a", false), ("e", "c", false), ("e", "d", false)];
+    let stand = standing(&["a", "b", "c", "d", "e"], &edges, &[("a", NodeEnding::Completed)]);
+    assert_eq!(stand, [(0, None), (0, None), (1, None), (0, None), (2, None)]);
+}
+
+#[test]
+fn an_added_node_that_needs_the_success_of_one_that_did_not_complete_is_hopeless_transitively() {
+    let edges = [
+        ("c", "a", false),
+        ("c", "b", false),
+        ("d", "c", false),
+        ("e", "c", true),
+        ("f", "e", false),
+        ("g", "z", false),
+    ];
+    let ended = [("a", NodeEnding::Failed), ("z", NodeEnding::Cancelled)];
+    let stand = standing(&["a", "b", "z", "c", "d", "e", "f", "g"], &edges, &ended);
+    let of_a = || Some(("a".to_owned(), NodeEnding::Failed));
+    let of_z = || Some(("z".to_owned(), NodeEnding::Cancelled));
+    assert_eq!(stand[3..], [(0, of_a()), (0, of_a()), (0, None), (1, None), (0, of_z())]);
+}

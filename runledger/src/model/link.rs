@@ -1,0 +1,194 @@
+//! Links with which somebody outside decides about a gate: what they say, signed, so that nobody can make or change one without the key.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use uuid::Uuid;
+
+use super::timestamp::Timestamp;
+
+/// The first byte of every link: another format begins with another.
+const FORMAT: u8 = 1;
+
+/// The fewest bytes of a secret.
+const FEWEST: usize = 32;
+
+/// The bytes of a signature.
+const SIGNATURE: usize = 32;
+
+/// The secret with which links are signed (HMAC-SHA-256), and those of before, whose links are still taken.
+#[derive(Clone)]
+pub struct LinkKey {
+    secrets: Vec<Vec<u8>>,
+}
+
+/// What a link says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The graph.
+    pub graph_id: Uuid,
+    /// The name of the gate.
+    pub gate: String,
+    /// For whom it was made.
+    pub by: Option<String>,
+    /// When it is over, by the database's clock.
+    pub expires_at: Timestamp,
+}
+
+/// A secret that is too short to sign with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a secret of {n} bytes is too short to sign links with: take {FEWEST} random ones, as `openssl rand 32` gives them"
+)]
+pub struct ShortSecret {
+    /// How many bytes it has.
+    pub n: usize,
+}
+
+impl LinkKey {
+    /// A key of at least 32 bytes, which nobody can guess.
+    ///
+    /// # Errors
+    /// [`ShortSecret`].
+    pub fn new(secret: impl Into<Vec<u8>>) -> Result<Self, ShortSecret> {
+        Ok(Self { secrets: vec![checked(secret.into())?] })
+    }
+
+    /// The same key, which also takes links that were signed with an older secret: for the time until those have expired.
+    ///
+    /// # Errors
+    /// [`ShortSecret`].
+    pub fn or(mut self, older: impl Into<Vec<u8>>) -> Result<Self, ShortSecret> {
+        self.secrets.push(checked(older.into())?);
+        Ok(self)
+    }
+
+    /// Signs a link: about 90 characters, and 4 for each 3 bytes of the names, all of which may stand in a URL.
+    #[must_use]
+    pub fn sign(&self, link: &Link) -> String {
+        let mut bytes = vec![FORMAT];
+        bytes.extend(link.graph_id.as_bytes());
+        bytes.extend(link.expires_at.unix_micros().to_be_bytes());
+        for text in [Some(&link.gate), link.by.as_ref()] {
+            // A length that no text has stands for none.
+            let len = text.map_or(u32::MAX, |text| u32::try_from(text.len()).unwrap_or(u32::MAX - 1));
+            bytes.extend(len.to_be_bytes());
+            bytes.extend(text.map(String::as_bytes).unwrap_or_default());
+        }
+        let signature = self.secrets.first().and_then(|secret| mac(secret, &bytes));
+        bytes.extend(signature.map(|mac| mac.finalize().into_bytes()).unwrap_or_default());
+        BASE64_URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// What a signed link says. None where it was not signed with this key, or was changed.
+    #[must_use]
+    pub fn open(&self, signed: &str) -> Option<Link> {
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(signed).ok()?;
+        let (said, signature) = bytes.split_at_checked(bytes.len().checked_sub(SIGNATURE)?)?;
+        let is_signed =
+            |secret: &Vec<u8>| mac(secret, said).is_some_and(|mac| mac.verify_slice(signature).is_ok());
+        if self.secrets.iter().any(is_signed) { read(said) } else { None }
+    }
+}
+
+fn read(said: &[u8]) -> Option<Link> {
+    let (format, said) = said.split_first()?;
+    let (graph_id, said) = said.split_first_chunk()?;
+    let (expires_at, mut said) = said.split_first_chunk()?;
+    let mut text = || {
+        let (len, rest) = said.split_first_chunk()?;
+        let len = u32::from_be_bytes(*len);
+        if len == u32::MAX {
+            said = rest;
+            return Some(None);
+        }
+        let (text, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+        said = rest;
+        Some(Some(String::from_utf8(text.to_vec()).ok()?))
+    };
+    let (gate, by) = (text()??, text()?);
+    let expires_at = Timestamp::from_unix_micros(i64::from_be_bytes(*expires_at));
+    let link = Link { graph_id: Uuid::from_bytes(*graph_id), gate, by, expires_at };
+    (*format == FORMAT && said.is_empty()).then_some(link)
+}
+
+fn checked(secret: Vec<u8>) -> Result<Vec<u8>, ShortSecret> {
+    if secret.len() < FEWEST { Err(ShortSecret { n: secret.len() }) } else { Ok(secret) }
+}
+
+/// Of a key of any length there is one.
+fn mac(secret: &[u8], said: &[u8]) -> Option<Hmac<Sha256>> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
+    mac.update(said);
+    Some(mac)
+}
+
+impl fmt::Debug for LinkKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkKey").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> LinkKey {
+        LinkKey::new([byte; 32]).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn link(by: Option<&str>) -> Link {
+        Link {
+            graph_id: Uuid::from_u128(7),
+            gate: "approved".to_owned(),
+            by: by.map(str::to_owned),
+            expires_at: Timestamp::from_unix_micros(1_700_000_000_000_000),
+        }
+    }
+
+    #[test]
+    fn a_link_says_what_was_signed() {
+        for by in [None, Some(""), Some("ann")] {
+            let signed = key(1).sign(&link(by));
+            assert_eq!(key(1).open(&signed), Some(link(by)));
+            assert!(
+                signed.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)),
+                "{signed}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_link_with_any_bit_changed_is_refused() {
+        let signed = BASE64_URL_SAFE_NO_PAD.decode(key(1).sign(&link(Some("ann")))).unwrap_or_default();
+        assert!(!signed.is_empty());
+        for at in 0..signed.len() {
+            for bit in 0..8 {
+                let mut changed = signed.clone();
+                changed[at] ^= 1 << bit;
+                assert_eq!(
+                    key(1).open(&BASE64_URL_SAFE_NO_PAD.encode(changed)),
+                    None,
+                    "byte {at}, bit {bit}"
+                );
+            }
+        }
+        for end in 0..signed.len() {
+            assert_eq!(key(1).open(&BASE64_URL_SAFE_NO_PAD.encode(&signed[..end])), None, "{end} bytes");
+        }
+        for other in ["", "=", "ä", "not a link"] {
+            assert_eq!(key(1).open(other), None);
+        }
+    }
+
+    #[test]
+    fn a_link_of_an_older_secret_is_taken_as_long_as_the_key_has_it() {
+        let signed = key(1).sign(&link(None));
+        assert_eq!(key(2).open(&signed), None);
+        assert_eq!(key(2).or([1; 32]).map(|key| key.open(&signed)), Ok(Some(link(None))));
+        assert_eq!(LinkKey::new([1; 31]).map(|_| ()), Err(ShortSecret { n: 31 }));
+    }
+}

@@ -1,0 +1,82 @@
+//! Additions to graphs: what must be known, and held, before nodes are added to one that goes on.
+
+use std::collections::HashSet;
+
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
+
+use super::sql;
+use crate::model::graph::NodeEnding;
+
+/// The graph that is added to.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// Its name; none where the run is no graph.
+    pub(crate) name: Option<String>,
+    /// How it ended, if so.
+    pub(crate) ended: Option<NodeEnding>,
+    pub(crate) n_nodes: i64,
+    /// What was added under the same key before, in its canonical form.
+    pub(crate) request: Option<String>,
+}
+
+/// Locks the run of a graph, and tells what an addition must know of it.
+pub(crate) async fn whole(
+    connection: &mut PgConnection,
+    graph_id: Uuid,
+    key: &str,
+) -> Result<Option<Whole>, sqlx::Error> {
+    sqlx::query(sql::LOCK_RUNS).bind(vec![graph_id]).execute(&mut *connection).await?;
+    let row = sqlx::query(sql::ADDITION).bind(graph_id).bind(key).fetch_optional(connection).await?;
+    row.map(|row| {
+        Ok(Whole {
+            name: row.try_get("graph")?,
+            ended: ended(&row)?,
+            n_nodes: row.try_get("n_nodes")?,
+            request: row.try_get("request")?,
+        })
+    })
+    .transpose()
+}
+
+/// A node of the graph that an addition names.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    pub(crate) run_id: Uuid,
+    pub(crate) name: Option<String>,
+    /// How it ended; none where it goes on.
+    pub(crate) ended: Option<NodeEnding>,
+    /// Whether it is one that the addition is to make.
+    pub(crate) is_new: bool,
+}
+
+/// Holds nodes, with everything that they need, where they are, and tells how they ended that have. None where one of those is about to end or to move: its
+/// transaction has written, and has not committed yet.
+pub(crate) async fn hold(
+    connection: &mut PgConnection,
+    needed: &[Uuid],
+    new: &[Uuid],
+) -> Result<Option<Vec<Standing>>, sqlx::Error> {
+    let rows = sqlx::query(sql::APPEND_LOCK).bind(needed).fetch_all(&mut *connection).await?;
+    let held = rows.iter().map(|row| row.try_get("run_id")).collect::<Result<HashSet<Uuid>, _>>()?;
+    let rows = sqlx::query(sql::APPEND_LOOK).bind(needed).bind(new).fetch_all(connection).await?;
+    let standings = rows.iter().map(standing).collect::<Result<Vec<_>, _>>()?;
+    let stays = |node: &Standing| node.is_new || node.ended.is_some() || held.contains(&node.run_id);
+    Ok(standings.iter().all(stays).then_some(standings))
+}
+
+fn standing(row: &PgRow) -> Result<Standing, sqlx::Error> {
+    Ok(Standing {
+        run_id: row.try_get("run_id")?,
+        name: row.try_get("node")?,
+        ended: ended(row)?,
+        is_new: row.try_get("is_new")?,
+    })
+}
+
+fn ended(row: &PgRow) -> Result<Option<NodeEnding>, sqlx::Error> {
+    let word: Option<&str> = row.try_get("state")?;
+    let unknown = |word: &str| sqlx::Error::Decode(format!("the end `{word}` of a node is not known").into());
+    word.map(|word| NodeEnding::parse(word).ok_or_else(|| unknown(word))).transpose()
+}
