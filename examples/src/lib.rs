@@ -8,7 +8,7 @@ mod screen;
 mod witness;
 
 pub use arguments::Arguments;
-pub use files::{Content, FileFacts, Listing, key_of, list_files, measure_file, text_of};
+pub use files::{Content, FileFacts, Listing, digest_of, key_of, list_files, measure_file, text_of};
 pub use report::Report;
 pub use resume::{queue_of, resume_or_begin};
 pub use screen::Screen;

@@ -1,6 +1,7 @@
 //! The programs in `examples/`, run as their readers run them: as processes, on a database of their own.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on panics, in its helpers too")]
 
+mod catalogue;
 mod crashes;
 mod order;
 mod program;
