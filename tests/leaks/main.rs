@@ -1,6 +1,6 @@
 //! What ten thousand runs leave behind in a worker's process. The only test of its program: what it counts is of the whole process.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
 use std::fs::{self, File};
 use std::time::Duration;
@@ -95,8 +95,13 @@ async fn round(db: &Db, n_rounds: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_runs_that_panic_time_out_spawn_and_fail_leave_nothing_behind() {
-    // What they say would be kept by whoever captures the output of tests.
-    std::panic::set_hook(Box::new(|_| {}));
+    // What the bodies say would be kept by whoever captures the output of tests.
+    std::panic::set_hook(Box::new(|panic| {
+        let said = panic.to_string();
+        if !said.contains("on purpose") {
+            eprintln!("{said}");
+        }
+    }));
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![panics, times_out, spawns, fails_in_a_step]);
     let worker = app.timings(Timings::FAST).start().await.unwrap();
