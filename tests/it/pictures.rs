@@ -254,6 +254,7 @@ fn hostile_graph() -> Graph {
 #[tokio::test]
 async fn no_name_breaks_a_picture_and_each_is_read_back_from_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
+    check("hostile", &hostile_graph().picture().unwrap());
     let handle = hostile_graph().enqueue(&db).await.unwrap();
     // What somebody says of a cancel is in the reasons.
     let first = handle.nodes().await.unwrap().into_iter().find(|node| node.needs.is_empty()).unwrap();

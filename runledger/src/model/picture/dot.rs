@@ -10,8 +10,8 @@ pub(super) fn written(picture: &GraphPicture) -> String {
     let mut dot = String::new();
     let _ = writeln!(dot, "digraph {} {{", quoted(&[&shown(&picture.graph)]));
     let _ = writeln!(dot, "  graph [rankdir=LR, label={}, labelloc=t];", quoted(&[&heading(picture)]));
-    dot.push_str("  node [shape=box, style=filled, fillcolor=\"#ffffff\", fontname=monospace];\n");
-    dot.push_str("  edge [color=\"#57606a\", fontname=monospace, fontsize=10];\n");
+    dot.push_str("  node [shape=box, style=filled, fillcolor=\"#ffffff\", fontname=Helvetica];\n");
+    dot.push_str("  edge [color=\"#57606a\", fontname=Helvetica, fontsize=10];\n");
     let mut places: HashMap<&str, usize> = HashMap::with_capacity(picture.nodes.len());
     for (place, node) in picture.nodes.iter().enumerate() {
         places.entry(&node.name).or_insert(place);

@@ -89,17 +89,15 @@ pub(super) fn reason(node: &PictureNode) -> Option<String> {
     })
 }
 
-/// What an edge carries, and on which end: `total`, `total, after any end`, `if true`; nothing for order alone after a success.
+/// What an edge carries, and on which end: `total`, `any end: total`, `if true`; nothing for order alone after a success. What may be cut off is at the end.
 pub(super) fn carried(edge: &PictureEdge) -> String {
-    let mut carried = shown(&edge.parameters.join(", "));
+    let carried = shown(&edge.parameters.join(", "));
     let end = match edge.on {
         EdgeKind::Success => return carried,
         EdgeKind::Condition => "if true",
-        EdgeKind::Terminal => "after any end",
+        EdgeKind::Terminal => "any end",
     };
-    let comma = if carried.is_empty() { "" } else { ", " };
-    let _ = write!(carried, "{comma}{end}");
-    carried
+    if carried.is_empty() { end.to_owned() } else { format!("{end}: {carried}") }
 }
 
 /// The colours of a node: inside, and of its outline. Black text is readable on each, and none of them says what the words do not.
