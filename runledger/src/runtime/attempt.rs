@@ -14,7 +14,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::clock::Clock;
-use super::halt::{Halt, Rest, Wait};
+#[cfg(feature = "worker")]
+use super::halt::Rest;
+use super::halt::{Halt, Wait};
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::marks::Marks;
