@@ -235,7 +235,8 @@ pub enum ClientError {
     },
     /// A graph was asked for a result, and no node of it was declared to give one.
     #[error(
-        "graph `{run_id}` has no result: it was submitted without `graph.result(node)`; its handle is that of `db.graph::<()>(id)`, and `handle.nodes()` has the          runs of its nodes"
+        "graph `{run_id}` has no result: it was submitted without `graph.result(node)`; its handle is that of `db.graph::<()>(id)`, and `handle.nodes()` has the runs of its \
+         nodes"
     )]
     NoResult {
         /// The graph.

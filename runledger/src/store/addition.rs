@@ -44,7 +44,6 @@ pub(crate) async fn whole(
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(crate) run_id: Uuid,
-    pub(crate) name: Option<String>,
     /// How it ended; none where it goes on.
     pub(crate) ended: Option<NodeEnding>,
     /// Whether it is one that the addition is to make.
@@ -67,12 +66,7 @@ pub(crate) async fn hold(
 }
 
 fn standing(row: &PgRow) -> Result<Standing, sqlx::Error> {
-    Ok(Standing {
-        run_id: row.try_get("run_id")?,
-        name: row.try_get("node")?,
-        ended: ended(row)?,
-        is_new: row.try_get("is_new")?,
-    })
+    Ok(Standing { run_id: row.try_get("run_id")?, ended: ended(row)?, is_new: row.try_get("is_new")? })
 }
 
 fn ended(row: &PgRow) -> Result<Option<NodeEnding>, sqlx::Error> {

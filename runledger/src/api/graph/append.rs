@@ -1,5 +1,6 @@
 //! Nodes that are added to a graph while one of its nodes, the window, goes on.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
@@ -164,8 +165,8 @@ impl<'r> Request<'r> {
         let needed: Vec<Uuid> = there.iter().map(|node| id_of(&node.name)).chain([window]).collect();
         let new: Vec<Uuid> = new.iter().map(|node| id_of(&node.name)).collect();
         let Some(standings) = addition::hold(tx, &needed, &new).await? else { return Ok(None) };
-        let of = |run_id: Uuid| standings.iter().find(|node| node.run_id == run_id);
-        match of(window) {
+        let there: HashMap<Uuid, &Standing> = standings.iter().map(|node| (node.run_id, node)).collect();
+        match there.get(&window) {
             None => {
                 let name = self.window.to_owned();
                 return Err(ClientError::NoSuchNode { run_id, hint: self.hint(tx, &name).await?, name });
@@ -173,9 +174,9 @@ impl<'r> Request<'r> {
             Some(Standing { ended: Some(ended), .. }) => return Err(self.closed(*ended)),
             Some(_) => {}
         }
-        let problems = self.problems(tx, &whole, &standings).await?;
+        let problems = self.problems(tx, &whole, &there).await?;
         GraphError::of(&self.graph_name, problems)?;
-        let standings = self.prepared.standings(|name| of(id_of(name)).and_then(|node| node.ended));
+        let standings = self.prepared.standings(|name| there.get(&id_of(name)).and_then(|node| node.ended));
         let nodes = self.prepared.rows(run_id, &self.sealer, &standings)?;
         let edges = self.edges.clone();
         let addition = NewAddition { graph_id: run_id, key: self.key, request: &self.text, nodes, edges };
@@ -188,7 +189,7 @@ impl<'r> Request<'r> {
         &self,
         tx: &mut PgConnection,
         whole: &Whole,
-        standings: &[Standing],
+        there: &HashMap<Uuid, &Standing>,
     ) -> Result<Vec<GraphProblem>, ClientError> {
         let mut problems = Vec::new();
         if let Some(name) = whole.name.as_ref().filter(|name| **name != self.graph_name) {
@@ -199,13 +200,14 @@ impl<'r> Request<'r> {
         if n > MAX_NODES {
             problems.push(GraphProblem::TooLarge { what: "nodes", n, most: MAX_NODES });
         }
-        let taken = standings.iter().filter(|node| node.is_new).filter_map(|node| node.name.clone());
-        problems.extend(taken.map(|name| GraphProblem::Taken { name }));
-        for node in self.prepared.nodes.iter().filter(|node| node.is_existing) {
-            let run_id = child_run_id(self.graph_id, &node.name);
-            if !standings.iter().any(|node| node.run_id == run_id) {
+        for node in &self.prepared.nodes {
+            let is_there = there.contains_key(&child_run_id(self.graph_id, &node.name));
+            let name = || node.name.clone();
+            if is_there && !node.is_existing {
+                problems.push(GraphProblem::Taken { name: name() });
+            } else if !is_there && node.is_existing {
                 let hint = self.hint(tx, &node.name).await?;
-                problems.push(GraphProblem::NoSuchNode { name: node.name.clone(), hint });
+                problems.push(GraphProblem::NoSuchNode { name: name(), hint });
             }
         }
         Ok(problems)

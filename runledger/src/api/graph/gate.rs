@@ -215,8 +215,7 @@ impl<T: Payload> GateHandle<'_, T> {
         is_same: impl FnOnce(&Option<Stored>, &dyn Fn(Stored) -> String) -> bool,
     ) -> Result<(), ClientError> {
         let nodes = self.graph.nodes().await?;
-        let gates = nodes.iter().filter(|node| node.job.is_none());
-        let Some(gate) = gates.into_iter().find(|node| node.name == self.name) else {
+        let Some(gate) = nodes.iter().find(|node| node.job.is_none() && node.name == self.name) else {
             return Err(self.no_such_gate(&nodes));
         };
         if !gate.state.is_terminal() {

@@ -1,6 +1,6 @@
 -- append_look: how nodes of a graph ended, and which others they need go on. After append_lock.sql, with a snapshot of its own.
 -- in:    $1 runs: what an addition needs, and its window; $2 the runs that it is to make
--- out:   run_id, node, state (null: it goes on; `skipped`, where it was), is_new (whether it is one of $2); the runs that exist, and of those that the runs of $1 need the ones that go on
+-- out:   run_id, state (null: it goes on; `skipped`, where it was), is_new (whether it is one of $2); the runs that exist, and of those that the runs of $1 need the ones that go on
 -- locks: none
 -- index: run_pkey, edge_pkey, outcome_pkey
 with recursive needed as (
@@ -12,7 +12,7 @@ with recursive needed as (
     cross join lateral (select run_id from runledger.edge where edge.dependant_id = needed.run_id offset 0) as edge
 )
 select
-    run.run_id, run.node, case when outcome.error ->> 'kind' = 'skipped' then 'skipped' else outcome.state end as state, run.run_id = any ($2::uuid[]) as is_new
+    run.run_id, case when outcome.error ->> 'kind' = 'skipped' then 'skipped' else outcome.state end as state, run.run_id = any ($2::uuid[]) as is_new
 from (select run_id from needed union select run_id from unnest($2::uuid[]) as item (run_id)) as looked_at
 cross join lateral (select * from runledger.run where run.run_id = looked_at.run_id offset 0) as run
 left join lateral (select state, error from runledger.outcome where outcome.run_id = looked_at.run_id offset 0) as outcome on true
