@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
-use runledger::{Job, Worker, enqueue_all};
+use runledger::{Job, RunState, Worker, enqueue_all};
+use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::{Fixture, PATIENCE, eventually};
-use tokio::sync::{Barrier, Semaphore};
+use tokio::sync::{Barrier, Notify, Semaphore};
 use uuid::Uuid;
+
+use crate::rows::{scalar, until};
 
 /// How late a claim may be, in seconds: more than a busy machine needs, and less than what a worker that had to find the run by polling would take
 /// (it polls every five seconds, and the runs of these tests are due three seconds after it fell asleep at the latest).
@@ -104,6 +107,47 @@ async fn asleep(db: &Db) {
     let sleeping = "select count(*) from runledger.worker where state = 'active' and sleeping";
     let ask = async || sqlx::query_scalar::<_, i64>(sleeping).fetch_one(db.pool()).await.unwrap();
     eventually(ask, |n| *n == 1).await;
+}
+
+/// An enqueue tells few of those that sleep: one that could not take the run must not be among them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_without_a_free_slot_is_not_taken_for_asleep() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let log = Log::default();
+    let app = App::new(db.clone()).with(jobs![claim_logged, claim_gated]).provide(log.clone());
+    let worker = app.concurrency(1).start().await.unwrap();
+    asleep(&db).await;
+    let handle = claim_gated(0).enqueue(&db).await.unwrap();
+    let n_asleep = async || scalar::<i64>(&db, "select count(*) from runledger.worker where sleeping").await;
+    until(&db, handle.id(), |info| info.state == RunState::Running).await;
+    eventually(n_asleep, |n_asleep| *n_asleep == 0).await;
+    GATES[0].notify_one();
+    asleep(&db).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_does_not_know_whether_it_is_known_as_asleep_says_so_again() {
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let through = Db::connect(proxy.url()).await.unwrap();
+    let worker = App::new(through).with(jobs![claim_gated]).concurrency(1).start().await.unwrap();
+    asleep(&db).await;
+    // That it is awake, having no slot free.
+    proxy.arm("-- worker_sleep", Fault::LoseReply);
+    claim_gated(1).enqueue(&db).await.unwrap();
+    eventually(async || proxy.n_faults(), |n_faults| *n_faults == 1).await;
+    GATES[1].notify_one();
+    asleep(&db).await;
+    worker.stop().await;
+}
+
+static GATES: [Notify; 2] = [const { Notify::const_new() }; 2];
+
+#[job]
+async fn claim_gated(gate: usize) -> Result<()> {
+    GATES[gate].notified().await;
+    Ok(())
 }
 
 /// How long after the instant at which it was due the run was claimed, in seconds of the database's clock.

@@ -1,7 +1,9 @@
 //! The looks of a claimer past what is dead, under a snapshot that keeps it.
 
+use std::time::{Duration, Instant};
+
 use runledger::prelude::*;
-use runledger_tests::proxy::Proxy;
+use runledger_tests::proxy::{Mode, Proxy};
 use runledger_tests::{Fixture, eventually};
 use sqlx::PgConnection;
 
@@ -12,8 +14,11 @@ async fn looked_for(n: u64) -> Result<u64> {
     Ok(n)
 }
 
-/// So many that passing them takes longer than a claim waits for a look.
-const N_DEAD: i64 = 200_000;
+/// So many that what else reads the index is nothing beside them.
+const N_DEAD: i64 = 20_000;
+
+/// How long each message of the worker takes at least, and each reply: a look takes longer than a claim waits for it, on whatever machine.
+const SLOW: Duration = Duration::from_millis(30);
 
 /// Leaves dead entries in the lane of a job, and a snapshot open that sees them.
 async fn bury(fixture: &Fixture, job: &str) -> PgConnection {
@@ -36,6 +41,7 @@ async fn looks_alone_meet_what_is_dead_and_once_they_are_slow_they_go_on_beside_
     let pin = bury(&fixture, "looked_for").await;
     let proxy = Proxy::start(fixture.database.url()).await.unwrap();
     let through = Db::connect(proxy.url()).await.unwrap();
+    proxy.set(Mode::Delay(SLOW));
     let worker = App::new(through).with(jobs![looked_for]).start().await.unwrap();
     let n_ended = async || scalar::<i64>(db, "select count(*) from runledger.outcome").await;
     for n in 1..=20_i64 {
@@ -57,4 +63,28 @@ async fn looks_alone_meet_what_is_dead_and_once_they_are_slow_they_go_on_beside_
     // The claim of the late one passes them as well.
     let n_most = i64::try_from(n_looks).unwrap() + 1;
     assert!(times <= n_most, "{times} times past the dead in {n_looks} looks and {n_claims} claims");
+}
+
+/// With looks that take this long, one is no sooner than this after the one before it, whatever is announced.
+const APART: Duration = Duration::from_millis(400);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_falls_asleep_looks_no_more_often_than_its_looks_allow() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    let proxy = Proxy::start(fixture.database.url()).await.unwrap();
+    let through = Db::connect(proxy.url()).await.unwrap();
+    proxy.set(Mode::Delay(SLOW));
+    let worker = App::new(through).with(jobs![looked_for]).start().await.unwrap();
+    let asleep = async || scalar::<i64>(db, "select count(*) from runledger.worker where sleeping").await;
+    eventually(asleep, |n_asleep| *n_asleep == 1).await;
+    // Its first naps are short.
+    let [n_looks, n_claims] = ["-- lanes", "-- claim"].map(|verb| move |proxy: &Proxy| proxy.count(verb));
+    let (began, n_before) = (Instant::now(), n_looks(&proxy));
+    let n_then = n_before + n_claims(&proxy);
+    eventually(async || n_looks(&proxy) + n_claims(&proxy), |n_now| *n_now >= n_then + 4).await;
+    let n_most = began.elapsed().as_millis() / APART.as_millis() + 1;
+    let n_looks = n_looks(&proxy) - n_before;
+    worker.stop().await;
+    assert!(n_looks as u128 <= n_most, "{n_looks} looks, of at most {n_most}");
 }

@@ -37,6 +37,10 @@ const DROWSY: Duration = Duration::from_millis(4);
 /// while looks are slow, until the next one.
 const FIRST_NAP: Duration = Duration::from_millis(16);
 
+/// A worker that was woken has had work for so long, or has no free slot left, when it says that it is awake: until then it goes to sleep again without a word. Each time it says either
+/// leaves a dead row that every claim and every enqueue passes as long as an old snapshot keeps it; being told of some runs more costs less.
+const WIDE_AWAKE: Duration = Duration::from_millis(100);
+
 /// The position of a lane that is found empty lies so long before: a run whose transaction takes longer to commit is found by the next look.
 const STILL_COMMITTING: Duration = Duration::from_secs(1);
 
@@ -79,6 +83,15 @@ pub(crate) struct Claimer {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
+/// What the database has of a worker, where enqueues look whether to announce their runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KnownAs {
+    Awake,
+    Asleep,
+    /// The reply to what it last said was lost.
+    Unknown,
+}
+
 /// What the claimer remembers.
 struct Memory {
     connection: Option<PoolConnection<Postgres>>,
@@ -92,6 +105,9 @@ struct Memory {
     /// The last claim took as many runs as it might.
     was_full: bool,
     asleep: bool,
+    known_as: KnownAs,
+    /// Since when it has had work, after it was asleep.
+    woken_at: Option<Instant>,
     /// The pause of a sleeping worker until it looks by itself.
     nap: Duration,
     /// The last pause ended by itself: nothing says that there is work.
@@ -109,6 +125,8 @@ impl Claimer {
             }
             let free = self.executor.held.n_free();
             if free == 0 {
+                // It must not be told of a run in the place of one that could take it.
+                self.awaken(&mut memory).await;
                 tokio::select! {
                     () = self.executor.held.freed.notified() => {}
                     () = task::raised(&mut self.stop) => {}
@@ -159,7 +177,7 @@ impl Claimer {
         if let Some(seen) = memory.looks.try_ended() {
             memory.see(seen);
         }
-        if memory.asleep && memory.unprompted && !memory.looks.are_slow() {
+        if memory.asleep && memory.unprompted && memory.looks.may_begin() && !memory.looks.are_slow() {
             // An idle worker's poll: one statement, unless it finds something.
             return if self.look(memory).await? {
                 self.claim(memory, limit).await
@@ -251,8 +269,14 @@ impl Claimer {
         let pause = if memory.asleep { memory.nap } else { memory.pause };
         if memory.pause < DROWSY {
             memory.pause *= 2;
+        } else if !memory.asleep && memory.known_as == KnownAs::Asleep {
+            // Whatever was enqueued meanwhile is announced.
+            memory.asleep = true;
+            memory.pause = FIRST_PAUSE;
+            return;
         } else if !memory.asleep {
-            memory.asleep = self.sleeping(memory, true).await;
+            self.announce(memory, KnownAs::Asleep).await;
+            memory.asleep = memory.known_as == KnownAs::Asleep;
             // An enqueue that committed before the flag did not notify: look once more.
             memory.looks.owe();
             (memory.pause, memory.nap) = (FIRST_PAUSE, FIRST_NAP);
@@ -292,24 +316,36 @@ impl Claimer {
         }
     }
 
-    /// Runs came: whoever enqueues need not notify any more.
+    /// Runs came: once they go on coming, whoever enqueues need not notify any more.
     async fn rouse(&self, memory: &mut Memory) {
-        if memory.asleep && self.sleeping(memory, false).await {
-            memory.asleep = false;
+        if std::mem::take(&mut memory.asleep) {
+            memory.woken_at = Some(Instant::now());
+        }
+        let is_wide_awake = memory.woken_at.is_some_and(|woken_at| woken_at.elapsed() >= WIDE_AWAKE);
+        if is_wide_awake {
+            self.awaken(memory).await;
         }
     }
 
-    async fn sleeping(&self, memory: &mut Memory, sleeping: bool) -> bool {
+    /// Says that this worker is awake, where it is known as asleep.
+    async fn awaken(&self, memory: &mut Memory) {
+        if memory.known_as != KnownAs::Awake {
+            self.announce(memory, KnownAs::Awake).await;
+        }
+    }
+
+    async fn announce(&self, memory: &mut Memory, state: KnownAs) {
+        let is_asleep = state == KnownAs::Asleep;
         let said = match memory.connection(&self.session).await {
             Ok(connection) => {
-                self.session.answered(worker::sleeping(connection, self.worker_id, sleeping)).await
+                self.session.answered(worker::sleeping(connection, self.worker_id, is_asleep)).await
             }
             Err(error) => Err(error),
         };
+        memory.known_as = if said.is_ok() { state } else { KnownAs::Unknown };
         if said.is_err() {
             memory.connection = None;
         }
-        said.is_ok()
     }
 
     /// A wait of one of our runs may have come to its limit.
@@ -336,6 +372,8 @@ impl Memory {
             pause: FIRST_PAUSE,
             was_full: false,
             asleep: false,
+            known_as: KnownAs::Awake,
+            woken_at: None,
             nap: FIRST_NAP,
             unprompted: false,
         }
