@@ -49,7 +49,7 @@ const SCHEMA: &str = "
 
 const INSERT: &str = "insert into bare.run (id, job, queue, input) values ($1, 'j', 'q', $2::text::json)";
 
-const SESSION: &str = "set enable_hashjoin = off; set enable_mergejoin = off; set enable_seqscan = off; set plan_cache_mode = force_generic_plan";
+const SESSION: &str = "set enable_hashjoin = off; set enable_mergejoin = off; set enable_seqscan = off; set enable_bitmapscan = off; set plan_cache_mode = force_generic_plan";
 
 /// Measures one figure.
 pub async fn measure(figure: &str, url: &str, arguments: &Arguments) -> Res<Line> {
