@@ -5,6 +5,7 @@
 
 #![expect(clippy::large_futures, reason = "one of each in a worker")]
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,9 @@ const OVERDUE: i64 = 50;
 
 /// How long maintenance cancels for others at once: a cancel with many runs below it must not keep it from a dead worker.
 const CANCELS: Duration = Duration::from_millis(500);
+
+/// How many late heartbeats are remembered.
+const MOST_HELD_UP: usize = 64;
 
 /// A net may cost this part of the time: one that takes long is cast less often.
 const SHARE: u32 = 20;
@@ -97,6 +101,8 @@ struct Memory {
     clocks: Option<(Instant, Timestamp)>,
     /// Until then silence proves nothing: the clock has jumped, or the server is new.
     trust_leases_from: Option<Instant>,
+    /// When heartbeats of ours were carried out late, and by how much: what held them up, a table that somebody had locked, has held up those of others.
+    held_up: VecDeque<(Instant, Duration)>,
     /// When silent workers become suspect, and who they are.
     suspicion: Option<(Instant, Vec<i64>)>,
     /// Whether cancels of others are left to be carried out.
@@ -280,7 +286,7 @@ impl Maintenance {
             return Ok(Finding::Nothing);
         };
         let lease = self.timings.lease.as_secs_f64();
-        if silence.seconds > lease && memory.trusts(&silence, self.timings.lease) {
+        if memory.proves(&silence, &self.timings) {
             let buried = worker::bury_if_silent(connection, suspect, lease, "its lease was over").await?;
             if buried {
                 tracing::warn!(
@@ -473,6 +479,16 @@ impl Memory {
         });
         let is_new_server =
             self.incarnation.as_ref().is_some_and(|incarnation| *incarnation != pulse.incarnation);
+        if pulse.gap > timings.suspect {
+            tracing::warn!(
+                gap = ?pulse.gap,
+                "a heartbeat of this worker was late: so much of the silence of others proves nothing"
+            );
+            self.held_up.push_back((now, pulse.gap.saturating_sub(timings.heartbeat)));
+            if self.held_up.len() > MOST_HELD_UP {
+                self.held_up.pop_front();
+            }
+        }
         if jumped || is_new_server {
             tracing::warn!(
                 jumped,
@@ -496,12 +512,86 @@ impl Memory {
         silent.push(worker_id);
     }
 
-    /// Whether silence longer than a lease is a worker's own, and not that of a server which was away: the server has been there since the worker
-    /// took its lock, or since this process came to know it, a lease ago.
-    fn trusts(&self, silence: &Silence, lease: Duration) -> bool {
-        let known = self.known_since.is_some_and(|since| since.elapsed() >= lease)
+    /// Whether the silence of a worker is longer than a lease, and its own: without the time for which heartbeats of ours were held up in it.
+    fn proves(&self, silence: &Silence, timings: &Timings) -> bool {
+        let since = self.held_up.iter().filter(|(at, _)| at.elapsed().as_secs_f64() < silence.seconds);
+        let held_up: Duration = since.map(|(_, late)| *late).sum();
+        silence.seconds - held_up.as_secs_f64() > timings.lease.as_secs_f64() && self.trusts(silence, timings)
+    }
+
+    /// Whether silence is not that of a server which was away, or does not answer us either: the server has been there since the worker took its lock, or
+    /// since this process came to know it, a lease ago.
+    fn trusts(&self, silence: &Silence, timings: &Timings) -> bool {
+        let known = self.known_since.is_some_and(|since| since.elapsed() >= timings.lease)
             && self.incarnation.as_ref() == Some(&silence.incarnation);
         (known || silence.lock_is_evidence)
+            && self.clocks.is_some_and(|(then, _)| then.elapsed() <= timings.suspect)
             && self.trust_leases_from.is_none_or(|from| Instant::now() >= from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMINGS: Timings = Timings::FAST;
+
+    fn pulse(now: Timestamp, gap: Duration) -> Pulse {
+        Pulse {
+            alive: true,
+            draining: false,
+            cancels: Vec::new(),
+            unheld: Vec::new(),
+            pauses: Vec::new(),
+            pauses_left: false,
+            silent: vec![2],
+            incarnation: "1".to_owned(),
+            timers_due: false,
+            deadlines_due: false,
+            now,
+            gap,
+        }
+    }
+
+    fn silence(length: Duration) -> Silence {
+        Silence { seconds: length.as_secs_f64(), lock_is_evidence: true, incarnation: "1".to_owned() }
+    }
+
+    /// What a worker has whose heartbeats are acknowledged after these times, and were carried out after these.
+    async fn heard(beats: impl IntoIterator<Item = (Duration, Duration)>) -> Memory {
+        let (began, mut memory) = (Instant::now(), Memory::default());
+        for (after, gap) in beats {
+            tokio::time::advance(after).await;
+            memory.remember(&pulse(Timestamp::from_unix_micros(0).plus(began.elapsed()), gap), &TIMINGS);
+        }
+        memory
+    }
+
+    const BEAT: (Duration, Duration) = (TIMINGS.heartbeat, TIMINGS.heartbeat);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_silence_of_others_proves_nothing_while_nothing_is_heard_of_the_server() {
+        let silent = silence(TIMINGS.lease + TIMINGS.heartbeat);
+        assert!(!Memory::default().proves(&silent, &TIMINGS));
+        let memory = heard([BEAT, BEAT]).await;
+        assert!(memory.proves(&silent, &TIMINGS));
+        tokio::time::advance(TIMINGS.lease).await;
+        assert!(!memory.proves(&silent, &TIMINGS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_held_up_our_own_heartbeat_is_no_silence_of_others() {
+        let held_up = 2 * TIMINGS.lease;
+        let memory = heard([BEAT, (held_up, held_up), BEAT]).await;
+        let of_the_living = silence(held_up + TIMINGS.heartbeat);
+        assert!(!memory.proves(&of_the_living, &TIMINGS), "whoever lives was held up as well");
+        assert!(memory.proves(&silence(held_up + TIMINGS.lease), &TIMINGS), "this one was silent before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_heartbeat_that_is_not_acknowledged_is_none_that_was_held_up() {
+        let unacknowledged = (2 * TIMINGS.suspect, TIMINGS.heartbeat);
+        let memory = heard(std::iter::repeat_n(unacknowledged, 9)).await;
+        assert!(memory.proves(&silence(TIMINGS.lease + TIMINGS.heartbeat), &TIMINGS));
     }
 }

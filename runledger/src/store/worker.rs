@@ -1,6 +1,7 @@
 //! Workers: registration, the session lock, heartbeats, and the burial of those that are gone.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, PgExecutor, Row};
@@ -39,6 +40,8 @@ pub(crate) struct Pulse {
     pub(crate) deadlines_due: bool,
     /// The database's clock.
     pub(crate) now: Timestamp,
+    /// Since the heartbeat of this worker that was carried out before, by the database's clock.
+    pub(crate) gap: Duration,
 }
 
 /// A lease as the database has it.
@@ -117,6 +120,8 @@ pub(crate) async fn heartbeat(
         sqlx::query(beat).bind(worker_id).bind(overdue_after).fetch_one(connection)
     })
     .await?;
+    let now: Timestamp = row.try_get("now")?;
+    let last: Option<Timestamp> = row.try_get("last")?;
     Ok(Pulse {
         alive: row.try_get("alive")?,
         draining: row.try_get("draining")?,
@@ -128,7 +133,8 @@ pub(crate) async fn heartbeat(
         incarnation: row.try_get("incarnation")?,
         timers_due: row.try_get("timers_due")?,
         deadlines_due: row.try_get("deadlines_due")?,
-        now: row.try_get("now")?,
+        now,
+        gap: last.map_or(Duration::ZERO, |last| now.since(last)),
     })
 }
 

@@ -14,6 +14,7 @@ use runledger_tests::check::place::now_us;
 use runledger_tests::check::{
     Event, Excuses, Facts, Place, What, cancels, jobs, output, pauses, sagas, signals, slices, steps,
 };
+use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
 use uuid::Uuid;
@@ -143,7 +144,7 @@ impl Site {
     /// # Errors
     /// When the server refuses.
     pub async fn connect(&self) -> Result<PgConnection> {
-        Ok(PgConnection::connect(&self.url).await?)
+        Ok(PgConnection::connect_with(&patient(&self.url)?).await?)
     }
 
     /// Starts a worker process; what it logs is in the folder.
@@ -344,6 +345,12 @@ impl Drop for Site {
     }
 }
 
+/// For sessions of the harness, whatever a scenario has set for those of the engine: what they ask counts the more, the slower the server is.
+fn patient(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
+    let options: PgConnectOptions = url.parse()?;
+    Ok(options.options([("statement_timeout", "0"), ("lock_timeout", "0")]))
+}
+
 async fn n_open(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar(
         "select count(*) from runledger.run
@@ -357,7 +364,8 @@ async fn n_open(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
 /// Some of the runs that have not ended, and where they stand.
 async fn standing(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar(
-        "select format('run %s of `%s` is %s (cause %s, ready at %s, worker %s)', run_id, job, state, cause, ready_at, worker_id)
+        "select format('run %s of `%s` is %s (cause %s, ready at %s, worker %s, %s crashes): %s', run_id, job, state, cause, ready_at, worker_id,
+            crashes, error ->> 'message')
         from runledger.run_state where state not in ('completed', 'failed', 'cancelled') order by run_id limit 10",
     )
     .fetch_all(connection)
