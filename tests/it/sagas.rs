@@ -5,7 +5,7 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, FailureKind, RunState};
 use runledger_tests::{Fixture, eventually};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::rows::{execute, scalar, soon, take_away, until, worker};
 
@@ -124,6 +124,50 @@ async fn compensations_run_when_a_sleeping_a_waiting_or_a_running_run_is_cancell
         assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.cancel").await, 0);
         worker.stop().await;
     }
+}
+
+static AT_WORK: Notify = Notify::const_new();
+
+#[job]
+async fn works_on() -> Result<()> {
+    AT_WORK.notify_one();
+    std::future::pending().await
+}
+
+#[workflow]
+async fn books_and_works_on(wf: &Wf) -> Result<()> {
+    let saga = wf.saga();
+    saga.run(books(1), |n| unbooks(*n)).await?;
+    Ok(wf.run(works_on()).await?)
+}
+
+/// An idle worker polls every five seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_begins_as_soon_as_its_run_is_cancelled_and_not_at_a_poll() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![books_and_works_on, books, unbooks, works_on]).await;
+    for _ in 0..3 {
+        let handle = books_and_works_on().enqueue(&db).await.unwrap();
+        AT_WORK.notified().await;
+        let asleep = "select count(*) from runledger.worker where sleeping";
+        eventually(async || scalar::<i64>(&db, asleep).await, |n_asleep| *n_asleep == 1).await;
+        let began = std::time::Instant::now();
+        handle.cancel("on purpose").await.unwrap();
+        soon(handle.result()).await.unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}: it waited for a poll", began.elapsed());
+    }
+    worker.stop().await;
+}
+
+#[job]
+async fn books(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+#[job]
+async fn unbooks(n: u64) -> Result<()> {
+    let _ = n;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

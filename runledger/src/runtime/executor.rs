@@ -243,6 +243,8 @@ impl Executor {
             }
             // Somebody may have resumed it meanwhile.
             Verdict::Pause => Some(Duration::ZERO),
+            // It may have gone back to be undone.
+            Verdict::Fail(_) | Verdict::Cancel(_) if is_workflow(attempt.definition) => Some(Duration::ZERO),
             _ => None,
         };
         let failure = match &settlement.verdict {
