@@ -1,10 +1,12 @@
 //! Behaviours 17 and 24: branches, fan-out and races.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
 use runledger::{ClientError, RunState, Step};
 use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::rows::{random, scalar, soon, take_away, until, worker};
@@ -62,6 +64,48 @@ async fn the_failure_of_one_item_ends_a_map_and_leaves_the_outcomes_of_the_other
         let handle = tells_apart(vec![1, 13, 2], spread).enqueue(&db).await.unwrap();
         assert_eq!(soon(handle.result()).await.unwrap(), [Some(2), None, Some(4)]);
     }
+    worker.stop().await;
+}
+
+static LIMIT: AtomicUsize = AtomicUsize::new(3);
+static IS_HELD: AtomicBool = AtomicBool::new(true);
+static FIRST_MAY_END: Semaphore = Semaphore::const_new(0);
+
+/// 0 waits for its permit, 1 stays in its body.
+#[job]
+async fn ends_out_of_order(n: u64) -> Result<u64> {
+    match n {
+        0 if IS_HELD.load(Ordering::SeqCst) => {
+            FIRST_MAY_END.acquire().await.map_err(Error::terminal)?.forget();
+        }
+        1 if IS_HELD.load(Ordering::SeqCst) => std::future::pending().await,
+        _ => {}
+    }
+    Ok(n)
+}
+
+#[workflow]
+async fn maps_out_of_order(wf: &Wf) -> Result<Vec<u64>> {
+    Ok(wf.map(0..3, ends_out_of_order).limit(LIMIT.load(Ordering::SeqCst)).await?)
+}
+
+/// 2 ends, and then 0, while 1 is under way: a replay under a lower limit has to come to 2 before 0 has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lower_limit_of_a_map_is_no_change_for_a_run_that_had_more_under_way() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![maps_out_of_order, ends_out_of_order]).await;
+    let handle = maps_out_of_order().enqueue(&db).await.unwrap();
+    let n_steps = async || handle.steps().await.unwrap().len();
+    eventually(n_steps, |n_steps| *n_steps == 1).await;
+    FIRST_MAY_END.add_permits(1);
+    eventually(n_steps, |n_steps| *n_steps == 2).await;
+    LIMIT.store(1, Ordering::SeqCst);
+    let verified =
+        App::new(db.clone()).with(jobs![maps_out_of_order, ends_out_of_order]).verify().await.unwrap();
+    assert!(verified.findings.is_empty(), "{:?}", verified.findings);
+    IS_HELD.store(false, Ordering::SeqCst);
+    assert!(take_away(&db, handle.id()).await);
+    assert_eq!(soon(handle.result()).await.unwrap(), [0, 1, 2]);
     worker.stop().await;
 }
 

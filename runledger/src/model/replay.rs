@@ -24,7 +24,7 @@ use super::deliveries::{Delivery, order_of, stored_from};
 pub use super::divergence::{Divergence, Line};
 use super::failure::Failure;
 pub use super::scope::Scope;
-use super::scope::{LOCAL_BITS, local};
+use super::scope::{LOCAL_BITS, is_from, local};
 
 /// A step's name within its run: `charge`, `charge#2`, `reserve[sku-1]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -211,15 +211,25 @@ impl Replay {
         Ok(Claim { key, ordinal, seen_len: self.seen_len(), recorded })
     }
 
-    /// Whether the record has this step at the next place of the scope, claimed by the code of the record after no more results than the present one has
-    /// received.
+    /// Whether the code of the record claimed this step, at the next place of the scope, after no more results than the present one has received: it is on
+    /// record there, or it has not ended, and a step of this name is on record behind it that was.
     #[must_use]
     pub fn is_due(&self, scope: &Scope, name: &str, key: Option<&str>) -> bool {
         let n_claimed = self.claimed.get(&scope.base).map_or(0, |(_, n_claimed)| *n_claimed);
-        let row = self.recorded.get(&(scope.base | n_claimed));
-        row.is_some_and(|row| {
-            row.seen_len <= self.seen_len() && row.key == self.key_after(&scope.path, name, key).0
-        })
+        let next = scope.base | n_claimed;
+        let was_by_now = |row: &Recorded| row.seen_len <= self.seen_len();
+        if let Some(row) = self.recorded.get(&next) {
+            return was_by_now(row) && row.key == self.key_after(&scope.path, name, key).0;
+        }
+        if self.unclaimed.range(..=self.seen_len()).next().is_none() {
+            return false;
+        }
+        let of_name = |row: &Recorded| {
+            let rest = row.key.strip_prefix(&scope.path).and_then(|rest| rest.strip_prefix(name));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', '#']))
+        };
+        let mut behind = self.recorded.iter().filter(|(ordinal, _)| is_from(**ordinal, next));
+        behind.any(|(_, row)| was_by_now(row) && of_name(row))
     }
 
     /// Claims the step that takes back what another did. It has a place of its own, whatever the code has claimed.

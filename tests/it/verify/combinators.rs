@@ -37,6 +37,10 @@ changes! {
     old (wf: &Wf) { wf.map([1, 2, 99], stuck).limit(1).await?; Ok(0) }
     new (wf: &Wf) { wf.map([1, 2, 99], stuck).limit(3).await?; Ok(0) }
 
+    a_lower_limit_of_a_map_under_way({}) Fine
+    old (wf: &Wf) { wf.map([99, 1, 2], stuck).limit(3).await?; Ok(0) }
+    new (wf: &Wf) { wf.map([99, 1, 2], stuck).limit(1).await?; Ok(0) }
+
     an_item_added_to_a_map_under_way({}) Fine
     old (wf: &Wf) { wf.map([1, 2, 99], stuck).limit(1).await?; Ok(0) }
     new (wf: &Wf) { wf.map([1, 2, 99, 4], stuck).limit(1).await?; Ok(0) }
