@@ -220,3 +220,31 @@ async fn the_deadline_of_a_step_counts_from_its_first_failed_try_in_a_later_atte
     assert!(text.contains("within its deadline of 3600s, after 2 tries"), "{text}");
     worker.stop().await;
 }
+
+/// Limits that look as if a wait would end by them: each is refused in words, when it is awaited.
+#[workflow]
+async fn limits_what_is_not_tried(wf: &Wf) -> Result<Vec<String>> {
+    let child = wf.start(never_ends()).await?;
+    let limited = [
+        wf.sleep(LONG).timeout(LONG).await.err(),
+        wf.start(never_ends()).deadline(LONG).await.err(),
+        child.result().timeout(LONG).await.err(),
+        wf.signal::<()>("never").timeout(LONG).deadline(LONG).await.err(),
+    ];
+    Ok(limited.into_iter().flatten().map(|error| error.failure().message.clone()).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_what_is_not_tried_is_refused_with_what_to_write_instead() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![limits_what_is_not_tried, never_ends]).await;
+    let run = limits_what_is_not_tried().enqueue(&db).await.unwrap();
+    let messages = soon(run.result()).await.unwrap();
+    let steps = ["sleep", "never_ends#2", "never_ends.result", "signal[never]"];
+    assert_eq!(messages.len(), steps.len(), "{messages:?}");
+    for (message, step) in messages.iter().zip(steps) {
+        assert!(message.starts_with(&format!("the step `{step}` has no tries that its ")), "{message}");
+        assert!(message.contains("race it against a sleep with `wf.race`"), "{message}");
+    }
+    worker.stop().await;
+}

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
-use runledger::{Cancelled, ClientError, RunState, Step, Timings};
+use runledger::{Cancelled, ClientError, RunState, Timings};
 use runledger_tests::{Fixture, eventually};
 
 use crate::rows::{execute, scalar, soon, until, worker};
@@ -51,33 +51,6 @@ async fn a_sleeping_run_resumes_at_its_recorded_instant_and_not_before() {
     let info = handle.info().await.unwrap();
     let late = info.started_at.unwrap().duration_since(due).expect("it never wakes early");
     assert!(late < Duration::from_secs(3), "{late:?} late: it waited for a poll");
-    worker.stop().await;
-}
-
-/// Gives limits to what has no tries.
-#[workflow]
-async fn waits_beyond_limits(wf: &Wf) -> Result<u64> {
-    const LIMIT: Duration = Duration::from_millis(1);
-    wf.sleep(Duration::from_millis(50)).timeout(LIMIT).deadline(LIMIT).await?;
-    let child = wf.start(slow()).timeout(LIMIT).deadline(LIMIT).await?;
-    let given = child.result().timeout(LIMIT).deadline(LIMIT).await?;
-    Ok(given + Step::from(wf.signal::<u64>("go-on")).timeout(LIMIT).deadline(LIMIT).await?)
-}
-
-#[job]
-async fn slow() -> Result<u64> {
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    Ok(1)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn limits_of_tries_mean_nothing_for_a_sleep_a_child_and_a_wait_for_a_signal() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![waits_beyond_limits, slow]).await;
-    let handle = waits_beyond_limits().enqueue(&db).await.unwrap();
-    until(&db, handle.id(), |info| info.awaited_signals == ["go-on"]).await;
-    handle.signal("go-on", &7_u64).await.unwrap();
-    assert_eq!(soon(handle.result()).await.unwrap(), 8);
     worker.stop().await;
 }
 

@@ -12,7 +12,7 @@ use super::error::{Error, Result};
 use super::handle::Handle;
 use super::job::{Job, Payload};
 use super::step::Step;
-use super::workflow::{INLINE, Wf, refused};
+use super::workflow::{Wf, refused};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::name::check_name;
@@ -118,7 +118,7 @@ impl Wf {
             attempt.turn(claim.ordinal).await;
             result
         };
-        Step::new(key, INLINE, move |_| Box::pin(work), |recorded| recorded.map(drop))
+        Step::without_tries(key, move || Box::pin(work), |recorded| recorded.map(drop))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::job::Payload;
-use super::workflow::{IN_STEP, awaited_inside};
+use super::workflow::{IN_STEP, INLINE, awaited_inside};
 use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
@@ -64,6 +64,8 @@ pub struct Step<'wf, T> {
     make: Option<Make<'wf>>,
     future: Option<StepFuture<'wf>>,
     decode: Decode<'wf, T>,
+    /// Whether it is tried again where it fails: a wait and what the engine does by itself are not.
+    has_tries: bool,
     /// Whether it was refused when it was built: it has no place in the record, and whatever is decoded is the reason.
     is_refused: bool,
     /// The attempt that stops where the recorded output does not fit the type of the code: the run is parked, and nothing of it lost. None where that is
@@ -80,13 +82,31 @@ impl<'wf, T> Step<'wf, T> {
         decode: impl Fn(Result<String, Failure>) -> Result<T, Failure> + Send + 'wf,
     ) -> Self {
         let (make, decode) = (Some(Box::new(make) as Make<'wf>), Box::new(decode));
-        Self { key, policy, make, future: None, decode, is_refused: false, strict: None }
+        Self { key, policy, make, future: None, decode, has_tries: true, is_refused: false, strict: None }
+    }
+
+    /// A step that is not tried again: it waits, or it is the engine's own.
+    pub(crate) fn without_tries(
+        key: String,
+        make: impl FnOnce() -> StepFuture<'wf> + Send + 'wf,
+        decode: impl Fn(Result<String, Failure>) -> Result<T, Failure> + Send + 'wf,
+    ) -> Self {
+        Self { has_tries: false, ..Self::new(key, INLINE, move |_| make(), decode) }
     }
 
     /// A step that fails with this whenever it is awaited.
     pub(crate) fn refused(key: String, policy: StepPolicy, failure: Failure) -> Self {
         let decode = Box::new(move |_| Err(failure.clone()));
-        Self { key, policy, make: None, future: None, decode, is_refused: true, strict: None }
+        Self {
+            key,
+            policy,
+            make: None,
+            future: None,
+            decode,
+            has_tries: false,
+            is_refused: true,
+            strict: None,
+        }
     }
 
     /// The same step, of code that recorded its output itself: where that does not fit its type, the run is parked.
@@ -129,9 +149,9 @@ impl<'wf, T> Step<'wf, T> {
     where
         T: 'wf,
     {
-        let Self { key, policy, make, future, decode, is_refused, strict } = self;
+        let Self { key, policy, make, future, decode, has_tries, is_refused, strict } = self;
         let decode = Box::new(move |recorded| decode(recorded).map(&change));
-        Step { key, policy, make, future, decode, is_refused, strict }
+        Step { key, policy, make, future, decode, has_tries, is_refused, strict }
     }
 
     /// The same step, which tells whether it has given an output when the code receives its result.
@@ -160,22 +180,35 @@ impl<'wf, T> Step<'wf, T> {
         self
     }
 
-    /// How long one try may take. The default is the job's own, for an inline step none. Without a meaning for what has no tries: a sleep, the start of a
-    /// child, its result, and a wait for a signal. Such are [raced](crate::Wf::race) against a sleep; [`SignalWait::timeout`](crate::SignalWait::timeout) is for signals.
+    /// How long one try may take. The default is the job's own, for an inline step none. Refused where nothing is tried: of a sleep, the start of a child,
+    /// its result, a wait for a signal. Such are [raced](crate::Wf::race) against a sleep; [`SignalWait::timeout`](crate::SignalWait::timeout) is for signals.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.timeout = Some(timeout);
-        self
+        self.of_tries("timeout")
     }
 
     /// How long all tries of this step may take together, with the delays between them; none by default. Afterwards the step fails as by a timeout, with
-    /// the failure of its last try as the cause; a try that is still at work is dropped at its next await. Without a meaning for a sleep, for the start of
-    /// a child, and for its result.
+    /// the failure of its last try as the cause; a try that is still at work is dropped at its next await. Refused where nothing is tried, as
+    /// [`timeout`](Self::timeout) is.
     ///
     /// The time counts from the first try that is known: from the first failed one that is recorded, in this attempt of the run or an earlier one, or
     /// otherwise from the first in this attempt. So a crash in the middle of the first try begins the time anew, and one after a failed try does not.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.policy.deadline = Some(deadline);
-        self
+        self.of_tries("deadline")
+    }
+
+    /// Refuses a limit that would limit nothing: a wait that somebody believes to have an end has none.
+    fn of_tries(self, limit: &str) -> Self {
+        if self.has_tries || self.is_refused {
+            return self;
+        }
+        let message = format!(
+            "the step `{}` has no tries that its {limit} could limit: race it against a sleep with `wf.race`; a wait for a signal is limited where it \
+             begins, by `wf.signal(…).timeout(…)`, and a child by the deadline of its call",
+            self.key
+        );
+        Self::refused(self.key, self.policy, Failure::new(FailureKind::Setup, message))
     }
 
     /// For how long the body of a call may say nothing of its progress; the default is the `heartbeat` of its job, where it has one. A try that has not called

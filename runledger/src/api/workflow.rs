@@ -204,10 +204,9 @@ impl Wf {
         };
         let attempt = Arc::clone(&self.attempt);
         let key = claim.key.as_str().to_owned();
-        Step::new(
+        Step::without_tries(
             key,
-            INLINE,
-            move |_| Box::pin(async move { waiting::sleep(&attempt, &claim, alarm).await }),
+            move || Box::pin(async move { waiting::sleep(&attempt, &claim, alarm).await }),
             |recorded| recorded.map(drop),
         )
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{INLINE, Wf, refused};
+use super::{Wf, refused};
 use crate::api::call::Call;
 use crate::api::job::Job;
 use crate::api::step::{Step, StepFuture, decode_output};
@@ -60,10 +60,9 @@ impl Wf {
             ..new_run
         };
         let key = claim.key.as_str().to_owned();
-        Step::new(
+        Step::without_tries(
             key,
-            INLINE,
-            move |_| Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, child).await }),
+            move || Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, child).await }),
             move |recorded| Ok(Child { wf: self, run_id: decode_output(recorded)?, marker: PhantomData }),
         )
         .of_own_output(&self.attempt)
@@ -113,10 +112,10 @@ impl<'wf, J: Job> Child<'wf, J> {
         };
         let attempt = Arc::clone(&wf.attempt);
         let key = claim.key.as_str().to_owned();
-        let work = move |_| -> StepFuture<'wf> {
+        let work = move || -> StepFuture<'wf> {
             Box::pin(async move { waiting::child_result(&attempt, &claim, fingerprint, child, wait).await })
         };
-        Step::new(key, INLINE, work, decode_output).of_own_output(&wf.attempt)
+        Step::without_tries(key, work, decode_output).of_own_output(&wf.attempt)
     }
 }
 

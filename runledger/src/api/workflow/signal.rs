@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{INLINE, Wf, refused, too_long};
+use super::{Wf, refused, too_long};
 use crate::api::job::Payload;
 use crate::api::step::{Step, StepError, StepFuture};
 use crate::model::failure::{Failure, FailureKind};
@@ -48,10 +48,10 @@ impl Wf {
         decode: fn(Result<String, Failure>) -> Result<T, Failure>,
     ) -> Step<'wf, T> {
         let (attempt, key) = (&self.attempt, claim.key.as_str().to_owned());
-        let work = move |_| -> StepFuture<'wf> {
+        let work = move || -> StepFuture<'wf> {
             Box::pin(async move { receive(attempt, &claim, &name, limit.as_ref()).await })
         };
-        Step::new(key, INLINE, work, decode).of_others_output(&self.attempt)
+        Step::without_tries(key, work, decode).of_others_output(&self.attempt)
     }
 }
 
