@@ -181,7 +181,11 @@ async fn ends(fleet: &Fleet, case: Case) -> Result<Violations> {
     let mut violations: Violations = sqlx::query_scalar(
         "select format('run %s of `%s` is %s: %s', run_id, job, state, error)
         from runledger.run_state
-        where state <> case when job = 'check.canary' then 'completed' else $1 end",
+        where state <> case
+            when job = 'check.canary' then 'completed'
+            when job in ('check.hopeless', 'check.refuses') or graph = 'check.hopes' then 'failed'
+            else $1
+        end",
     )
     .bind(wanted)
     .fetch_all(fleet.db.pool())

@@ -1,9 +1,41 @@
-//! Pictures of graphs whose requests are sealed.
+//! Graphs whose requests are sealed.
 
-use runledger::{ClientError, Graph};
+use runledger::prelude::*;
+use runledger::{AesGcm, ClientError, Graph, RunState};
 use runledger_tests::Fixture;
 
+use crate::rows::{scalar, soon, until, worker};
 use crate::words::{codec, tells};
+
+#[workflow]
+async fn tells_through_a_graph(wf: &Wf, word: String) -> Result<String> {
+    let mut graph = Graph::new("telling");
+    let told = graph.call(tells(word));
+    let gate = graph.gate::<bool>("gate");
+    graph.after(told, gate);
+    let graph = wf.start_graph(graph.result(told)).await?;
+    Ok(graph.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_changed_while_a_workflow_waits_for_its_graph() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let old = db.clone().with_codec(AesGcm::new("2026", [1; 32]));
+    let first = worker(&old, jobs![tells_through_a_graph, tells]).await;
+    let handle = tells_through_a_graph("abc".to_owned()).enqueue(&old).await.unwrap();
+    until(&old, handle.id(), |info| info.state == RunState::Waiting).await;
+    first.stop().await;
+    assert_eq!(
+        scalar::<i64>(&db, "select count(*) from runledger.run where input::text like '%abc%'").await,
+        0
+    );
+    let db = db.with_codec(AesGcm::new("2027", [2; 32]).and_old("2026", [1; 32]));
+    let second = worker(&db, jobs![tells_through_a_graph, tells]).await;
+    let graph = scalar(&db, "select run_id from runledger.run where graph = 'telling'").await;
+    db.graph::<String>(graph).gate("gate").complete(&true).await.unwrap();
+    assert_eq!(soon(handle.on(&db).result()).await.unwrap(), "abc");
+    second.stop().await;
+}
 
 #[tokio::test]
 async fn a_sealed_graph_shows_its_result_to_who_has_the_key_and_is_not_said_to_have_none_to_others() {

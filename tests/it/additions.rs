@@ -3,35 +3,17 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, GraphHandle, GraphState, NodeInfo, Outcome, RunState, given};
+use runledger::{ClientError, Graph, GraphState, NodeInfo, RunState, given};
 use runledger_tests::Fixture;
 use runledger_tests::check::graphs;
 use tokio::sync::Semaphore;
 
+use crate::graph_jobs::{add, node, refuses, tells};
 use crate::rows::{execute, scalar, soon, until, worker};
 
 #[job]
 async fn length(text: &str) -> Result<u64> {
     Ok(text.len() as u64)
-}
-
-#[job]
-async fn add(a: u64, b: u64) -> Result<u64> {
-    Ok(a + b)
-}
-
-#[job(max_attempts = 1)]
-async fn refuses(n: u64) -> Result<u64> {
-    Err(Error::terminal(format!("{n} is refused")))
-}
-
-#[job]
-async fn tells(end: Outcome<u64>) -> Result<String> {
-    Ok(match end {
-        Outcome::Completed(n) => format!("completed with {n}"),
-        Outcome::Failed(failure) => format!("failed: {failure}"),
-        Outcome::Cancelled(failure) => format!("cancelled: {failure}"),
-    })
 }
 
 /// Adds a node to its own graph for each of its texts, which needs it.
@@ -50,11 +32,6 @@ async fn finds(texts: Vec<String>, #[inject] db: &Db, #[inject] context: &Contex
 
 fn all() -> [&'static runledger::Definition; 4] {
     jobs![length, add, refuses, tells]
-}
-
-async fn node<T: runledger::Payload>(handle: &GraphHandle<T>, name: &str) -> NodeInfo {
-    let nodes = handle.nodes().await.unwrap();
-    nodes.iter().find(|node| node.name == name).unwrap_or_else(|| panic!("no `{name}` in {nodes:?}")).clone()
 }
 
 async fn output(db: &Db, node: &NodeInfo) -> String {

@@ -2,12 +2,13 @@
 
 use runledger::prelude::*;
 use runledger::{
-    AnyCall, ClientError, FailureKind, Graph, GraphHandle, GraphState, NodeInfo, Outcome, RunState, given,
+    AnyCall, ClientError, FailureKind, Graph, GraphHandle, GraphState, Outcome, RunState, given,
 };
 use runledger_tests::Fixture;
 use runledger_tests::check::graphs;
 use serde_json::json;
 
+use crate::graph_jobs::{node, refuses};
 use crate::rows::{scalar, soon, until, worker};
 
 #[job]
@@ -18,11 +19,6 @@ async fn is_even(n: u64) -> Result<bool> {
 #[job]
 async fn double(n: u64) -> Result<u64> {
     Ok(2 * n)
-}
-
-#[job(max_attempts = 1)]
-async fn refuses(n: u64) -> Result<u64> {
-    Err(Error::terminal(format!("{n} is refused")))
 }
 
 #[job]
@@ -36,11 +32,6 @@ async fn tells(end: Outcome<u64>) -> Result<String> {
 
 fn all() -> [&'static runledger::Definition; 4] {
     jobs![is_even, double, refuses, tells]
-}
-
-async fn node<T: runledger::Payload>(handle: &GraphHandle<T>, name: &str) -> NodeInfo {
-    let nodes = handle.nodes().await.unwrap();
-    nodes.iter().find(|node| node.name == name).unwrap_or_else(|| panic!("no `{name}` in {nodes:?}")).clone()
 }
 
 /// What the graph failed with, with its causes.

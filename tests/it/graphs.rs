@@ -3,42 +3,17 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{
-    AnyCall, Cancelled, ClientError, FailureKind, Graph, GraphState, NodeInfo, Outcome, RunState, given,
-};
+use runledger::{AnyCall, Cancelled, ClientError, FailureKind, Graph, GraphState, NodeInfo, RunState, given};
 use runledger_tests::Fixture;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
+use crate::graph_jobs::{add, refuses, sum, tells};
 use crate::rows::{execute, scalar, soon, until, worker};
 
 #[job]
 async fn extract(region: &str) -> Result<u64> {
     Ok(region.len() as u64)
-}
-
-#[job]
-async fn add(a: u64, b: u64) -> Result<u64> {
-    Ok(a + b)
-}
-
-#[job]
-async fn sum(parts: Vec<u64>) -> Result<u64> {
-    Ok(parts.iter().sum())
-}
-
-#[job(max_attempts = 1)]
-async fn refuses(n: u64) -> Result<u64> {
-    Err(Error::terminal(format!("{n} is refused")))
-}
-
-#[job]
-async fn tells(end: Outcome<u64>) -> Result<String> {
-    Ok(match end {
-        Outcome::Completed(n) => format!("completed with {n}"),
-        Outcome::Failed(failure) => format!("failed: {failure}"),
-        Outcome::Cancelled(failure) => format!("cancelled: {failure}"),
-    })
 }
 
 #[job]

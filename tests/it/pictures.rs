@@ -3,9 +3,7 @@
 mod reading;
 
 use runledger::prelude::*;
-use runledger::{
-    AnyCall, ClientError, EdgeKind, Graph, GraphPicture, GraphState, Limits, Outcome, RunState, given,
-};
+use runledger::{AnyCall, ClientError, EdgeKind, Graph, GraphPicture, GraphState, Outcome, RunState, given};
 use runledger_tests::{Fixture, eventually, golden};
 use serde_json::json;
 
@@ -311,8 +309,6 @@ async fn no_name_breaks_a_picture_and_each_is_read_back_from_it() {
 #[tokio::test]
 async fn a_graph_of_ten_thousand_nodes_has_a_picture_in_proportion() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    // The request of so many nodes with edges is beyond what is stored where nobody says otherwise.
-    let db = db.with_limits(Limits::DEFAULT.input(16 * 1024 * 1024));
     let n = 10_000;
     let mut graph = Graph::new("large");
     let root = graph.node("root", sketch("root"));

@@ -2,6 +2,7 @@
 //! the new code does.
 
 mod combinators;
+mod graphs;
 mod histories;
 mod inputs;
 mod order;
@@ -22,8 +23,8 @@ use runledger_tests::{Fixture, eventually};
 use stage::{Case, Expected, await_parked, park_all, wake_all};
 
 fn corpus() -> Vec<Case> {
-    let of_code = [steps::cases(), order::cases(), waits::cases(), combinators::cases(), versions::cases()];
-    [of_code.concat(), inputs::cases(), outputs::cases(), undos::cases()].concat()
+    let of_code = [steps::cases(), order::cases(), waits::cases(), combinators::cases(), graphs::cases()];
+    [of_code.concat(), versions::cases(), inputs::cases(), outputs::cases(), undos::cases()].concat()
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use runledger::Graph;
 use runledger::prelude::*;
 use runledger::testing::{Crashes, Testing};
 use uuid::Uuid;
@@ -63,6 +64,20 @@ async fn family(wf: &Wf) -> Result<u64> {
     Ok(one.result().await? + other.result().await?)
 }
 
+#[job]
+async fn total(parts: Vec<u64>) -> Result<u64> {
+    Ok(parts.iter().sum())
+}
+
+#[workflow]
+async fn totals(wf: &Wf) -> Result<u64> {
+    let mut graph = Graph::new("totals");
+    let parts = (1..=3).map(|n| graph.call(double(n).key(n.to_string()))).collect::<Vec<_>>();
+    let all = graph.then(total, (parts,));
+    let begun = wf.start_graph(graph.result(all)).await?;
+    Ok(begun.result().await?)
+}
+
 #[workflow]
 async fn fan_out(wf: &Wf) -> Result<u64> {
     let doubled = wf.map(1..=5, double).limit(2).await?;
@@ -116,15 +131,34 @@ async fn an_idempotent_step_a_transactional_job_a_sleep_a_signal_and_an_inline_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a quarter of a minute: `cargo exhaustive`"]
 async fn crashes_are_made_from_several_threads_as_well() {
     a_checkout_survives().await;
 }
 
 #[tokio::test]
+#[ignore = "takes a quarter of a minute: `cargo exhaustive`"]
 async fn children_survive_and_their_parent_hears_of_them_once() {
     let test = kit().await.with(jobs![family, child, double]);
     let crashes = test.crash_everywhere(family()).await.unwrap();
     is_thorough(&crashes, 40);
+}
+
+#[tokio::test]
+#[ignore = "takes a quarter of a minute: `cargo exhaustive`"]
+async fn a_graph_survives_and_is_there_once() {
+    let test = kit().await.with(jobs![totals, total, double]);
+    let crashes = test
+        .crash_everywhere(totals())
+        .invariant(|end| async move {
+            assert_eq!(end.result().unwrap(), &12);
+            let graphs = "select count(*) from runledger.run where graph = 'totals'";
+            assert_eq!(sqlx::query_scalar::<_, i64>(graphs).fetch_one(end.db().pool()).await?, 1);
+            Ok(())
+        })
+        .await
+        .unwrap();
+    is_thorough(&crashes, 30);
 }
 
 #[tokio::test]

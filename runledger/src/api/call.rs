@@ -183,6 +183,11 @@ impl AnyCall {
     }
 
     options!();
+
+    /// The same call as one of a job that gives the same, for steps of the engine.
+    pub(crate) fn typed<J>(self, key: String) -> Call<J> {
+        Call { request: self.request, key: Some(key), marker: PhantomData }
+    }
 }
 
 impl<J> From<Call<J>> for AnyCall {

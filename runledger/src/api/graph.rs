@@ -4,9 +4,10 @@ mod append;
 mod configure;
 mod gate;
 mod inputs;
+pub(crate) mod map;
 mod picture;
 mod prepare;
-mod recover;
+pub(super) mod recover;
 mod submit;
 
 use std::fmt;
@@ -116,8 +117,8 @@ impl<T> Graph<T> {
     /// Adds a call that needs no other node. Its name is that of the job, with the call's key where it has one: `extract[eu]`; calls of one job without keys
     /// are counted, `extract#2`.
     pub fn call<J: Job>(&mut self, call: Call<J>) -> Node<J::Output> {
-        let key = call.key;
-        self.add(call.request, key)
+        let (base, key) = (J::DEFINITION.name, call.key);
+        self.add(base, call.request, key)
     }
 
     /// Adds a call of a job whose arguments other nodes give: `graph.then(merge, (eu, us))`. It starts when the last of them has ended, with success unless
@@ -132,7 +133,7 @@ impl<T> Graph<T> {
         let definition = F::DEFINITION;
         let request = Request::of(definition, Plain::of_object(&[]));
         let names = definition.params.iter().map(Param::name);
-        let node = self.add(request, None);
+        let node = self.add(definition.name, request, None);
         for (name, wire) in names.zip(inputs.wires()) {
             self.connect(node.place, name, wire);
         }
@@ -229,9 +230,20 @@ impl<T> Graph<T> {
         self
     }
 
-    fn add<V>(&mut self, request: Request, key: Option<String>) -> Node<V> {
+    pub(crate) fn name(&self) -> &str {
+        &self.plan.name
+    }
+
+    /// The part of a run's identity that was said, if one was.
+    pub(crate) fn identity_said(&self) -> Option<&'static str> {
+        if !self.tenant.is_empty() {
+            return Some("tenant");
+        }
+        self.idempotency_key.as_ref().map(|_| "idempotency_key")
+    }
+
+    fn add<V>(&mut self, base: &str, request: Request, key: Option<String>) -> Node<V> {
         let job = request.oldest_name().to_owned();
-        let base = request.definition.map_or(&*request.job, |definition| definition.name);
         let name = match key {
             Some(key) => format!("{base}[{key}]"),
             None => {

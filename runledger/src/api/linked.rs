@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::client_error::ClientError;
 use super::db::connection;
+use super::graph::recover::copy_of;
 use super::handle::Handle;
 use super::job::Job;
 use crate::model::name::nearest;
@@ -18,9 +19,12 @@ use crate::model::replay::Recorded;
 use crate::model::request::{child_run_id, revived_run_id};
 use crate::model::state::RunState;
 use crate::runtime::signals::key_of;
+use crate::store::graph::submit;
 use crate::store::link::{
     KeptSignal, KeptStep, Link, Origin, Payloads, Signals, going_on_below, link, origins, payloads,
 };
+use crate::store::session::BEGIN;
+use crate::store::write::commit;
 
 /// How many keys an error names where none is near the one that was given.
 const KEYS_SHOWN: usize = 8;
@@ -51,7 +55,7 @@ impl<J: Job> Handle<J> {
             steps: Vec::new(),
             signals: Vec::new(),
         };
-        self.linked(&mut connection, vec![again], Signals::Left).await
+        self.linked(&mut connection, (vec![again], Vec::new()), Signals::Left).await
     }
 
     /// Goes on from one of the recorded steps of a run, whatever its state: a new run that has on record what was claimed before that step, and does that
@@ -97,7 +101,8 @@ impl<J: Job> Handle<J> {
     }
 
     /// Tries a failed or cancelled run again from where it ended: a new run with all its recorded steps but the failures that ended it, so that these are
-    /// tried again with fresh attempts, and with the signals that were sent to the old one. Children that failed or were cancelled, and whose end the run has not worked with, are revived with it.
+    /// tried again with fresh attempts, and with the signals that were sent to the old one. Children that failed or were cancelled, and whose end the run has not worked with, are revived with it; a graph is
+    /// submitted once more, and all of it runs anew.
     ///
     /// Once: the id of the new run follows from that of the old one, and whoever comes later is given the same run,
     /// [`created`](Self::created) being false. The state is the one in which the run was shown to whoever decides. The run must be quiet: all that it has
@@ -160,7 +165,7 @@ impl<J: Job> Handle<J> {
     async fn linked(
         &self,
         connection: &mut PgConnection,
-        mut links: Vec<Link>,
+        (mut links, remade): (Vec<Link>, Vec<Remade>),
         signals: Signals,
     ) -> Result<Self, ClientError> {
         let Some(first) = links.first().map(|link| link.run_id) else { return Ok(self.clone()) };
@@ -170,7 +175,21 @@ impl<J: Job> Handle<J> {
             let sealed = reseal(made, held, signals, &self.sealer());
             sealed.map_err(|source| ClientError::Unreadable { run_id: made.origin_id, source })?;
         }
-        let created = link(connection, first, &links, signals).await?;
+        let mut graphs = Vec::with_capacity(remade.len());
+        for Remade { run_id, origin_id, parent_id } in remade {
+            let copied = copy_of(connection, origin_id, run_id, &self.sealer()).await?;
+            graphs.extend(copied.map(|(_, graph)| (graph, parent_id)));
+        }
+        if graphs.is_empty() {
+            let created = link(connection, first, &links, signals).await?;
+            return Ok(Self::new(first, created, self.home()));
+        }
+        let mut tx = connection.begin_with(BEGIN).await?;
+        let created = link(&mut tx, first, &links, signals).await?;
+        for (graph, parent_id) in graphs.iter().filter(|_| created) {
+            submit(&mut tx, graph, Some(*parent_id)).await?;
+        }
+        commit("link_with_graphs", tx.commit()).await?;
         Ok(Self::new(first, created, self.home()))
     }
 
@@ -183,27 +202,38 @@ fn is_revivable(state: RunState) -> bool {
     matches!(state, RunState::Failed | RunState::Cancelled)
 }
 
-/// The new run, and those that take the places of failed and cancelled children whose end the kept steps do not know. The id of each is the one that
-/// its parent would give it.
+/// A graph that takes the place of one that a run has started: all of it runs anew.
+struct Remade {
+    run_id: Uuid,
+    origin_id: Uuid,
+    parent_id: Uuid,
+}
+
+/// The new run, and those that take the places of failed and cancelled children whose end the kept steps do not know; and graphs that do. The id of each is the
+/// one that its parent would give it.
 async fn with_children(
     connection: &mut PgConnection,
     run_id: Uuid,
     origin_id: Uuid,
     is_sealed: bool,
     steps: Vec<Recorded>,
-) -> Result<Vec<Link>, ClientError> {
-    let mut links = Vec::new();
+) -> Result<(Vec<Link>, Vec<Remade>), ClientError> {
+    let (mut links, mut remade) = (Vec::new(), Vec::new());
     let mut left = vec![(run_id, origin_id, None, is_sealed, steps)];
     while let Some((run_id, origin_id, parent_id, is_sealed, steps)) = left.pop() {
         let candidates: Vec<Uuid> = steps.iter().filter_map(started).collect();
-        let mut outputs = vec![None; steps.len()];
         let found = if candidates.is_empty() { Vec::new() } else { origins(connection, &candidates).await? };
+        let mut outputs = vec![None; steps.len()];
         for child in found.into_iter().filter(|child| is_revivable(child.state) && !child.is_undone) {
             let Some(parent_id) = child.parent_id else { continue };
             let known = Child { run_id: child.run_id, parent_id, slice: child.parent_slice };
             let Some(place) = start_of(&steps, known) else { continue };
             let new_id = child_run_id(run_id, &steps[place].key);
             outputs[place] = Some(Stored::read(format!("\"{new_id}\"")));
+            if child.in_graph {
+                remade.push(Remade { run_id: new_id, origin_id: child.run_id, parent_id: run_id });
+                continue;
+            }
             let steps = prefix::without_last_failures(child.steps);
             left.push((new_id, child.run_id, Some(run_id), child.is_sealed, steps));
         }
@@ -217,7 +247,7 @@ async fn with_children(
         let steps = steps.into_iter().zip(outputs).map(kept).collect();
         links.push(Link { run_id, origin_id, parent_id, is_sealed, input: None, steps, signals: Vec::new() });
     }
-    Ok(links)
+    Ok((links, remade))
 }
 
 /// Seals what a run takes over from its origin for the run.

@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 
 use super::client_error::ClientError;
 use super::definition::{Definition, Registration};
+use super::graph::map::MAP;
 use crate::model::name::check_name;
 use crate::model::version::{FIRST, stored_name};
 use crate::runtime::graph::CONCLUDE;
@@ -79,8 +80,9 @@ impl Registry {
         if registry.by_name.is_empty() {
             return Err(ClientError::Setup(EMPTY.to_owned()));
         }
-        // Whoever runs nodes concludes graphs.
+        // Whoever runs nodes concludes graphs, and starts the runs of map nodes.
         registry.add(CONCLUDE.name, &CONCLUDE)?;
+        registry.add(MAP.name, &MAP)?;
         Ok(registry)
     }
 

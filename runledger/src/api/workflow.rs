@@ -3,6 +3,7 @@
 mod anew;
 mod branch;
 mod child;
+mod graph;
 mod map;
 mod mark;
 mod saga;

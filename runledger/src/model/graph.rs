@@ -4,6 +4,7 @@ mod addition;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write as _};
 
@@ -16,6 +17,9 @@ use super::request::RequestOptions;
 
 /// The job under which graphs are stored: its code concludes them.
 pub const GRAPH: &str = "runledger.graph";
+
+/// The job of map nodes: its code starts a run for each item.
+pub const MAP: &str = "runledger.map";
 
 /// The job under which gates are stored. No worker runs it.
 pub const GATE: &str = "runledger.gate";
@@ -496,9 +500,9 @@ pub struct NodeRequest<'r> {
     /// Its tenant, where it is not the graph's.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub tenant: &'r str,
-    /// Its options.
+    /// The options that were said.
     #[serde(flatten)]
-    pub options: &'r RequestOptions,
+    pub options: Cow<'r, RequestOptions>,
     /// What it needs, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub needs: BTreeMap<&'r str, NeedRequest<'r>>,

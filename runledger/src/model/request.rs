@@ -82,6 +82,16 @@ impl RequestOptions {
         self.start_at_us.map(Timestamp::from_unix_micros)
     }
 
+    /// What somebody said: a deadline that is the job's own may be another tomorrow, and the request is the same.
+    #[must_use]
+    pub fn said(&self) -> Cow<'_, Self> {
+        if self.is_own_deadline {
+            Cow::Owned(Self { deadline_ms: None, is_own_deadline: false, ..self.clone() })
+        } else {
+            Cow::Borrowed(self)
+        }
+    }
+
     fn said_deadline_ms(&self) -> Option<u64> {
         self.deadline_ms.filter(|_| !self.is_own_deadline)
     }

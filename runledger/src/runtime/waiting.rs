@@ -20,10 +20,9 @@ use crate::model::replay::Claim;
 use crate::model::request::MAX_DEPTH;
 use crate::model::state::RunState;
 use crate::model::timestamp::{FURTHEST, Timestamp};
-use crate::store::enqueue::NewRun;
 use crate::store::error::{Class, class};
 use crate::store::inspect::{self, End};
-use crate::store::wait::{Started, start_child, topmost};
+use crate::store::wait::{NewChild, Started, start_child, topmost};
 
 /// The pause after which a workflow that does not leave its worker asks again whether what it waits for has come.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -87,19 +86,19 @@ fn too_far(away: Duration) -> Failure {
     Failure::new(FailureKind::Setup, message)
 }
 
-/// Starts a child, once, and gives its id.
+/// Starts a child, once, and gives its id. What it is made of is sealed only where it is started.
 pub(crate) async fn start(
     attempt: &Arc<Attempt>,
     claim: &Claim,
     fingerprint: i64,
-    child: NewRun<Plain>,
+    child: impl FnOnce(&Sealer) -> Result<NewChild, PayloadError> + Send,
 ) -> Result<String, Failure> {
     // A record that was taken over from another run names the child of that one.
     let result = match attempt.result(claim.ordinal) {
         Some(recorded) if claim.recorded => recorded,
         _ => {
             let _working = attempt.begin_work().await;
-            match child.sealed(attempt.sealer()) {
+            match child(attempt.sealer()) {
                 Ok(child) => Box::pin(start_now(attempt, claim, fingerprint, &child)).await,
                 Err(error) if error.is_of_codec() => halted(attempt, Halt::Sealed(error.to_failure())).await,
                 Err(error) => record(attempt, claim, fingerprint, Err(error.to_failure())).await,
@@ -114,11 +113,12 @@ async fn start_now(
     attempt: &Arc<Attempt>,
     claim: &Claim,
     fingerprint: i64,
-    child: &NewRun,
+    child: &NewChild,
 ) -> Result<String, Failure> {
     marks_first(attempt).await;
     // The id of a run is no payload: it is never sealed, so that statements find it.
-    let output = format!("\"{}\"", child.run_id);
+    let child_id = child.run().run_id;
+    let output = format!("\"{child_id}\"");
     let step = attempt.place_of(claim, fingerprint);
     loop {
         let started = match attempt.db.acquire().await {
@@ -130,7 +130,7 @@ async fn start_now(
         match started {
             Ok(Started::Yes) => break,
             Ok(Started::TooDeep) => {
-                let refusal = too_deep(attempt, &child.job).await;
+                let refusal = too_deep(attempt, child.name()).await;
                 return record(attempt, claim, fingerprint, Err(refusal)).await;
             }
             Ok(Started::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
@@ -143,7 +143,7 @@ async fn start_now(
         }
         tokio::time::sleep(REPEAT).await;
     }
-    attempt.note_start(child.run_id);
+    attempt.note_start(child_id);
     attempt.acknowledge(claim);
     Ok(output)
 }

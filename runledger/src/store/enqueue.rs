@@ -29,8 +29,20 @@ impl NewRun<Plain> {
     /// # Errors
     /// [`PayloadError`], where it cannot be.
     pub(crate) fn sealed(self, sealer: &Sealer) -> Result<NewRun, PayloadError> {
+        self.sealed_as(|place, plain| sealer.seal(place, plain))
+    }
+
+    /// The same of a run that is put together of others: their inputs have their limits, and it has none of its own.
+    pub(crate) fn sealed_whole(self, sealer: &Sealer) -> Result<NewRun, PayloadError> {
+        self.sealed_as(|place, plain| sealer.seal_whole(place, plain))
+    }
+
+    fn sealed_as(
+        self,
+        seal: impl FnOnce(&Place<'_>, Plain) -> Result<Stored, PayloadError>,
+    ) -> Result<NewRun, PayloadError> {
         let Self { run_id, job, tenant, queue, priority, input, options, idempotency_key } = self;
-        let input = sealer.seal(&Place::new(run_id, PayloadKind::Input, ""), input)?;
+        let input = seal(&Place::new(run_id, PayloadKind::Input, ""), input)?;
         Ok(NewRun { run_id, job, tenant, queue, priority, input, options, idempotency_key })
     }
 }

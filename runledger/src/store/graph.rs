@@ -71,10 +71,11 @@ pub(crate) struct NewAddition<'a> {
     pub(crate) edges: Vec<NewEdge>,
 }
 
-/// Writes a graph in one statement, whatever its size.
+/// Writes a graph in one statement, whatever its size: by itself, or as the child of a workflow.
 pub(crate) async fn submit(
     connection: &mut PgConnection,
     graph: &NewGraph,
+    parent: Option<Uuid>,
 ) -> Result<Submission, sqlx::Error> {
     let NewGraph { run, name, nodes, edges, origin_id } = graph;
     let row = write(sql::SUBMIT_GRAPH, |put| {
@@ -87,7 +88,7 @@ pub(crate) async fn submit(
             .bind(run.input.as_str())
             .bind(stored(&run.options))
             .bind(&run.idempotency_key);
-        bind_nodes(head, nodes, edges).bind(origin_id).fetch_one(connection)
+        bind_nodes(head, nodes, edges).bind(origin_id).bind(parent).fetch_one(connection)
     })
     .await?;
     Ok(Submission { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
@@ -109,7 +110,7 @@ pub(crate) async fn add(
             .bind(request)
             .bind(None::<&str>)
             .bind(key);
-        bind_nodes(head, nodes, edges).bind(None::<Uuid>).execute(connection)
+        bind_nodes(head, nodes, edges).bind(None::<Uuid>).bind(None::<Uuid>).execute(connection)
     })
     .await
     .map(drop)

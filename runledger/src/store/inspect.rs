@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::sql;
 use super::write::write;
 use crate::model::failure::Failure;
-use crate::model::graph::GRAPH;
+use crate::model::graph::{GRAPH, MAP};
 use crate::model::payload::{Place, Sealer, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
@@ -236,7 +236,7 @@ pub(crate) async fn workers(connection: &mut PgConnection) -> Result<Vec<WorkerI
         .map(|row| {
             let mut jobs: Vec<String> = row.try_get("jobs")?;
             // Every worker concludes graphs.
-            jobs.retain(|job| job != GRAPH);
+            jobs.retain(|job| ![GRAPH, MAP].contains(&job.as_str()));
             Ok(WorkerInfo {
                 worker_id: row.try_get("worker_id")?,
                 name: row.try_get("name")?,

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::checkpoint::{Checkpoint, Fence, bind_one};
 use super::enqueue::{NewRun, stored};
+use super::graph::{NewGraph, submit};
 use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, of_steps, write};
@@ -36,6 +37,31 @@ impl Above {
     }
 }
 
+/// What a workflow starts.
+#[derive(Debug)]
+pub(crate) enum NewChild {
+    Run(NewRun),
+    Graph(NewGraph),
+}
+
+impl NewChild {
+    /// Its own run.
+    pub(crate) fn run(&self) -> &NewRun {
+        match self {
+            Self::Run(run) => run,
+            Self::Graph(graph) => &graph.run,
+        }
+    }
+
+    /// What people call it.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Run(run) => &run.job,
+            Self::Graph(graph) => &graph.name,
+        }
+    }
+}
+
 /// What became of the start of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Started {
@@ -49,12 +75,38 @@ pub(crate) enum Started {
     TooDeep,
 }
 
-/// Starts a child run and records the step that started it, both or neither.
+/// Starts a child and records the step that started it, both or neither.
 pub(crate) async fn start_child(
     connection: &mut PgConnection,
     step: &Checkpoint,
     output: &str,
+    child: &NewChild,
+) -> Result<Started, sqlx::Error> {
+    let graph = match child {
+        NewChild::Run(run) => {
+            return note_start(connection, step, output, run, MAX_DEPTH, false).await;
+        }
+        NewChild::Graph(graph) => graph,
+    };
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    // Its nodes are one deeper than it is.
+    let started = note_start(&mut tx, step, output, &graph.run, MAX_DEPTH - 1, true).await?;
+    if started == Started::Yes {
+        // It is there already where an earlier try has come through after all.
+        submit(&mut tx, graph, Some(step.fence.run_id)).await?;
+    }
+    commit("start_graph", tx.commit()).await?;
+    Ok(started)
+}
+
+/// Records the step that starts a run, and where that is no graph, writes it.
+async fn note_start(
+    connection: &mut PgConnection,
+    step: &Checkpoint,
+    output: &str,
     child: &NewRun,
+    max_depth: i16,
+    is_graph: bool,
 ) -> Result<Started, sqlx::Error> {
     of_steps(std::iter::once(step.key.as_str()));
     let row = write(sql::START_CHILD, |start| {
@@ -68,16 +120,17 @@ pub(crate) async fn start_child(
             .bind(child.options.delay_us.unwrap_or(0))
             .bind(child.options.start_at())
             .bind(output)
-            .bind(MAX_DEPTH)
+            .bind(max_depth)
+            .bind(is_graph)
             .fetch_optional(connection)
     })
     .await?;
     let Some(row) = row else { return Ok(Started::LeaseLost) };
-    match (row.try_get("cancelled")?, row.try_get("too_deep")?) {
-        (true, _) => Ok(Started::ParentCancelled),
-        (false, true) => Ok(Started::TooDeep),
-        (false, false) => Ok(Started::Yes),
-    }
+    Ok(match (row.try_get("cancelled")?, row.try_get("too_deep")?) {
+        (true, _) => Started::ParentCancelled,
+        (false, true) => Started::TooDeep,
+        (false, false) => Started::Yes,
+    })
 }
 
 /// The run at the top of the chain of parents above a run; the run itself where it has no parent.

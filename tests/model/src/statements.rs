@@ -307,6 +307,7 @@ impl Statements {
             .bind(vec![false; edges.len()])
             .bind(vec!["{}"; edges.len()])
             .bind(None::<Uuid>)
+            .bind(None::<Uuid>)
             .execute(db)
             .await
             .map(drop)

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use runledger::__private::Definition;
-use runledger::Timings;
 use runledger::prelude::*;
+use runledger::{Graph, Timings};
 use uuid::Uuid;
 
 use super::place::{Place, What};
@@ -23,6 +23,9 @@ pub fn all() -> Vec<&'static Definition> {
         check_racing,
         check_parent,
         check_joining,
+        check_summing,
+        check_hopeless,
+        check_refuses,
         check_turn,
         check_post,
         check_flaky,
@@ -122,6 +125,30 @@ pub async fn check_parent(wf: &Wf, place: Place) -> Result<Uuid> {
 #[workflow(name = "check.joining", queue = "checks", max_attempts = 1)]
 pub async fn check_joining(wf: &Wf, place: Place) -> Result<Vec<Uuid>> {
     Ok(wf.map(0..3_u32, |turn| check_turn(place.clone(), turn)).spread().await?)
+}
+
+/// Starts a graph that sums the numbers up to four, and waits for it.
+#[workflow(name = "check.summing", queue = "checks", max_attempts = 1)]
+pub async fn check_summing(wf: &Wf) -> Result<u64> {
+    let mut graph = Graph::new("check.sums");
+    let few = graph.call(check_sum(vec![1, 2]).key("few"));
+    let more = graph.call(check_sum(vec![3, 4]).key("more"));
+    let all = graph.then(check_sum, (vec![few, more],));
+    Ok(wf.start_graph(graph.result(all)).await?.result().await?)
+}
+
+/// Starts a graph that fails, and fails with it.
+#[workflow(name = "check.hopeless", queue = "checks", max_attempts = 1)]
+pub async fn check_hopeless(wf: &Wf) -> Result<u64> {
+    let mut graph = Graph::new("check.hopes");
+    let refused = graph.call(check_refuses());
+    Ok(wf.start_graph(graph.result(refused)).await?.result().await?)
+}
+
+/// Fails.
+#[job(name = "check.refuses", queue = "checks", max_attempts = 1)]
+pub async fn check_refuses() -> Result<u64> {
+    Err(Error::terminal("on purpose"))
 }
 
 /// Waits at the gate of its turn, and gives its token.

@@ -63,6 +63,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("enqueue_on_pool", Scene::Work),
     ("gate", Scene::Graph),
     ("graph_on_pool", Scene::Graph),
+    ("link_with_graphs", Scene::Graph),
     ("migrate", Scene::Migrate),
     ("pause", Scene::Pause),
     ("pause_left", Scene::Pause),
@@ -71,6 +72,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("settle_and_wake", Scene::Work),
     ("settle_orphans", Scene::Killed),
     ("signal", Scene::Work),
+    ("start_graph", Scene::Graph),
     ("suspension", Scene::Work),
 ];
 

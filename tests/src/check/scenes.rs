@@ -187,6 +187,14 @@ async fn pause(db: &Db, place: &Place) -> Result<()> {
     Ok(())
 }
 
+/// That a run has failed, as it should.
+fn fails<T>(ended: std::result::Result<T, ClientError>) -> std::result::Result<(), ClientError> {
+    match ended {
+        Ok(_) | Err(ClientError::RunFailed { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// What was to be done, unless a try before this one has done it.
 fn unless_wrong<T>(done: std::result::Result<T, ClientError>) -> std::result::Result<(), ClientError> {
     match done {
@@ -222,6 +230,13 @@ async fn graph(db: &Db) -> Result<()> {
         let sum = again(async || handle.result().await).await?;
         anyhow::ensure!(sum == 4, "{sum}");
     }
+    let summing = keyed(db, "summing", jobs::check_summing).await?;
+    let sum = again(async || summing.result().await).await?;
+    anyhow::ensure!(sum == 10, "{sum}");
+    let failed = keyed(db, "hopeless", jobs::check_hopeless).await?;
+    again(async || fails(failed.result().await)).await?;
+    let revived = again(async || failed.revive(RunState::Failed).await).await?;
+    again(async || fails(revived.result().await)).await?;
     worker.stop().await;
     Ok(())
 }

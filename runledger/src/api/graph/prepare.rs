@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 use super::Declared;
+use super::map::identity;
 use crate::api::client_error::ClientError;
 use crate::api::definition::Param;
 use crate::api::registry;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::given::CONDITION;
 use crate::model::graph::{
-    Checked, GraphError, GraphProblem, Need, NeedRequest, NodeEnding, NodeRequest, Plan, PlannedKind,
+    Checked, GraphError, GraphProblem, MAP, Need, NeedRequest, NodeEnding, NodeRequest, Plan, PlannedKind,
     Standing, standings,
 };
 use crate::model::json::{ErasedValue, Fields};
@@ -35,6 +36,20 @@ pub(super) struct PreparedNode {
     /// Whether the graph has it already, so that it is not to be written.
     pub(super) is_existing: bool,
     pub(super) run: NewRun<Plain>,
+}
+
+/// An input that cannot be sealed.
+#[derive(Debug)]
+pub(crate) struct NotSealed {
+    /// The job that it is of.
+    pub(crate) job: String,
+    pub(crate) source: PayloadError,
+}
+
+impl From<NotSealed> for ClientError {
+    fn from(NotSealed { job, source }: NotSealed) -> Self {
+        Self::Encode { job, source }
+    }
 }
 
 /// Checks a plan and what its nodes are, beside the problems that are known.
@@ -124,6 +139,7 @@ impl Prepared {
         let new = self.nodes.iter().enumerate().filter(|(_, node)| !node.is_existing);
         new.map(|(place, node)| {
             let input = match &node.job {
+                Some(job) if job == MAP => Some(fingerprint(sealer, &node.name, &identity(&node.run.input))?),
                 Some(_) => Some(fingerprint(sealer, &node.name, &node.run.input)?),
                 None => None,
             };
@@ -134,7 +150,7 @@ impl Prepared {
                 job: node.job.as_deref(),
                 input,
                 tenant: &node.run.tenant,
-                options: &node.run.options,
+                options: node.run.options.said(),
                 needs: needs.collect(),
             };
             Ok((node.name.as_str(), request))
@@ -163,19 +179,19 @@ impl Prepared {
     /// The nodes that are new, as they are written in the graph with this id; `standings` has where each stands, by its place.
     ///
     /// # Errors
-    /// [`ClientError::Encode`], where an input cannot be sealed.
+    /// [`NotSealed`], where an input cannot be sealed.
     pub(super) fn rows(
         &self,
         graph_id: Uuid,
         sealer: &Sealer,
         standings: &[Standing],
-    ) -> Result<Vec<NewNode>, ClientError> {
+    ) -> Result<Vec<NewNode>, NotSealed> {
         let new = self.nodes.iter().zip(standings).filter(|(node, _)| !node.is_existing);
         new.map(|(node, Standing { n_waits, hopeless })| {
             let run = NewRun { run_id: child_run_id(graph_id, &node.name), ..node.run.clone() };
-            let encode = |source| ClientError::Encode { job: node.run.job.clone(), source };
+            let not_sealed = |source| NotSealed { job: node.run.job.clone(), source };
             Ok(NewNode {
-                run: run.sealed(sealer).map_err(encode)?,
+                run: run.sealed(sealer).map_err(not_sealed)?,
                 name: node.name.clone(),
                 n_waits: i32::try_from(*n_waits).unwrap_or(i32::MAX),
                 hopeless: hopeless.clone(),

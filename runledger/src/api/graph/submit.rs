@@ -3,7 +3,7 @@
 use sqlx::{Connection, PgConnection, PgPool};
 use uuid::Uuid;
 
-use super::prepare::prepare;
+use super::prepare::{NotSealed, Prepared, prepare};
 use super::{Graph, GraphHandle};
 use crate::api::client_error::ClientError;
 use crate::api::db::{Route, Via, connection};
@@ -38,7 +38,8 @@ impl<T: Payload> Graph<T> {
         async move {
             let home = home_of(&route);
             let sealer = route.sealer()?;
-            let graph = self.into_new_graph(&sealer)?;
+            let run_id = self.run_id();
+            let graph = self.draft(&sealer)?.into_new_graph(run_id, &sealer)?;
             let created = match route {
                 Route::Connection(connection, _) => submit(connection, &graph, &sealer).await?,
                 Route::Db(db) => submit_on_pool(db.pool(), &graph, &sealer, true).await?,
@@ -48,18 +49,22 @@ impl<T: Payload> Graph<T> {
         }
     }
 
-    /// Checks everything, and gives the rows to be written.
-    fn into_new_graph(mut self, sealer: &Sealer) -> Result<NewGraph, ClientError> {
+    /// The id of a graph that is submitted by itself.
+    fn run_id(&self) -> Uuid {
+        match &self.idempotency_key {
+            None => Uuid::now_v7(),
+            Some(key) => keyed_run_id(&self.tenant, &format!("{GRAPH}:{}", self.plan.name), key),
+        }
+    }
+
+    /// Checks everything. The request has the inputs of nodes by what this sealer says that identifies them.
+    pub(crate) fn draft(mut self, sealer: &Sealer) -> Result<Draft, ClientError> {
         if let Some(key) = &self.idempotency_key {
             check_key("idempotency key", key)?;
         }
         if !self.tenant.is_empty() {
             check_key("tenant", &self.tenant)?;
         }
-        let run_id = match &self.idempotency_key {
-            None => Uuid::now_v7(),
-            Some(key) => keyed_run_id(&self.tenant, &format!("{GRAPH}:{}", self.plan.name), key),
-        };
         let there = self.plan.nodes.iter().filter(|node| matches!(node.kind, PlannedKind::Existing(_)));
         let problems = there.map(|node| GraphProblem::NotThere { node: node.name.clone() }).collect();
         let prepared = prepare(&mut self.plan, self.nodes, problems)?;
@@ -75,7 +80,7 @@ impl<T: Payload> Graph<T> {
         let queue = self.queue.or_else(|| first_queue.cloned()).unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
         check_name("queue", &queue)?;
         let run = NewRun {
-            run_id,
+            run_id: Uuid::nil(),
             job: GRAPH.to_owned(),
             tenant: self.tenant,
             queue,
@@ -84,11 +89,35 @@ impl<T: Payload> Graph<T> {
             options,
             idempotency_key: self.idempotency_key,
         };
-        let run = run.sealed(sealer).map_err(encode)?;
+        Ok(Draft { name: self.plan.name, run, prepared })
+    }
+}
+
+/// A graph without a fault, which has no id yet.
+pub(crate) struct Draft {
+    name: String,
+    run: NewRun<Plain>,
+    prepared: Prepared,
+}
+
+impl Draft {
+    /// The canonical form.
+    pub(crate) fn request(&self) -> &Plain {
+        &self.run.input
+    }
+
+    /// The rows to be written.
+    ///
+    /// # Errors
+    /// [`NotSealed`], where the request or an input of a node cannot be sealed.
+    pub(crate) fn into_new_graph(self, run_id: Uuid, sealer: &Sealer) -> Result<NewGraph, NotSealed> {
+        let Self { name, run, prepared } = self;
+        let run = NewRun { run_id, ..run };
+        let run = run.sealed_whole(sealer).map_err(|source| NotSealed { job: GRAPH.to_owned(), source })?;
         let edges = prepared.edges(run_id);
         let standings = prepared.standings(|_| None);
         let nodes = prepared.rows(run_id, sealer, &standings)?;
-        Ok(NewGraph { run, name: self.plan.name, nodes, edges, origin_id: None })
+        Ok(NewGraph { run, name, nodes, edges, origin_id: None })
     }
 }
 
@@ -131,7 +160,7 @@ async fn submit(
     graph: &NewGraph,
     sealer: &Sealer,
 ) -> Result<bool, ClientError> {
-    let submission = graph::submit(&mut *connection, graph).await?;
+    let submission = graph::submit(&mut *connection, graph, None).await?;
     // Another go at a graph is made once, and is the same whoever asks.
     if submission.created || graph.origin_id.is_some() {
         return Ok(submission.created);

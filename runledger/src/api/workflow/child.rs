@@ -1,5 +1,6 @@
 //! Runs started by a workflow.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
@@ -12,11 +13,13 @@ use crate::api::job::Job;
 use crate::api::step::{Step, StepFuture, decode_output};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
+use crate::model::payload::Sealer;
 use crate::model::replay::Line;
 use crate::model::request::child_run_id;
 use crate::runtime::halt::Wait;
 use crate::runtime::waiting;
 use crate::store::enqueue::NewRun;
+use crate::store::wait::NewChild;
 
 impl Wf {
     /// Starts a call as a run of its own, on its own queue: a child. It is cancelled where this run is cancelled, or fails for good. Its start and its record are one
@@ -36,7 +39,7 @@ impl Wf {
     pub(super) fn start_at<J: Job>(&self, call: Call<J>, line: Line) -> Step<'_, Child<'_, J>> {
         let name = J::DEFINITION.name;
         if let Some(option) = call.request.identity_said() {
-            return refused(name, not_for_a_child(name, option));
+            return refused(name, not_for_a_child("call of job", name, option));
         }
         let fingerprints = match call.request.input.as_ref() {
             Ok(input) => match self.fingerprints(name, input) {
@@ -62,8 +65,11 @@ impl Wf {
         let key = claim.key.as_str().to_owned();
         Step::without_tries(
             key,
-            move || Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, child).await }),
-            move |recorded| Ok(Child { wf: self, run_id: decode_output(recorded)?, marker: PhantomData }),
+            move || {
+                let child = |sealer: &Sealer| child.sealed(sealer).map(NewChild::Run);
+                Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, child).await })
+            },
+            move |recorded| Ok(Child::new(self, name, decode_output(recorded)?)),
         )
         .of_own_output(&self.attempt)
     }
@@ -73,11 +79,17 @@ impl Wf {
 #[derive(Debug)]
 pub struct Child<'wf, J> {
     wf: &'wf Wf,
+    /// Of the job or of the graph: the step that waits for it is called after it.
+    name: Cow<'static, str>,
     run_id: Uuid,
     marker: PhantomData<fn() -> J>,
 }
 
 impl<'wf, J: Job> Child<'wf, J> {
+    pub(super) fn new(wf: &'wf Wf, name: impl Into<Cow<'static, str>>, run_id: Uuid) -> Self {
+        Self { wf, name: name.into(), run_id, marker: PhantomData }
+    }
+
     /// The id of the child's run.
     #[must_use]
     pub fn id(&self) -> Uuid {
@@ -104,7 +116,7 @@ impl<'wf, J: Job> Child<'wf, J> {
 
     fn end(&self, wait: Wait, line: Line) -> Step<'wf, J::Output> {
         let (wf, child) = (self.wf, self.run_id);
-        let name = format!("{}.result", J::DEFINITION.name);
+        let name = format!("{}.result", self.name);
         let fingerprint = json::fingerprint(&child.to_string());
         let claim = match wf.claim_at(&name, None, &[fingerprint], line) {
             Ok(claim) => claim,
@@ -119,9 +131,9 @@ impl<'wf, J: Job> Child<'wf, J> {
     }
 }
 
-fn not_for_a_child(name: &str, option: &str) -> Failure {
+pub(super) fn not_for_a_child(what: &str, name: &str, option: &str) -> Failure {
     let message = format!(
-        "the call of job `{name}` has a `{option}`, which a child cannot have: it has the tenant of its parent, and the step that starts it is its \
+        "the {what} `{name}` has a `{option}`, which a child cannot have: it has the tenant of its parent, and the step that starts it is its \
          key, so that it is started once; leave it out, and use `key` to tell children apart"
     );
     Failure::new(FailureKind::Setup, message)

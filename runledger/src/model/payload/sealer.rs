@@ -74,6 +74,14 @@ impl Sealer {
     /// [`PayloadError`]: it is too large, the codec refuses it, or it needs one.
     pub fn seal(&self, place: &Place<'_>, plain: Plain) -> Result<Stored, PayloadError> {
         self.check_size(place, &plain)?;
+        self.seal_whole(place, plain)
+    }
+
+    /// The same of what is put together of payloads, each of which is within its limit: it is as large as any JSON text may be.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal).
+    pub fn seal_whole(&self, place: &Place<'_>, plain: Plain) -> Result<Stored, PayloadError> {
         // A program that seals nothing yet seals what must be.
         if let Some(codec) = self.codec().filter(|_| self.seals() || plain.has_secret()) {
             return Ok(enveloped(self.sealed_by(codec, place, &plain)?));

@@ -7,27 +7,32 @@
 --        microseconds, $18 instants, $19 for how many others each waits, $20 the nodes because of which they cannot succeed (null: they can), $21 how those
 --        ended; arrays of one length, or empty where all are null;
 --        of edges: $22 dependants, $23 what they need, $24 whether any end will do, $25 the parameters that are given it (array literals);
---        $26 the graph that this one is another go at (null: none)
+--        $26 the graph that this one is another go at, $27 the workflow that it is a child of, whose tenant it has (null: none)
 -- out:   created (whether it is new), isolation, told; one row
 -- locks: none for a graph, but a concurrent equal key waits for the other transaction; for an addition the row of the graph in `pending`
 -- index: run_pkey, pending_pkey. A graph with a key is written only under read committed: above it the answer could be wrong
 with made as (
-    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, graph, origin_id, start_at)
-    select $1, 'runledger.graph', $3, $4, $5, $6::text::json, $7::text::json, $8, $2, $26, statement_timestamp()
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, graph, origin_id, parent_id, depth, start_at)
+    select
+        $1, 'runledger.graph', coalesce(parent.tenant, $3), $4, $5, $6::text::json, $7::text::json, $8, $2, $26, parent.run_id,
+        case when parent.run_id is not null then coalesce(parent.depth, 0) + 1 end, statement_timestamp()
+    from (select) as one
+    left join lateral (select run_id, tenant, depth from runledger.run where run_id = $27 offset 0) as parent on true
     where $2::text is not null and ($8::text is null or current_setting('transaction_isolation') in ('read committed', 'read uncommitted'))
     on conflict (run_id) do nothing
-    returning run_id, tenant, options, start_at
+    returning run_id, tenant, depth, options, start_at
 ),
 whole as (
-    select run_id, tenant
+    select run_id, tenant, depth
     from made
     union all
-    select run_id, tenant
+    select run_id, tenant, depth
     from runledger.run
     where run_id = $1 and $2::text is null
 ),
 node as (
-    select item.*, whole.run_id as graph_id, coalesce(item.tenant, whole.tenant) as its_tenant, needs = 0 and cause is null as is_free
+    select
+        item.*, whole.run_id as graph_id, coalesce(item.tenant, whole.tenant) as its_tenant, coalesce(whole.depth, 0) + 1 as its_depth, needs = 0 and cause is null as is_free
     from whole
     cross join unnest(
         $9::uuid[], $10::text[], $11::text[], $12::text[], $13::text[], $14::smallint[], $15::text[], $16::text[], $17::bigint[], $18::timestamptz[],
@@ -36,7 +41,7 @@ node as (
 ),
 written as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, node, start_at)
-    select run_id, job, its_tenant, queue, priority, input::json, options::json, graph_id, 1, name, coalesce(instant, statement_timestamp())
+    select run_id, job, its_tenant, queue, priority, input::json, options::json, graph_id, its_depth, name, coalesce(instant, statement_timestamp())
     from node
 ),
 wired as (

@@ -1,0 +1,35 @@
+//! Jobs and questions that tests of graphs have in common.
+
+use runledger::prelude::*;
+use runledger::{GraphHandle, NodeInfo, Outcome};
+
+#[job]
+pub async fn add(a: u64, b: u64) -> Result<u64> {
+    Ok(a + b)
+}
+
+#[job]
+pub async fn sum(parts: Vec<u64>) -> Result<u64> {
+    Ok(parts.iter().sum())
+}
+
+#[job(max_attempts = 1)]
+pub async fn refuses(n: u64) -> Result<u64> {
+    Err(Error::terminal(format!("{n} is refused")))
+}
+
+/// Says how the node before it ended.
+#[job]
+pub async fn tells(end: Outcome<u64>) -> Result<String> {
+    Ok(match end {
+        Outcome::Completed(n) => format!("completed with {n}"),
+        Outcome::Failed(failure) => format!("failed: {failure}"),
+        Outcome::Cancelled(failure) => format!("cancelled: {failure}"),
+    })
+}
+
+/// A node of a graph by its name.
+pub async fn node<T: runledger::Payload>(handle: &GraphHandle<T>, name: &str) -> NodeInfo {
+    let nodes = handle.nodes().await.unwrap();
+    nodes.iter().find(|node| node.name == name).unwrap_or_else(|| panic!("no `{name}` in {nodes:?}")).clone()
+}
