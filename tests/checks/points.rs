@@ -14,7 +14,7 @@ use runledger::__private::MIGRATIONS;
 use runledger::__private::failpoints::Action;
 use runledger::RunState;
 use runledger_tests::check::fleet::Process;
-use runledger_tests::check::points::{Case, all, some};
+use runledger_tests::check::points::{Case, all};
 use runledger_tests::check::scenes::{NAME, Scene};
 use runledger_tests::check::{Fleet, Place, Violations, calls, jobs};
 use runledger_tests::testing_db::TestDb;
@@ -39,12 +39,7 @@ const UNCOMMITTED: &str = "select count(*) from pg_stat_activity
 const CHOICE: &str = "RUNLEDGER_TEST_POINTS";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_point_is_survived_without_its_acknowledgement_and_after_a_death() -> Result<()> {
-    survive(some().collect()).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "the whole matrix takes two minutes; CONTRIBUTING says how to run it"]
+#[ignore = "takes two minutes: `cargo exhaustive`"]
 async fn every_point_is_survived_in_every_way() -> Result<()> {
     let choice = env::var(CHOICE).unwrap_or_default();
     let cases: Vec<Case> = all().filter(|case| case.arguments().join(" ").contains(&choice)).collect();

@@ -139,6 +139,7 @@ async fn nightly(wf: &Wf, day: u32) -> Result<u32> {
 }
 
 #[tokio::test]
+#[ignore = "takes a quarter of a minute: `cargo exhaustive`"]
 async fn a_loop_in_slices_survives() {
     let test = kit().await.with(jobs![nightly, book]);
     let crashes = test

@@ -106,19 +106,6 @@ pub fn all() -> impl Iterator<Item = Case> {
     })
 }
 
-/// Every point twice: with a lost acknowledgement, and with a death at each of the moments in turn.
-pub fn some() -> impl Iterator<Item = Case> {
-    let deaths = [Moment::Before, Moment::After, Moment::Lost].into_iter().cycle();
-    POINTS.iter().zip(deaths).flat_map(|(&(point, scene), moment)| {
-        [(Moment::Lost, Action::Error), (moment, Action::Abort)].map(|(moment, action)| Case {
-            point,
-            scene,
-            moment,
-            action,
-        })
-    })
-}
-
 impl Case {
     /// The arguments by which a process is told of it.
     #[must_use]
