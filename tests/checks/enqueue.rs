@@ -1,12 +1,14 @@
 //! I1: what was acknowledged is there, and what was rolled back is not. I5: one run a key.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::task::Poll;
 
-use runledger::{Db, Handle};
+use runledger::{Db, Handle, enqueue_all};
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
 use runledger_tests::check::{Fleet, jobs};
 use runledger_tests::proxy::{Fault, Proxy};
+use sqlx::postgres::PgListener;
 
 /// A dropped `begin()` leaves its transaction open in one of some three cases.
 const ROUNDS: usize = 60;
@@ -129,4 +131,33 @@ async fn polled_and_dropped<T>(future: impl Future<Output = T>, n_polls: usize) 
         if polled.is_ready() || n_left == 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_enqueue_wakes_one_sleeping_worker_a_run_and_one_more_of_those_that_serve_it() -> anyhow::Result<()>
+{
+    let fleet = Fleet::new().await?;
+    let sleepers = "insert into runledger.worker (name, version, session_name, jobs, queues, sleeping)
+                    select 'w' || n, '1', 's' || n, case when n <= 5 then '{check.canary}' else '{other}' end::text[], '{checks}', n <> 5
+                    from generate_series(1, 8) n";
+    sqlx::query(sleepers).execute(fleet.db.pool()).await?;
+    let serving = "select array_agg(worker_id::text) from runledger.worker where sleeping and 'check.canary' = any (jobs)";
+    let serving: Vec<String> = sqlx::query_scalar(serving).fetch_one(fleet.db.pool()).await?;
+    let mut listener = PgListener::connect(fleet.url()).await?;
+    listener.listen_all(["runledger_ready", "enough"]).await?;
+    for (n_runs, n_woken) in [(1, 2), (2, 3), (10, 4)] {
+        enqueue_all((0..n_runs).map(|_| jobs::check_canary()), &fleet.db).await?;
+        sqlx::query("notify enough").execute(fleet.db.pool()).await?;
+        let mut woken = HashSet::new();
+        loop {
+            let notification = listener.recv().await?;
+            if notification.channel() == "enough" {
+                break;
+            }
+            assert!(serving.iter().any(|worker| worker == notification.payload()), "{notification:?}");
+            assert!(woken.insert(notification.payload().to_owned()), "{notification:?} twice");
+        }
+        assert_eq!(woken.len(), n_woken, "for {n_runs} runs");
+    }
+    Ok(())
 }

@@ -349,30 +349,3 @@ async fn a_run_whose_job_no_living_worker_knows_is_left_waiting_and_shown_as_suc
     let info = waits.info().await.unwrap();
     assert_eq!((info.state, info.attempt, info.error), (RunState::Queued, 0, None));
 }
-
-#[tokio::test]
-async fn an_enqueue_wakes_one_sleeping_worker_a_run_and_one_more_of_those_that_serve_it() {
-    let Fixture { db, database } = Fixture::new().await;
-    let sleepers = "insert into runledger.worker (name, version, session_name, jobs, queues, sleeping)
-                    select 'w' || n, '1', 's' || n, case when n <= 5 then '{enqueue_greet}' else '{other}' end::text[], '{default}', n <> 5
-                    from generate_series(1, 8) n";
-    crate::rows::execute(&db, sleepers).await;
-    let serving = "select array_agg(worker_id::text) from runledger.worker where sleeping and 'enqueue_greet' = any (jobs)";
-    let serving: Vec<String> = crate::rows::scalar(&db, serving).await;
-    let mut listener = sqlx::postgres::PgListener::connect(database.url()).await.unwrap();
-    listener.listen_all(["runledger_ready", "enough"]).await.unwrap();
-    for (n_runs, n_woken) in [(1, 2), (2, 3), (10, 4)] {
-        enqueue_all((0..n_runs).map(|_| greet()), &db).await.unwrap();
-        crate::rows::execute(&db, "notify enough").await;
-        let mut woken = std::collections::HashSet::new();
-        loop {
-            let notification = listener.recv().await.unwrap();
-            if notification.channel() == "enough" {
-                break;
-            }
-            assert!(serving.iter().any(|worker| worker == notification.payload()), "{notification:?}");
-            assert!(woken.insert(notification.payload().to_owned()), "{notification:?} twice");
-        }
-        assert_eq!(woken.len(), n_woken, "for {n_runs} runs");
-    }
-}

@@ -227,6 +227,15 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["zombies::a_worker_that_slept_through_its_lease_begins_no_body_before_it_knows"],
     },
     Mutant {
+        name: "enqueue-wakes-nobody",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/enqueue_fresh.sql",
+            old: "where state = 'active' and sleeping\n",
+            new: "where state = 'active' and sleeping and false\n",
+        }],
+        tests: &["enqueue::an_enqueue_wakes_one_sleeping_worker_a_run_and_one_more_of_those_that_serve_it"],
+    },
+    Mutant {
         name: "no-wake-of-parents",
         edits: &[Edit {
             file: "runledger/src/store/sql/wake_parents.sql",
