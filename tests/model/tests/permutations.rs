@@ -547,3 +547,45 @@ async fn a_node_is_added_before_one_that_it_needs_through_others_fails_or_is_can
     };
     explore(pair, UNHELD).await;
 }
+
+/// The nodes of [`Start::Siblings`] complete, each in a transaction of its own.
+const SIBLINGS_END: &[&[Step]] = &[
+    &[Settle(1, 0, Completes), ReleaseNodes(1), Commit],
+    &[Settle(2, 1, Completes), ReleaseNodes(2), Commit],
+];
+
+/// Two that end at once, each of which counts from what it saw before the other.
+const COUNTS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
+    statement: "release",
+    old: "set remaining = pending.remaining - gain.n_ended",
+    new: "set remaining = (select remaining from runledger.pending as before where before.run_id = gain.run_id) - gain.n_ended",
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_of_two_nodes_that_end_at_once_starts_the_one_that_needs_both() {
+    let pair = Pair {
+        name: "release/release",
+        start: Start::Siblings { joined: true },
+        transactions: SIBLINGS_END,
+        holds: |end| expect(end.place(3) == "ready", "it waits for ever", end),
+    };
+    explore(pair, COUNTS_FROM_BEFORE).await;
+}
+
+/// The same, of what the graph has not heard of.
+const HEARS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
+    statement: "release",
+    old: "    where run_id = any (array(select run_id from reported))\n    order by run_id\n    for update\n",
+    new: "    where run_id = any (array(select run_id from reported))\n",
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_of_two_nodes_that_end_at_once_concludes_their_graph() {
+    let pair = Pair {
+        name: "release/release, the last ones",
+        start: Start::Siblings { joined: false },
+        transactions: SIBLINGS_END,
+        holds: |end| expect(end.place(0) == "ready", "the graph is never concluded", end),
+    };
+    explore(pair, HEARS_FROM_BEFORE).await;
+}

@@ -27,6 +27,11 @@ pub enum Start {
     Pausing,
     /// Run 0 is a graph with three nodes: run 1, which worker 0 holds by token 0, run 2, which needs the success of that, and run 3, a gate.
     Graph,
+    /// Run 0 is a graph whose nodes 1 and 2 are held, each by the worker and the token of the number before.
+    Siblings {
+        /// Whether run 3 needs both.
+        joined: bool,
+    },
 }
 
 /// One order's own runs, workers and tokens.
@@ -75,13 +80,6 @@ impl Scene {
             }
             Start::Graph => {
                 let [graph, held, waits, gate, _] = scene.runs;
-                let node = |run_id, name, job: &str, n_waits| Node {
-                    run_id,
-                    name,
-                    job: job.to_owned(),
-                    n_waits,
-                    hopeless: None,
-                };
                 let nodes = [
                     node(held, "held", &scene.job, 0),
                     node(waits, "waits", &scene.job, 1),
@@ -89,6 +87,20 @@ impl Scene {
                 ];
                 statements.submit_graph(db, graph, Some("graph"), &nodes, &[(waits, held)]).await?;
                 statements.claim(db, scene.workers[0], scene.tokens[0], 1, &scene.job).await?;
+            }
+            Start::Siblings { joined } => {
+                let [graph, first, second, both, _] = scene.runs;
+                let mut nodes =
+                    vec![node(first, "first", &scene.job, 0), node(second, "second", &scene.job, 0)];
+                let mut edges = Vec::new();
+                if joined {
+                    nodes.push(node(both, "both", &scene.job, 2));
+                    edges.extend([(both, first), (both, second)]);
+                }
+                statements.submit_graph(db, graph, Some("graph"), &nodes, &edges).await?;
+                for (worker, token) in scene.workers.into_iter().zip(scene.tokens).take(2) {
+                    statements.claim(db, worker, token, 1, &scene.job).await?;
+                }
             }
             Start::Family(n_children) => scene.family(db, n_children, false).await?,
             Start::Waiting(n_children) => scene.family(db, n_children, true).await?,
@@ -122,6 +134,10 @@ impl Scene {
         statements.enqueue(db, self.runs[run], &self.job).await?;
         statements.claim(db, self.workers[worker], self.tokens[worker], 1, &self.job).await.map(drop)
     }
+}
+
+fn node(run_id: Uuid, name: &'static str, job: &str, n_waits: i32) -> Node {
+    Node { run_id, name, job: job.to_owned(), n_waits, hopeless: None }
 }
 
 /// Everything else is found by run, or by job.
