@@ -61,3 +61,29 @@ async fn main() -> Result<()> {
     worker.stop().await;
     Ok(())
 }
+
+/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example approval`.
+#[cfg(test)]
+mod tests {
+    use runledger::testing::Testing;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_expense_is_decided_and_paid_whatever_crashes() -> Result<()> {
+        for (approved, ends) in [(true, "50000 cents paid to bob"), (false, "carol said no")] {
+            let decision = Decision { by: "carol".to_owned(), approved };
+            let test = Testing::new().await?.signals([("decision", decision)]);
+            let crashes = test
+                .crash_everywhere(expense("bob".to_owned(), 50_000, 3_600_000))
+                .invariant(move |end| async move {
+                    assert_eq!(end.result()?, ends);
+                    assert_eq!(end.calls(pay) > 0, approved);
+                    Ok(())
+                })
+                .await?;
+            assert!(crashes.n_crashes() > 5, "{crashes}");
+        }
+        Ok(())
+    }
+}

@@ -55,3 +55,32 @@ async fn main() -> Result<()> {
     worker.stop().await;
     Ok(())
 }
+
+/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example fan_out`.
+#[cfg(test)]
+mod tests {
+    use runledger::testing::Testing;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn every_page_is_counted_whatever_crashes() -> Result<()> {
+        let test = Testing::new().await?;
+        let pages: Vec<String> = (1..=3).map(|n| "word ".repeat(n)).collect();
+        let crashes = test.crash_everywhere(all_or_nothing(pages.clone())).await?;
+        assert!(crashes.n_crashes() > 10, "{crashes}");
+        let with_an_empty_one = [&pages[..2], &[String::new()]].concat();
+        let crashes = test.crash_everywhere(as_many_as_there_are(with_an_empty_one)).await?;
+        assert!(crashes.n_crashes() > 10, "{crashes}");
+        // Which of the two comes first is left to chance; whoever sees it sees it again.
+        let crashes = test
+            .crash_everywhere(first_of_two(pages[..2].to_vec()))
+            .invariant(|end| async move {
+                assert!([1, 2].contains(end.result()?));
+                Ok(())
+            })
+            .await?;
+        assert!(crashes.n_crashes() > 5, "{crashes}");
+        Ok(())
+    }
+}

@@ -52,3 +52,31 @@ async fn main() -> Result<()> {
     worker.stop().await;
     Ok(())
 }
+
+/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example long_loop`.
+#[cfg(test)]
+mod tests {
+    use runledger::testing::Testing;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_loop_reads_and_counts_to_its_end_whatever_crashes() -> Result<()> {
+        let test = Testing::new().await?;
+        let readings = SLICE + 3;
+        let sum: u64 = (0..readings).map(|n| u64::from(n % 7)).sum();
+        let crashes = test
+            .crash_everywhere(meter(0, readings, 0))
+            .invariant(move |end| async move {
+                assert_eq!(*end.result()?, sum);
+                let published = Handle::of(meter, end.db(), end.run_id()).query::<u64>("sum").await?;
+                assert_eq!(published, Some(sum));
+                Ok(())
+            })
+            .await?;
+        assert!(crashes.n_crashes() > 10, "{crashes}");
+        let crashes = test.crash_everywhere(counter(u64::from(SLICE) * 3)).await?;
+        assert!(crashes.n_crashes() > 5, "{crashes}");
+        Ok(())
+    }
+}

@@ -59,3 +59,29 @@ async fn main() -> Result<()> {
     worker.stop().await;
     Ok(())
 }
+
+/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example nightly`.
+#[cfg(test)]
+mod tests {
+    use runledger::testing::Testing;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_night_has_every_region_once_whatever_crashes() -> Result<()> {
+        let test = Testing::new().await?;
+        let regions: Vec<String> = ["eu", "asia"].map(str::to_owned).to_vec();
+        let crashes = test
+            .crash_everywhere(nightly(20, regions))
+            .invariant(|end| async move {
+                assert_eq!(*end.result()?, 120);
+                let n_runs = "select count(*) from runledger.run where parent_id = $1";
+                let n_runs = sqlx::query_scalar::<_, i64>(n_runs).bind(end.run_id());
+                assert_eq!(n_runs.fetch_one(end.db().pool()).await?, 2);
+                Ok(())
+            })
+            .await?;
+        assert!(crashes.n_crashes() > 10, "{crashes}");
+        Ok(())
+    }
+}

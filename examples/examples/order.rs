@@ -100,3 +100,28 @@ async fn main() -> Result<()> {
     worker.stop().await;
     Ok(())
 }
+
+/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example order`.
+#[cfg(test)]
+mod tests {
+    use runledger::testing::Testing;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_order_is_charged_and_booked_once_whatever_crashes() -> Result<()> {
+        let test = Testing::new().await?.provide_fake(|| Gateway { n_calls: AtomicU32::new(0) });
+        sqlx::raw_sql(TABLES).execute(test.db().pool()).await?;
+        let crashes = test
+            .crash_everywhere(checkout(7, 4200))
+            .invariant(|end| async move {
+                assert!(end.result()?.ends_with("over 4200 cents; sales booked so far: 1"));
+                let sales = sqlx::query_scalar::<_, i64>("select count(*) from shop.sale where order_id = 7");
+                assert_eq!(sales.fetch_one(end.db().pool()).await?, 1);
+                Ok(())
+            })
+            .await?;
+        assert!(crashes.n_crashes() > 10, "{crashes}");
+        Ok(())
+    }
+}

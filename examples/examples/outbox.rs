@@ -68,3 +68,35 @@ async fn main() -> Result<()> {
     worker.stop().await;
     Ok(())
 }
+
+/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example outbox`.
+#[cfg(test)]
+mod tests {
+    use runledger::testing::Testing;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_member_is_enrolled_and_welcomed_once_whatever_crashes() -> Result<()> {
+        let test = Testing::new().await?.provide_with(Db::clone);
+        sqlx::raw_sql(TABLES).execute(test.db().pool()).await?;
+        let counter = counts_two().enqueue(test.db()).await?.id();
+        let crashes = test
+            .crash_everywhere(enrol("bob".to_owned(), counter))
+            .invariant(move |end| async move {
+                let (welcome, pool) = (*end.result()?, end.db().pool());
+                let members = sqlx::query_scalar::<_, String>("select name from club.member").fetch_all(pool);
+                assert_eq!(members.await?, ["bob".to_owned()]);
+                let welcomes = "select run_id from runledger.run where job = 'send_welcome'";
+                let welcomes = sqlx::query_scalar::<_, Uuid>(welcomes);
+                assert_eq!(welcomes.fetch_all(pool).await?, [welcome]);
+                let joined = "select count(*) from runledger.signal where run_id = $1";
+                let joined = sqlx::query_scalar::<_, i64>(joined).bind(counter);
+                assert_eq!(joined.fetch_one(pool).await?, 1);
+                Ok(())
+            })
+            .await?;
+        assert!(crashes.n_crashes() > 5, "{crashes}");
+        Ok(())
+    }
+}

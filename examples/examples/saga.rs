@@ -64,3 +64,37 @@ async fn main() -> Result<()> {
     worker.stop().await;
     Ok(())
 }
+
+/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example saga`.
+#[cfg(test)]
+mod tests {
+    use runledger::testing::Testing;
+
+    use super::*;
+
+    /// How the log ends, however often a worker dies on the way.
+    async fn logs(with_car: bool, confirmed: bool, expected: &'static [&'static str]) -> Result<()> {
+        let test = Testing::new().await?;
+        sqlx::raw_sql(TABLES).execute(test.db().pool()).await?;
+        let crashes = test
+            .crash_everywhere(trip(with_car, confirmed))
+            .invariant(move |end| async move {
+                assert_eq!(end.result().is_err(), with_car);
+                let log = "select what from trip.log order by n";
+                let log: Vec<String> = sqlx::query_scalar(log).fetch_all(end.db().pool()).await?;
+                assert_eq!(log, expected);
+                Ok(())
+            })
+            .await?;
+        assert!(crashes.n_crashes() > 10, "{crashes}");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_trip_is_kept_or_taken_back_whole_whatever_crashes() -> Result<()> {
+        let undone = &["flight", "hotel", "cancelled hotel-booking", "cancelled flight-booking"];
+        logs(false, true, &undone[..2]).await?;
+        logs(true, true, undone).await?;
+        logs(false, false, undone).await
+    }
+}
