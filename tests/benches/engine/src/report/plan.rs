@@ -129,9 +129,9 @@ impl Figure {
     }
 }
 
-/// The figures that no report has in more than one round.
-pub fn once() -> impl Iterator<Item = &'static str> {
-    PLAN.iter().filter(|figure| figure.rounds == 1).map(|figure| figure.name)
+/// The figures that no report has in more rounds than these.
+pub fn in_rounds(rounds: usize) -> impl Iterator<Item = &'static str> {
+    PLAN.iter().filter(move |figure| figure.rounds == rounds).map(|figure| figure.name)
 }
 
 /// The contenders of a figure in their order.
