@@ -295,6 +295,25 @@ async fn a_blocked_run_can_be_cancelled() {
     new.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_run_can_be_forked_from_the_step_that_the_code_does_not_follow() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let old = served_before(&db).await;
+    let handle = before::evolving("input".to_owned()).enqueue(&db).await.unwrap();
+    eventually(async || n_steps(&db, handle.id()).await, |n_steps| *n_steps == 3).await;
+    old.stop().await;
+    let new = served_after(&db).await;
+    until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    let fork = handle.fork("keyed_step").await.unwrap();
+    assert_eq!(
+        soon(fork.result()).await.unwrap(),
+        12,
+        "what was recorded before it is kept, and it is run with its present input"
+    );
+    assert_eq!(handle.info().await.unwrap().state, RunState::Blocked);
+    new.stop().await;
+}
+
 /// Each branch builds its step when it is polled for the first time; without `biased` a random one is polled first.
 #[workflow]
 async fn races_of_branches(wf: &Wf) -> Result<u64> {

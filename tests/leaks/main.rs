@@ -1,4 +1,4 @@
-//! What ten thousand runs leave behind in a worker's process. The only test of its program: what it counts is of the whole process.
+//! What ten thousand runs leave behind in a worker's process, and what they hold while they wait. What is counted is of the whole process: one test at a time.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
@@ -10,6 +10,7 @@ use runledger::{Timings, enqueue_all};
 use runledger_tests::{Fixture, eventually};
 use sqlx::PgConnection;
 use tokio::runtime::Handle as Runtime;
+use tokio::sync::Mutex;
 
 /// The runs of a round, a quarter of each kind. The first round is for what a process grows to once.
 const ROUND: usize = 2_000;
@@ -45,6 +46,27 @@ async fn fails_in_a_step(wf: &Wf) -> Result<()> {
     wf.step("recorded", || async { Ok::<_, Error>(1) }).await?;
     Ok(wf.step("failed", || async { Err::<(), _>(Error::terminal("on purpose")) }).await?)
 }
+
+#[workflow]
+async fn sleeps(wf: &Wf) -> Result<()> {
+    Ok(wf.sleep(Duration::from_secs(3600)).await?)
+}
+
+#[workflow]
+async fn waits_for_a_signal(wf: &Wf) -> Result<()> {
+    Ok(wf.signal("never").await?)
+}
+
+#[workflow]
+async fn waits_for_a_child(wf: &Wf) -> Result<()> {
+    Ok(wf.start(sleeps()).await?.result().await?)
+}
+
+/// The runs that have left their worker: one that only sleeps is in its queue.
+const OUT_OF_WORKERS: &str = "select (select count(*) from runledger.waiting) + (select count(*) from runledger.ready where cause = 'slept')";
+
+/// Held by the test that runs.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// What a process has.
 #[derive(Clone, Copy, Debug)]
@@ -88,14 +110,20 @@ async fn round(db: &Db, asking: &mut PgConnection, n_rounds: usize) {
     }
     let ended = "select count(*) from runledger.outcome";
     let n_runs = i64::try_from(ROUND * n_rounds).unwrap();
-    let asking = tokio::sync::Mutex::new(asking);
+    counts(asking, ended, n_runs).await;
+}
+
+/// Until so many are counted.
+async fn counts(asking: &mut PgConnection, counted: &'static str, n_runs: i64) {
+    let asking = Mutex::new(asking);
     let count =
-        async || sqlx::query_scalar::<_, i64>(ended).fetch_one(&mut **asking.lock().await).await.unwrap();
-    eventually(count, |n_ended| *n_ended == n_runs).await;
+        async || sqlx::query_scalar::<_, i64>(counted).fetch_one(&mut **asking.lock().await).await.unwrap();
+    eventually(count, |n_counted| *n_counted == n_runs).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_runs_that_panic_time_out_spawn_and_fail_leave_nothing_behind() {
+    let _alone = ALONE.lock().await;
     // What the bodies say would be kept by whoever captures the output of tests.
     std::panic::set_hook(Box::new(|panic| {
         let said = panic.to_string();
@@ -115,5 +143,32 @@ async fn ten_thousand_runs_that_panic_time_out_spawn_and_fail_leave_nothing_behi
     }
     let last = Gauges::now();
     assert!(last.resident_kib <= first.resident_kib + GROWTH_KIB, "{first:?}, and then {last:?}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_runs_that_sleep_or_wait_for_a_signal_or_a_child_hold_no_slot_no_connection_and_no_memory()
+ {
+    let _alone = ALONE.lock().await;
+    let Fixture { db, database } = Fixture::new().await;
+    let mut asking = database.connect().await.unwrap();
+    let app =
+        App::new(db.clone()).with(jobs![sleeps, waits_for_a_signal, waits_for_a_child, fails_in_a_step]);
+    let worker = app.concurrency(64).start().await.unwrap();
+    let (part, mut first) = (ROUND / 4, None);
+    for n in 1..=ROUNDS {
+        enqueue_all((0..part).map(|_| sleeps()), &db).await.unwrap();
+        enqueue_all((0..part).map(|_| waits_for_a_signal()), &db).await.unwrap();
+        enqueue_all((0..part).map(|_| waits_for_a_child()), &db).await.unwrap();
+        // With a child each.
+        counts(&mut asking, OUT_OF_WORKERS, i64::try_from(4 * part * n).unwrap()).await;
+        let first = *first.get_or_insert_with(Gauges::now);
+        eventually(async || Gauges::now(), |gauges| gauges.is_within(&first)).await;
+    }
+    let (first, last) = (first.unwrap(), Gauges::now());
+    assert!(last.resident_kib <= first.resident_kib + GROWTH_KIB, "{first:?}, and then {last:?}");
+    // Far more wait than there are slots, and another run has one.
+    let other = fails_in_a_step().enqueue(&db).await.unwrap();
+    other.result().await.unwrap_err();
     worker.stop().await;
 }
