@@ -278,19 +278,22 @@ async fn cancelling_a_running_run_cancels_its_children_too() {
 #[workflow]
 async fn waits_at_most(wf: &Wf) -> Result<String> {
     let child = wf.start(child_that_sleeps()).await?;
-    tokio::select! {
-        output = child.result() => Ok(format!("child {}", output?)),
-        waited = wf.sleep(Duration::from_millis(700)) => waited.map(|()| "time".to_owned()).map_err(Into::into),
-    }
+    let first = tokio::select! {
+        output = child.result() => format!("child {}", output?),
+        waited = wf.sleep(Duration::from_millis(700)) => waited.map(|()| "time".to_owned())?,
+    };
+    wf.run(quick_child(0)).await?;
+    Ok(first)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_a_child_can_be_raced_against_a_sleep_and_leaves_the_worker_meanwhile() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![waits_at_most, child_that_sleeps]).await;
+    let worker = worker(&db, jobs![waits_at_most, child_that_sleeps, quick_child]).await;
     let handle = waits_at_most().enqueue(&db).await.unwrap();
-    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
     assert_eq!(soon(handle.result()).await.unwrap(), "time");
+    let claims = "select claims from runledger.step where key = 'quick_child'";
+    assert_eq!(scalar::<i32>(&db, claims).await, 2, "it was claimed again for what came after the wait");
     worker.stop().await;
 }
 
@@ -347,5 +350,29 @@ async fn a_run_that_a_step_has_enqueued_has_no_parent_and_outlives_the_workflow_
         0,
         "nor is it asked to end"
     );
+    worker.stop().await;
+}
+
+/// Begins to start more children than there are connections, keeps all of that without polling it, and starts another.
+#[workflow]
+async fn keeps_starts_without_polling_them(wf: &Wf) -> Result<u64> {
+    let mut kept: Vec<_> = (0..8).map(|n| wf.start(quick_child(n))).collect();
+    for start in &mut kept {
+        let _ = futures::poll!(start);
+    }
+    let another = wf.start(quick_child(8)).await?.result().await?;
+    for start in kept {
+        start.await?;
+    }
+    Ok(another)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starts_of_children_that_are_kept_without_being_polled_keep_no_other_waiting() {
+    let Fixture { db: _, database } = Fixture::new().await;
+    let db = Db::connect_with(database.url().parse().unwrap(), 4).await.unwrap();
+    let worker = worker(&db, jobs![keeps_starts_without_polling_them, quick_child]).await;
+    let handle = keeps_starts_without_polling_them().enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 8);
     worker.stop().await;
 }

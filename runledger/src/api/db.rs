@@ -18,7 +18,7 @@ use crate::runtime::inbox::Inbox;
 use crate::store::migrate::{is_current, migrate};
 use crate::store::server::{OLDEST_VERSION, Server, server};
 use crate::store::session::{acquire, begin_body, connect, for_client, roll_back};
-use crate::store::timeline::Address;
+use crate::store::timeline::{Address, Era};
 
 /// How many connections a [`Db`] opens at most where it is not told.
 pub const DEFAULT_CONNECTIONS: u32 = 10;
@@ -47,6 +47,8 @@ pub struct Db {
     /// Held while this seals.
     #[expect(dead_code, reason = "held, not read")]
     sealing: Option<Arc<Sealing>>,
+    /// Of what a worker has in hand: the time within which that may be written.
+    era: Option<Arc<Era>>,
     /// The embedded server, which lives as long as somebody uses it.
     #[cfg(all(feature = "dev", unix))]
     #[expect(dead_code, reason = "held, not read")]
@@ -190,6 +192,7 @@ impl Db {
             session_name: session_name.into(),
             sealer: Sealer::default(),
             sealing: None,
+            era: None,
             #[cfg(all(feature = "dev", unix))]
             server: None,
         }
@@ -271,15 +274,38 @@ impl Db {
     /// Begins the transaction of a body, and marks it in the same round trip.
     pub(crate) async fn begin_marked(&self, mark: &str) -> Result<Tx, sqlx::Error> {
         let begin = sqlx::AssertSqlSafe(begin_body(mark));
-        Ok(Tx::new(Box::pin(self.pool.begin_with(begin)).await?, self.sealer.clone()))
+        let tx = Box::pin(self.pool.begin_with(begin)).await?;
+        self.check_era()?;
+        Ok(Tx::new(tx, self.sealer.clone()))
     }
 
     pub(crate) fn inbox(&self) -> &Arc<Inbox> {
         &self.inbox
     }
 
+    /// A connection. Of what a worker has [in hand](Self::within), none that may lead to a server which does not have all that it rests on.
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        acquire(&self.pool).await
+        let connection = acquire(&self.pool).await?;
+        self.check_era()?;
+        Ok(connection)
+    }
+
+    /// The same database for what a worker has in hand under one number: once a promoted server has taken the place of the one on which it began there are no
+    /// connections any more. The promoted server may lack records that the worker knows of, and has its leases: their fence would let it write what rests on those.
+    #[cfg(feature = "worker")]
+    pub(crate) fn within(self, era: Arc<Era>) -> Self {
+        Self { era: Some(era), ..self }
+    }
+
+    /// Whether what is in hand rests on a server whose place a promoted one has taken.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.era.as_ref().is_some_and(|era| era.is_over())
+    }
+
+    /// After a connection was opened: whoever has opened one to the promoted server has noted that before.
+    fn check_era(&self) -> Result<(), sqlx::Error> {
+        let overtaken = "a promoted server has taken the place of the one that this worker began on; nothing more is written of what it has in hand";
+        if self.is_overtaken() { Err(sqlx::Error::Io(io::Error::other(overtaken))) } else { Ok(()) }
     }
 }
 

@@ -378,7 +378,11 @@ impl Executor {
     /// Writes what ends the attempt without an outcome, however long the database is away.
     async fn until_written(&self, attempt: &Attempt, parting: Parting<'_>) {
         loop {
-            let written = match self.db.acquire().await {
+            let connection = self.db.acquire().await;
+            if self.db.is_overtaken() {
+                return;
+            }
+            let written = match connection {
                 Ok(mut connection) => answered(PATIENCE, parting.write(&mut connection, attempt)).await,
                 Err(error) => Err(error),
             };

@@ -29,7 +29,7 @@ const FIRST: usize = 0;
 pub(crate) enum Written {
     /// It is committed.
     Yes,
-    /// The lease of its attempt is lost; nothing was written.
+    /// The lease of its attempt is lost, or what it rests on may be; nothing was written.
     LeaseLost,
     /// What it stands on is not there any more, which only a failover brings about; nothing was written.
     Gone,

@@ -77,7 +77,7 @@ pub(crate) struct Maintenance {
     pub(crate) worker_id: i64,
     pub(crate) timings: Timings,
     /// Begun before the first session of this life.
-    pub(crate) era: Era,
+    pub(crate) era: Arc<Era>,
     pub(crate) held: Arc<Held>,
     /// How long a run may take to heed its cancel.
     pub(crate) cancel_grace: Duration,

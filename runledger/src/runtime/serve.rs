@@ -67,12 +67,27 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    #[cfg(test)]
+    pub(crate) fn to(db: Db, patience: Duration) -> Self {
+        Self { db, patience }
+    }
+
     /// A connection of the pool with the engine's settings. It is closed when it is dropped, so that no user's statement meets them.
     pub(crate) async fn open(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         let mut connection = self.db.acquire().await?;
         connection.close_on_drop();
         self.answered(for_engine(&mut connection)).await?;
         Ok(connection)
+    }
+
+    /// The same for what a worker has in hand under one number.
+    fn within(self, era: Arc<Era>) -> Self {
+        Self { db: self.db.within(era), ..self }
+    }
+
+    /// Whether what is in hand rests on a server whose place a promoted one has taken.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.db.is_overtaken()
     }
 
     /// Whether the pool is large enough for maintenance to keep a connection of it: the claimer, a writer, a body and short work need one each.
@@ -208,6 +223,8 @@ impl Worker {
 
     async fn live_once(&self, identity: Identity) -> Fate {
         let Identity { worker_id, registered_at, control, era } = identity;
+        let era = Arc::new(era);
+        let session = self.session.clone().within(Arc::clone(&era));
         let (stop, stopped) = watch::channel(false);
         let (stop_claims, claims_stopped) = watch::channel(false);
         let (fate, mut fates) = watch::channel(Fate::Alive);
@@ -235,7 +252,7 @@ impl Worker {
         let mut crew = JoinSet::new();
         let (journal, receivers) = Journal::new(n_writers(&self.plan));
         for receiver in receivers {
-            task::spawn_on(&mut crew, "writer", writer::write(self.session.clone(), receiver));
+            task::spawn_on(&mut crew, "writer", writer::write(session.clone(), receiver));
         }
         let control = control.listen(
             engine_options(&self.plan.db),
@@ -260,7 +277,7 @@ impl Worker {
         };
         task::spawn_on(&mut crew, "maintenance", maintenance.run(pulses));
         let executor = Arc::new(Executor {
-            db: self.plan.db.clone(),
+            db: session.db.clone(),
             journal,
             provided: Arc::clone(&self.plan.provided),
             registry: Arc::clone(&self.plan.registry),
@@ -272,7 +289,7 @@ impl Worker {
             on_failure: self.plan.on_failure.clone(),
         });
         let claimer = Claimer {
-            session: self.session.clone(),
+            session,
             worker_id,
             registered_at,
             registry: Arc::clone(&self.plan.registry),

@@ -13,6 +13,7 @@ use super::attempt::{Attempt, Waiting};
 use super::halt::{Halt, Wait};
 use super::step::{halted, marks_first, record};
 use super::task::{LetGo, apart};
+use crate::api::db::Db;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer};
 use crate::model::recorded::place_of_error;
@@ -20,6 +21,7 @@ use crate::model::replay::Claim;
 use crate::model::request::MAX_DEPTH;
 use crate::model::state::RunState;
 use crate::model::timestamp::{FURTHEST, Timestamp};
+use crate::store::checkpoint::Checkpoint;
 use crate::store::error::{Class, class};
 use crate::store::inspect::{self, End};
 use crate::store::wait::{NewChild, Started, start_child, topmost};
@@ -98,8 +100,8 @@ pub(crate) async fn start(
         Some(recorded) if claim.recorded => recorded,
         _ => {
             let _working = attempt.begin_work().await;
-            match child(attempt.sealer()) {
-                Ok(child) => Box::pin(start_now(attempt, claim, fingerprint, &child)).await,
+            match child(attempt.sealer()).map(Box::new) {
+                Ok(child) => Box::pin(start_now(attempt, claim, fingerprint, child)).await,
                 Err(error) if error.is_of_codec() => halted(attempt, Halt::Sealed(error.to_failure())).await,
                 Err(error) => record(attempt, claim, fingerprint, Err(error.to_failure())).await,
             }
@@ -113,24 +115,22 @@ async fn start_now(
     attempt: &Arc<Attempt>,
     claim: &Claim,
     fingerprint: i64,
-    child: &NewChild,
+    child: Box<NewChild>,
 ) -> Result<String, Failure> {
     marks_first(attempt).await;
     // The id of a run is no payload: it is never sealed, so that statements find it.
     let child_id = child.run().run_id;
-    let output = format!("\"{child_id}\"");
-    let step = attempt.place_of(claim, fingerprint);
+    let start = Arc::new(Start {
+        step: attempt.place_of(claim, fingerprint),
+        output: format!("\"{child_id}\""),
+        child,
+    });
     loop {
-        let started = match attempt.db.acquire().await {
-            Ok(mut connection) => {
-                answered(PATIENCE, start_child(&mut connection, &step, &output, child)).await
-            }
-            Err(error) => Err(error),
-        };
-        match started {
+        // Apart: the code may keep what waits here without polling it, and it holds a connection.
+        match apart("start", |_| started(attempt.db.clone(), Arc::clone(&start))).await {
             Ok(Started::Yes) => break,
             Ok(Started::TooDeep) => {
-                let refusal = too_deep(attempt, child.name()).await;
+                let refusal = too_deep(attempt, start.child.name()).await;
                 return record(attempt, claim, fingerprint, Err(refusal)).await;
             }
             Ok(Started::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
@@ -145,7 +145,23 @@ async fn start_now(
     }
     attempt.note_start(child_id);
     attempt.acknowledge(claim);
-    Ok(output)
+    Ok(start.output.clone())
+}
+
+/// A child that is to be started, and the step that does so.
+struct Start {
+    step: Checkpoint,
+    output: String,
+    child: Box<NewChild>,
+}
+
+async fn started(db: Db, start: Arc<Start>) -> Result<Started, sqlx::Error> {
+    let connection = db.acquire().await;
+    if db.is_overtaken() {
+        return Ok(Started::LeaseLost);
+    }
+    let mut connection = connection?;
+    answered(PATIENCE, start_child(&mut connection, &start.step, &start.output, &start.child)).await
 }
 
 /// Why a run has no child more. The run at the top of the chain is asked for here alone: where it cannot be had, the refusal goes without it.

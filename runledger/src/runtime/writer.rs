@@ -118,10 +118,15 @@ impl Writer {
         items: &[&T],
         is_repeated: bool,
     ) -> Result<Vec<Written>, sqlx::Error> {
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            none => none.insert(self.session.open().await?),
+        let opened = match &mut self.connection {
+            Some(connection) => Ok(connection),
+            none => self.session.open().await.map(|connection| none.insert(connection)),
         };
+        // Asked once there is a connection: whoever opened the first one to the promoted server has noted that before.
+        if self.session.is_overtaken() {
+            return Ok(vec![Written::LeaseLost; items.len()]);
+        }
+        let connection = opened?;
         self.session.answered(T::write(connection, items, is_repeated)).await
     }
 }
@@ -223,4 +228,28 @@ fn refused(error: &sqlx::Error) -> Failure {
     let failure = Failure::from_chain(FailureKind::Encode, error);
     let message = format!("the database refuses to store this record: {}", failure.message);
     Failure { message, ..failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::api::db::Db;
+    use crate::model::payload::Stored;
+    use crate::store::checkpoint::Fence;
+    use crate::store::timeline::Era;
+
+    /// The server that was promoted has the lease, and may lack a record that this one rests on.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_in_hand_when_a_promoted_server_took_over_is_written_nowhere() {
+        let db = Db::nowhere().within(Arc::new(Era::over()));
+        let mut writer = Writer { session: Session::to(db, Duration::from_secs(1)), connection: None };
+        let fence = Fence { run_id: Uuid::now_v7(), token: Uuid::now_v7() };
+        let noted = Noted { fence, step_key: String::new(), value: Stored::default() };
+        let written = tokio::time::timeout(Duration::from_secs(600), writer.persistently(&[&noted])).await;
+        assert_eq!(written.unwrap().unwrap(), [Written::LeaseLost]);
+    }
 }

@@ -113,6 +113,14 @@ impl Era {
     pub(crate) fn is_over(&self) -> bool {
         self.address.met().moved_at.is_some_and(|at| at >= self.since)
     }
+
+    /// One that is over.
+    #[cfg(test)]
+    pub(crate) fn over() -> Self {
+        let since = Instant::now();
+        let met = Met { moved_at: Some(since), ..Met::default() };
+        Self { address: Arc::new(Address(Mutex::new(met))), since }
+    }
 }
 
 /// Whether this error says that the server keeps its system or its log to itself, so that there is nothing to compare: a right is lacking, or such a server

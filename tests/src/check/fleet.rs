@@ -175,6 +175,7 @@ pub async fn contradictions(
     let mut violations = steps::repeated(events, facts);
     violations.extend(steps::unexplained_overlaps(events, excuses));
     violations.extend(steps::not_once(connection).await?);
+    violations.extend(steps::resting_on_nothing(connection).await?);
     violations.extend(ownership::stale_writes(facts));
     violations.extend(ownership::foreign_claims(connection).await?);
     violations.extend(signals::wrong(connection).await?);

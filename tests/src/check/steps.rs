@@ -30,6 +30,28 @@ pub fn repeated(events: &[Event], facts: &Facts) -> Violations {
         .collect()
 }
 
+/// Recorded steps whose code had been given more results than are on record (I2): what it did rests on a record that was lost with a server, as when an
+/// attempt that began on that one writes to the one that was promoted.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn resting_on_nothing(connection: &mut PgConnection) -> Result<Violations, sqlx::Error> {
+    // A run that was made of another has what that one did in other branches, which its own code was not given.
+    let rows: Vec<(Uuid, String, i32, i64)> = sqlx::query_as(
+        "select run_id, key, seen_len, n_others
+        from runledger.step
+        join runledger.run using (run_id)
+        cross join lateral (select count(*) - 1 as n_others from runledger.step as any_of where any_of.run_id = step.run_id) as counted
+        where origin_id is null and seen_len > n_others",
+    )
+    .fetch_all(connection)
+    .await?;
+    let rests = |(run_id, key, seen_len, n_others)| {
+        format!("step `{key}` of run {run_id} rests on {seen_len} results, of which {n_others} are on record")
+    };
+    Ok(rows.into_iter().map(rests).collect())
+}
+
 /// Bodies that began after another claim had taken their run away (I2c). A schedule whose pauses are all before the guard
 /// allows none; elsewhere a process has an excuse.
 #[must_use]

@@ -1,6 +1,7 @@
 //! Runs started by a workflow.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
@@ -76,13 +77,21 @@ impl Wf {
 }
 
 /// A run started by a workflow.
-#[derive(Debug)]
 pub struct Child<'wf, J> {
     wf: &'wf Wf,
     /// Of the job or of the graph: the step that waits for it is called after it.
     name: Cow<'static, str>,
     run_id: Uuid,
     marker: PhantomData<fn() -> J>,
+}
+
+impl<J> fmt::Debug for Child<'_, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Child")
+            .field("name", &self.name)
+            .field("run_id", &self.run_id)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'wf, J: Job> Child<'wf, J> {

@@ -41,6 +41,12 @@ pub const ALL: &[Scenario] = &[
     .seconds(15),
 ];
 
+/// How long a server is left in peace at least before the next takes its place, and at most twice as long.
+const BEFORE_NEXT: Duration = Duration::from_secs(1);
+
+/// Nobody is declared dead by his silence before a worker has known the server for a lease. Where processes are killed too, each server has to last longer.
+const MOURNING: Duration = Duration::from_secs(3);
+
 /// How long nothing may be written to the old server.
 const STILL: Duration = Duration::from_secs(4);
 
@@ -67,7 +73,8 @@ async fn promotions(setting: Setting, commit: Commit) -> Result<Summary> {
         if is_synchronous {
             stage.cluster.wait_for_standby(true).await?;
         }
-        tokio::time::sleep(dice.between(Duration::from_secs(1), Duration::from_secs(3))).await;
+        let pause = if is_synchronous { BEFORE_NEXT } else { BEFORE_NEXT + MOURNING };
+        tokio::time::sleep(dice.between(pause, pause * 2)).await;
         if !is_synchronous {
             standby.stop_receiving().await?;
             // A process that comes and one that goes in the tail: the promoted server knows of neither.
