@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use runledger::Db;
+use runledger::{Db, Handle};
 use runledger_tests::Fixture;
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
 use runledger_tests::check::fleet::{Process, contradictions};
@@ -313,10 +313,19 @@ impl Site {
         self.violations.extend(output::garbled(&facts, "chaos.ten", LINES));
     }
 
-    /// Waits until every run has ended, and then for a canary, which it gives.
+    /// Waits until every run has ended, and then for a canary, which it gives. Faults may take a run's worker from it so often that it is parked: now that they are over it is
+    /// resumed, as by whoever has mended their cause.
     async fn tail(&mut self, connection: &mut PgConnection) -> Result<Option<Submission>> {
-        let began = Instant::now();
-        while let open @ 1.. = n_open(connection).await? {
+        let (began, db) = (Instant::now(), Db::connect(&self.url).await?);
+        let mut n_resumed = 0;
+        loop {
+            for run_id in crashed_too_often(connection, &self.hopeless).await? {
+                n_resumed += usize::from(Handle::of(jobs::check_canary, &db, run_id).resume().await.is_ok());
+            }
+            let open = n_open(connection).await?;
+            if open == 0 {
+                break;
+            }
             if began.elapsed() > TAIL {
                 self.violations.push(format!("{open} runs have not ended {TAIL:?} after the last fault"));
                 self.violations.extend(standing(connection).await?);
@@ -325,7 +334,11 @@ impl Site {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        let db = Db::connect(&self.url).await?;
+        if n_resumed > 0 {
+            self.notes.push(format!(
+                "{n_resumed} runs that faults had taken from their workers too often were resumed"
+            ));
+        }
         let canary = jobs::check_canary().enqueue(&db).await?;
         if let Err(error) = canary.result_within(TAIL).await {
             self.violations
@@ -358,6 +371,20 @@ async fn n_open(connection: &mut PgConnection) -> Result<i64, sqlx::Error> {
             and not exists (select from runledger.waiting where waiting.run_id = run.run_id and waiting.state = 'blocked')",
     )
     .fetch_one(connection)
+    .await
+}
+
+/// Runs that are parked because one worker after the other was taken from them, but for those whose own bodies do that.
+async fn crashed_too_often(
+    connection: &mut PgConnection,
+    hopeless: &BTreeSet<Uuid>,
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    let hopeless: Vec<Uuid> = hopeless.iter().copied().collect();
+    sqlx::query_scalar(
+        "select run_id from runledger.run_state where state = 'blocked' and error ->> 'kind' = 'crash' and run_id <> all ($1)",
+    )
+    .bind(hopeless)
+    .fetch_all(connection)
     .await
 }
 
