@@ -268,12 +268,39 @@ impl Statements {
         Ok(query.fetch_optional(db).await?.is_some())
     }
 
-    /// Submits a graph of these nodes and edges (who needs the success of whom), or without a name adds them to one.
+    /// Records the step of an attempt that starts a graph. Whether the fence held, and nobody has asked for the end of the run.
+    pub async fn note_graph(&self, db: &mut PgConnection, fence: Fence, graph: Uuid) -> Result<bool> {
+        let query = self
+            .query("start_child")
+            .bind(fence.run_id)
+            .bind(fence.token)
+            .bind("graph")
+            .bind(1_i64)
+            .bind(0_i64)
+            .bind(0_i32)
+            .bind(None::<String>)
+            .bind(graph)
+            .bind("runledger.graph")
+            .bind("default")
+            .bind(0_i16)
+            .bind("{}")
+            .bind("{}")
+            .bind(0_i64)
+            .bind(None::<String>)
+            .bind(format!("\"{graph}\""))
+            .bind(100_i32)
+            .bind(true);
+        let row = query.fetch_optional(db).await?;
+        row.map_or(Ok(false), |row| Ok(!row.try_get::<bool, _>("cancelled")?))
+    }
+
+    /// Submits a graph of these nodes and edges (who needs the success of whom), by itself or below a run, or without a name adds them to one.
     pub async fn submit_graph(
         &self,
         db: &mut PgConnection,
         graph: Uuid,
         name: Option<&'static str>,
+        parent: Option<Uuid>,
         nodes: &[Node],
         edges: &[(Uuid, Uuid)],
     ) -> Result<()> {
@@ -307,7 +334,7 @@ impl Statements {
             .bind(vec![false; edges.len()])
             .bind(vec!["{}"; edges.len()])
             .bind(None::<Uuid>)
-            .bind(None::<Uuid>)
+            .bind(parent)
             .execute(db)
             .await
             .map(drop)
@@ -343,6 +370,12 @@ impl Statements {
     /// Makes what follows in this transaction serial for a run.
     pub async fn lock_runs(&self, db: &mut PgConnection, run_id: Uuid) -> Result<()> {
         self.query("lock_runs").bind(vec![run_id]).execute(db).await.map(drop)
+    }
+
+    /// How many runs below another go on, of which nobody has asked for the end.
+    pub async fn n_below(&self, db: &mut PgConnection, run_id: Uuid) -> Result<usize> {
+        let query = self.query("cancel_below").bind(vec![run_id]).bind(None::<String>);
+        Ok(query.fetch_all(db).await?.len())
     }
 
     /// Asks for the cancellation of a run. Its state, where it has ended.

@@ -85,7 +85,7 @@ impl Scene {
                     node(waits, "waits", &scene.job, 1),
                     node(gate, "gate", "runledger.gate", 0),
                 ];
-                statements.submit_graph(db, graph, Some("graph"), &nodes, &[(waits, held)]).await?;
+                statements.submit_graph(db, graph, Some("graph"), None, &nodes, &[(waits, held)]).await?;
                 statements.claim(db, scene.workers[0], scene.tokens[0], 1, &scene.job).await?;
             }
             Start::Siblings { joined } => {
@@ -97,7 +97,7 @@ impl Scene {
                     nodes.push(node(both, "both", &scene.job, 2));
                     edges.extend([(both, first), (both, second)]);
                 }
-                statements.submit_graph(db, graph, Some("graph"), &nodes, &edges).await?;
+                statements.submit_graph(db, graph, Some("graph"), None, &nodes, &edges).await?;
                 for (worker, token) in scene.workers.into_iter().zip(scene.tokens).take(2) {
                     statements.claim(db, worker, token, 1, &scene.job).await?;
                 }
@@ -136,7 +136,7 @@ impl Scene {
     }
 }
 
-fn node(run_id: Uuid, name: &'static str, job: &str, n_waits: i32) -> Node {
+pub(super) fn node(run_id: Uuid, name: &'static str, job: &str, n_waits: i32) -> Node {
     Node { run_id, name, job: job.to_owned(), n_waits, hopeless: None }
 }
 

@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use sqlx::error::DatabaseError;
 
 use super::roll_back;
-use super::scene::Scene;
+use super::scene::{Scene, node};
 use crate::statements::{Claimed, Fence, Lease, Node, Statements, Submission, Waits};
 
 /// How an attempt ends.
@@ -77,6 +77,12 @@ pub enum Step {
     Append(usize),
     /// Starts and cancels what the end of a node decides that was settled in this transaction.
     ReleaseNodes(usize),
+    /// The attempt of token 0 records that it starts run 1, a graph.
+    NoteGraph,
+    /// Writes that graph, with run 2 as its node.
+    WriteGraph,
+    /// Looks what below run 0 is to be cancelled.
+    Below,
     /// Moves run 0 to another version of its code.
     Pin,
     /// Wakes the runs whose wait is over.
@@ -116,6 +122,8 @@ pub struct Said {
     pub resumed: Option<bool>,
     /// Whether a run was moved to another version.
     pub moved: Option<bool>,
+    /// How many runs below run 0 are to be cancelled.
+    pub n_below: Option<usize>,
     /// How the node ended that an addition needs, if it did.
     pub needed: Option<String>,
     held_nodes: Vec<uuid::Uuid>,
@@ -255,13 +263,23 @@ impl Step {
                 let (run_id, job) = (scene.runs[4], scene.job.clone());
                 let node = Node { run_id, name: "added", job, n_waits: i32::from(goes_on), hopeless };
                 let edge = (run_id, scene.runs[needed]);
-                statements.submit_graph(db, scene.runs[0], None, &[node], &[edge]).await?;
+                statements.submit_graph(db, scene.runs[0], None, None, &[node], &[edge]).await?;
             }
             Self::ReleaseNodes(run) => {
                 if said.held == Some(true) {
                     statements.release(db, scene.runs[run]).await?;
                 }
             }
+            Self::NoteGraph => {
+                let is_noted = statements.note_graph(db, fence(0, 0), scene.runs[1]).await?;
+                (said.held, said.over) = (Some(is_noted), !is_noted);
+            }
+            Self::WriteGraph => {
+                let [parent, graph, run_id, ..] = scene.runs;
+                let node = node(run_id, "node", &format!("{}-node", scene.job), 0);
+                statements.submit_graph(db, graph, Some("graph"), Some(parent), &[node], &[]).await?;
+            }
+            Self::Below => said.n_below = Some(statements.n_below(db, scene.runs[0]).await?),
             Self::Pin => said.moved = Some(statements.pin(db, scene.runs[0], &scene.job).await?),
             Self::WakeDue => statements.wake_due(db).await?,
             Self::Held => said.leases = statements.held(db, scene.workers[0]).await?,

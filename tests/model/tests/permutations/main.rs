@@ -7,15 +7,16 @@
     reason = "tests: one that cannot go on panics, and each says how much it has seen"
 )]
 
+mod graphs;
+
 use protocol::permutations::{End, Ending, Pair, Start, Step, Wrong};
 use protocol::statements::{Edit, Submission};
 
 use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{
-    Adopt, Append, AppendLock, AppendLook, CancelAsk, CancelTake, Checkpoint, CheckpointFresh,
-    CheckpointToUndo, Claim, Commit, ContinueRun, Enqueue, Existing, Held, LockLease, LockRun, Orphans,
-    PauseAsk, PauseTake, Pin, Release, ReleaseNodes, Resume, SendSignal, Settle, Suspend, SuspendForSignal,
-    TakeSignal, WakeDue, WakeParents,
+    Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit, ContinueRun,
+    Enqueue, Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake, Pin, Release, Resume,
+    SendSignal, Settle, Suspend, SuspendForSignal, TakeSignal, WakeDue, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -505,87 +506,4 @@ async fn a_run_whose_child_ends_while_it_is_moved_to_another_version_is_queued_f
     };
     let unlocked = Wrong::Transactions(&[&[Pin, Commit], &[Settle(1, 1, Completes), WakeParents(1), Commit]]);
     explore(pair, unlocked).await;
-}
-
-/// An addition that looks at what runs, and does not hold it.
-const UNHELD: Wrong = Wrong::Text(Edit {
-    statement: "append_lock",
-    old: "select run_id from runledger.lease where run_id = any (array(select run_id from going_on)) for key share skip locked",
-    new: "select run_id from runledger.lease where run_id = any (array(select run_id from going_on))",
-});
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_added_before_the_one_that_it_needs_ends_or_finds_that_it_has() {
-    let pair = Pair {
-        name: "append/complete",
-        start: Start::Graph,
-        transactions: &[
-            &[LockRun(0), AppendLock(1), AppendLook(1), Append(1), Commit],
-            &[Settle(1, 0, Completes), ReleaseNodes(1), Commit],
-        ],
-        holds: |end| {
-            let is_added = end.said[0].committed;
-            expect(end.place(4) == if is_added { "ready" } else { "nowhere" }, "it never starts", end)
-        },
-    };
-    explore(pair, UNHELD).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_added_before_one_that_it_needs_through_others_fails_or_is_cancelled_as_they_are() {
-    let pair = Pair {
-        name: "append/fail",
-        start: Start::Graph,
-        transactions: &[
-            &[LockRun(0), AppendLock(2), AppendLook(2), Append(2), Commit],
-            &[Settle(1, 0, IsCancelled), ReleaseNodes(1), Commit],
-        ],
-        holds: |end| {
-            let is_added = end.said[0].committed;
-            expect(end.place(4) == if is_added { "outcome" } else { "nowhere" }, "it waits for ever", end)
-        },
-    };
-    explore(pair, UNHELD).await;
-}
-
-/// The nodes of [`Start::Siblings`] complete, each in a transaction of its own.
-const SIBLINGS_END: &[&[Step]] = &[
-    &[Settle(1, 0, Completes), ReleaseNodes(1), Commit],
-    &[Settle(2, 1, Completes), ReleaseNodes(2), Commit],
-];
-
-/// Two that end at once, each of which counts from what it saw before the other.
-const COUNTS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
-    statement: "release",
-    old: "set remaining = pending.remaining - gain.n_ended",
-    new: "set remaining = (select remaining from runledger.pending as before where before.run_id = gain.run_id) - gain.n_ended",
-});
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_last_of_two_nodes_that_end_at_once_starts_the_one_that_needs_both() {
-    let pair = Pair {
-        name: "release/release",
-        start: Start::Siblings { joined: true },
-        transactions: SIBLINGS_END,
-        holds: |end| expect(end.place(3) == "ready", "it waits for ever", end),
-    };
-    explore(pair, COUNTS_FROM_BEFORE).await;
-}
-
-/// The same, of what the graph has not heard of.
-const HEARS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
-    statement: "release",
-    old: "    where run_id = any (array(select run_id from reported))\n    order by run_id\n    for update\n",
-    new: "    where run_id = any (array(select run_id from reported))\n",
-});
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_last_of_two_nodes_that_end_at_once_concludes_their_graph() {
-    let pair = Pair {
-        name: "release/release, the last ones",
-        start: Start::Siblings { joined: false },
-        transactions: SIBLINGS_END,
-        holds: |end| expect(end.place(0) == "ready", "the graph is never concluded", end),
-    };
-    explore(pair, HEARS_FROM_BEFORE).await;
 }

@@ -1,0 +1,133 @@
+//! Additions to graphs, ends of nodes, and graphs that a workflow starts.
+
+use protocol::permutations::{End, Ending, Pair, Start, Step, Wrong};
+use protocol::statements::Edit;
+
+use crate::{expect, explore, is_recorded_in_time};
+
+use Ending::{Completes, IsCancelled};
+use Step::{
+    Adopt, Append, AppendLock, AppendLook, Below, Claim, Commit, LockRun, NoteGraph, Orphans, ReleaseNodes,
+    Settle, WriteGraph,
+};
+
+/// An addition that looks at what runs, and does not hold it.
+const UNHELD: Wrong = Wrong::Text(Edit {
+    statement: "append_lock",
+    old: "select run_id from runledger.lease where run_id = any (array(select run_id from going_on)) for key share skip locked",
+    new: "select run_id from runledger.lease where run_id = any (array(select run_id from going_on))",
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_added_before_the_one_that_it_needs_ends_or_finds_that_it_has() {
+    let pair = Pair {
+        name: "append/complete",
+        start: Start::Graph,
+        transactions: &[
+            &[LockRun(0), AppendLock(1), AppendLook(1), Append(1), Commit],
+            &[Settle(1, 0, Completes), ReleaseNodes(1), Commit],
+        ],
+        holds: |end| {
+            let is_added = end.said[0].committed;
+            expect(end.place(4) == if is_added { "ready" } else { "nowhere" }, "it never starts", end)
+        },
+    };
+    explore(pair, UNHELD).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_added_before_one_that_it_needs_through_others_fails_or_is_cancelled_as_they_are() {
+    let pair = Pair {
+        name: "append/fail",
+        start: Start::Graph,
+        transactions: &[
+            &[LockRun(0), AppendLock(2), AppendLook(2), Append(2), Commit],
+            &[Settle(1, 0, IsCancelled), ReleaseNodes(1), Commit],
+        ],
+        holds: |end| {
+            let is_added = end.said[0].committed;
+            expect(end.place(4) == if is_added { "outcome" } else { "nowhere" }, "it waits for ever", end)
+        },
+    };
+    explore(pair, UNHELD).await;
+}
+
+/// The nodes of [`Start::Siblings`] complete, each in a transaction of its own.
+const SIBLINGS_END: &[&[Step]] = &[
+    &[Settle(1, 0, Completes), ReleaseNodes(1), Commit],
+    &[Settle(2, 1, Completes), ReleaseNodes(2), Commit],
+];
+
+/// Two that end at once, each of which counts from what it saw before the other.
+const COUNTS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
+    statement: "release",
+    old: "set remaining = pending.remaining - gain.n_ended",
+    new: "set remaining = (select remaining from runledger.pending as before where before.run_id = gain.run_id) - gain.n_ended",
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_of_two_nodes_that_end_at_once_starts_the_one_that_needs_both() {
+    let pair = Pair {
+        name: "release/release",
+        start: Start::Siblings { joined: true },
+        transactions: SIBLINGS_END,
+        holds: |end| expect(end.place(3) == "ready", "it waits for ever", end),
+    };
+    explore(pair, COUNTS_FROM_BEFORE).await;
+}
+
+/// The same, of what the graph has not heard of.
+const HEARS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
+    statement: "release",
+    old: "    where run_id = any (array(select run_id from reported))\n    order by run_id\n    for update\n",
+    new: "    where run_id = any (array(select run_id from reported))\n",
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_of_two_nodes_that_end_at_once_concludes_their_graph() {
+    let pair = Pair {
+        name: "release/release, the last ones",
+        start: Start::Siblings { joined: false },
+        transactions: SIBLINGS_END,
+        holds: |end| expect(end.place(0) == "ready", "the graph is never concluded", end),
+    };
+    explore(pair, HEARS_FROM_BEFORE).await;
+}
+
+/// Whether the graph that run 0 starts is there, whole.
+fn has_graph(end: &End) -> bool {
+    end.runs.len() == 3 && end.place(1) == "waiting" && end.place(2) == "ready"
+}
+
+/// Its start is two statements: what holds the lease between them is the lock of the first.
+const START_WITHOUT_LOCK: Wrong =
+    Wrong::Text(Edit { statement: "start_child", old: "    for key share of lease\n", new: "" });
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_is_started_with_its_step_before_the_run_is_given_back_or_never() {
+    let pair = Pair {
+        name: "start of a graph/reclaim/claim",
+        start: Start::Orphaned,
+        transactions: &[&[NoteGraph, WriteGraph, Commit], &[Orphans, Adopt, Commit], &[Claim(1), Commit]],
+        holds: |end| {
+            is_recorded_in_time(end)?;
+            expect(has_graph(end) == (end.runs[0].n_steps == 1), "the graph and its step disagree", end)
+        },
+    };
+    explore(pair, START_WITHOUT_LOCK).await;
+}
+
+/// An attempt that ends while a start that its code has dropped is still under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_that_is_started_while_its_run_is_cancelled_is_found_below_it_or_not_started() {
+    let pair = Pair {
+        name: "start of a graph/cancelled",
+        start: Start::Held,
+        transactions: &[&[NoteGraph, WriteGraph, Commit], &[Settle(0, 0, IsCancelled), Commit, Below]],
+        holds: |end| {
+            let found = end.said[1].n_below;
+            expect(found == Some(if has_graph(end) { 2 } else { 0 }), "nobody cancels what is below", end)
+        },
+    };
+    explore(pair, START_WITHOUT_LOCK).await;
+}
