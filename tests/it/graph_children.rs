@@ -93,6 +93,23 @@ async fn a_workflow_is_given_the_result_of_a_graph_and_leaves_its_slot_to_the_no
     worker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_shares_the_graph_that_a_kept_step_has_started_and_another_go_has_one_of_its_own() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = one_slot(&db).await;
+    let handle = starts_a_graph(10, 20).enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 115);
+    let n_graphs =
+        async || scalar::<i64>(&db, "select count(*) from runledger.run where graph = 'halves'").await;
+    let behind = handle.fork("halves.result").await.unwrap();
+    assert_eq!((soon(behind.result()).await.unwrap(), n_graphs().await), (115, 1));
+    let before = handle.fork("halves").await.unwrap();
+    assert_eq!((soon(before.result()).await.unwrap(), n_graphs().await), (115, 2));
+    let again = handle.run_again().await.unwrap();
+    assert_eq!((soon(again.result()).await.unwrap(), n_graphs().await), (115, 3));
+    worker.stop().await;
+}
+
 #[workflow]
 async fn waits_at_a_gate(wf: &Wf) -> Result<String> {
     let mut graph = Graph::new("approval");

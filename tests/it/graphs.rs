@@ -368,8 +368,11 @@ async fn what_a_run_can_do_by_itself_and_a_part_of_a_graph_cannot_is_refused_wit
     let id = named(&handle.nodes().await.unwrap(), "add").run_id;
     let node = runledger::Handle::of(add, &db, id);
     let waits = node.pause("later").await.unwrap_err();
-    assert!(matches!(waits, ClientError::WrongState { state: RunState::Waiting, .. }), "{waits}");
-    assert!(matches!(handle.pause("later").await.unwrap_err(), ClientError::WrongState { .. }));
+    let of_graph = handle.pause("later").await.unwrap_err();
+    for (error, run_id) in [(waits, id), (of_graph, handle.id())] {
+        assert!(matches!(error, ClientError::NotPausable { run_id: of } if of == run_id), "{error}");
+        assert!(error.to_string().contains("pause nodes that are queued or running"), "{error}");
+    }
     let first = runledger::Handle::of(extract, &db, named(&handle.nodes().await.unwrap(), "extract").run_id);
     first.pause("later").await.unwrap();
     let worker = worker(&db, all()).await;

@@ -160,6 +160,15 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
+    /// A pause of what has no code of its own to hold up.
+    #[error(
+        "run `{run_id}` is a graph, a gate, or a node that waits for others, of which no code is under way that could be paused; nothing was written; pause nodes that are queued \
+         or running, or cancel it"
+    )]
+    NotPausable {
+        /// The run.
+        run_id: Uuid,
+    },
     /// A gate that other nodes come before.
     #[error(
         "the gate `{gate}` of graph `{run_id}` is not open yet: {n_needs} of the nodes that it needs have not ended; nothing was written; decide when it is"

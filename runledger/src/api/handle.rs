@@ -23,7 +23,7 @@ use crate::store::cancel::{self, Cancelled};
 use crate::store::enqueue::existing;
 use crate::store::error::{Class, class};
 use crate::store::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
-use crate::store::pause::{self, Paused};
+use crate::store::pause::{self, NotPaused, Paused};
 
 /// How long the look at the end of a limited wait may take: enough for a busy database, and little for a silent one.
 const LAST_LOOK: Duration = Duration::from_secs(1);
@@ -169,7 +169,8 @@ impl<J: Job> Handle<J> {
     /// Costs a transaction of four statements.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run has ended or is blocked, or is a graph, a gate or a node that waits for others, [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::WrongState`] where the run has ended or is blocked, [`NotPausable`](ClientError::NotPausable) where it is a graph, a gate, or a node that waits for others,
+    /// [`NoSuchRun`](ClientError::NoSuchRun), or a failure of the database.
     ///
     /// # Cancel safety
     /// A dropped future may or may not have paused the run. It can be repeated.
@@ -177,7 +178,10 @@ impl<J: Job> Handle<J> {
         let mut connection = connection(self.pool()?).await?;
         match pause::pause(&mut connection, self.run_id, reason).await? {
             Some(Ok(paused)) => Ok(paused),
-            Some(Err(state)) => Err(ClientError::WrongState { run_id: self.run_id, state, verb: "paused" }),
+            Some(Err(NotPaused::State(state))) => {
+                Err(ClientError::WrongState { run_id: self.run_id, state, verb: "paused" })
+            }
+            Some(Err(NotPaused::Counted)) => Err(ClientError::NotPausable { run_id: self.run_id }),
             None => Err(ClientError::NoSuchRun { run_id: self.run_id }),
         }
     }

@@ -18,28 +18,40 @@ pub enum Paused {
     Requested,
 }
 
+/// Why a run cannot be paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotPaused {
+    /// It has ended, or is blocked.
+    State(RunState),
+    /// It is a graph, a gate, or a node that waits for others: they are counted, and nothing comes of it but by their ends.
+    Counted,
+}
+
 /// How often a resumption is tried that a settlement has met between its look and its write.
 const TRIES: u32 = 5;
 
-/// Pauses a run. The state where it cannot be; none where there is no such run.
+/// Pauses a run. None where there is no such run.
 pub(crate) async fn pause(
     connection: &mut PgConnection,
     run_id: Uuid,
     reason: &str,
-) -> Result<Option<Result<Paused, RunState>>, sqlx::Error> {
+) -> Result<Option<Result<Paused, NotPaused>>, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![run_id]).execute(&mut *tx).await?;
     let asked =
         write(sql::PAUSE_ASK, |ask| sqlx::query(ask).bind(run_id).bind(reason).fetch_optional(&mut *tx))
             .await?;
-    let state = asked.as_ref().map(inspect::state).transpose()?;
-    let is_counted = asked.as_ref().map(|row| row.try_get("is_counted")).transpose()? == Some(true);
-    if is_counted
-        || state
-            .is_none_or(|state| state.is_terminal() || matches!(state, RunState::Blocked | RunState::Paused))
-    {
+    let Some(asked) = asked else { return Ok(None) };
+    let refused = match inspect::state(&asked)? {
+        RunState::Paused => Some(Ok(Paused::Now)),
+        state @ RunState::Blocked => Some(Err(NotPaused::State(state))),
+        state if state.is_terminal() => Some(Err(NotPaused::State(state))),
+        _ if asked.try_get("is_counted")? => Some(Err(NotPaused::Counted)),
+        _ => None,
+    };
+    if refused.is_some() {
         tx.rollback().await?;
-        return Ok(state.map(|state| if state == RunState::Paused { Ok(Paused::Now) } else { Err(state) }));
+        return Ok(refused);
     }
     let taken = take(&mut tx, run_id).await?;
     commit("pause", tx.commit()).await?;

@@ -18,7 +18,7 @@ use crate::runtime::signals::{Limit, receive};
 impl Wf {
     /// Waits for a signal: a value that somebody outside sends to this run by [`Handle::signal`](crate::Handle::signal). One that was sent before the wait
     /// counts. Signals of one name are taken in the order in which they were sent, each by one wait, and recorded with it in one commit, before anything that the
-    /// workflow does with it. A run that
+    /// workflow does with it; of two waits of one name at a time it is left to chance which takes the first, and a replay gives each its own again. A run that
     /// only waits leaves its worker: it holds no slot, no connection and no memory.
     ///
     /// Waits as long as it takes; [`SignalWait::timeout`] sets a limit. Its key is `signal[name]`, counted per occurrence.
