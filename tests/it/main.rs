@@ -6,6 +6,7 @@
     reason = "a test that cannot go on panics, in its helpers too"
 )]
 
+mod active_keys;
 mod additions;
 mod attempts;
 mod bad_input;

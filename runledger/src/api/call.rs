@@ -13,7 +13,7 @@ use super::job::Job;
 use crate::model::json::{EncodeError, ErasedValue};
 use crate::model::name::{check_key, check_name};
 use crate::model::payload::Plain;
-use crate::model::request::{RequestOptions, keyed_run_id};
+use crate::model::request::{ActiveKey, RequestOptions, keyed_run_id};
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::model::version::{FIRST, stored_name};
 use crate::store::enqueue::NewRun;
@@ -46,6 +46,7 @@ pub(crate) struct Request {
     pub(crate) options: RequestOptions,
     pub(crate) tenant: String,
     pub(crate) idempotency_key: Option<String>,
+    pub(crate) active_key: Option<String>,
     /// The version that a call by name asks for. The name of a typed call has its version.
     pub(crate) version: Option<u32>,
     /// What the name came from. A call by name has none until it is looked up, and none at all where this program does not have the code.
@@ -62,6 +63,20 @@ macro_rules! options {
         /// in a program without the code of the job counts under the name that it gives.
         pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
             self.request.idempotency_key = Some(key.into());
+            self
+        }
+
+        /// At most one run of this job, tenant and key goes on: while there is one that has not ended, another is refused with
+        /// [`ClientError::Active`], which names it. 1 to 256 bytes.
+        ///
+        /// It says nothing of runs that have ended; an [`idempotency_key`](Self::idempotency_key) is for the same request, sent again. A call may have both: the same
+        /// request again gives the run that is there. A run that is made of this one by `run_again`, `fork` or `revive` has the key too, and is refused like any other.
+        /// A job that was renamed keeps its keys, as those.
+        ///
+        /// Costs one statement at the enqueue, in a transaction of its own with that, which waits for one that has just given the key to another run; other runs
+        /// cost nothing.
+        pub fn active_key(mut self, key: impl Into<String>) -> Self {
+            self.request.active_key = Some(key.into());
             self
         }
 
@@ -169,6 +184,7 @@ impl AnyCall {
             options: RequestOptions::default(),
             tenant: String::new(),
             idempotency_key: None,
+            active_key: None,
             version: None,
             definition: None,
         };
@@ -206,6 +222,7 @@ impl Request {
             options: RequestOptions::default(),
             tenant: String::new(),
             idempotency_key: None,
+            active_key: None,
             version: None,
             definition: Some(definition),
         }
@@ -228,6 +245,9 @@ impl Request {
     pub(crate) fn identity_said(&self) -> Option<&'static str> {
         if !self.tenant.is_empty() {
             return Some("tenant");
+        }
+        if self.active_key.is_some() {
+            return Some("active_key");
         }
         self.idempotency_key.as_ref().map(|_| "idempotency_key")
     }
@@ -256,7 +276,9 @@ impl Request {
                 keyed_run_id(&self.tenant, self.oldest_name(), key)
             }
         };
-        let mut options = self.options;
+        let active_key =
+            self.active_key.as_ref().map(|key| active_key(self.oldest_name(), key)).transpose()?;
+        let mut options = RequestOptions { active_key, ..self.options };
         if options.deadline_ms.is_none()
             && let Some(deadline) = self.definition.and_then(|definition| definition.deadline)
         {
@@ -283,6 +305,15 @@ impl Request {
             idempotency_key: self.idempotency_key,
         })
     }
+}
+
+/// The key of a run of this job, or graph, while it goes on.
+///
+/// # Errors
+/// [`ClientError::Name`].
+pub(crate) fn active_key(job: &str, key: &str) -> Result<ActiveKey, ClientError> {
+    check_key("active key", key)?;
+    Ok(ActiveKey { job: job.to_owned(), key: key.to_owned() })
 }
 
 /// The option that puts the start further ahead than any plan reaches, and than the database's own range before long.

@@ -148,6 +148,18 @@ pub enum ClientError {
         /// The first part in which the requests differ.
         difference: String,
     },
+    /// Another run has the active key.
+    #[error(
+        "run `{run_id}` of `{job}` has the active key `{key}` and has not ended; nothing was written; wait for its end or cancel it, or use another key"
+    )]
+    Active {
+        /// The oldest name of the job, or of a graph `runledger.graph:` and its name.
+        job: String,
+        /// The key.
+        key: String,
+        /// The run that has it.
+        run_id: Uuid,
+    },
     /// A graph that cannot be.
     #[error(transparent)]
     Graph(#[from] GraphError),

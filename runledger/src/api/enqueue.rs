@@ -16,8 +16,10 @@ use super::registry;
 use crate::model::json::{canonical, first_difference};
 use crate::model::name::hint;
 use crate::model::payload::{PayloadKind, Place, Sealer, Stored};
+use crate::model::request::ActiveKey;
 use crate::model::version::{FIRST, listed, others, parts, stored_name};
 use crate::runtime::inbox::Delivery;
+use crate::store::active::{self, Given, Holder};
 use crate::store::deadline;
 use crate::store::enqueue::{Enqueued, NewRun, enqueue, enqueue_fresh, existing};
 use crate::store::error::{Class, class};
@@ -120,7 +122,7 @@ struct Batch<'s> {
 /// A single run without a key shares its commit with others of this client.
 async fn submit_on_db(db: &Db, batch: &Batch<'_>) -> Result<Vec<Submitted>, ClientError> {
     let [run] = &batch.runs[..] else { return submit_on_pool(db.pool(), batch, true, true).await };
-    if run.idempotency_key.is_some() || run.options.deadline_ms.is_some() {
+    if run.idempotency_key.is_some() || !run.options.are_of_one_statement() {
         return submit_on_pool(db.pool(), batch, true, true).await;
     }
     match db.inbox().put(db.pool(), run.clone()).await {
@@ -130,8 +132,8 @@ async fn submit_on_db(db: &Db, batch: &Batch<'_>) -> Result<Vec<Submitted>, Clie
     }
 }
 
-/// On a caller's connection. A conflict of one keyed run must take the others of its batch back, and a deadline belongs to its run: they stand behind a
-/// savepoint.
+/// On a caller's connection. A conflict of one keyed run must take the others of its batch back, a deadline belongs to its run, and a run is not without its active
+/// key: they stand behind a savepoint.
 async fn submit_on_connection(
     connection: &mut PgConnection,
     batch: &Batch<'_>,
@@ -139,7 +141,7 @@ async fn submit_on_connection(
 ) -> Result<Vec<Submitted>, ClientError> {
     let runs = &batch.runs;
     let is_one_statement = runs.len() == 1 || runs.iter().all(|run| run.idempotency_key.is_none());
-    if is_one_statement && runs.iter().all(|run| run.options.deadline_ms.is_none()) {
+    if is_one_statement && runs.iter().all(|run| run.options.are_of_one_statement()) {
         return submit_on(connection, batch, is_first).await;
     }
     let mut tx = connection.begin().await?;
@@ -212,7 +214,8 @@ async fn submit_on(
     let Batch { runs, sealer } = batch;
     if is_first && runs.iter().all(|run| run.idempotency_key.is_none()) {
         enqueue_fresh(&mut *connection, runs).await?;
-        deadline::set(connection, runs.iter()).await?;
+        deadline::set(&mut *connection, runs.iter()).await?;
+        activate_all(connection, runs.iter()).await?;
         return Ok(runs.iter().map(|run| Submitted { run_id: run.run_id, created: true }).collect());
     }
     // One statement cannot write one key twice: a repetition within the batch is compared with the first of its kind.
@@ -231,9 +234,10 @@ async fn submit_on(
     distinct.sort_unstable_by_key(|run| run.run_id);
     let Enqueued { created, isolation } = enqueue(&mut *connection, &distinct).await?;
     let mut created: std::collections::HashSet<Uuid> = created.into_iter().collect();
-    // A run that was there before has its deadline, or has passed it.
+    // A run that was there before has its deadline, or has passed it, and had its active key.
     let new = distinct.iter().filter(|run| created.contains(&run.run_id));
-    deadline::set(&mut *connection, new).await?;
+    deadline::set(&mut *connection, new.clone()).await?;
+    activate_all(&mut *connection, new).await?;
     let met: Vec<Uuid> = distinct
         .iter()
         .filter(|run| run.idempotency_key.is_some() && !created.contains(&run.run_id))
@@ -257,6 +261,42 @@ async fn submit_on(
             created: run.idempotency_key.is_none() || created.remove(&run.run_id),
         })
         .collect())
+}
+
+/// Gives the runs that were written in this transaction their active keys.
+async fn activate_all<'r>(
+    connection: &mut PgConnection,
+    runs: impl Iterator<Item = &'r NewRun>,
+) -> Result<(), ClientError> {
+    let mut keys = HashMap::new();
+    for run in runs {
+        let Some(ActiveKey { job, key }) = &run.options.active_key else { continue };
+        if keys.insert((&run.tenant, job, key), run.run_id).is_some() {
+            let message = format!(
+                "two calls of job `{job}` in one batch have the active key `{key}`, and both would go on; nothing was written; leave one of them out"
+            );
+            return Err(ClientError::Setup(message));
+        }
+    }
+    let runs: Vec<Uuid> = keys.into_values().collect();
+    if runs.is_empty() { Ok(()) } else { activate(connection, &runs).await }
+}
+
+/// Gives runs their active keys. Where that fails the transaction that has written them must not commit.
+///
+/// # Errors
+/// [`ClientError::Active`], where another run has one.
+pub(super) async fn activate(connection: &mut PgConnection, runs: &[Uuid]) -> Result<(), ClientError> {
+    let Given { refused, isolation } = active::give(&mut *connection, runs).await?;
+    let Some(refused) = refused.first() else { return Ok(()) };
+    if !is_read_committed(&isolation) {
+        return Err(ClientError::Isolation { what: "a call with an active key", level: isolation });
+    }
+    match active::holder(connection, *refused).await? {
+        Some(Holder { job, key, run_id }) => Err(ClientError::Active { job, key, run_id }),
+        // It has ended and was deleted between the two statements.
+        None => Err(ClientError::NoSuchRun { run_id: *refused }),
+    }
 }
 
 /// Refuses a request that differs from the one under the same key. The job is the same, since the id is: only its name may be another, where a program

@@ -84,6 +84,7 @@ pub struct Graph<T = ()> {
     priority: i16,
     deadline: Option<Duration>,
     idempotency_key: Option<String>,
+    active_key: Option<String>,
     marker: PhantomData<fn() -> T>,
 }
 
@@ -108,6 +109,7 @@ impl Graph {
             priority: 0,
             deadline: None,
             idempotency_key: None,
+            active_key: None,
             marker: PhantomData,
         }
     }
@@ -195,14 +197,33 @@ impl<T> Graph<T> {
     /// where it does, whatever became of the others.
     pub fn result<R>(mut self, node: Node<R>) -> Graph<R> {
         self.plan.result = Some(self.target(Need::from(node)));
-        let Self { tag, plan, nodes, tenant, queue, priority, deadline, idempotency_key, marker: _ } = self;
-        Graph { tag, plan, nodes, tenant, queue, priority, deadline, idempotency_key, marker: PhantomData }
+        let Self {
+            tag,
+            plan,
+            nodes,
+            tenant,
+            queue,
+            priority,
+            deadline,
+            idempotency_key,
+            active_key,
+            marker: _,
+        } = self;
+        let marker = PhantomData;
+        Graph { tag, plan, nodes, tenant, queue, priority, deadline, idempotency_key, active_key, marker }
     }
 
     /// At most one graph of this name, tenant and key exists. The same graph again gives the same run, whatever the order of its nodes; another one under
     /// the same key is refused. 1 to 256 bytes.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// At most one graph of this name, tenant and key goes on: while there is one that has not ended, another is refused with
+    /// [`ClientError::Active`](crate::ClientError::Active), which names it. 1 to 256 bytes. Costs one statement more, in a transaction with the submission.
+    pub fn active_key(mut self, key: impl Into<String>) -> Self {
+        self.active_key = Some(key.into());
         self
     }
 
@@ -238,6 +259,9 @@ impl<T> Graph<T> {
     pub(crate) fn identity_said(&self) -> Option<&'static str> {
         if !self.tenant.is_empty() {
             return Some("tenant");
+        }
+        if self.active_key.is_some() {
+            return Some("active_key");
         }
         self.idempotency_key.as_ref().map(|_| "idempotency_key")
     }
@@ -304,6 +328,7 @@ fn no_call() -> Request {
         options: RequestOptions::default(),
         tenant: String::new(),
         idempotency_key: None,
+        active_key: None,
         version: None,
         definition: None,
     }

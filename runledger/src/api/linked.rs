@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::client_error::ClientError;
 use super::db::connection;
+use super::enqueue::activate;
 use super::graph::recover::copy_of;
 use super::handle::Handle;
 use super::job::Job;
@@ -55,7 +56,8 @@ impl<J: Job> Handle<J> {
             steps: Vec::new(),
             signals: Vec::new(),
         };
-        self.linked(&mut connection, (vec![again], Vec::new()), Signals::Left).await
+        let whole = Whole { links: vec![again], remade: Vec::new(), has_active_key: origin.has_active_key };
+        self.linked(&mut connection, whole, Signals::Left).await
     }
 
     /// Goes on from one of the recorded steps of a run, whatever its state: a new run that has on record what was claimed before that step, and does that
@@ -95,9 +97,10 @@ impl<J: Job> Handle<J> {
         if let Some(key) = prefix::taken_back(&origin.steps, &steps, is_being_undone) {
             return Err(ClientError::TakenBack { run_id: self.id(), key: key.to_owned() });
         }
-        let is_sealed = origin.is_sealed;
-        let links = with_children(&mut connection, Uuid::now_v7(), self.id(), is_sealed, steps).await?;
-        self.linked(&mut connection, links, Signals::Kept).await
+        let (is_sealed, has_active_key) = (origin.is_sealed, origin.has_active_key);
+        let (links, remade) =
+            with_children(&mut connection, Uuid::now_v7(), self.id(), is_sealed, steps).await?;
+        self.linked(&mut connection, Whole { links, remade, has_active_key }, Signals::Kept).await
     }
 
     /// Tries a failed or cancelled run again from where it ended: a new run with all its recorded steps but the failures that ended it, so that these are
@@ -125,8 +128,10 @@ impl<J: Job> Handle<J> {
         self.check_revivable(&mut connection, &origin, expected).await?;
         let steps = prefix::without_last_failures(origin.steps);
         let run_id = revived_run_id(self.id());
-        let links = with_children(&mut connection, run_id, self.id(), origin.is_sealed, steps).await?;
-        self.linked(&mut connection, links, Signals::Kept).await
+        let has_active_key = origin.has_active_key;
+        let (links, remade) =
+            with_children(&mut connection, run_id, self.id(), origin.is_sealed, steps).await?;
+        self.linked(&mut connection, Whole { links, remade, has_active_key }, Signals::Kept).await
     }
 
     /// Every reason against a revive.
@@ -165,7 +170,7 @@ impl<J: Job> Handle<J> {
     async fn linked(
         &self,
         connection: &mut PgConnection,
-        (mut links, remade): (Vec<Link>, Vec<Remade>),
+        Whole { mut links, remade, has_active_key }: Whole,
         signals: Signals,
     ) -> Result<Self, ClientError> {
         let Some(first) = links.first().map(|link| link.run_id) else { return Ok(self.clone()) };
@@ -180,7 +185,7 @@ impl<J: Job> Handle<J> {
             let copied = copy_of(connection, origin_id, run_id, &self.sealer()).await?;
             graphs.extend(copied.map(|(_, graph)| (graph, parent_id)));
         }
-        if graphs.is_empty() {
+        if graphs.is_empty() && !has_active_key {
             let created = link(connection, first, &links, signals).await?;
             return Ok(Self::new(first, created, self.home()));
         }
@@ -189,7 +194,10 @@ impl<J: Job> Handle<J> {
         for (graph, parent_id) in graphs.iter().filter(|_| created) {
             submit(&mut tx, graph, Some(*parent_id)).await?;
         }
-        commit("link_with_graphs", tx.commit()).await?;
+        if has_active_key && created {
+            activate(&mut tx, &[first]).await?;
+        }
+        commit("link_whole", tx.commit()).await?;
         Ok(Self::new(first, created, self.home()))
     }
 
@@ -200,6 +208,15 @@ impl<J: Job> Handle<J> {
 
 fn is_revivable(state: RunState) -> bool {
     matches!(state, RunState::Failed | RunState::Cancelled)
+}
+
+/// What is made in one go.
+struct Whole {
+    /// The run, and those below it.
+    links: Vec<Link>,
+    remade: Vec<Remade>,
+    /// Whether the run has an active key, as the one that it is made of.
+    has_active_key: bool,
 }
 
 /// A graph that takes the place of one that a run has started: all of it runs anew.

@@ -9,6 +9,16 @@ use uuid::Uuid;
 use super::backoff::Backoff;
 use super::timestamp::{FURTHEST, Timestamp};
 
+/// A key that at most one run has that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActiveKey {
+    /// The oldest name of the job, so that programs from before and after a renaming agree; of a graph `runledger.graph:` and its name.
+    pub job: String,
+    /// The key.
+    pub key: String,
+}
+
 /// What a caller asked for beside the input. Only what was said is part of it: a default that changes with a deploy
 /// does not turn a retry into a conflict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +51,9 @@ pub struct RequestOptions {
     /// The instant from which the run may start, in microseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_at_us: Option<i64>,
+    /// The key that no other run may have that goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_key: Option<ActiveKey>,
 }
 
 impl RequestOptions {
@@ -92,6 +105,16 @@ impl RequestOptions {
         }
     }
 
+    /// Whether a run with these options is written by one statement; otherwise more follow in its transaction.
+    #[must_use]
+    pub fn are_of_one_statement(&self) -> bool {
+        self.deadline_ms.is_none() && self.active_key.is_none()
+    }
+
+    fn said_active_key(&self) -> Option<&str> {
+        self.active_key.as_ref().map(|active| active.key.as_str())
+    }
+
     fn said_deadline_ms(&self) -> Option<u64> {
         self.deadline_ms.filter(|_| !self.is_own_deadline)
     }
@@ -114,6 +137,7 @@ impl RequestOptions {
             ("backoff", self.backoff_ms != other.backoff_ms),
             ("delay", self.delay_us != other.delay_us),
             ("start_at", self.start_at_us != other.start_at_us),
+            ("active_key", self.said_active_key() != other.said_active_key()),
         ]
         .into_iter()
         .find_map(|(part, differs)| (differs && !beyond.contains(&part)).then_some(part))

@@ -28,6 +28,7 @@ pub(crate) struct Origin {
     pub(crate) is_sealed: bool,
     /// Whether it is a graph or a node of one.
     pub(crate) in_graph: bool,
+    pub(crate) has_active_key: bool,
 }
 
 /// A run to be made.
@@ -130,6 +131,7 @@ pub(crate) async fn origins(
                 is_undone: row.try_get("is_undone")?,
                 is_sealed: row.try_get("is_sealed")?,
                 in_graph: row.try_get("in_graph")?,
+                has_active_key: row.try_get::<Option<bool>, _>("has_active_key")?.unwrap_or(false),
             })
         })
         .collect()

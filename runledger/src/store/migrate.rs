@@ -60,6 +60,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0006_additions.sql"),
         breaking: false,
     },
+    // A program from before cannot read the options of a run that has such a key.
+    Migration {
+        version: 7,
+        name: "active_keys",
+        sql: include_str!("../../migrations/0007_active_keys.sql"),
+        breaking: true,
+    },
 ];
 
 /// Why the schema cannot be used.

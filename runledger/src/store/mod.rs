@@ -1,5 +1,6 @@
 //! The only place with SQL. One verb family a module, one statement a file; rows that may be wrong become model types that cannot be.
 
+pub mod active;
 pub mod addition;
 pub mod cancel;
 pub mod checkpoint;

@@ -10,6 +10,8 @@ macro_rules! statements {
 }
 
 statements! {
+    ACTIVATE = "activate";
+    ACTIVE_HOLDER = "active_holder";
     ADDITION = "addition";
     APPEND_LOCK = "append_lock";
     APPEND_LOOK = "append_look";

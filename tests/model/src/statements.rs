@@ -138,6 +138,28 @@ impl Statements {
 
     /// Enqueues one run without a delay.
     pub async fn enqueue(&self, db: &mut PgConnection, run_id: Uuid, job: &str) -> Result<Submission> {
+        self.enqueue_with(db, run_id, job, None).await
+    }
+
+    /// Enqueues one run that has an active key, which it is not given yet.
+    pub async fn enqueue_active(&self, db: &mut PgConnection, run_id: Uuid, job: &str) -> Result<Submission> {
+        let options = format!(r#"{{"active_key":{{"job":"{job}","key":"key"}}}}"#);
+        self.enqueue_with(db, run_id, job, Some(options)).await
+    }
+
+    /// Gives a run its active key. False where another one has it.
+    pub async fn activate(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
+        let row = self.query("activate").bind(vec![run_id]).fetch_one(db).await?;
+        Ok(row.try_get::<Vec<Uuid>, _>("refused")?.is_empty())
+    }
+
+    async fn enqueue_with(
+        &self,
+        db: &mut PgConnection,
+        run_id: Uuid,
+        job: &str,
+        options: Option<String>,
+    ) -> Result<Submission> {
         let query = self
             .query("enqueue")
             .bind(vec![run_id])
@@ -146,7 +168,7 @@ impl Statements {
             .bind(vec!["default"])
             .bind(vec![0_i16])
             .bind(vec!["{}"])
-            .bind(vec![None::<String>])
+            .bind(vec![options])
             .bind(vec![Some("key")])
             .bind(vec![0_i64])
             .bind(vec![None::<String>]);

@@ -8,6 +8,7 @@ use super::scenes::Scene;
 /// Every point, with a scene in which its first pass does something.
 pub const POINTS: &[(&str, Scene)] = &[
     // Statements, by their names.
+    ("activate", Scene::Graph),
     ("cancel_ask", Scene::Cancel),
     ("cancel_forget", Scene::Cancel),
     ("cancel_take", Scene::Cancel),
@@ -54,6 +55,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("worker_sleep", Scene::Work),
     // Commits of transactions.
     ("append", Scene::Graph),
+    ("active_graph", Scene::Graph),
     ("batch", Scene::Work),
     ("body", Scene::Work),
     ("burial_by_lock", Scene::Killed),
@@ -63,7 +65,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("enqueue_on_pool", Scene::Work),
     ("gate", Scene::Graph),
     ("graph_on_pool", Scene::Graph),
-    ("link_with_graphs", Scene::Graph),
+    ("link_whole", Scene::Graph),
     ("migrate", Scene::Migrate),
     ("pause", Scene::Pause),
     ("pause_left", Scene::Pause),

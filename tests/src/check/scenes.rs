@@ -210,7 +210,7 @@ async fn graph(db: &Db) -> Result<()> {
         let gate = graph.gate::<u64>("gate");
         let both = graph.then(jobs::check_sum, (vec![one, gate],));
         let all = graph.then(jobs::check_sum, (vec![one, both],));
-        graph.result(all).idempotency_key(key)
+        graph.result(all).idempotency_key(key).active_key(key)
     };
     let ours = again(async || declared("ours").enqueue(db).await).await?;
     again(async || {

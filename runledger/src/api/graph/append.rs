@@ -236,6 +236,7 @@ impl Graph {
         let said = [
             (self.plan.result.is_some(), "a result"),
             (self.idempotency_key.is_some(), "an idempotency key"),
+            (self.active_key.is_some(), "an active key"),
             (!self.tenant.is_empty(), "a tenant"),
             (self.queue.is_some(), "a queue"),
             (self.priority != 0, "a priority"),

@@ -217,6 +217,11 @@ fn run_of(declared: Declared) -> Result<NewRun<Plain>, ClientError> {
         let rule = "a node is known by its name in the graph; give the key to the graph";
         return Err(ClientError::Setup(format!("it has the idempotency key `{option}`: {rule}")));
     }
+    if let Some(key) = request.active_key.as_ref() {
+        let rule =
+            "a node waits for those that it needs, and would be refused too late; give the key to the graph";
+        return Err(ClientError::Setup(format!("it has the active key `{key}`: {rule}")));
+    }
     if !values.is_empty() {
         let fields: Vec<(&'static str, &dyn ErasedValue)> =
             values.iter().map(|(name, value)| (*name, &**value as &dyn ErasedValue)).collect();

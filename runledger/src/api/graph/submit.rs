@@ -5,10 +5,11 @@ use uuid::Uuid;
 
 use super::prepare::{NotSealed, Prepared, prepare};
 use super::{Graph, GraphHandle};
+use crate::api::call::active_key;
 use crate::api::client_error::ClientError;
 use crate::api::db::{Route, Via, connection};
 use crate::api::definition::DEFAULT_QUEUE;
-use crate::api::enqueue::{Tries, home_of, stored_difference};
+use crate::api::enqueue::{Tries, activate, home_of, stored_difference};
 use crate::api::handle::Handle;
 use crate::api::job::Payload;
 use crate::model::graph::{GRAPH, GraphProblem, GraphRequest, PlannedKind};
@@ -65,6 +66,8 @@ impl<T: Payload> Graph<T> {
         if !self.tenant.is_empty() {
             check_key("tenant", &self.tenant)?;
         }
+        let active_job = format!("{GRAPH}:{}", self.plan.name);
+        let active_key = self.active_key.as_ref().map(|key| active_key(&active_job, key)).transpose()?;
         let there = self.plan.nodes.iter().filter(|node| matches!(node.kind, PlannedKind::Existing(_)));
         let problems = there.map(|node| GraphProblem::NotThere { node: node.name.clone() }).collect();
         let prepared = prepare(&mut self.plan, self.nodes, problems)?;
@@ -72,7 +75,7 @@ impl<T: Payload> Graph<T> {
         let nodes = prepared.request(sealer).map_err(encode)?;
         let request = GraphRequest { graph: &self.plan.name, result: prepared.result(), nodes };
         let input = Plain::of(&request).map_err(|source| encode(source.into()))?;
-        let mut options = RequestOptions::default();
+        let mut options = RequestOptions { active_key, ..RequestOptions::default() };
         if let Some(deadline) = self.deadline {
             options.set_deadline(deadline);
         }
@@ -154,8 +157,25 @@ async fn submit_once(
     Ok(created)
 }
 
-/// Writes a graph. False where it was there before.
+/// Writes a graph, and gives it its active key where it has one. False where it was there before.
 async fn submit(
+    connection: &mut PgConnection,
+    graph: &NewGraph,
+    sealer: &Sealer,
+) -> Result<bool, ClientError> {
+    if graph.run.options.active_key.is_none() {
+        return write(connection, graph, sealer).await;
+    }
+    let mut tx = connection.begin().await?;
+    let created = write(&mut tx, graph, sealer).await?;
+    if created {
+        activate(&mut tx, &[graph.run.run_id]).await?;
+    }
+    commit("active_graph", tx.commit()).await?;
+    Ok(created)
+}
+
+async fn write(
     connection: &mut PgConnection,
     graph: &NewGraph,
     sealer: &Sealer,

@@ -3,7 +3,7 @@
 -- in:    $1 run ids
 -- out:   run_id, parent_id, parent_slice (how often the parent has begun anew), state, steps (null where there are none), is_undone (whether what they did
 --        is taken back), is_sealed (whether a payload that another go at the run would take over is sealed), in_graph (whether it is a graph or a node of
---        one); those that exist
+--        one), has_active_key; those that exist
 -- locks: none
 -- index: run_pkey, step_pkey, undo_pkey, signal_pkey, continuation_pkey, and the primary keys under runledger.run_state
 select
@@ -37,6 +37,7 @@ select
         where position('"$sealed"' in held.payload::text) > 0
         offset 0
     ) as is_sealed,
-    origin.in_graph
+    origin.in_graph,
+    (select options -> 'active_key' is not null from runledger.run where run.run_id = origin.run_id) as has_active_key
 from unnest($1::uuid[]) as wanted (run_id)
 cross join lateral (select run_id, parent_id, state, graph is not null or node is not null as in_graph from runledger.run_state where run_id = wanted.run_id offset 0) as origin

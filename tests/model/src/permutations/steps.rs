@@ -31,6 +31,10 @@ pub enum Ending {
 pub enum Step {
     /// Enqueues run 0, which has a key.
     Enqueue,
+    /// Enqueues a run with an active key.
+    EnqueueActive(usize),
+    /// Gives it the key, unless another has it.
+    Activate(usize),
     /// Reads the run that the enqueue met, if it met one.
     Existing,
     /// A worker claims one due run, with its token.
@@ -116,7 +120,7 @@ pub struct Said {
     pub ended: Option<String>,
     /// Whether a signal was sent.
     pub sent: Option<bool>,
-    /// Whether a cancellation or a pause took the run, or a step a signal.
+    /// Whether a cancellation or a pause took the run, a step a signal, or a run its key.
     pub taken: Option<bool>,
     /// Whether a resumption found something to do.
     pub resumed: Option<bool>,
@@ -176,6 +180,13 @@ impl Step {
         match self {
             Self::Enqueue => {
                 said.submission = Some(statements.enqueue(db, scene.runs[0], &scene.job).await?);
+            }
+            Self::EnqueueActive(run) => {
+                said.submission = Some(statements.enqueue_active(db, scene.runs[run], &scene.job).await?);
+            }
+            Self::Activate(run) => {
+                let is_given = statements.activate(db, scene.runs[run]).await?;
+                (said.taken, said.over) = (Some(is_given), !is_given);
             }
             Self::Existing => {
                 if said.submission == Some(Submission::Existing) {

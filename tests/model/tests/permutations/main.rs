@@ -14,9 +14,9 @@ use protocol::statements::{Edit, Submission};
 
 use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{
-    Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit, ContinueRun,
-    Enqueue, Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake, Pin, Release, Resume,
-    SendSignal, Settle, Suspend, SuspendForSignal, TakeSignal, WakeDue, WakeParents,
+    Activate, Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit,
+    ContinueRun, Enqueue, EnqueueActive, Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake,
+    Pin, Release, Resume, SendSignal, Settle, Suspend, SuspendForSignal, TakeSignal, WakeDue, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -320,6 +320,25 @@ async fn two_submissions_with_one_key_make_one_run_and_both_are_told_of_it() {
     };
     let unchecked = Edit { statement: "enqueue", old: "    on conflict (run_id) do nothing\n", new: "" };
     explore(pair, Wrong::Text(unchecked)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_runs_that_ask_for_one_active_key_one_is_there() {
+    let pair = Pair {
+        name: "active key/active key",
+        start: Start::Nothing,
+        transactions: &[&[EnqueueActive(0), Activate(0), Commit], &[EnqueueActive(1), Activate(1), Commit]],
+        holds: |end| {
+            let given: Vec<_> = end.said.iter().filter(|said| said.taken == Some(true)).collect();
+            expect(given.len() == 1 && end.runs.len() == 1, "not one of them", end)
+        },
+    };
+    let whoever = Edit {
+        statement: "activate",
+        old: "\n    where held.run_id = excluded.run_id or exists (select from runledger.outcome where outcome.run_id = held.run_id offset 0)",
+        new: "",
+    };
+    explore(pair, Wrong::Text(whoever)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

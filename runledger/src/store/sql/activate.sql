@@ -1,0 +1,25 @@
+-- activate: gives the runs that were written in this transaction their active keys, unless another run has one and has not ended.
+-- in:    $1 runs, no two of which have one key
+-- out:   refused, isolation; one row: the runs that are refused, the level of the transaction
+-- locks: the rows of `active`, in the order of the keys; whoever has just been given one is waited for
+-- index: run_pkey, active_pkey, outcome_pkey. Only under read committed: above it the end of the run that had a key could be missed.
+with item as (
+    select run.run_id, run.tenant, run.options #>> '{active_key,job}' as job, run.options #>> '{active_key,key}' as key
+    from unnest($1::uuid[]) as wanted (run_id)
+    cross join lateral (select run_id, tenant, options from runledger.run where run_id = wanted.run_id offset 0) as run
+    where run.options -> 'active_key' is not null
+),
+given as (
+    insert into runledger.active as held (tenant, job, key, run_id)
+    select tenant, job, key, run_id
+    from item
+    where current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+    order by tenant, job, key
+    on conflict (tenant, job, key) do update
+    set run_id = excluded.run_id
+    where held.run_id = excluded.run_id or exists (select from runledger.outcome where outcome.run_id = held.run_id offset 0)
+    returning run_id
+)
+select
+    array(select run_id from item where not exists (select from given where given.run_id = item.run_id)) as refused,
+    current_setting('transaction_isolation') as isolation
