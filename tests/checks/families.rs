@@ -1,8 +1,10 @@
 //! I9, I14: parents and their children, while workers are killed.
 
+use std::collections::HashMap;
+
 use runledger::{Graph, RunState};
 use runledger_tests::check::fleet::completes;
-use runledger_tests::check::{Fleet, graphs, jobs};
+use runledger_tests::check::{Fleet, What, graphs, jobs};
 use runledger_tests::eventually;
 
 use super::WORKER;
@@ -71,6 +73,54 @@ async fn a_node_starts_when_the_last_that_it_needs_has_ended_though_workers_are_
     fleet.drained().await?;
     assert_eq!(run.result().await?, 4);
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+/// Graphs of eight chains of two nodes.
+const N_GRAPHS: usize = 1000;
+const N_NODES: usize = N_GRAPHS * 16;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a minute: `cargo exhaustive`"]
+async fn many_siblings_that_finish_at_the_same_moment_on_eight_processes_never_deadlock_and_each_body_runs_once()
+-> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    for _ in 0..N_GRAPHS {
+        let mut graph = Graph::new("check.siblings");
+        for n in 0..8 {
+            let first = graph.call(jobs::check_quick(fleet.place.clone()).key(format!("{n}.1")));
+            let second = graph.call(jobs::check_quick(fleet.place.clone()).key(format!("{n}.2")));
+            graph.after(second, first);
+        }
+        graph.enqueue(&fleet.db).await?;
+    }
+    let mut crew = Vec::new();
+    for _ in 0..8 {
+        crew.push(fleet.process(WORKER).await?);
+    }
+    // In parts, each of which has the whole patience.
+    for part in 1..=20 {
+        eventually(
+            || n_ended(&fleet),
+            |n| *n >= i64::try_from(part * (N_NODES + N_GRAPHS) / 20).unwrap_or(0),
+        )
+        .await;
+    }
+    fleet.drained().await?;
+    let completed = "select count(*) from runledger.outcome where state = 'completed' and attempt <= 1";
+    let completed: i64 = sqlx::query_scalar(completed).fetch_one(fleet.db.pool()).await?;
+    assert_eq!(usize::try_from(completed)?, N_NODES + N_GRAPHS);
+    let mut begun: HashMap<_, u32> = HashMap::new();
+    for event in fleet.place.events()?.iter().filter(|event| event.what == What::Start) {
+        *begun.entry(event.run_id).or_default() += 1;
+    }
+    assert_eq!(begun.len(), N_NODES);
+    assert!(begun.values().all(|n| *n == 1), "some bodies ran twice");
+    let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
+    let deadlocks: i64 = sqlx::query_scalar(deadlocks).fetch_one(fleet.db.pool()).await?;
+    assert_eq!(deadlocks, 0);
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    drop(crew);
     Ok(())
 }
 
