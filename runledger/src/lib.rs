@@ -101,6 +101,7 @@ pub use api::job::{Arguments, Job, JobError, JobResult, Payload};
 pub use api::output::OutputFollower;
 pub use api::signal::{SendSignal, Signalled};
 pub use api::step::{Step, StepError};
+pub use api::tuning::SyncMode;
 pub use api::tx::Tx;
 #[cfg(feature = "worker")]
 pub use api::verify::verify;
@@ -115,6 +116,7 @@ pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, P
 pub use model::picture::{EdgeKind, GraphPicture, PictureEdge, PictureError, PictureNode};
 pub use model::replay::{Divergence, StepKey};
 pub use model::state::RunState;
+pub use model::tuning::Tuning;
 #[cfg(feature = "worker")]
 pub use model::verification::{Finding, Verdict, Verification};
 pub use runledger_macros::{job, workflow};
@@ -126,6 +128,7 @@ pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, Unserved, WorkerInfo};
 pub use store::output::OutputLine;
 pub use store::pause::Paused;
 pub use store::pin::PinInfo;
+pub use store::tuning::Tuned;
 
 /// What most programs need: `use runledger::prelude::*;`.
 pub mod prelude {

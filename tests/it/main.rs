@@ -65,6 +65,7 @@ mod steps;
 mod tangles;
 mod transactional;
 mod transitions;
+mod tunings;
 mod two_processes;
 mod verify;
 mod versions;

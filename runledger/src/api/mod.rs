@@ -27,6 +27,7 @@ pub mod published;
 pub mod registry;
 pub mod signal;
 pub mod step;
+pub mod tuning;
 pub mod tx;
 #[cfg(feature = "worker")]
 pub mod verify;

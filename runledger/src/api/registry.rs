@@ -3,13 +3,18 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use super::client_error::ClientError;
 use super::definition::{Definition, Registration};
 use super::graph::map::MAP;
 use crate::model::name::check_name;
+use crate::model::settle::RetryPolicy;
+use crate::model::tuning::Tuning;
 use crate::model::version::{FIRST, stored_name};
 use crate::runtime::graph::CONCLUDE;
+use crate::store::tuning::Tuned;
 
 impl Definition {
     /// The name and the aliases.
@@ -46,6 +51,8 @@ pub(crate) fn named(name: &str, version: Option<u32>) -> Option<(&'static Defini
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
     by_name: BTreeMap<Cow<'static, str>, &'static Definition>,
+    /// What operators say, by one of the names of the job: as far as this worker has read it.
+    tunings: Arc<RwLock<BTreeMap<String, Tuning>>>,
 }
 
 impl Registry {
@@ -89,6 +96,37 @@ impl Registry {
     /// The code that serves the runs that are stored under this name.
     pub(crate) fn get(&self, stored: &str) -> Option<&'static Definition> {
         self.by_name.get(stored).copied()
+    }
+
+    /// Takes over what operators say: all there is.
+    pub(crate) fn tune(&self, said: Vec<Tuned>) {
+        let said = said.into_iter().map(|Tuned { job, tuning, .. }| (job, tuning)).collect();
+        *self.tunings.write().unwrap_or_else(PoisonError::into_inner) = said;
+    }
+
+    /// How a job is tried that a call says nothing of.
+    pub(crate) fn policy(&self, definition: &'static Definition) -> RetryPolicy {
+        let own = definition.retry_policy();
+        self.of_tuning(definition, |tuning| tuning.policy(own)).unwrap_or(own)
+    }
+
+    /// How long a try of a job may take, where a call says nothing of it.
+    pub(crate) fn timeout(&self, definition: &'static Definition) -> Option<Duration> {
+        self.of_tuning(definition, |tuning| tuning.timeout).flatten().or(definition.timeout)
+    }
+
+    /// Whether runs that are stored under this name may be claimed.
+    pub(crate) fn is_enabled(&self, stored: &str) -> bool {
+        let is_disabled = |definition| self.of_tuning(definition, |tuning| tuning.disabled.is_some());
+        self.get(stored).and_then(is_disabled) != Some(true)
+    }
+
+    fn of_tuning<T>(&self, definition: &'static Definition, of: impl FnOnce(&Tuning) -> T) -> Option<T> {
+        let tunings = self.tunings.read().unwrap_or_else(PoisonError::into_inner);
+        if tunings.is_empty() {
+            return None;
+        }
+        definition.names().find_map(|name| tunings.get(name)).map(of)
     }
 
     /// Every name under which runs are served, aliases and versions included, sorted.

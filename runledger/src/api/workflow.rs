@@ -111,7 +111,7 @@ impl Wf {
         if let Some(option) = call.request.said_beyond(&["max_attempts", "timeout", "backoff"]) {
             return refused(definition.name, not_for_a_step(definition.name, option));
         }
-        let policy = policy_of(&call.request.options, definition);
+        let policy = policy_of(&call.request.options, definition, &self.attempt.registry);
         let input = match call.request.input {
             Ok(input) => input,
             Err(error) => return refused(definition.name, Failure::from_chain(FailureKind::Encode, &error)),

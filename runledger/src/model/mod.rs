@@ -25,6 +25,7 @@ pub mod scope;
 pub mod settle;
 pub mod state;
 pub mod timestamp;
+pub mod tuning;
 #[cfg(feature = "worker")]
 pub mod verification;
 pub mod version;

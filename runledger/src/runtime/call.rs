@@ -9,6 +9,7 @@ use super::step::{Body, StepPolicy, Try};
 use crate::api::context::Context;
 use crate::api::definition::Definition;
 use crate::api::invocation::Invocation;
+use crate::api::registry::Registry;
 use crate::model::request::RequestOptions;
 use crate::model::settle::RetryPolicy;
 
@@ -30,15 +31,19 @@ pub(crate) fn body_of<'a>(
     }
 }
 
-/// How a call is tried: as it says, and else as its job does.
-pub(crate) fn policy_of(said: &RequestOptions, definition: &Definition) -> StepPolicy {
-    let retry = definition.retry_policy();
+/// How a call is tried: as it says, else as an operator does, and else as its job does.
+pub(crate) fn policy_of(
+    said: &RequestOptions,
+    definition: &'static Definition,
+    registry: &Registry,
+) -> StepPolicy {
+    let retry = registry.policy(definition);
     StepPolicy {
         retry: RetryPolicy {
             max_attempts: said.max_attempts.unwrap_or(retry.max_attempts),
             backoff: said.backoff().unwrap_or(retry.backoff),
         },
-        timeout: said.timeout_ms.map(Duration::from_millis).or(definition.timeout),
+        timeout: said.timeout_ms.map(Duration::from_millis).or_else(|| registry.timeout(definition)),
         deadline: None,
         heartbeat: definition.heartbeat,
     }

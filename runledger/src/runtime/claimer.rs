@@ -198,7 +198,7 @@ impl Claimer {
 
     async fn claim(&self, memory: &mut Memory, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
         let mut lanes: Vec<(Lane, Position)> =
-            memory.positions.iter().map(|(lane, at)| (lane.clone(), *at)).collect();
+            enabled(&self.registry, memory).map(|(lane, at)| (lane.clone(), *at)).collect();
         // The highest priority first; among equals the lane that has waited longest.
         lanes.sort_by_key(|(lane, at)| (std::cmp::Reverse(lane.priority), *at));
         let token = Uuid::now_v7();
@@ -230,7 +230,8 @@ impl Claimer {
 
     /// Looks at every lane from its start, or begins to. True where it has found something that is due.
     async fn look(&self, memory: &mut Memory) -> Result<bool, sqlx::Error> {
-        let jobs: Vec<String> = self.registry.names().map(str::to_owned).collect();
+        let served = self.registry.names().filter(|job| self.registry.is_enabled(job));
+        let jobs: Vec<String> = served.map(str::to_owned).collect();
         if memory.looks.are_slow() {
             memory.looks.begin(&self.session, &self.queues, &jobs);
             return Ok(false);
@@ -424,6 +425,11 @@ impl Memory {
             none => Ok(none.insert(session.open().await?)),
         }
     }
+}
+
+/// The lanes of jobs that no operator has disabled.
+fn enabled<'m>(registry: &Registry, memory: &'m Memory) -> impl Iterator<Item = (&'m Lane, &'m Position)> {
+    memory.positions.iter().filter(|(lane, _)| registry.is_enabled(&lane.job))
 }
 
 /// A delay beyond all reason must not overflow; a look finds the run long before.

@@ -91,7 +91,7 @@ impl Executor {
         definition: &'static Definition,
         hold: Hold,
     ) {
-        let policy = policy_of(&claimed, definition);
+        let policy = policy_of(&claimed, definition, &self.registry);
         let (Opened { input, steps, unmet }, unreadable) = match opened(&mut claimed, self.db.sealer()) {
             Ok(opened) => (opened, None),
             Err(error) => (Opened::default(), Some(error)),
@@ -157,7 +157,8 @@ impl Executor {
         self.liveness.guard().await;
         let claimed = &run.claimed;
         let definition = attempt.definition;
-        let timeout = claimed.options.timeout_ms.map(Duration::from_millis).or(definition.timeout);
+        let said = claimed.options.timeout_ms.map(Duration::from_millis);
+        let timeout = said.or_else(|| self.registry.timeout(definition));
         let input = &run.input;
         let number = claimed.counters.attempt.unsigned_abs();
         let invoke = |tx| -> RunFuture {
@@ -520,8 +521,8 @@ async fn obey(orders: &Orders) -> End {
     }
 }
 
-fn policy_of(claimed: &Claimed, definition: &Definition) -> RetryPolicy {
-    let own = definition.retry_policy();
+fn policy_of(claimed: &Claimed, definition: &'static Definition, registry: &Registry) -> RetryPolicy {
+    let own = registry.policy(definition);
     RetryPolicy {
         max_attempts: claimed.options.max_attempts.unwrap_or(own.max_attempts),
         backoff: claimed.options.backoff().unwrap_or(own.backoff),

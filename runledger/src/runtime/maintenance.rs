@@ -1,11 +1,12 @@
 //! Maintenance: what a worker does for the fleet beside running runs. It answers to heartbeats, finds dead workers, gives their runs back, and keeps
 //! the nets under everything that a lost message could leave behind.
 //!
+//! What it remembers from one heartbeat to the next, and what that proves, is in [`super::memory`].
+//!
 //! Every worker does it; there is no leader. Each statement is a comparison and a write in one, so doing it twice is harmless.
 
 #![expect(clippy::large_futures, reason = "one of each in a worker")]
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,21 +16,19 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::held::{Held, Order};
+use super::memory::{CLOCK_JUMP, Change, Memory};
 use super::serve::Session;
 use super::step::unit_random;
 use super::task;
 use super::timings::Timings;
+use crate::api::registry::Registry;
 use crate::model::backoff::Backoff;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
-use crate::model::timestamp::Timestamp;
 use crate::store::settle::{self as settlement, Settled};
 use crate::store::timeline::Era;
-use crate::store::worker::{self, Lease, Orphan, Pulse, Silence};
-use crate::store::{cancel, deadline, pause, wait};
-
-/// A database clock that moves by this much more than our own has jumped.
-const CLOCK_JUMP: Duration = Duration::from_secs(5);
+use crate::store::worker::{self, Lease, Orphan, Pulse};
+use crate::store::{cancel, deadline, pause, tuning, wait};
 
 /// How many rows one statement of a net takes at most.
 const BATCH: i64 = 200;
@@ -39,9 +38,6 @@ const OVERDUE: i64 = 50;
 
 /// How long maintenance cancels for others at once: a cancel with many runs below it must not keep it from a dead worker.
 const CANCELS: Duration = Duration::from_millis(500);
-
-/// How many late heartbeats are remembered.
-const MOST_HELD_UP: usize = 64;
 
 /// A net may cost this part of the time: one that takes long is cast less often.
 const SHARE: u32 = 20;
@@ -76,6 +72,7 @@ pub(crate) struct Maintenance {
     pub(crate) session: Session,
     pub(crate) worker_id: i64,
     pub(crate) timings: Timings,
+    pub(crate) registry: Arc<Registry>,
     /// Begun before the first session of this life.
     pub(crate) era: Arc<Era>,
     pub(crate) held: Arc<Held>,
@@ -89,34 +86,6 @@ pub(crate) struct Maintenance {
     pub(crate) stop: watch::Receiver<bool>,
     /// How long it is before the first nets are cast.
     pub(crate) idle: Duration,
-}
-
-/// What is remembered from one pulse to the next.
-#[derive(Default)]
-struct Memory {
-    connection: Option<PoolConnection<Postgres>>,
-    incarnation: Option<String>,
-    /// When a pulse first came from this incarnation.
-    known_since: Option<Instant>,
-    clocks: Option<(Instant, Timestamp)>,
-    /// Until then silence proves nothing: the clock has jumped, or the server is new.
-    trust_leases_from: Option<Instant>,
-    /// When heartbeats of ours were carried out late, and by how much: what held them up, a table that somebody had locked, has held up those of others.
-    held_up: VecDeque<(Instant, Duration)>,
-    /// When silent workers become suspect, and who they are.
-    suspicion: Option<(Instant, Vec<i64>)>,
-    /// Whether cancels of others are left to be carried out.
-    has_cancels: bool,
-    /// The database could not be asked: the next pulse is a better moment.
-    owes_cancels: bool,
-}
-
-/// What a pulse says of the server.
-struct Change {
-    /// Its clock shows less than before.
-    jumped_back: bool,
-    /// It is another one than at the last pulse.
-    is_new_server: bool,
 }
 
 /// What an examination of a silent worker finds.
@@ -205,6 +174,12 @@ impl Maintenance {
         }
         if is_new_server {
             self.with(memory, "reconcile", Self::reconcile).await;
+        }
+        let is_said_anew = memory.tunings.as_ref() != Some(&pulse.tunings);
+        if is_said_anew && self.with(memory, "tunings", Self::read_tunings).await.is_some() {
+            memory.tunings = Some(pulse.tunings);
+            // A job may be claimed again.
+            self.wake.notify_one();
         }
         if pulse.timers_due {
             self.with(memory, "timers", Self::wake_due).await;
@@ -401,6 +376,11 @@ impl Maintenance {
         done.inspect_err(|error| tracing::warn!(%error, what, "maintenance waits for the database")).ok()
     }
 
+    async fn read_tunings(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        self.registry.tune(tuning::all(connection).await?);
+        Ok(())
+    }
+
     async fn on_connection<T, F>(&self, memory: &mut Memory, work: &F) -> Result<T, sqlx::Error>
     where
         F: AsyncFn(&Self, &mut PgConnection) -> Result<T, sqlx::Error>,
@@ -466,132 +446,4 @@ fn crashed(orphan: &Orphan) -> Settled {
     let settlement = settle(outcome, orphan.lease.counters, &ANY_POLICY, unit_random());
     // A crash is told in the engine's own words, which are never sealed.
     Settled::new(fence, settlement, &Sealer::default()).below(orphan.above).of_saga(true)
-}
-
-impl Memory {
-    /// Notes a pulse, and says what has changed since the last one.
-    fn remember(&mut self, pulse: &Pulse, timings: &Timings) -> Change {
-        let now = Instant::now();
-        let jumped_back = self.clocks.is_some_and(|(_, db_then)| db_then.since(pulse.now) > CLOCK_JUMP);
-        let jumped = self.clocks.is_some_and(|(then, db_then)| {
-            let (ours, theirs) = (now.duration_since(then), pulse.now.since(db_then));
-            theirs > ours + CLOCK_JUMP
-        });
-        let is_new_server =
-            self.incarnation.as_ref().is_some_and(|incarnation| *incarnation != pulse.incarnation);
-        if pulse.gap > timings.suspect {
-            tracing::warn!(
-                gap = ?pulse.gap,
-                "a heartbeat of this worker was late: so much of the silence of others proves nothing"
-            );
-            self.held_up.push_back((now, pulse.gap.saturating_sub(timings.heartbeat)));
-            if self.held_up.len() > MOST_HELD_UP {
-                self.held_up.pop_front();
-            }
-        }
-        if jumped || is_new_server {
-            tracing::warn!(
-                jumped,
-                is_new_server,
-                "silence of other workers proves nothing for the length of a lease"
-            );
-            self.trust_leases_from = Some(now + timings.lease);
-        }
-        self.clocks = Some((now, pulse.now));
-        if self.incarnation.as_ref() != Some(&pulse.incarnation) {
-            self.incarnation = Some(pulse.incarnation.clone());
-            self.known_since = Some(now);
-        }
-        Change { jumped_back, is_new_server }
-    }
-
-    /// Notes when a silent worker becomes suspect. The last of several decides: all are examined then.
-    fn suspect(&mut self, worker_id: i64, at: Instant) {
-        let (latest, silent) = self.suspicion.get_or_insert((at, Vec::new()));
-        *latest = (*latest).max(at);
-        silent.push(worker_id);
-    }
-
-    /// Whether the silence of a worker is longer than a lease, and its own: without the time for which heartbeats of ours were held up in it.
-    fn proves(&self, silence: &Silence, timings: &Timings) -> bool {
-        let since = self.held_up.iter().filter(|(at, _)| at.elapsed().as_secs_f64() < silence.seconds);
-        let held_up: Duration = since.map(|(_, late)| *late).sum();
-        silence.seconds - held_up.as_secs_f64() > timings.lease.as_secs_f64() && self.trusts(silence, timings)
-    }
-
-    /// Whether silence is not that of a server which was away, or does not answer us either: the server has been there since the worker took its lock, or
-    /// since this process came to know it, a lease ago.
-    fn trusts(&self, silence: &Silence, timings: &Timings) -> bool {
-        let known = self.known_since.is_some_and(|since| since.elapsed() >= timings.lease)
-            && self.incarnation.as_ref() == Some(&silence.incarnation);
-        (known || silence.lock_is_evidence)
-            && self.clocks.is_some_and(|(then, _)| then.elapsed() <= timings.suspect)
-            && self.trust_leases_from.is_none_or(|from| Instant::now() >= from)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TIMINGS: Timings = Timings::FAST;
-
-    fn pulse(now: Timestamp, gap: Duration) -> Pulse {
-        Pulse {
-            alive: true,
-            draining: false,
-            cancels: Vec::new(),
-            unheld: Vec::new(),
-            pauses: Vec::new(),
-            pauses_left: false,
-            silent: vec![2],
-            incarnation: "1".to_owned(),
-            timers_due: false,
-            deadlines_due: false,
-            now,
-            gap,
-        }
-    }
-
-    fn silence(length: Duration) -> Silence {
-        Silence { seconds: length.as_secs_f64(), lock_is_evidence: true, incarnation: "1".to_owned() }
-    }
-
-    /// What a worker has whose heartbeats are acknowledged after these times, and were carried out after these.
-    async fn heard(beats: impl IntoIterator<Item = (Duration, Duration)>) -> Memory {
-        let (began, mut memory) = (Instant::now(), Memory::default());
-        for (after, gap) in beats {
-            tokio::time::advance(after).await;
-            memory.remember(&pulse(Timestamp::from_unix_micros(0).plus(began.elapsed()), gap), &TIMINGS);
-        }
-        memory
-    }
-
-    const BEAT: (Duration, Duration) = (TIMINGS.heartbeat, TIMINGS.heartbeat);
-
-    #[tokio::test(start_paused = true)]
-    async fn the_silence_of_others_proves_nothing_while_nothing_is_heard_of_the_server() {
-        let silent = silence(TIMINGS.lease + TIMINGS.heartbeat);
-        assert!(!Memory::default().proves(&silent, &TIMINGS));
-        let memory = heard([BEAT, BEAT]).await;
-        assert!(memory.proves(&silent, &TIMINGS));
-        tokio::time::advance(TIMINGS.lease).await;
-        assert!(!memory.proves(&silent, &TIMINGS));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_held_up_our_own_heartbeat_is_no_silence_of_others() {
-        let held_up = 2 * TIMINGS.lease;
-        let memory = heard([BEAT, (held_up, held_up), BEAT]).await;
-        let of_the_living = silence(held_up + TIMINGS.heartbeat);
-        assert!(!memory.proves(&of_the_living, &TIMINGS), "whoever lives was held up as well");
-        assert!(memory.proves(&silence(held_up + TIMINGS.lease), &TIMINGS), "this one was silent before");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_heartbeat_that_is_not_acknowledged_is_none_that_was_held_up() {
-        let unacknowledged = (2 * TIMINGS.suspect, TIMINGS.heartbeat);
-        let memory = heard(std::iter::repeat_n(unacknowledged, 9)).await;
-        assert!(memory.proves(&silence(TIMINGS.lease + TIMINGS.heartbeat), &TIMINGS));
-    }
 }

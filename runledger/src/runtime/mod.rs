@@ -34,6 +34,8 @@ pub(crate) mod looks;
 #[cfg(feature = "worker")]
 pub(crate) mod maintenance;
 pub(crate) mod marks;
+#[cfg(feature = "worker")]
+mod memory;
 pub(crate) mod nudge;
 pub(crate) mod output;
 pub(crate) mod panic;

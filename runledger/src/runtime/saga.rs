@@ -130,7 +130,7 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
     let body = body_of(definition, Arc::clone(attempt), claim.key.as_str().into(), call.input.get().into());
     let work = Work {
         fingerprint: 0,
-        policy: policy_of(&call.options, definition),
+        policy: policy_of(&call.options, definition, &attempt.registry),
         body,
         undo: None,
         last_failure: LastFailure::Parks,

@@ -32,7 +32,7 @@ use crate::model::timestamp::Timestamp;
 use crate::store::pooler::shares_sessions;
 use crate::store::session::{connect, for_engine};
 use crate::store::timeline::Era;
-use crate::store::worker;
+use crate::store::{tuning, worker};
 
 /// What a worker is made of.
 #[derive(Debug)]
@@ -265,6 +265,7 @@ impl Worker {
             session: self.session.clone(),
             worker_id,
             timings: self.plan.timings,
+            registry: Arc::clone(&self.plan.registry),
             era,
             held: Arc::clone(&self.held),
             cancel_grace: self.plan.cancel_grace,
@@ -403,6 +404,8 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
         let opened = Control::open(&options, worker_id).await.map_err(unconnected)?;
         let Some(control) = opened else { continue };
         bury_predecessors(&mut connection, plan, worker_id).await?;
+        // Before the first claim.
+        plan.registry.tune(tuning::all(&mut connection).await?);
         tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
         return Ok(Identity { worker_id, registered_at, control, era });
     }

@@ -67,6 +67,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0007_active_keys.sql"),
         breaking: true,
     },
+    // A worker from before claims what is disabled, and goes by the definitions of its own.
+    Migration {
+        version: 8,
+        name: "tunings",
+        sql: include_str!("../../migrations/0008_tunings.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

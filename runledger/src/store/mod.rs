@@ -32,6 +32,7 @@ pub mod sql;
 pub(crate) mod testing;
 pub(crate) mod timeline;
 mod timestamp;
+pub mod tuning;
 #[cfg(feature = "worker")]
 pub mod verify;
 pub mod wait;

@@ -92,7 +92,10 @@ statements! {
     TAKE_SIGNAL = "take_signal";
     TIMELINE = "timeline";
     TOPMOST = "topmost";
+    TUNE = "tune";
+    TUNINGS = "tunings";
     UNSERVED = "unserved";
+    UNTUNE = "untune";
     WAKE_DUE = "wake_due";
     WAKE_PARENTS = "wake_parents";
     WATCH = "watch";

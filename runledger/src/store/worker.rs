@@ -38,6 +38,8 @@ pub(crate) struct Pulse {
     pub(crate) timers_due: bool,
     /// Whether the deadline of a run is over.
     pub(crate) deadlines_due: bool,
+    /// What changes whenever an operator says something else of a job.
+    pub(crate) tunings: String,
     /// The database's clock.
     pub(crate) now: Timestamp,
     /// Since the heartbeat of this worker that was carried out before, by the database's clock.
@@ -133,6 +135,7 @@ pub(crate) async fn heartbeat(
         incarnation: row.try_get("incarnation")?,
         timers_due: row.try_get("timers_due")?,
         deadlines_due: row.try_get("deadlines_due")?,
+        tunings: row.try_get("tunings")?,
         now,
         gap: last.map_or(Duration::ZERO, |last| now.since(last)),
     })

@@ -42,6 +42,8 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("suspect", Scene::Paused),
     ("suspend", Scene::Work),
     ("take_signal", Scene::Work),
+    ("tune", Scene::Pause),
+    ("untune", Scene::Pause),
     ("wake_due", Scene::Timer),
     ("wake_parents", Scene::Work),
     ("watch", Scene::Work),

@@ -3,10 +3,10 @@
 -- out:   alive (false: declared dead, or lost in a failover; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
 --        unheld (the ids of runs to cancel that no worker holds), pauses (the ids of held runs to pause), pauses_left (whether there are requests for
 --        runs that no worker holds), silent (the workers that miss a heartbeat), incarnation (of the server),
---        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), last (this worker's heartbeat before),
---        now; one row
+--        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), tunings (changes when what operators say
+--        of jobs does), last (this worker's heartbeat before), now; one row
 -- locks: the worker's row
--- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due
+-- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, tuning_pkey
 with me as (
     update runledger.worker
     set heartbeat_at = clock_timestamp()
@@ -46,6 +46,7 @@ select
     runledger.server_incarnation() as incarnation,
     exists (select from runledger.waiting where wake_at <= now()) as timers_due,
     exists (select from runledger.deadline where deadline_at <= now()) as deadlines_due,
+    coalesce((select md5(string_agg(tuning::text, ' ' order by job)) from runledger.tuning), '') as tunings,
     -- As the statement found it.
     (select heartbeat_at from runledger.worker where worker_id = $1) as last,
     clock_timestamp() as now

@@ -1,0 +1,79 @@
+//! What operators say of jobs: a row for each, which workers read at their start and whenever a heartbeat tells that it has changed.
+
+use std::time::{Duration, SystemTime};
+
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+
+use super::sql;
+use super::write::write;
+use crate::model::timestamp::Timestamp;
+use crate::model::tuning::Tuning;
+
+/// A job that somebody has tuned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tuned {
+    /// The job.
+    pub job: String,
+    /// What was said of it.
+    pub tuning: Tuning,
+    /// When it was said last, by the database's clock.
+    pub changed_at: SystemTime,
+}
+
+/// Everything that is said, by job.
+pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<Tuned>, sqlx::Error> {
+    sqlx::query(sql::TUNINGS).fetch_all(connection).await?.iter().map(tuned).collect()
+}
+
+fn tuned(row: &PgRow) -> Result<Tuned, sqlx::Error> {
+    let millis = |name: &str| -> Result<Option<Duration>, sqlx::Error> {
+        let millis: Option<i64> = row.try_get(name)?;
+        Ok(millis.map(|millis| Duration::from_millis(millis.unsigned_abs())))
+    };
+    let tuning = Tuning {
+        disabled: row.try_get("disabled")?,
+        max_attempts: row.try_get::<Option<i32>, _>("max_attempts")?.map(i32::unsigned_abs),
+        timeout: millis("timeout_ms")?,
+        backoff: millis("backoff_first_ms")?.zip(millis("backoff_cap_ms")?),
+    };
+    let changed_at: Timestamp = row.try_get("changed_at")?;
+    Ok(Tuned { job: row.try_get("job")?, tuning, changed_at: changed_at.into() })
+}
+
+/// Says these; where they are all there is, what was said of other jobs is forgotten. How many jobs have another tuning than before.
+pub(crate) async fn say(
+    connection: &mut PgConnection,
+    tunings: &[(String, Tuning)],
+    are_all: bool,
+) -> Result<u64, sqlx::Error> {
+    let millis = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    let of = |part: fn(&Tuning) -> Option<Duration>| {
+        tunings.iter().map(|(_, tuning)| part(tuning).map(millis)).collect::<Vec<_>>()
+    };
+    let row = write(sql::TUNE, |say| {
+        sqlx::query(say)
+            .bind(are_all)
+            .bind(tunings.iter().map(|(job, _)| job.as_str()).collect::<Vec<_>>())
+            .bind(tunings.iter().map(|(_, tuning)| tuning.disabled.as_deref()).collect::<Vec<_>>())
+            .bind(
+                tunings
+                    .iter()
+                    .map(|(_, tuning)| tuning.max_attempts.map(u32::cast_signed))
+                    .collect::<Vec<_>>(),
+            )
+            .bind(of(|tuning| tuning.timeout))
+            .bind(of(|tuning| tuning.backoff.map(|(first, _)| first)))
+            .bind(of(|tuning| tuning.backoff.map(|(_, cap)| cap)))
+            .fetch_one(connection)
+    })
+    .await?;
+    Ok(row.try_get::<i64, _>("changed")?.unsigned_abs())
+}
+
+/// Forgets what was said of a job. False where nothing was.
+pub(crate) async fn forget(connection: &mut PgConnection, job: &str) -> Result<bool, sqlx::Error> {
+    let gone = write(sql::UNTUNE, |forget| sqlx::query(forget).bind(job).fetch_optional(connection)).await?;
+    Ok(gone.is_some())
+}

@@ -1,0 +1,150 @@
+//! What operators say of jobs: without a deploy, and none undoes it.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, RunState, SyncMode, Tuning};
+use runledger_tests::{Fixture, eventually};
+
+use crate::rows::{scalar, soon, until, worker};
+
+#[job(aliases = ["paid"])]
+async fn pays(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+#[job]
+async fn mails(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+#[job(max_attempts = 4, backoff = "1ms..1ms")]
+async fn fails_each_time() -> Result<()> {
+    Err("on purpose".into())
+}
+
+#[job(max_attempts = 1)]
+async fn never_comes_to_an_end() -> Result<()> {
+    std::future::pending().await
+}
+
+#[workflow]
+async fn tries_as_a_step(wf: &Wf) -> Result<Vec<u64>> {
+    let paid = wf.run(pays(1)).await?;
+    wf.run(fails_each_time()).await.unwrap_err();
+    Ok(vec![paid])
+}
+
+/// How many attempts a run took that has failed.
+async fn attempts<J: runledger::Job>(run: &Handle<J>) -> i32
+where
+    J::Output: std::fmt::Debug,
+{
+    soon(run.result()).await.unwrap_err();
+    run.info().await.unwrap().attempt
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_run_of_a_disabled_job_is_claimed_by_any_worker_until_it_is_enabled_and_others_go_on() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    db.tune("pays", Tuning::new().disabled("the provider is down")).await.unwrap();
+    let worker = worker(&db, jobs![pays, mails]).await;
+    let waits = pays(1).enqueue(&db).await.unwrap();
+    for n in 0..3 {
+        assert_eq!(soon(mails(n).enqueue(&db).await.unwrap().result()).await.unwrap(), n);
+    }
+    let info = waits.info().await.unwrap();
+    assert_eq!((info.state, info.attempt), (RunState::Queued, 0));
+    let tuned = db.tunings().await.unwrap();
+    assert_eq!(tuned.len(), 1);
+    assert_eq!(
+        (tuned[0].job.as_str(), tuned[0].tuning.why_disabled()),
+        ("pays", Some("the provider is down"))
+    );
+    assert!(db.untune("pays").await.unwrap());
+    assert_eq!(soon(waits.result()).await.unwrap(), 1, "without a restart");
+    assert!(!db.untune("pays").await.unwrap(), "nothing is said of it any more");
+
+    db.tune("paid", Tuning::new().disabled("by its old name")).await.unwrap();
+    let disabled = async || {
+        let run = pays(2).enqueue(&db).await.unwrap();
+        soon(mails(2).enqueue(&db).await.unwrap().result()).await.unwrap();
+        run.info().await.unwrap().state
+    };
+    // Its worker hears of it by a heartbeat.
+    eventually(disabled, |state| *state == RunState::Queued).await;
+    worker.stop().await;
+}
+
+/// What a worker reads at its start may be over by its first heartbeat.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_enabled_as_soon_as_a_worker_has_started_is_claimed_by_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for n in 0..5 {
+        db.tune("pays", Tuning::new().disabled("for a moment")).await.unwrap();
+        let worker = worker(&db, jobs![pays]).await;
+        db.untune("pays").await.unwrap();
+        assert_eq!(soon(pays(n).enqueue(&db).await.unwrap().result()).await.unwrap(), n);
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retuned_job_is_tried_as_said_on_every_worker_that_starts_later_and_a_call_comes_before_that() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    db.tune("fails_each_time", Tuning::new().max_attempts(2)).await.unwrap();
+    db.tune("never_comes_to_an_end", Tuning::new().timeout(Duration::from_millis(50))).await.unwrap();
+    for _deploy in 0..2 {
+        let worker = worker(&db, jobs![fails_each_time, never_comes_to_an_end, tries_as_a_step, pays]).await;
+        assert_eq!(attempts(&fails_each_time().enqueue(&db).await.unwrap()).await, 2);
+        assert_eq!(attempts(&fails_each_time().max_attempts(3).enqueue(&db).await.unwrap()).await, 3);
+        assert_eq!(attempts(&never_comes_to_an_end().enqueue(&db).await.unwrap()).await, 1);
+        worker.stop().await;
+    }
+    let backoff = Tuning::new().backoff(Duration::from_secs(3600), Duration::from_secs(3600));
+    db.tune("fails_each_time", backoff).await.unwrap();
+    let worker = worker(&db, jobs![fails_each_time]).await;
+    let run = fails_each_time().enqueue(&db).await.unwrap();
+    until(&db, run.id(), |info| info.state == RunState::Queued && info.attempt == 1).await;
+    let far = "select count(*) from runledger.ready where ready_at > now() + interval '30 minutes'";
+    assert_eq!(scalar::<i64>(&db, far).await, 1, "what was said before is forgotten, and this holds");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_of_a_workflow_is_tried_as_said_and_a_disabled_job_goes_on_to_be_a_step() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    db.tune("fails_each_time", Tuning::new().max_attempts(2)).await.unwrap();
+    db.tune("pays", Tuning::new().disabled("its own runs only")).await.unwrap();
+    let worker = worker(&db, jobs![fails_each_time, tries_as_a_step, pays]).await;
+    let run = tries_as_a_step().enqueue(&db).await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), [1]);
+    let tried = "select count(*) from runledger.attempt where step_key = 'fails_each_time'";
+    assert_eq!(scalar::<i64>(&db, tried).await, 1, "the second is how the step ended");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_synchronisation_changes_what_differs_and_forgets_the_rest_only_where_it_is_exact() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let two = || Tuning::new().max_attempts(2).backoff(Duration::from_secs(2), Duration::from_secs(1));
+    db.tune("mails", Tuning::new().timeout(Duration::ZERO)).await.unwrap();
+    assert_eq!(db.sync_tunings([("pays", two())], SyncMode::Additive).await.unwrap(), 1);
+    assert_eq!(db.sync_tunings([("pays", two())], SyncMode::Additive).await.unwrap(), 0, "as it was");
+    let of = |jobs: Vec<runledger::Tuned>| jobs.into_iter().map(|tuned| tuned.job).collect::<Vec<_>>();
+    assert_eq!(of(db.tunings().await.unwrap()), ["mails", "pays"]);
+    assert_eq!(db.sync_tunings([("pays", two())], SyncMode::Exact).await.unwrap(), 1);
+    assert_eq!(of(db.tunings().await.unwrap()), ["pays"]);
+    assert_eq!(db.tunings().await.unwrap()[0].tuning, two());
+
+    let unknown =
+        db.sync_tunings([("pays", Tuning::new()), ("pay", two())], SyncMode::Exact).await.unwrap_err();
+    assert!(unknown.to_string().contains("did you mean `pays`"), "{unknown}");
+    let twice = db.sync_tunings([("pays", two()), ("pays", two())], SyncMode::Additive).await.unwrap_err();
+    assert!(twice.to_string().contains("name job `pays` twice"), "{twice}");
+    let of_ours = db.tune("runledger.graph", two()).await.unwrap_err();
+    assert!(matches!(of_ours, ClientError::UnknownJob { .. } | ClientError::Name(_)), "{of_ours}");
+    assert_eq!(of(db.tunings().await.unwrap()), ["pays"], "nothing was written");
+    assert_eq!(db.sync_tunings(Vec::<(String, Tuning)>::new(), SyncMode::Exact).await.unwrap(), 1);
+    assert_eq!(of(db.tunings().await.unwrap()), [""; 0]);
+}
