@@ -33,7 +33,7 @@ use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::{check_key, check_name};
 use crate::model::payload::Plain;
-use crate::model::replay::{Claim, Line, Scope};
+use crate::model::replay::{Claim, Line, Scope, StepKind};
 use crate::model::settle::RetryPolicy;
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::runtime::attempt::Attempt;
@@ -199,7 +199,7 @@ impl Wf {
 
     #[track_caller]
     fn alarm(&self, name: &str, alarm: Alarm) -> Step<'_, ()> {
-        let claim = match self.claim(name, None, 0) {
+        let claim = match self.claim(name, None, StepKind::Alarm.fingerprint(0)) {
             Ok(claim) => claim,
             Err(step) => return step,
         };

@@ -126,7 +126,7 @@ impl fmt::Display for Divergence {
             )?,
             Self::Input { key, recorded, present, .. } => write!(
                 f,
-                "step `{key}` was recorded with another input: the workflow changed while this run was in flight, or \
+                "step `{key}` was recorded with another input, or by another call (as `wf.start` where `wf.run` stands now): the workflow changed while this run was in flight, or \
                  its input depends on something that is not recorded; nothing was overwritten (input {recorded:016x} is \
                  recorded, {present:016x} is given)"
             )?,

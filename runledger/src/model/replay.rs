@@ -14,6 +14,7 @@
 //! The list of deliveries is kept as deltas, and a delta is stored only where it differs from the order of the
 //! claims, so a plain sequence of steps stores nothing and a wide fan-out stays linear.
 
+mod kind;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +25,9 @@ use super::deliveries::{Delivery, order_of, stored_from};
 pub use super::divergence::{Divergence, Line};
 use super::failure::Failure;
 pub use super::scope::Scope;
+
 use super::scope::{LOCAL_BITS, is_from, local};
+pub use kind::StepKind;
 
 /// A step's name within its run: `charge`, `charge#2`, `reserve[sku-1]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -35,8 +35,8 @@ impl Mark {
 }
 
 /// Keeps a mark until the next write.
-pub(crate) fn keep(attempt: &Attempt, claim: &Claim, value: String) {
-    match attempt.checkpoint(claim, 0, Ok(Plain::ready(value))) {
+pub(crate) fn keep(attempt: &Attempt, claim: &Claim, fingerprint: i64, value: String) {
+    match attempt.checkpoint(claim, fingerprint, Ok(Plain::ready(value))) {
         Ok(mark) => attempt.with_marks(|marks| marks.push(Mark::Value(mark))),
         Err(error) => attempt.halt(Halt::Sealed(error.to_failure())),
     }

@@ -15,7 +15,7 @@ use super::task::LetGo;
 use super::waiting::{ASK_AGAIN, Alarm, IsNews, REPEAT, instant, looked};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadKind, Place, Stored};
-use crate::model::replay::Claim;
+use crate::model::replay::{Claim, StepKind};
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Class, class};
 use crate::store::signal::{Left, Taking, first_left};
@@ -64,7 +64,7 @@ pub(crate) async fn receive(
         Received::Recorded(recorded) => recorded,
         Received::Signal(found) if attempt.give(name, found.number) => {
             let Found { number, payload, output } = found;
-            let step = attempt.place_of_received(claim, 0).with_output(output);
+            let step = attempt.place_of_received(claim, StepKind::Signal.fingerprint(0)).with_output(output);
             let name = name.to_owned();
             marks::keep_signal(attempt, Taking { step, name, number, slice: attempt.slice });
             Ok(payload)
@@ -104,7 +104,9 @@ async fn wait(
             Looked::TimedOut => {
                 let after = until.map(|(limit, _)| limit.after).unwrap_or_default();
                 let _working = attempt.begin_work().await;
-                return Received::Recorded(record(attempt, claim, 0, Err(timed_out(name, after))).await);
+                let fingerprint = StepKind::Signal.fingerprint(0);
+                let late = record(attempt, claim, fingerprint, Err(timed_out(name, after))).await;
+                return Received::Recorded(late);
             }
             Looked::Nothing(waiting) => waiting,
         };

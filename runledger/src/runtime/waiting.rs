@@ -17,7 +17,7 @@ use crate::api::db::Db;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer};
 use crate::model::recorded::place_of_error;
-use crate::model::replay::Claim;
+use crate::model::replay::{Claim, StepKind};
 use crate::model::request::MAX_DEPTH;
 use crate::model::state::RunState;
 use crate::model::timestamp::{FURTHEST, Timestamp};
@@ -75,7 +75,7 @@ pub(crate) async fn instant(
     } else {
         Ok(Plain::ready(instant.unix_micros().to_string()))
     };
-    record(attempt, claim, 0, recorded).await?;
+    record(attempt, claim, StepKind::Alarm.fingerprint(0), recorded).await?;
     Ok(instant)
 }
 

@@ -69,11 +69,11 @@ changes! {
     old (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).limit(1).await?; asleep(wf).await }
     new (wf: &Wf) { for n in 0..3 { wf.run(add(n, 1).key(n)).await?; } asleep(wf).await }
 
-    a_map_that_is_spread_now({}) Breaks("add[0]", "the recorded output does not fit the type of the code")
+    a_map_that_is_spread_now({}) Breaks("add[0]", "or by another call")
     old (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).await?; asleep(wf).await }
     new (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).spread().await?; asleep(wf).await }
 
-    a_map_that_is_not_spread_any_more({}) Breaks("quick[0]", "the recorded output does not fit the type of the code")
+    a_map_that_is_not_spread_any_more({}) Breaks("quick[0]", "or by another call")
     old (wf: &Wf) { wf.map(0..3, |n| quick(n).key(n)).limit(1).spread().await?; asleep(wf).await }
     new (wf: &Wf) { wf.map(0..3, |n| quick(n).key(n)).limit(1).await?; asleep(wf).await }
 

@@ -3,7 +3,7 @@
 use runledger::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::stage::{Case, Expected, add, asleep, by_name, changes, definition, held, quick};
+use super::stage::{Case, Expected, add, asleep, by_name, changes, definition, held, named, quick};
 
 #[derive(Serialize, Deserialize)]
 pub struct Receipt {
@@ -115,11 +115,31 @@ changes! {
     }
     new (wf: &Wf) { wf.step("a", || async { Ok::<_, Error>(After::Open) }).await?; asleep(wf).await }
 
-    a_step_as_a_child({}) Breaks("quick", "the recorded output does not fit the type of the code")
+    a_step_as_a_child({}) Breaks("quick", "or by another call")
     old (wf: &Wf) { wf.run(quick(1)).await?; asleep(wf).await }
     new (wf: &Wf) { wf.start(quick(1)).await?; asleep(wf).await }
 
-    a_child_as_a_step({}) Breaks("quick", "the recorded output does not fit the type of the code")
+    a_child_as_a_step({}) Breaks("quick", "or by another call")
     old (wf: &Wf) { wf.start(quick(1)).await?; asleep(wf).await }
     new (wf: &Wf) { wf.run(quick(1)).await?; asleep(wf).await }
+
+    a_child_as_a_step_whose_output_is_any_text({}) Breaks("named", "or by another call")
+    old (wf: &Wf) { wf.start(named(1)).await?; asleep(wf).await }
+    new (wf: &Wf) { wf.run(named(1)).await?; asleep(wf).await }
+
+    a_map_of_texts_that_is_not_spread_any_more({}) Breaks("named[0]", "or by another call")
+    old (wf: &Wf) { wf.map(0..3, |n| named(n).key(n)).spread().await?; asleep(wf).await }
+    new (wf: &Wf) { wf.map(0..3, |n| named(n).key(n)).await?; asleep(wf).await }
+
+    a_step_as_a_sleep_of_its_name({}) Breaks("sleep", "or by another call")
+    old (wf: &Wf) { wf.step("sleep", || async { Ok::<(), Error>(()) }).await?; held(wf, "b").await }
+    new (wf: &Wf) { wf.sleep(std::time::Duration::from_secs(60)).await?; held(wf, "b").await }
+
+    a_step_as_the_time_of_its_name({}) Breaks("now", "or by another call")
+    old (wf: &Wf) { wf.step("now", || async { Ok::<u64, Error>(7) }).await?; asleep(wf).await }
+    new (wf: &Wf) { let _ = wf.now(); asleep(wf).await }
+
+    an_id_as_a_step_of_its_name({}) Breaks("uuid", "or by another call")
+    old (wf: &Wf) { let _ = wf.uuid(); asleep(wf).await }
+    new (wf: &Wf) { wf.step("uuid", || async { Ok::<_, Error>(String::new()) }).await?; asleep(wf).await }
 }

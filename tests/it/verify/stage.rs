@@ -139,6 +139,12 @@ pub async fn quick(n: u64) -> Result<u64> {
     Ok(n)
 }
 
+/// As the id of a run, its output is any text.
+#[job]
+pub async fn named(n: u64) -> Result<String> {
+    Ok(format!("number {n}"))
+}
+
 /// From 90 on it stays in its body; the others end at once.
 #[job]
 pub async fn stuck(n: u64, #[inject] context: &Context) -> Result<u64> {
@@ -157,7 +163,7 @@ pub async fn signals(n: u64, #[inject] context: &Context, #[inject] db: &Db) -> 
 }
 
 pub fn helpers() -> impl Iterator<Item = &'static Definition> {
-    jobs![add, lost, missing, quick, stuck, signals].into_iter()
+    jobs![add, lost, missing, named, quick, stuck, signals].into_iter()
 }
 
 /// A step that ends at once.

@@ -15,7 +15,7 @@ use crate::api::step::{Step, StepFuture, decode_output};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::payload::Sealer;
-use crate::model::replay::Line;
+use crate::model::replay::{Line, StepKind};
 use crate::model::request::child_run_id;
 use crate::runtime::halt::Wait;
 use crate::runtime::waiting;
@@ -44,10 +44,10 @@ impl Wf {
         }
         let fingerprints = match call.request.input.as_ref() {
             Ok(input) => match self.fingerprints(name, input) {
-                Ok(fingerprints) => fingerprints,
+                Ok(fingerprints) => of_child(&fingerprints),
                 Err(step) => return step,
             },
-            Err(_) => vec![0],
+            Err(_) => of_child(&[0]),
         };
         let fingerprint = fingerprints.first().copied().unwrap_or(0);
         let new_run = match call.request.into_new_run() {
@@ -138,6 +138,11 @@ impl<'wf, J: Job> Child<'wf, J> {
         };
         Step::without_tries(key, work, decode_output).of_own_output(&wf.attempt)
     }
+}
+
+/// What identifies the start of a child with an input that these identify.
+pub(super) fn of_child(fingerprints: &[i64]) -> Vec<i64> {
+    fingerprints.iter().map(|input| StepKind::Child.fingerprint(*input)).collect()
 }
 
 pub(super) fn not_for_a_child(what: &str, name: &str, option: &str) -> Failure {

@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::child::{Child, not_for_a_child};
+use super::child::{Child, not_for_a_child, of_child};
 use super::{Wf, never, refused};
 use crate::api::client_error::ClientError;
 use crate::api::graph::{Graph, GraphOf};
@@ -58,7 +58,7 @@ impl Wf {
             Err(error) => return refused(&name, Failure::from_chain(FailureKind::Setup, &error)),
         };
         let fingerprints = match self.fingerprints(&name, draft.request()) {
-            Ok(fingerprints) => fingerprints,
+            Ok(fingerprints) => of_child(&fingerprints),
             Err(step) => return step,
         };
         let fingerprint = fingerprints.first().copied().unwrap_or(0);

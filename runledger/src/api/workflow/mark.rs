@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{IN_STEP, Wf, nested};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
+use crate::model::replay::StepKind;
 use crate::model::timestamp::Timestamp;
 use crate::runtime::halt::Halt;
 use crate::runtime::marks;
@@ -58,7 +59,7 @@ impl Wf {
         }
         let Some((is_patched, claim)) = self.attempt.patched(name) else { return false };
         if let Some(claim) = claim.filter(|claim| !claim.recorded) {
-            marks::keep(&self.attempt, &claim, "true".to_owned());
+            marks::keep(&self.attempt, &claim, 0, "true".to_owned());
         }
         is_patched
     }
@@ -73,8 +74,8 @@ impl Wf {
             let _ = self.refuse(nested(name));
             return now();
         }
-        let Some(claim) = self.attempt.claim(&self.scope, name, None, &[0], std::panic::Location::caller())
-        else {
+        let (fingerprint, line) = (StepKind::Value.fingerprint(0), std::panic::Location::caller());
+        let Some(claim) = self.attempt.claim(&self.scope, name, None, &[fingerprint], line) else {
             return now();
         };
         let recorded = self.attempt.result(claim.ordinal).filter(|_| claim.recorded);
@@ -83,7 +84,7 @@ impl Wf {
         }
         let value = now();
         // Numbers and ids always have a JSON form.
-        marks::keep(&self.attempt, &claim, serde_json::to_string(&value).unwrap_or_default());
+        marks::keep(&self.attempt, &claim, fingerprint, serde_json::to_string(&value).unwrap_or_default());
         value
     }
 

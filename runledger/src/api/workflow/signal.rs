@@ -11,7 +11,7 @@ use crate::api::step::{Step, StepError, StepFuture};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::name::check_name;
-use crate::model::replay::Claim;
+use crate::model::replay::{Claim, StepKind};
 use crate::model::timestamp::FURTHEST;
 use crate::runtime::signals::{Limit, receive};
 
@@ -31,7 +31,7 @@ impl Wf {
             let step = refused("signal", Failure::new(FailureKind::Setup, error.to_string()));
             return SignalWait { wf: self, name: name.to_owned(), claim: None, step };
         }
-        match self.claim("signal", Some(name), 0) {
+        match self.claim("signal", Some(name), StepKind::Signal.fingerprint(0)) {
             Ok(claim) => {
                 let step = self.wait_for(name.to_owned(), claim.clone(), None, decode_sent);
                 SignalWait { wf: self, name: name.to_owned(), claim: Some(claim), step }
@@ -82,7 +82,7 @@ impl<'wf, T: Payload> SignalWait<'wf, T> {
         if limit > FURTHEST {
             return refused("signal", too_long("wait", limit));
         }
-        match wf.claim("signal.timeout", Some(&name), 0) {
+        match wf.claim("signal.timeout", Some(&name), StepKind::Alarm.fingerprint(0)) {
             Ok(timer) => {
                 let limit = Limit { claim: timer, after: limit };
                 wf.wait_for(name, claim, Some(limit), in_time)
