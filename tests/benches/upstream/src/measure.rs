@@ -1,0 +1,224 @@
+//! The measurements, the same for every engine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::Result;
+use crate::engine::{Engine, Planned, Shape};
+use crate::figure::Kind;
+use crate::server::Place;
+
+/// What is enqueued before the clock runs, so that connections and plans are there.
+const WARM_RUNS: u64 = 50;
+const WARM_GRAPHS: u64 = 2;
+
+/// Between two looks whether a graph has ended: so much too long can a time be.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Before a graph on an idle system: longer than our worker takes to fall asleep, and where in its pause a poll finds the graph differs from one to the
+/// next. Without that all of upstream's would come just after a poll, behind which the one before ended.
+const REST: Duration = Duration::from_millis(300);
+const PHASES: Duration = Duration::from_millis(500);
+
+/// For how long it is watched what an idle worker does.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// A graph on an idle system that takes longer than this will not end: a job whose end was lost is found after a lease of a minute.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+/// After so long no other graph is begun on an idle system; how many there were is told.
+const BUDGET: Duration = Duration::from_secs(80);
+
+/// When graphs that were submitted together are no longer waited for.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How many clients submit what is not timed.
+const CLIENTS: u64 = 4;
+
+/// What one measurement gave.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Outcome {
+    #[serde(flatten)]
+    pub values: BTreeMap<&'static str, f64>,
+    /// In milliseconds, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits_ms: Vec<f64>,
+}
+
+impl Outcome {
+    fn with(mut self, name: &'static str, value: f64) -> Self {
+        self.values.insert(name, (value * 1e3).round() / 1e3);
+        self
+    }
+}
+
+/// Measures one engine once.
+pub async fn measure<E: Engine>(place: &mut Place, kind: Kind, amount: u64) -> Result<Outcome> {
+    match kind {
+        Kind::Enqueue(clients) => enqueue::<E>(place, clients, amount).await,
+        Kind::Submit(shape) => submit::<E>(place, shape, amount).await,
+        Kind::Alone(shape) => alone::<E>(place, shape, amount).await,
+        Kind::Together(shape) => together::<E>(place, shape, amount).await,
+    }
+}
+
+async fn enqueue<E: Engine>(place: &mut Place, clients: u64, runs: u64) -> Result<Outcome> {
+    let engine = Arc::new(E::open(&place.url).await?);
+    let one = |engine: Arc<E>, n| async move { engine.enqueue(n).await };
+    share(&engine, clients, WARM_RUNS, one).await?;
+    let began = Instant::now();
+    share(&engine, clients, runs, one).await?;
+    let took = began.elapsed();
+    place.expect("runs", E::TABLES.runs, WARM_RUNS + runs).await?;
+    Ok(rate(runs, took))
+}
+
+async fn submit<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Result<Outcome> {
+    let engine = E::open(&place.url).await?;
+    let nodes = shape.nodes();
+    for _ in 0..WARM_GRAPHS {
+        engine.submit(&nodes).await?;
+    }
+    let began = Instant::now();
+    for _ in 0..graphs {
+        engine.submit(&nodes).await?;
+    }
+    let took = began.elapsed();
+    place.expect("graphs", E::TABLES.graphs, WARM_GRAPHS + graphs).await?;
+    Ok(rate(graphs, took))
+}
+
+/// From the call that submits to when the database says that the graph has completed.
+async fn alone<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Result<Outcome> {
+    let engine = E::open(&place.url).await?;
+    let worker = engine.work().await?;
+    let nodes = shape.nodes();
+    let began = Instant::now();
+    for n in 0..WARM_GRAPHS {
+        pause(n).await;
+        one::<E>(place, &engine, &nodes).await?;
+        if began.elapsed() > BUDGET {
+            break;
+        }
+    }
+    pause(WARM_GRAPHS).await;
+    let idle = place.mark().await?;
+    sleep(IDLE).await;
+    let idle = place.since(&idle).await?;
+    let idle_rate = idle.statements / idle.seconds;
+
+    let mut waits_ms = Vec::new();
+    let mark = place.mark().await?;
+    let began = Instant::now();
+    for n in 0..graphs {
+        pause(n).await;
+        waits_ms.push(one::<E>(place, &engine, &nodes).await?.as_secs_f64() * 1e3);
+        if began.elapsed() > BUDGET {
+            break;
+        }
+    }
+    // What the last one leaves to be done, as each of the others before the next.
+    pause(graphs).await;
+    let costs = place.since(&mark).await?;
+    E::stop(worker).await?;
+    drop(engine);
+    let deadlocks = place.deadlocks().await?;
+    let measured = waits_ms.len() as f64;
+    let each = |total: f64| total / measured;
+    let outcome = Outcome { waits_ms, ..Outcome::default() };
+    Ok(outcome
+        .with("deadlocks", deadlocks as f64)
+        .with("statements", each(costs.statements - idle_rate * costs.seconds).max(0.0))
+        .with("statements_with_idle", each(costs.statements))
+        .with("idle_statements_per_second", idle_rate)
+        .with("commits", each(costs.commits))
+        .with("wal_bytes", each(costs.wal))
+        .with("image_bytes", each(costs.images)))
+}
+
+async fn one<E: Engine>(place: &mut Place, engine: &E, nodes: &[Planned]) -> Result<Duration> {
+    let began = Instant::now();
+    let graph = engine.submit(nodes).await?;
+    loop {
+        let asked = began.elapsed();
+        match place.ended(&E::TABLES, graph).await? {
+            Some(true) => return Ok(asked),
+            Some(false) => return Err("a graph ended and did not complete".into()),
+            None if asked > PATIENCE => return Err(format!("a graph goes on after {PATIENCE:?}").into()),
+            None => sleep(LOOK).await,
+        }
+    }
+}
+
+/// From the start of the worker to when the database says that all graphs have ended, or to the limit.
+async fn together<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Result<Outcome> {
+    let engine = Arc::new(E::open(&place.url).await?);
+    let nodes = Arc::new(shape.nodes());
+    let one = move |engine: Arc<E>, _| {
+        let nodes = nodes.clone();
+        async move { engine.submit(&nodes).await.map(drop) }
+    };
+    share(&engine, CLIENTS, graphs, one).await?;
+    place.expect("graphs", E::TABLES.graphs, graphs).await?;
+    place.settle().await?;
+    let began = Instant::now();
+    let worker = engine.work().await?;
+    let (completed, took) = loop {
+        let asked = began.elapsed();
+        let (ended, completed) = place.count_ended(&E::TABLES).await?;
+        if u64::try_from(ended)? == graphs || asked > LIMIT {
+            break (completed, asked);
+        }
+        // Counting is work for the server: a sixth of the time at most.
+        sleep(((began.elapsed() - asked) * 5).max(LOOK)).await;
+    };
+    E::stop(worker).await?;
+    drop(engine);
+    let deadlocks = place.deadlocks().await?;
+    let failed = place.number(E::TABLES.failed_nodes).await?;
+    let repeated = place.number(E::TABLES.repeated).await?;
+    Ok(rate(u64::try_from(completed)?, took)
+        .with("submitted", graphs as f64)
+        .with("completed", completed as f64)
+        .with("deadlocks", deadlocks as f64)
+        .with("failed_nodes", failed as f64)
+        .with("repeated_attempts", repeated as f64))
+}
+
+/// Shares so many units among clients, each of which takes one after the other.
+async fn share<E, F, W>(engine: &Arc<E>, clients: u64, units: u64, work: F) -> Result<()>
+where
+    E: Engine,
+    F: Fn(Arc<E>, u64) -> W + Clone + Send + 'static,
+    W: Future<Output = Result<()>> + Send + 'static,
+{
+    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    for client in 0..clients {
+        let (engine, work) = (engine.clone(), work.clone());
+        tasks.spawn(async move {
+            for n in (client..units).step_by(usize::try_from(clients)?) {
+                work(engine.clone(), n).await?;
+            }
+            Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(())
+}
+
+async fn pause(n: u64) {
+    // The golden ratio spreads them evenly, however many there are.
+    sleep(REST + PHASES.mul_f64((n as f64 * 0.618_034).fract())).await;
+}
+
+fn rate(units: u64, took: Duration) -> Outcome {
+    let seconds = took.as_secs_f64();
+    Outcome::default().with("rate", units as f64 / seconds).with("seconds", seconds)
+}

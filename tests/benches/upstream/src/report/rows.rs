@@ -1,0 +1,89 @@
+//! The rows of the tables.
+
+/// What a figure is told by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// So many a second.
+    Rate,
+    /// The median of the waits.
+    Median,
+    /// The wait that one of a hundred is longer than.
+    Slow,
+}
+
+/// A row about speed.
+pub struct Row {
+    pub figure: &'static str,
+    pub measure: Measure,
+    pub title: &'static str,
+    pub unit: &'static str,
+    /// How many times better than upstream at its defaults it is to be.
+    pub goal: Option<f64>,
+}
+
+const fn rate(figure: &'static str, title: &'static str, unit: &'static str) -> Row {
+    Row { figure, measure: Measure::Rate, title, unit, goal: Some(10.0) }
+}
+
+const fn median(figure: &'static str, title: &'static str, goal: f64) -> Row {
+    Row { figure, measure: Measure::Median, title, unit: "ms", goal: Some(goal) }
+}
+
+const fn slow(figure: &'static str, title: &'static str) -> Row {
+    Row { figure, measure: Measure::Slow, title, unit: "ms", goal: None }
+}
+
+pub const ROWS: &[Row] = &[
+    rate("enqueue-1", "single runs enqueued, 1 client", "runs/s"),
+    rate("enqueue-8", "single runs enqueued, 8 clients", "runs/s"),
+    rate("submit-3", "chains of 3 submitted, 1 client", "graphs/s"),
+    rate("submit-100", "fan-outs of 100 submitted, 1 client", "graphs/s"),
+    median("chain-3", "chain of 3 on an idle system, p50", 100.0),
+    slow("chain-3", "… p99"),
+    median("chain-10", "chain of 10 on an idle system, p50", 100.0),
+    slow("chain-10", "… p99"),
+    // As nodes a second it has the same ratio.
+    median("fan-out-100", "fan-out of 100 (102 nodes) on an idle system, p50", 10.0),
+    slow("fan-out-100", "… p99"),
+    rate("chains-10", "chains of 10, at once", "graphs/s"),
+    rate("siblings", "siblings: eight chains of 2 a graph, at once", "graphs/s"),
+];
+
+/// A row about what a graph costs.
+pub struct Cost {
+    pub figure: &'static str,
+    pub key: &'static str,
+    pub title: &'static str,
+}
+
+const fn cost(figure: &'static str, key: &'static str, title: &'static str) -> Cost {
+    Cost { figure, key, title }
+}
+
+pub const COSTS: &[Cost] = &[
+    cost("chain-3", "statements", "chain of 3: statements, beyond those of an idle worker"),
+    cost("chain-3", "statements_with_idle", "… all statements, pauses between graphs included"),
+    cost("chain-3", "commits", "… commits"),
+    cost("chain-3", "wal_bytes", "… bytes of WAL"),
+    cost("chain-3", "image_bytes", "… of them images of pages"),
+    cost("chain-10", "statements", "chain of 10: statements, beyond those of an idle worker"),
+    cost("chain-10", "statements_with_idle", "… all statements, pauses between graphs included"),
+    cost("chain-10", "commits", "… commits"),
+    cost("chain-10", "wal_bytes", "… bytes of WAL"),
+    cost("chain-10", "image_bytes", "… of them images of pages"),
+    cost("chain-10", "idle_statements_per_second", "statements of an idle worker, a second"),
+];
+
+/// Figure, value and title of what is counted in all rounds.
+pub const COUNTS: &[(&str, &str, &str)] = &[
+    ("siblings", "submitted", "siblings: graphs submitted"),
+    ("siblings", "completed", "… completed in time"),
+    ("siblings", "deadlocks", "… deadlocks"),
+    ("siblings", "failed_nodes", "… failed nodes"),
+    ("siblings", "repeated_attempts", "… repeated attempts"),
+    ("chains-10", "submitted", "chains of 10 at once: graphs submitted"),
+    ("chains-10", "completed", "… completed in time"),
+    ("chains-10", "deadlocks", "… deadlocks"),
+    ("chain-10", "deadlocks", "chain of 10, idle system: deadlocks"),
+    ("fan-out-100", "deadlocks", "fan-out of 100, idle system: deadlocks"),
+];

@@ -1,0 +1,133 @@
+//! Upstream's crates, as their README sets them up.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sqlx_0_8::postgres::PgPoolOptions;
+use upstream_core::jobs::{JobCompletion, JobContext, JobFailure, JobHandler, JobType, WorkflowDagBuilder};
+use upstream_core::prelude::async_trait;
+use upstream_postgres::jobs::{JobEnqueue, enqueue_job, enqueue_workflow_run};
+use upstream_postgres::{DbPool, migrate_after_idempotency_cutover};
+use upstream_runtime::Supervisor;
+use upstream_runtime::catalog::JobCatalog;
+use upstream_runtime::config::JobsConfig;
+use uuid::Uuid;
+
+use crate::Result;
+use crate::engine::{Engine, NOTE, Planned, Tables};
+
+/// The type of every job.
+const JOB: &str = "noted";
+
+/// Between two polls when it is tuned: a shorter pause takes the processors of a machine of two without starting a job sooner.
+const TUNED_POLL: Duration = Duration::from_millis(10);
+/// Jobs at once when it is tuned, and claimed at once: as many as our worker has at its defaults.
+const TUNED_CONCURRENCY: usize = 128;
+/// Connections of the tuned worker; each job that ends has a transaction open for several statements.
+const TUNED_CONNECTIONS: u32 = 32;
+
+/// How long a worker may take to stop; beyond it its tasks are aborted, which is an error of theirs and not of ours.
+const STOP: Duration = Duration::from_secs(10);
+
+/// A client of it. The worker has the defaults, or what the README offers to make it faster.
+pub struct Upstream<const TUNED: bool> {
+    url: String,
+    pool: DbPool,
+}
+
+struct Noted;
+
+#[async_trait]
+impl JobHandler for Noted {
+    fn job_type(&self) -> JobType<'static> {
+        JobType::new(JOB)
+    }
+
+    async fn execute(&self, _context: JobContext, _payload: Value) -> Result<JobCompletion, JobFailure> {
+        Ok(JobCompletion::success())
+    }
+}
+
+impl<const TUNED: bool> Engine for Upstream<TUNED> {
+    const TABLES: Tables = Tables {
+        runs: "select count(*) from job_queue",
+        graphs: "select count(*) from workflow_runs",
+        ended: "select status = 'SUCCEEDED' from workflow_runs where id = $1 and status not in ('RUNNING', 'WAITING_FOR_EXTERNAL')",
+        count_ended: "select count(*), count(*) filter (where status = 'SUCCEEDED') from workflow_runs where status not in ('RUNNING', 'WAITING_FOR_EXTERNAL')",
+        failed_nodes: "select count(*) from job_queue where status = 'DEAD_LETTERED'",
+        repeated: "select coalesce(sum(greatest(attempt - 1, 0)), 0)::bigint from job_queue",
+    };
+
+    type Worker = (Supervisor, DbPool);
+
+    async fn open(url: &str) -> Result<Self> {
+        let pool = PgPoolOptions::new().connect(url).await?;
+        migrate_after_idempotency_cutover(&pool).await?;
+        catalog().sync_definitions(&pool).await?;
+        Ok(Self { url: url.to_owned(), pool })
+    }
+
+    async fn work(&self) -> Result<Self::Worker> {
+        // What its `builder_from_env` takes; no variable of it is set here.
+        let mut config = JobsConfig::from_env();
+        let mut connections = PgPoolOptions::new();
+        if TUNED {
+            config.poll_interval = TUNED_POLL;
+            config.claim_batch_size = i64::try_from(TUNED_CONCURRENCY)?;
+            config.max_global_concurrency = TUNED_CONCURRENCY;
+            connections = connections.max_connections(TUNED_CONNECTIONS);
+        }
+        let pool = connections.connect(&self.url).await?;
+        let mut builder = Supervisor::builder(&pool, config)?.with_catalog(catalog());
+        if TUNED {
+            // As the README advises where nobody records intents; it would ask each 10 ms too.
+            builder = builder.disable_intent_promoter();
+        }
+        let supervisor = builder.build()?;
+        Ok((supervisor, pool))
+    }
+
+    async fn stop((supervisor, pool): Self::Worker) -> Result<()> {
+        let stopped = supervisor.shutdown_with_timeout(STOP).await;
+        pool.close().await;
+        Ok(stopped?)
+    }
+
+    async fn enqueue(&self, n: u64) -> Result<()> {
+        let payload = payload(n);
+        let job = JobEnqueue {
+            job_type: JobType::new(JOB),
+            organization_id: None,
+            payload: &payload,
+            priority: None,
+            max_attempts: None,
+            timeout_seconds: None,
+            next_run_at: None,
+            idempotency_key: None,
+            stage: None,
+        };
+        enqueue_job(&self.pool, &job).await?;
+        Ok(())
+    }
+
+    async fn submit(&self, nodes: &[Planned]) -> Result<Uuid> {
+        let metadata = json!({});
+        let payloads: Vec<Value> = (0..).zip(nodes).map(|(n, _)| payload(n)).collect();
+        let mut graph = WorkflowDagBuilder::new("planned", &metadata);
+        for (planned, payload) in nodes.iter().zip(&payloads) {
+            graph = graph.job(&planned.name, JOB, payload)?;
+            if !planned.needs.is_empty() {
+                graph = graph.after_success(&planned.name, planned.needs.iter().map(String::as_str))?;
+            }
+        }
+        Ok(enqueue_workflow_run(&self.pool, &graph.build()?).await?.id)
+    }
+}
+
+fn catalog() -> JobCatalog {
+    JobCatalog::new().handler(Noted)
+}
+
+fn payload(n: u64) -> Value {
+    json!({ "user_id": n, "note": NOTE })
+}
