@@ -1,11 +1,11 @@
 //! What is measured, of whom, and how much.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::Shape;
 
 /// Whose figure it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Who {
     Runledger,

@@ -1,6 +1,7 @@
 //! Measures this project's engine and upstream's crates on one PostgreSQL 18, in turns, and writes the page about it.
 //!
-//! `runledger-upstream [--rounds N] [--smoke] [--page FILE] [FIGURE]…` prints one JSON line a measurement.
+//! `runledger-upstream [--rounds N] [--smoke] [--page FILE] [FIGURE]…` prints one JSON line about the machine and one a measurement;
+//! `runledger-upstream --again LINES --page FILE` writes the page of such lines once more, and measures nothing.
 
 mod engine;
 mod figure;
@@ -13,7 +14,7 @@ mod upstream;
 use std::error::Error;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::figure::{ALL, Figure, Who};
 use crate::measure::{Outcome, measure};
@@ -26,10 +27,16 @@ pub type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>
 /// How often everything is measured, where nobody says.
 const ROUNDS: usize = 3;
 
+/// When, of what and where the lines that follow were measured.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    made: String,
+}
+
 /// One measurement.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Line {
-    figure: &'static str,
+    figure: String,
     who: Who,
     round: usize,
     /// How many were asked for.
@@ -45,12 +52,16 @@ struct Settings {
     rounds: usize,
     smoke: bool,
     page: Option<PathBuf>,
+    again: Option<PathBuf>,
     only: Vec<String>,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let settings = settings(std::env::args().skip(1))?;
+    if let Some(lines) = &settings.again {
+        return settings.write(&read(&std::fs::read_to_string(lines)?)?);
+    }
     let mut server = Server::start().await?;
     let measured = all(&settings, &mut server).await;
     server.end().await?;
@@ -58,7 +69,9 @@ async fn main() -> Result<()> {
 }
 
 async fn all(settings: &Settings, server: &mut Server) -> Result<()> {
-    let mut report = Report::new(describe(server.admin()).await?);
+    let head = Head { made: describe(server.admin()).await? };
+    emit(&head)?;
+    let mut report = Report::new(head.made);
     for round in 1..=settings.rounds {
         for figure in ALL.iter().filter(|figure| settings.wants(figure)) {
             for who in Who::ALL {
@@ -71,9 +84,7 @@ async fn all(settings: &Settings, server: &mut Server) -> Result<()> {
             }
         }
         // After each round: whoever interrupts the program keeps the rounds that are whole.
-        if let Some(page) = &settings.page {
-            std::fs::write(page, report.page())?;
-        }
+        settings.write(&report)?;
     }
     if settings.smoke && report.lines.iter().any(|line| line.error.is_some()) {
         return Err("something could not be measured".into());
@@ -94,22 +105,23 @@ async fn one(server: &mut Server, figure: &Figure, who: Who, round: usize, amoun
         Ok(outcome) => (outcome, None),
         Err(error) => (Outcome::default(), Some(error.to_string())),
     };
-    Ok(Line { figure: figure.name, who, round, amount, outcome, error })
+    Ok(Line { figure: figure.name.to_owned(), who, round, amount, outcome, error })
 }
 
 fn settings(mut words: impl Iterator<Item = String>) -> Result<Settings> {
-    let mut settings = Settings { rounds: ROUNDS, smoke: false, page: None, only: Vec::new() };
+    let mut settings = Settings { rounds: ROUNDS, smoke: false, page: None, again: None, only: Vec::new() };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
         match word.as_str() {
             "--rounds" => settings.rounds = value()?.parse()?,
             "--page" => settings.page = Some(value()?.into()),
+            "--again" => settings.again = Some(value()?.into()),
             "--smoke" => (settings.smoke, settings.rounds) = (true, 1),
             name if ALL.iter().any(|figure| figure.name == name) => settings.only.push(word),
             other => {
                 let names: Vec<&str> = ALL.iter().map(|figure| figure.name).collect();
                 return Err(format!(
-                    "`{other}`: there are --rounds N, --smoke, --page FILE, and the figures {}",
+                    "`{other}`: there are --rounds N, --smoke, --page FILE, --again LINES, and the figures {}",
                     names.join(", ")
                 )
                 .into());
@@ -123,10 +135,28 @@ impl Settings {
     fn wants(&self, figure: &Figure) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == figure.name)
     }
+
+    fn write(&self, report: &Report) -> Result<()> {
+        match &self.page {
+            Some(page) => Ok(std::fs::write(page, report.page())?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What was printed once.
+fn read(text: &str) -> Result<Report> {
+    let mut lines = text.lines();
+    let head: Head = serde_json::from_str(lines.next().unwrap_or_default())?;
+    let mut report = Report::new(head.made);
+    for line in lines {
+        report.lines.push(serde_json::from_str(line)?);
+    }
+    Ok(report)
 }
 
 #[expect(clippy::print_stdout, reason = "the lines are what the program is for")]
-fn emit(line: &Line) -> Result<()> {
+fn emit(line: &impl Serialize) -> Result<()> {
     println!("{}", serde_json::to_string(line)?);
     Ok(())
 }
@@ -135,13 +165,13 @@ fn emit(line: &Line) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn read(words: &str) -> Result<Settings> {
+    fn told(words: &str) -> Result<Settings> {
         settings(words.split_whitespace().map(str::to_owned))
     }
 
     #[test]
     fn figures_that_are_named_are_measured_and_no_others() {
-        let settings = read("--rounds 2 siblings").unwrap();
+        let settings = told("--rounds 2 siblings").unwrap();
         let wanted: Vec<_> =
             ALL.iter().filter(|figure| settings.wants(figure)).map(|figure| figure.name).collect();
         assert_eq!((settings.rounds, wanted), (2, vec!["siblings"]));
@@ -149,8 +179,25 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_refused_with_what_is() {
-        let refused = |words| read(words).err().map(|error| error.to_string()).unwrap_or_default();
+        let refused = |words| told(words).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(refused("sibling").contains("chain-10, fan-out-100"));
         assert_eq!(refused("--page"), "`--page` needs a value");
+    }
+
+    #[test]
+    fn what_was_printed_gives_its_page_again() {
+        let printed = r#"{"made":"Made on paper."}
+{"figure":"siblings","who":"runledger","round":1,"amount":2,"rate":30.0,"deadlocks":0.0}
+{"figure":"siblings","who":"upstream","round":1,"amount":2,"rate":2.0,"deadlocks":9.0}
+{"figure":"chain-3","who":"runledger","round":1,"amount":1,"waits_ms":[7.5]}
+{"figure":"chain-3","who":"upstream-tuned","round":1,"amount":1,"error":"broken"}"#;
+        let report = read(printed).unwrap();
+        let page = report.page();
+        for part in ["Made on paper.", "| 15 × | 10 ×: met |", "| 7.50 ms |", "in round 1: broken"] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        let again: Vec<String> =
+            report.lines.iter().map(|line| serde_json::to_string(line).unwrap()).collect();
+        assert_eq!(read(&format!("{{\"made\":\"\"}}\n{}", again.join("\n"))).unwrap().lines.len(), 4);
     }
 }

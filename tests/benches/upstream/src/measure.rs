@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -41,20 +41,25 @@ const LIMIT: Duration = Duration::from_secs(60);
 const CLIENTS: u64 = 4;
 
 /// What one measurement gave.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
     #[serde(flatten)]
-    pub values: BTreeMap<&'static str, f64>,
+    pub values: BTreeMap<String, f64>,
     /// In milliseconds, in their order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_ms: Vec<f64>,
 }
 
 impl Outcome {
-    fn with(mut self, name: &'static str, value: f64) -> Self {
-        self.values.insert(name, (value * 1e3).round() / 1e3);
+    fn with(mut self, name: &str, value: f64) -> Self {
+        self.values.insert(name.to_owned(), rounded(value));
         self
     }
+}
+
+/// Three digits behind the point: the rest is noise.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
 }
 
 /// Measures one engine once.
@@ -117,7 +122,7 @@ async fn alone<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Resul
     let began = Instant::now();
     for n in 0..graphs {
         pause(n).await;
-        waits_ms.push(one::<E>(place, &engine, &nodes).await?.as_secs_f64() * 1e3);
+        waits_ms.push(rounded(one::<E>(place, &engine, &nodes).await?.as_secs_f64() * 1e3));
         if began.elapsed() > BUDGET {
             break;
         }

@@ -27,12 +27,12 @@ const SETTINGS: &str = "## Settings\n\
 const MEANING: &str = "## What is measured\n\
     - **Enqueued, submitted**: without a key, each in a transaction of its own; no worker runs.\n\
     - **On an idle system**: one graph at a time, from the call that submits it until a look at the database, one each millisecond, finds it completed. 300 to 800 ms pass before the next, so that a graph does not \
-      always come just behind a poll. p50 is the median of the rounds' medians, p99 that of the graphs of all rounds; with so few it is the slowest or next to it.\n\
+      always come just behind a poll. p50 is the median of the rounds' medians, p99 that of the graphs of all rounds; with so few it is the slowest or next to it. A fan-out is one node, a hundred that need it, and one that needs them.\n\
     - **At once**: submitted before the worker starts and the tables analysed, then timed from its start until all have ended, at most a minute; what completed by then is the rate.\n\
     - **Statements** are counted by `pg_stat_statements`, for the role of the engine, client and worker together, with those that begin and end transactions; from before the first graph to after the pause behind the \
-      last. The first row is without as many as the idle worker sends in the same time, which was watched for four seconds before.\n\
+      last. The row beyond those of an idle worker is without as many as the idle worker sends in the same time, which was watched for four seconds before.\n\
     - **Commits** are records of the WAL (`pg_walinspect`): transactions that wrote. **WAL** is that of the whole server, in which nothing else happens but its own background work. Images of pages, which are written at the first change after \
-      a checkpoint, depend on when that was.\n\
+      a checkpoint, depend on when that was, and are told apart.\n\
     - **Deadlocks** are `pg_stat_database.deadlocks`, once all sessions of the engine have ended; failed nodes are outcomes that failed here, and dead-lettered jobs there; repeated attempts are those beyond the first of each node.\n\n";
 
 const LIMITS: &str = "## What cannot be compared\n\
@@ -57,11 +57,8 @@ impl Report {
     /// The page in Markdown.
     pub fn page(&self) -> String {
         let rounds = self.lines.iter().map(|line| line.round).max().unwrap_or_default();
-        let mut page = format!(
-            "{HEAD}{}\n\nIn {rounds} rounds, by\n\n```sh\n{}\n```\n\n",
-            self.made,
-            machine::command()
-        );
+        let mut page =
+            format!("{HEAD}{}\n\nRounds: {rounds}, by\n\n```sh\n{}\n```\n\n", self.made, machine::command());
         page.push_str("## Speed\n\n| | Runledger | upstream | ratio | to reach | upstream, tuned | ratio |\n|---|---|---|---|---|---|---|\n");
         for row in ROWS.iter().filter(|row| self.value(row, Who::Runledger).is_some()) {
             self.speed(&mut page, row);
@@ -208,9 +205,12 @@ impl Report {
     }
 
     fn cost(&self, cost: &Cost, who: Who) -> Option<f64> {
-        median(
-            self.of(cost.figure, who).filter_map(|line| line.outcome.values.get(cost.key).copied()).collect(),
-        )
+        let of_round = |line: &Line| {
+            let value = |key| line.outcome.values.get(key).copied();
+            let less = cost.less.map_or(Some(0.0), value)?;
+            Some(value(cost.key)? - less)
+        };
+        median(self.of(cost.figure, who).filter_map(of_round).collect())
     }
 
     fn sum(&self, figure: &str, key: &str, who: Who) -> Option<f64> {
@@ -270,9 +270,9 @@ mod tests {
     use crate::measure::Outcome;
 
     fn line(who: Who, round: usize, rate: f64) -> Line {
-        let values = [("rate", rate)].into();
+        let values = [("rate".to_owned(), rate)].into();
         Line {
-            figure: "siblings",
+            figure: "siblings".to_owned(),
             who,
             round,
             amount: 1,

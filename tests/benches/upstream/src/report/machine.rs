@@ -45,7 +45,7 @@ pub async fn describe(connection: &mut PgConnection) -> Result<String> {
 /// What makes the page.
 pub fn command() -> String {
     format!(
-        ".ci/fault-tools\nRUNLEDGER_PG_BIN={PROGRAMS} \\\n    cargo run --release --manifest-path tests/benches/upstream/Cargo.toml -- --page docs/benchmarks/upstream.md"
+        ".ci/fault-tools\nRUNLEDGER_PG_BIN={PROGRAMS} \\\n    cargo run --release --manifest-path tests/benches/upstream/Cargo.toml -- --page docs/benchmarks/upstream.md \\\n    > docs/benchmarks/upstream.jsonl"
     )
 }
 
