@@ -13,7 +13,7 @@ use super::job::Job;
 use crate::model::json::{EncodeError, ErasedValue};
 use crate::model::name::{check_key, check_name};
 use crate::model::payload::Plain;
-use crate::model::request::{ActiveKey, RequestOptions, keyed_run_id};
+use crate::model::request::{ActiveKey, RequestOptions, identity_said, keyed_run_id};
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::model::version::{FIRST, stored_name};
 use crate::store::enqueue::NewRun;
@@ -243,13 +243,7 @@ impl Request {
 
     /// The part of a run's identity that was said, if one was.
     pub(crate) fn identity_said(&self) -> Option<&'static str> {
-        if !self.tenant.is_empty() {
-            return Some("tenant");
-        }
-        if self.active_key.is_some() {
-            return Some("active_key");
-        }
-        self.idempotency_key.as_ref().map(|_| "idempotency_key")
+        identity_said(&self.tenant, self.active_key.as_deref(), self.idempotency_key.as_deref())
     }
 
     /// The name that its job had first, as far as this program knows it.

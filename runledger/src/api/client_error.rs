@@ -287,7 +287,7 @@ pub enum ClientError {
          written; use a transaction of its own, or one at `read committed`"
     )]
     Isolation {
-        /// `a keyed enqueue` or `a signal`.
+        /// What was asked for, as `a keyed enqueue`.
         what: &'static str,
         /// The level of the caller's transaction.
         level: String,

@@ -30,7 +30,7 @@ use crate::model::given::{CONDITION, item};
 use crate::model::graph::{GATE, Plan, PlannedEdge, PlannedKind, PlannedNode, Target};
 use crate::model::json::ErasedValue;
 use crate::model::payload::Plain;
-use crate::model::request::RequestOptions;
+use crate::model::request::{RequestOptions, identity_said};
 use crate::runtime::graph::CONCLUDE;
 
 /// The job of a graph with the result `T`: what `Handle` says of its run.
@@ -257,13 +257,7 @@ impl<T> Graph<T> {
 
     /// The part of a run's identity that was said, if one was.
     pub(crate) fn identity_said(&self) -> Option<&'static str> {
-        if !self.tenant.is_empty() {
-            return Some("tenant");
-        }
-        if self.active_key.is_some() {
-            return Some("active_key");
-        }
-        self.idempotency_key.as_ref().map(|_| "idempotency_key")
+        identity_said(&self.tenant, self.active_key.as_deref(), self.idempotency_key.as_deref())
     }
 
     fn add<V>(&mut self, base: &str, request: Request, key: Option<String>) -> Node<V> {

@@ -27,7 +27,7 @@ impl Db {
     /// The job goes by any of its names, and all its versions are meant. What a call says of itself (`call.max_attempts(5)`) comes before it. A step that calls the job is
     /// tried as it says; a disabled job is not claimed as a run, and goes on to be a step.
     ///
-    /// Costs one statement, and one more where this program does not have the job's code.
+    /// Costs two statements: what jobs are known, and what is said.
     ///
     /// # Errors
     /// [`ClientError::UnknownJob`] where neither this program nor a living worker knows the job; a failure of the database.

@@ -19,6 +19,21 @@ pub struct ActiveKey {
     pub key: String,
 }
 
+/// The part of a run's identity that was said, if one was: what a child and a step cannot have.
+pub(crate) fn identity_said(
+    tenant: &str,
+    active_key: Option<&str>,
+    idempotency_key: Option<&str>,
+) -> Option<&'static str> {
+    [
+        ("tenant", !tenant.is_empty()),
+        ("active_key", active_key.is_some()),
+        ("idempotency_key", idempotency_key.is_some()),
+    ]
+    .into_iter()
+    .find_map(|(part, is_said)| is_said.then_some(part))
+}
+
 /// What a caller asked for beside the input. Only what was said is part of it: a default that changes with a deploy
 /// does not turn a retry into a conflict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,7 +31,7 @@ pub(crate) fn body_of<'a>(
     }
 }
 
-/// How a call is tried: as it says, else as an operator does, and else as its job does.
+/// How a call is tried, as a step and as a run of its own: as it says, else as an operator does, and else as its job does.
 pub(crate) fn policy_of(
     said: &RequestOptions,
     definition: &'static Definition,

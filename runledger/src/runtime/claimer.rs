@@ -197,8 +197,8 @@ impl Claimer {
     }
 
     async fn claim(&self, memory: &mut Memory, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
-        let mut lanes: Vec<(Lane, Position)> =
-            enabled(&self.registry, memory).map(|(lane, at)| (lane.clone(), *at)).collect();
+        let served = memory.positions.iter().filter(|(lane, _)| self.registry.is_enabled(&lane.job));
+        let mut lanes: Vec<(Lane, Position)> = served.map(|(lane, at)| (lane.clone(), *at)).collect();
         // The highest priority first; among equals the lane that has waited longest.
         lanes.sort_by_key(|(lane, at)| (std::cmp::Reverse(lane.priority), *at));
         let token = Uuid::now_v7();
@@ -425,11 +425,6 @@ impl Memory {
             none => Ok(none.insert(session.open().await?)),
         }
     }
-}
-
-/// The lanes of jobs that no operator has disabled.
-fn enabled<'m>(registry: &Registry, memory: &'m Memory) -> impl Iterator<Item = (&'m Lane, &'m Position)> {
-    memory.positions.iter().filter(|(lane, _)| registry.is_enabled(&lane.job))
 }
 
 /// A delay beyond all reason must not overflow; a look finds the run long before.

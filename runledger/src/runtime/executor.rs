@@ -15,6 +15,7 @@ use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Mode, Progress};
 use super::beat::watched;
 use super::body;
+use super::call::policy_of;
 use super::clock::Clock;
 use super::drive::{drive, drive_undo};
 use super::halt::Halt;
@@ -91,7 +92,7 @@ impl Executor {
         definition: &'static Definition,
         hold: Hold,
     ) {
-        let policy = policy_of(&claimed, definition, &self.registry);
+        let policy = policy_of(&claimed.options, definition, &self.registry).retry;
         let (Opened { input, steps, unmet }, unreadable) = match opened(&mut claimed, self.db.sealer()) {
             Ok(opened) => (opened, None),
             Err(error) => (Opened::default(), Some(error)),
@@ -157,8 +158,7 @@ impl Executor {
         self.liveness.guard().await;
         let claimed = &run.claimed;
         let definition = attempt.definition;
-        let said = claimed.options.timeout_ms.map(Duration::from_millis);
-        let timeout = said.or_else(|| self.registry.timeout(definition));
+        let timeout = policy_of(&claimed.options, definition, &self.registry).timeout;
         let input = &run.input;
         let number = claimed.counters.attempt.unsigned_abs();
         let invoke = |tx| -> RunFuture {
@@ -518,14 +518,6 @@ async fn obey(orders: &Orders) -> End {
         Order::Release => End::Outcome(Outcome::Released),
         Order::Pause => End::Outcome(Outcome::Paused),
         Order::GoOn | Order::Drop => End::Done,
-    }
-}
-
-fn policy_of(claimed: &Claimed, definition: &'static Definition, registry: &Registry) -> RetryPolicy {
-    let own = registry.policy(definition);
-    RetryPolicy {
-        max_attempts: claimed.options.max_attempts.unwrap_or(own.max_attempts),
-        backoff: claimed.options.backoff().unwrap_or(own.backoff),
     }
 }
 

@@ -54,8 +54,13 @@ impl<T: Payload> Graph<T> {
     fn run_id(&self) -> Uuid {
         match &self.idempotency_key {
             None => Uuid::now_v7(),
-            Some(key) => keyed_run_id(&self.tenant, &format!("{GRAPH}:{}", self.plan.name), key),
+            Some(key) => keyed_run_id(&self.tenant, &self.key_scope(), key),
         }
+    }
+
+    /// What its keys belong to, in the place of a job's name.
+    fn key_scope(&self) -> String {
+        format!("{GRAPH}:{}", self.plan.name)
     }
 
     /// Checks everything. The request has the inputs of nodes by what this sealer says that identifies them.
@@ -66,8 +71,8 @@ impl<T: Payload> Graph<T> {
         if !self.tenant.is_empty() {
             check_key("tenant", &self.tenant)?;
         }
-        let active_job = format!("{GRAPH}:{}", self.plan.name);
-        let active_key = self.active_key.as_ref().map(|key| active_key(&active_job, key)).transpose()?;
+        let active_key =
+            self.active_key.as_ref().map(|key| active_key(&self.key_scope(), key)).transpose()?;
         let there = self.plan.nodes.iter().filter(|node| matches!(node.kind, PlannedKind::Existing(_)));
         let problems = there.map(|node| GraphProblem::NotThere { node: node.name.clone() }).collect();
         let prepared = prepare(&mut self.plan, self.nodes, problems)?;

@@ -39,7 +39,7 @@ impl Wf {
     /// Costs a transaction of two statements, whatever the size.
     ///
     /// # Errors
-    /// Something is wrong with the graph: all of it is named. It names a tenant or an idempotency key: a child has its parent's tenant, and is known by its
+    /// Something is wrong with the graph: all of it is named. It names a tenant, an active or an idempotency key: a child has its parent's tenant, and is known by its
     /// step. An input cannot be stored. 99 runs are above this one already.
     #[track_caller]
     pub fn start_graph<T: Payload>(&self, graph: Graph<T>) -> Step<'_, Child<'_, GraphOf<T>>> {
