@@ -36,6 +36,7 @@ mod graphs;
 mod hooks;
 mod idempotency;
 mod incarnation;
+mod kept;
 mod lingering;
 mod linked;
 mod looks;

@@ -18,6 +18,7 @@ use super::clock::Clock;
 use super::halt::Rest;
 use super::halt::{Halt, Wait};
 use super::journal::Journal;
+use super::kept::Holders;
 use super::liveness::Liveness;
 use super::marks::Marks;
 use super::nudge::Nudges;
@@ -118,6 +119,8 @@ pub(crate) struct Progress {
     pub(super) lines: Lines,
     /// Failed tries of steps, by key: how many, and when the first of them began.
     failures: HashMap<String, (u32, Timestamp)>,
+    /// Steps that hold a connection while the code polls them.
+    pub(super) holders: Holders,
     /// When bodies last said how far they are, by the key of their step.
     beats: HashMap<String, Instant>,
     halt: Option<Halt>,
@@ -417,9 +420,10 @@ impl Attempt {
         work(&mut self.progress().lines)
     }
 
-    /// Ends the attempt at the executor's next look.
+    /// Ends the attempt at the executor's next look, which is now.
     pub(crate) fn halt(&self, halt: Halt) {
         self.progress().halt.get_or_insert(halt);
+        self.driver.wake();
     }
 
     /// Sleeps until an instant of the database's clock, as well as this process knows it, unless the code has gone on from there before. A rehearsal does not

@@ -25,7 +25,7 @@ pub(crate) fn body_of<'a>(
         run(definition, Invocation::new(Arc::clone(&attempt), context, Arc::clone(&input), tx))
     };
     if definition.transactional {
-        Body::Transaction(Box::new(move |number, tx| invoke(number, Some(tx))))
+        Body::OwnTransaction(Arc::new(move |number, tx| invoke(number, Some(tx))))
     } else {
         Body::Code(Box::new(move |number| invoke(number, None)))
     }

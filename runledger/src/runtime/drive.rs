@@ -16,6 +16,7 @@ use super::clock::Clock;
 use super::executor::{End, Executor, end_of, outcome};
 use super::halt::{Halt, Rest, Wait};
 use super::held::Held;
+use super::kept::{KEPT, kept_for_too_long};
 use super::saga::undo_all;
 use super::step::bounded;
 use crate::api::definition::RunFuture;
@@ -41,6 +42,7 @@ pub(super) async fn drive(
 ) -> End {
     let mut body = Box::pin(bounded(body, timeout));
     let (mut lingering, mut stalled) = (Patience::default(), Patience::default());
+    let mut keeping = Patience::default();
     std::future::poll_fn(|cx| {
         attempt.polled_by(cx.waker());
         let polled = body.as_mut().poll(cx);
@@ -53,6 +55,11 @@ pub(super) async fn drive(
                 || End::Outcome(outcome(attempt, finished)),
                 |unmet| end_of(Halt::Diverged(unmet)),
             ));
+        }
+        if let Some((since, key)) = attempt.kept()
+            && keeping.is_over(since, cx, || tokio::time::sleep_until(since + KEPT))
+        {
+            return Poll::Ready(end_of(kept_for_too_long(&key)));
         }
         match attempt.rest() {
             Rest::Halted(halt) => Poll::Ready(end_of(halt)),
@@ -96,7 +103,7 @@ fn leaves(
     executor: &Executor,
     attempt: &Attempt,
     (moves, waits): (u64, &[Wait]),
-    lingering: &mut Patience,
+    lingering: &mut Patience<u64>,
     cx: &mut Context<'_>,
 ) -> Option<End> {
     let over = match stay(waits, &attempt.clock, executor.linger) {
@@ -110,16 +117,21 @@ fn leaves(
     over.then(|| parked(waits, &attempt.clock))
 }
 
-/// Patience with an attempt that does not move. It begins anew whenever the attempt has moved.
-#[derive(Default)]
-struct Patience(Option<(u64, Limit)>);
+/// Patience with something that does not move. It begins anew whenever that has moved: `M` tells one state from the next.
+struct Patience<M>(Option<(M, Limit)>);
 
 /// Ready when patience is over.
 type Limit = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl Patience {
-    /// Whether it is over, for an attempt that has moved so often.
-    fn is_over<F>(&mut self, moves: u64, cx: &mut Context<'_>, limit: impl FnOnce() -> F) -> bool
+impl<M> Default for Patience<M> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<M: PartialEq> Patience<M> {
+    /// Whether it is over, in this state.
+    fn is_over<F>(&mut self, moves: M, cx: &mut Context<'_>, limit: impl FnOnce() -> F) -> bool
     where
         F: Future<Output = ()> + Send + 'static,
     {

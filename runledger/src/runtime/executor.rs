@@ -471,7 +471,9 @@ pub(super) fn end_of(halt: Halt) -> End {
         Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
         Halt::Cancelled => End::Outcome(cancelled()),
         Halt::FailedOver => End::Outcome(Outcome::Released),
-        Halt::UndoFailed(failure) | Halt::Sealed(failure) => End::Outcome(Outcome::Diverged(failure)),
+        Halt::UndoFailed(failure) | Halt::Sealed(failure) | Halt::Kept(failure) => {
+            End::Outcome(Outcome::Diverged(failure))
+        }
         Halt::Continued { input: Some(input), delay } => End::Anew(input, delay),
         Halt::Continued { input: None, delay } => End::Outcome(Outcome::Continued(delay)),
     }

@@ -27,6 +27,8 @@ pub(crate) enum Halt {
     UndoFailed(Failure),
     /// A payload cannot be sealed or opened: the codec or a key is not there, and a person gives it.
     Sealed(Failure),
+    /// The code keeps a step that holds what others need: a person mends the code.
+    Kept(Failure),
     /// A slice of its work is done: the next begins after a delay, of a workflow with this input.
     Continued {
         /// None: its own.

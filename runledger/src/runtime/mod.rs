@@ -28,6 +28,7 @@ pub(crate) mod held;
 pub(crate) mod hook;
 pub(crate) mod inbox;
 pub(crate) mod journal;
+pub(crate) mod kept;
 pub(crate) mod liveness;
 #[cfg(feature = "worker")]
 pub(crate) mod looks;

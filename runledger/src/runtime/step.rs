@@ -10,12 +10,14 @@ use super::attempt::Attempt;
 use super::beat::watched;
 use super::body::around;
 use super::halt::{Halt, Wait};
+use super::kept::holding;
 use super::marks;
 use super::panic::{Caught, contained};
 use super::saga::in_vain;
 use super::task::apart;
 use super::transaction;
 use crate::api::invocation::{Finished, unstorable};
+use crate::api::tx::Tx;
 use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
 use crate::model::recorded::place_of_error;
@@ -31,7 +33,9 @@ pub(crate) enum Body<'a> {
     /// Runs code; the argument is the number of the try, from 1.
     Code(Box<dyn Fn(u32) -> Try<'a> + Send + Sync + 'a>),
     /// Runs code in a transaction that also records the step.
-    Transaction(Box<dyn Fn(u32, crate::api::tx::Tx) -> Try<'a> + Send + Sync + 'a>),
+    Transaction(Box<dyn Fn(u32, Tx) -> Try<'a> + Send + Sync + 'a>),
+    /// The same, of code that borrows nothing.
+    OwnTransaction(Arc<dyn Fn(u32, Tx) -> Try<'static> + Send + Sync>),
 }
 
 /// How a step is tried.
@@ -189,13 +193,47 @@ async fn one_try(
             }
         }
         Body::Transaction(code) => {
-            let commit = transaction::Commit::Step { claim, work };
-            let run = |tx| bounded(watched(around(attempt, key, true, || code(tries, tx))), policy.timeout);
-            match Box::pin(transaction::perform(attempt, commit, run)).await {
-                Ok(result) => Tried::Recorded(result),
-                Err((failure, retry)) => Tried::Failed(failure, retry),
+            let work = transacted(attempt, claim, work, policy, |tx| code(tries, tx));
+            holding(attempt, key, work).await
+        }
+        // What makes the undo borrows from the code, as the body of the other does.
+        Body::OwnTransaction(code) if work.undo.is_some() => {
+            let work = transacted(attempt, claim, work, policy, |tx| code(tries, tx));
+            holding(attempt, key, work).await
+        }
+        Body::OwnTransaction(code) => {
+            let (attempt, claim, code) = (Arc::clone(attempt), claim.clone(), Arc::clone(code));
+            let body = Body::OwnTransaction(Arc::clone(&code));
+            let work = Work { body, undo: None, ..*work };
+            let done = apart("transaction", |mut let_go| async move {
+                let_go.or(transacted(&attempt, &claim, &work, policy, |tx| code(tries, tx))).await
+            });
+            match done.await {
+                Some(tried) => tried,
+                // Nobody waits any more.
+                None => std::future::pending().await,
             }
         }
+    }
+}
+
+/// One try of a body in a transaction that also records the step.
+async fn transacted<'a>(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+    policy: StepPolicy,
+    code: impl Fn(Tx) -> Try<'a> + Send + Sync,
+) -> Tried {
+    let key = claim.key.as_str();
+    let run = |tx| {
+        let body = around(attempt, key, true, || code(tx));
+        bounded(watched(attempt, key, policy.heartbeat, body), policy.timeout)
+    };
+    let commit = transaction::Commit::Step { claim, work };
+    match Box::pin(transaction::perform(attempt, commit, run)).await {
+        Ok(result) => Tried::Recorded(result),
+        Err((failure, retry)) => Tried::Failed(failure, retry),
     }
 }
 
@@ -253,7 +291,7 @@ fn undo_of(undo: &MakeUndo<'_>, work: &Work<'_>, output: &str) -> Result<Plain, 
     contained(|| undo(output)).flatten().map_err(|failure| {
         let what_is_left = match work.body {
             Body::Code(_) => "so nothing takes that back: see to it by hand",
-            Body::Transaction(_) => "so its transaction was rolled back",
+            Body::Transaction(_) | Body::OwnTransaction(_) => "so its transaction was rolled back",
         };
         let message = format!(
             "the body has ended well, but the call that takes back what it did could not be made, {what_is_left}: {}",

@@ -294,7 +294,9 @@ fn halted(attempt: &Attempt, halt: Halt) -> Verdict {
         // Or it begins anew, or is parked for an undo, which is judged by itself.
         Halt::Refused(_) | Halt::Continued { .. } | Halt::UndoFailed(_) => met(attempt),
         // Of what is done for a step that is not recorded, and so never in a rehearsal.
-        Halt::LeaseLost | Halt::Cancelled | Halt::FailedOver | Halt::Sealed(_) => Verdict::Undecided,
+        Halt::LeaseLost | Halt::Cancelled | Halt::FailedOver | Halt::Sealed(_) | Halt::Kept(_) => {
+            Verdict::Undecided
+        }
     }
 }
 

@@ -79,7 +79,7 @@ impl<'wf> Saga<'wf> {
     /// back by nothing, and the failure says so.
     ///
     /// # Cancel safety
-    /// As [`Step`]. One that is dropped while its body runs is not recorded, and what the body has done outside by then is not taken back. One whose body has
+    /// As [`Step`]. A transactional job goes on only while the code polls its step, as the closure of [`Wf::tx`] does, since `undo` may borrow. One that is dropped while its body runs is not recorded, and what the body has done outside by then is not taken back. One whose body has
     /// ended is recorded all the same.
     #[track_caller]
     pub fn run<J: Job, U: Job>(
