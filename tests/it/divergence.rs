@@ -8,7 +8,7 @@ use runledger::{ClientError, FailureKind, RunState, Worker};
 use runledger_tests::{Fixture, eventually};
 use uuid::Uuid;
 
-use crate::rows::{scalar, soon, until, worker};
+use crate::rows::{self, execute, scalar, soon, until, worker};
 
 #[job]
 async fn keyed_step(n: u64) -> Result<u64> {
@@ -211,6 +211,45 @@ async fn a_recorded_output_that_the_code_cannot_read_blocks_the_run_until_it_is_
     let text = diverge("retyped").await;
     assert!(text.contains("step `left`: the recorded output does not fit the type of the code"), "{text}");
     assert!(text.contains("expected a string"), "{text}");
+}
+
+#[workflow]
+async fn asks_the_world(wf: &Wf) -> Result<()> {
+    let _ = (wf.now(), wf.uuid(), wf.random());
+    wf.sleep(Duration::from_micros(1)).await?;
+    wf.signal::<()>("go").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_engine_recorded_itself_and_cannot_read_blocks_the_run_until_it_is_mended() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![asks_the_world]).await;
+    let handle = asks_the_world().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |run| run.state == RunState::Waiting).await;
+    worker.stop().await;
+    execute(&db, "create table kept as select run_id, key, output::text from runledger.step").await;
+    handle.signal("go", &()).await.unwrap();
+    let mut worker = None;
+    for key in ["now", "uuid", "random", "sleep"] {
+        let unreadable = format!("update runledger.step set output = 'true' where key = '{key}'");
+        execute(&db, &unreadable).await;
+        if worker.is_none() {
+            worker = Some(rows::worker(&db, jobs![asks_the_world]).await);
+        } else {
+            handle.resume().await.unwrap();
+        }
+        let failure = until(&db, handle.id(), |run| run.state == RunState::Blocked).await.error.unwrap();
+        assert_eq!(failure.kind, FailureKind::Diverged, "{failure}");
+        assert!(failure.message.contains(&format!("step `{key}`")), "{failure}");
+        execute(
+            &db,
+            "update runledger.step set output = kept.output::json from kept where kept.key = step.key",
+        )
+        .await;
+    }
+    handle.resume().await.unwrap();
+    soon(handle.result()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,6 @@ use super::workflow::{IN_STEP, INLINE, awaited_inside};
 use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
-use crate::model::replay::Divergence;
 use crate::runtime::attempt::Attempt;
 use crate::runtime::halt::Halt;
 use crate::runtime::step::StepPolicy;
@@ -241,7 +240,7 @@ impl<T> Future for Step<'_, T> {
         let was_output = recorded.is_ok();
         match ((this.decode)(recorded), &this.strict) {
             (Err(failure), Some(attempt)) if was_output => {
-                attempt.halt(unreadable(&this.key, failure));
+                attempt.halt(Halt::unreadable(&this.key, failure.message));
                 // It may be polled again before the executor looks.
                 this.future = Some(Box::pin(std::future::pending()));
                 Poll::Pending
@@ -255,10 +254,6 @@ impl<T> std::fmt::Debug for Step<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Step").field("key", &self.key).finish_non_exhaustive()
     }
-}
-
-fn unreadable(key: &str, failure: Failure) -> Halt {
-    Halt::Diverged(Divergence::Output { key: key.to_owned(), why: failure.message })
 }
 
 /// Reads a recorded output as the type of the code: the first execution and the replay see the same value.

@@ -18,7 +18,7 @@ use crate::api::definition::Definition;
 use crate::api::registry::Registry;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Plain;
-use crate::model::replay::{Claim, Divergence};
+use crate::model::replay::Claim;
 use crate::model::request::RequestOptions;
 use crate::model::version::{listed, others, parts};
 use crate::store::link::{Sharer, sharers};
@@ -87,10 +87,7 @@ pub(crate) async fn done_of(attempt: &Arc<Attempt>, first: &str, dropped: &[&str
     attempt.turn(claim.ordinal).await;
     let halt = match decided.map(|done| serde_json::from_str(&done)) {
         Ok(Ok(done)) => return done,
-        Ok(Err(error)) => {
-            let (key, why) = (claim.key.as_str().to_owned(), error.to_string());
-            Halt::Diverged(Divergence::Output { key, why })
-        }
+        Ok(Err(error)) => Halt::unreadable(claim.key.as_str(), error),
         // The run fails with it, and all is taken back.
         Err(failure) => Halt::Refused(failure),
     };

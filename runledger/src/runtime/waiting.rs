@@ -59,9 +59,14 @@ pub(crate) async fn instant(
     claim: &Claim,
     alarm: Alarm,
 ) -> Result<Timestamp, Failure> {
-    let recorded = attempt.result(claim.ordinal).transpose()?;
-    if let Some(micros) = recorded.and_then(|text| text.parse().ok()) {
-        return Ok(Timestamp::from_unix_micros(micros));
+    if let Some(recorded) = attempt.result(claim.ordinal).transpose()? {
+        return match recorded.parse() {
+            Ok(micros) => Ok(Timestamp::from_unix_micros(micros)),
+            Err(_) => {
+                let why = format!("an instant in microseconds was expected, and `{recorded}` is recorded");
+                halted(attempt, Halt::unreadable(claim.key.as_str(), why)).await
+            }
+        };
     }
     let _working = attempt.begin_work().await;
     let now = attempt.clock.now();

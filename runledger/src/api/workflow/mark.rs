@@ -78,9 +78,14 @@ impl Wf {
         let Some(claim) = self.attempt.claim(&self.scope, name, None, &[fingerprint], line) else {
             return now();
         };
-        let recorded = self.attempt.result(claim.ordinal).filter(|_| claim.recorded);
-        if let Some(value) = recorded.and_then(Result::ok).and_then(|text| serde_json::from_str(&text).ok()) {
-            return value;
+        if let Some(recorded) = self.attempt.result(claim.ordinal).filter(|_| claim.recorded) {
+            let why = match recorded.map(|text| serde_json::from_str(&text)) {
+                Ok(Ok(value)) => return value,
+                Ok(Err(error)) => error.to_string(),
+                Err(failure) => failure.message,
+            };
+            self.attempt.halt(Halt::unreadable(claim.key.as_str(), why));
+            return now();
         }
         let value = now();
         // Numbers and ids always have a JSON form.
