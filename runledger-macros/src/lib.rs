@@ -55,7 +55,7 @@ use crate::model::Kind;
 ///
 /// # Renaming
 /// Put the old name into `aliases`, behind those that are there. Queued runs carry the old names, and the first one makes the ids of
-/// runs that have an idempotency key: keep it first, and keep it as long as a key may be repeated. No other job may take an old name.
+/// runs that have an idempotency key and the keys of steps: keep it first, and keep it as long as a key may be repeated or a workflow that calls the job is in flight. No other job may take an old name.
 #[proc_macro_attribute]
 pub fn job(options: TokenStream, item: TokenStream) -> TokenStream {
     define(Kind::Job, options.into(), &item.into()).into()

@@ -42,7 +42,8 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
     let corpus = corpus();
     let runs = park_all(&db, &corpus).await;
 
-    let new = || corpus.iter().filter_map(|case| case.new).chain(stage::helpers()).chain(undos::after());
+    let served = || stage::helpers().chain(steps::after()).chain(undos::after());
+    let new = || corpus.iter().filter_map(|case| case.new).chain(served());
     let before = stage::everything(&db).await;
     let verification = App::new(db.clone()).with(new()).provide(db.clone()).verify().await.unwrap();
     assert_eq!(stage::everything(&db).await, before, "nothing is written");

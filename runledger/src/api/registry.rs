@@ -22,7 +22,7 @@ impl Definition {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
 
-    /// The name that it had first, and keeps for its idempotency keys.
+    /// The name that it had first, and keeps for its idempotency keys and as a step: programs from before and after a renaming agree.
     pub(crate) fn oldest_name(&self) -> &'static str {
         self.aliases.first().copied().unwrap_or(self.name)
     }

@@ -88,7 +88,7 @@ impl Wf {
     /// Runs a call as a step of this run, in this worker. Recorded, its output is returned without running it again.
     ///
     /// Costs one statement, shared with other steps under load. The body may run more than once; its output is recorded once. The step's key is the
-    /// job's name, with [`Call::key`] where it has one, counted per occurrence.
+    /// job's name (of a renamed one the oldest: the first of its `aliases`), with [`Call::key`] where it has one, counted per occurrence.
     ///
     /// # Errors
     /// The step's error, after its tries. A call with an option that only a run of its own can have (queue, priority, tenant, idempotency key, delay,
@@ -130,7 +130,7 @@ impl Wf {
                 Body::Code(Box::new(move |_| Box::pin(std::future::ready(Finished::broken(failure.clone())))))
             }
         };
-        let claim = self.claim_at(definition.name, call.key.as_deref(), &fingerprints, line);
+        let claim = self.claim_at(definition.oldest_name(), call.key.as_deref(), &fingerprints, line);
         self.undoable(claim, fingerprint, policy, body, undo)
     }
 

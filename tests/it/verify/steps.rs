@@ -1,5 +1,6 @@
 //! Steps that come, go and change their names.
 
+use runledger::Definition;
 use runledger::prelude::*;
 
 use super::stage::{Case, Expected, add, asleep, by_name, changes, definition, held, one};
@@ -9,7 +10,39 @@ async fn both(wf: &Wf) -> Result<u64> {
     Ok(one(wf, "a").await? + one(wf, "b").await?)
 }
 
+/// A job before and after its renaming.
+pub(super) mod renamed {
+    use runledger::prelude::*;
+
+    #[job(name = "verify.step.before")]
+    pub async fn before(n: u64) -> Result<u64> {
+        Ok(n)
+    }
+
+    #[job(name = "verify.step.after", aliases = ["verify.step.before"])]
+    pub async fn after(n: u64) -> Result<u64> {
+        Ok(n)
+    }
+}
+
+/// The jobs of the new programs.
+pub fn after() -> impl Iterator<Item = &'static Definition> {
+    jobs![renamed::after].into_iter()
+}
+
 changes! {
+    a_job_renamed_with_an_alias_as_a_step({}) Fine
+    old (wf: &Wf) { wf.run(renamed::before(1)).await?; wf.run(renamed::before(2).key("b")).await?; asleep(wf).await }
+    new (wf: &Wf) { wf.run(renamed::after(1)).await?; wf.run(renamed::after(2).key("b")).await?; asleep(wf).await }
+
+    a_job_renamed_with_an_alias_as_a_child({}) Fine
+    old (wf: &Wf) { let _ = wf.start(renamed::before(1)).await?; asleep(wf).await }
+    new (wf: &Wf) { let _ = wf.start(renamed::after(1)).await?; asleep(wf).await }
+
+    a_job_renamed_with_an_alias_over_a_list({}) Fine
+    old (wf: &Wf) { wf.map(1..4, renamed::before).limit(2).await?; asleep(wf).await }
+    new (wf: &Wf) { wf.map(1..4, renamed::after).limit(1).await?; asleep(wf).await }
+
     a_step_appended_at_the_end({}) Fine
     old (wf: &Wf) { one(wf, "a").await?; asleep(wf).await }
     new (wf: &Wf) { one(wf, "a").await?; asleep(wf).await?; one(wf, "b").await }

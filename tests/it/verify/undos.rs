@@ -5,6 +5,7 @@ use runledger::{ClientError, FailureKind, History, RunState, Verdict, assert_rep
 use runledger_tests::{Fixture, eventually};
 
 use super::stage::{self, Case, Expected, add, asleep, by_name, changes, definition, held, quick};
+use super::steps::renamed;
 use crate::rows::{soon, until, worker};
 
 /// The jobs that take back what was done, as they were.
@@ -160,6 +161,10 @@ changes! {
     an_undo_of_the_same_job({}) Fine
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::kept(*n)).await?; held(wf, "c").await }
     new (wf: &Wf) { wf.saga().run(quick(1), |n| after::kept(*n)).await?; Err("no more".into()) }
+
+    a_job_that_can_be_undone_renamed_with_an_alias({}) Fine
+    old (wf: &Wf) { wf.saga().run(renamed::before(1), |n| before::kept(*n)).await?; held(wf, "c").await }
+    new (wf: &Wf) { wf.saga().run(renamed::after(1), |n| after::kept(*n)).await?; Err("no more".into()) }
 
     an_undo_of_a_job_renamed_with_an_alias({}) Fine
     old (wf: &Wf) { wf.saga().run(quick(1), |n| before::aliased(*n)).await?; held(wf, "c").await }

@@ -38,7 +38,7 @@ impl Wf {
     }
 
     pub(super) fn start_at<J: Job>(&self, call: Call<J>, line: Line) -> Step<'_, Child<'_, J>> {
-        let name = J::DEFINITION.name;
+        let (name, oldest) = (J::DEFINITION.name, J::DEFINITION.oldest_name());
         if let Some(option) = call.request.identity_said() {
             return refused(name, not_for_a_child("call of job", name, option));
         }
@@ -54,7 +54,7 @@ impl Wf {
             Ok(new_run) => new_run,
             Err(error) => return refused(name, Failure::from_chain(FailureKind::Encode, &error)),
         };
-        let claim = match self.claim_at(name, call.key.as_deref(), &fingerprints, line) {
+        let claim = match self.claim_at(oldest, call.key.as_deref(), &fingerprints, line) {
             Ok(claim) => claim,
             Err(step) => return step,
         };
@@ -70,7 +70,7 @@ impl Wf {
                 let child = |sealer: &Sealer| child.sealed(sealer).map(NewChild::Run);
                 Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, child).await })
             },
-            move |recorded| Ok(Child::new(self, name, decode_output(recorded)?)),
+            move |recorded| Ok(Child::new(self, oldest, decode_output(recorded)?)),
         )
         .of_own_output(&self.attempt)
     }

@@ -95,7 +95,7 @@ impl<'wf, J: Job> Map<'wf, J> {
         let mut under_way = FuturesUnordered::new();
         // A run that was begun under a higher limit has had more under way: their records wait for their claims.
         let is_due = |(_, call): &(usize, Call<J>)| {
-            wf.attempt.is_due(&wf.scope, J::DEFINITION.name, call.key.as_deref())
+            wf.attempt.is_due(&wf.scope, J::DEFINITION.oldest_name(), call.key.as_deref())
         };
         loop {
             while let Some((place, call)) = waiting.next_if(|next| under_way.len() < limit || is_due(next)) {
