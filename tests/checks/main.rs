@@ -2,6 +2,7 @@
 //! chance: what it waits for is a line of the history or a row, and it ends only when every run has.
 
 mod crashes;
+mod endings;
 mod enqueue;
 mod failovers;
 mod families;

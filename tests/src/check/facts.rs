@@ -55,13 +55,14 @@ create trigger changed after update or delete on runledger.step for each row exe
 
 create function audit.revived() returns trigger language plpgsql as $$ begin
     if exists (select from runledger.outcome where run_id = new.run_id) then
-        insert into audit.tampering (run_id, what) values (new.run_id, tg_table_name || ' of a run that had ended');
+        insert into audit.tampering (run_id, what) values (new.run_id, tg_table_name || ' after its end');
     end if;
     return null;
 end $$;
 create trigger revived after insert on runledger.ready for each row execute function audit.revived();
 create trigger revived after insert on runledger.lease for each row execute function audit.revived();
 create trigger revived after insert on runledger.waiting for each row execute function audit.revived();
+create trigger revived after insert on runledger.step for each row execute function audit.revived();
 
 create table audit.wake (run_id uuid, n_left bigint, at timestamptz default clock_timestamp());
 create function audit.woken() returns trigger language plpgsql as $$ begin

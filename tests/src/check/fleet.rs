@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::place::Deleted;
 use super::progress::Watch;
 use super::{
-    Event, Excuses, Facts, Place, Violations, What, attempts, deadlines, graphs, jobs, joins, ownership,
-    progress, sagas, signals, slices, steps, terminal,
+    Event, Excuses, Facts, Place, Violations, What, attempts, cancels, deadlines, graphs, jobs, joins,
+    ownership, progress, sagas, signals, slices, steps, terminal,
 };
 use crate::{Fixture, PATIENCE, eventually};
 
@@ -146,6 +146,7 @@ impl Fleet {
         violations.extend(steps::stale_starts(&events, &facts, &Excuses::default()));
         let excuses = Excuses::always(paused);
         violations.extend(contradictions(&mut connection, &events, &facts, &excuses).await?);
+        violations.extend(cancels::outlived(&facts, PATIENCE));
         violations.extend(sagas::disordered(&events, &facts));
         violations.extend(slices::forgotten(&events, &facts));
         Ok(violations)

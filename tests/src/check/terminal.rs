@@ -1,10 +1,10 @@
-//! I7: what has ended stays as it is. I2b: so does what is recorded.
+//! I7, I9: what has ended stays as it is, and nothing is recorded of it any more. I2b: what is recorded stays as it is.
 
 use sqlx::PgConnection;
 
 use super::Violations;
 
-/// Changes of ends and of recorded steps, and runs that got a place again after their end.
+/// Changes of ends and of recorded steps, and runs that got a place again or a step after their end.
 ///
 /// # Errors
 /// When the database does not answer.

@@ -254,6 +254,15 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["families::a_parent_is_woken_once_when_its_last_child_ends_though_workers_are_killed"],
     },
     Mutant {
+        name: "cancelled-stays-queued",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/cancel_take.sql",
+            old: "    delete from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n    returning run_id, attempt, crashes, claims\n",
+            new: "    select run_id, attempt, crashes, claims\n    from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n",
+        }],
+        tests: &["endings::a_run_that_was_cancelled_in_its_queue_is_not_claimed"],
+    },
+    Mutant {
         name: "cancel-stays-above",
         edits: &[Edit {
             file: "runledger/src/store/sql/cancel_below.sql",
