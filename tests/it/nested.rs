@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use runledger::prelude::*;
-use runledger::{ClientError, StepError, enqueue_all};
+use runledger::{ClientError, Graph, StepError, enqueue_all};
 use runledger_tests::{Fixture, PATIENCE};
+
+use crate::rows::scalar;
 
 #[job]
 async fn nested_plain(n: u64) -> Result<u64> {
@@ -219,5 +221,84 @@ async fn an_undo_asks_for_nothing_when_it_is_made_and_is_not_carried_out_in_the_
         let said = format!("`{what}` was started inside the body of another step");
         assert!(failure.to_string().contains(&said), "{failure}");
     }
+    worker.stop().await;
+}
+
+/// Asks the engine for something between its steps.
+#[workflow]
+async fn asks_between(wf: &Wf, what: String, #[inject] db: &Db) -> Result<u64> {
+    let own = Handle::of(asks_between, db, wf.run_id());
+    match what.as_str() {
+        "enqueue" => drop(nested_plain(1).enqueue(db).await?),
+        "enqueue_all" => drop(enqueue_all([nested_plain(1), nested_plain(2)], db).await?),
+        "enqueue in a transaction" => drop(nested_plain(1).enqueue(&mut db.begin().await?).await?),
+        "submit a graph" => {
+            let mut graph = Graph::new("nested");
+            graph.call(nested_plain(1));
+            drop(graph.enqueue(db).await?);
+        }
+        "signal" => drop(own.signal("self", &1).await?),
+        "signal in a transaction" => drop(own.signal("self", &1).send(&mut db.begin().await?).await?),
+        "wait for itself" => return Ok(own.result().await?),
+        "ask for its state" => drop(own.state().await?),
+        "cancel" => drop(own.cancel("by itself").await?),
+        _ => return Err(what.into()),
+    }
+    Ok(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_workflow_asks_the_engine_for_between_its_steps_is_refused_at_once() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![asks_between]).provide(db.clone());
+    let worker = app.start().await.unwrap();
+    let asked = [
+        "enqueue",
+        "enqueue_all",
+        "enqueue in a transaction",
+        "submit a graph",
+        "signal",
+        "signal in a transaction",
+        "wait for itself",
+        "ask for its state",
+        "cancel",
+    ];
+    for what in asked {
+        let run = asks_between(what.to_owned()).enqueue(&db).await.unwrap();
+        let refused = run.result_within(PATIENCE).await;
+        let Err(ClientError::RunFailed { failure, .. }) = refused else { panic!("{what}: {refused:?}") };
+        assert!(failure.message.contains("between the steps of a workflow"), "{what}: {failure}");
+        assert_eq!(run.info().await.unwrap().attempt, 1, "{what}: another attempt would ask again");
+    }
+    let n_runs: i64 = scalar(&db, "select count(*) from runledger.run").await;
+    assert_eq!(n_runs, asked.len() as i64, "nothing was written");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal").await, 0);
+    worker.stop().await;
+}
+
+#[job]
+async fn asks_in_a_job(#[inject] db: &Db) -> Result<u64> {
+    Ok(nested_plain(1).enqueue(db).await?.result().await?)
+}
+
+/// Asks for the same where a replay skips it.
+#[workflow]
+async fn asks_within(wf: &Wf, #[inject] db: &Db) -> Result<u64> {
+    let of_job = wf.run(asks_in_a_job()).await?;
+    let of_step = wf
+        .step("asks", || async { Ok::<_, Error>(nested_plain(2).enqueue(db).await?.result().await?) })
+        .await?;
+    wf.tx("sends", |mut tx| async move { nested_plain(3).enqueue(&mut tx).await.map(drop) }).await?;
+    Ok(of_job + of_step)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_step_asks_the_engine_for_is_done() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![asks_within, asks_in_a_job, nested_plain]).provide(db.clone());
+    let worker = app.start().await.unwrap();
+    let run = asks_within().enqueue(&db).await.unwrap();
+    assert_eq!(run.result_within(PATIENCE).await.unwrap(), 5);
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 4);
     worker.stop().await;
 }

@@ -334,10 +334,14 @@ pub enum ClientError {
         /// `; did you mean …?`, where a name is near.
         hint: String,
     },
-    /// There is no such run.
+    /// It was asked for between the steps of a workflow. Nothing was read or written. The run fails with it at once, since another attempt would ask again.
     #[error(
-        "there is no run `{run_id}` in this database; it was never committed here, or retention has deleted it"
+        "this was asked for between the steps of a workflow, where every replay would do it again; do it in a step (`wf.step(…)`, or `wf.tx(…)` for what \
+         is written), start runs by `wf.start(…)`, and wait for them by `child.result()`"
     )]
+    BetweenSteps,
+    /// There is no such run.
+    #[error("there is no run `{run_id}` in this database; it was never committed here, or it was deleted")]
     NoSuchRun {
         /// The id.
         run_id: Uuid,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::call::{AnyCall, Call, Request};
 use super::client_error::ClientError;
-use super::db::{Db, Home, Route, Via, connection, why_none};
+use super::db::{Db, Home, Route, Via, connection, not_between_steps, why_none};
 use super::handle::Handle;
 use super::job::Job;
 use super::registry;
@@ -90,6 +90,7 @@ where
 }
 
 async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<Submitted>, ClientError> {
+    not_between_steps()?;
     for request in requests.iter_mut().filter(|request| request.definition.is_none()) {
         match registry::named(&request.job, request.version) {
             Some((definition, stored)) => request.adopt(definition, stored),

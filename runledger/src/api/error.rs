@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use super::client_error::ClientError;
 use super::step::StepError;
 use crate::model::failure::{Failure, FailureKind, Retry};
 
@@ -51,6 +52,7 @@ impl Error {
                 (Some(mark), _) => mark.retry,
                 // A step that was wrong before it began is wrong again.
                 (None, Some(step)) if step.failure().kind == FailureKind::Setup => Retry::Never,
+                (None, None) if asks_between_steps(self.as_std()) => Retry::Never,
                 (None, _) => Retry::Policy,
             },
             said => said,
@@ -140,6 +142,11 @@ impl StdError for Mark {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.error.source()
     }
+}
+
+/// Whether it is that of a workflow which does between its steps what belongs into one, and would do so again.
+fn asks_between_steps(error: &(dyn StdError + 'static)) -> bool {
+    matches!(find::<ClientError>(error), Some(ClientError::BetweenSteps))
 }
 
 /// The first error of a type in a chain.

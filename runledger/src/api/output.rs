@@ -12,13 +12,14 @@ use super::db::connection;
 use super::error::{Error, Result};
 use super::handle::Handle;
 use super::job::{Job, Payload};
-use super::workflow::{IN_STEP, Wf, nested};
+use super::workflow::{Wf, nested};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json::{self, DecodeError};
 use crate::model::payload::{PayloadKind, Place, Plain};
 use crate::runtime::halt::Halt;
 use crate::runtime::journal::Written;
 use crate::runtime::output;
+use crate::runtime::site::Site;
 use crate::runtime::step::halted;
 use crate::store::output::{OutputLine, StoredLine, emitted};
 
@@ -74,7 +75,7 @@ impl Wf {
     ///
     /// A value that cannot be stored, and output of more than 10,000 lines or 16 MiB, fail the run.
     pub fn emit<T: Serialize + ?Sized>(&self, line: &T) {
-        let kept = if IN_STEP.get() {
+        let kept = if Site::InlineStep.is_here() {
             Err(Halt::Refused(nested("emit")))
         } else {
             Plain::of(line)

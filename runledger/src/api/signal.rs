@@ -10,7 +10,7 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::client_error::ClientError;
-use super::db::{Db, Home, Route, Via, connection};
+use super::db::{Db, Home, Route, Via, connection, not_between_steps};
 use super::enqueue::input_difference;
 use super::handle::Handle;
 use super::job::Job;
@@ -103,6 +103,7 @@ impl SendSignal {
     /// # Cancel safety
     /// A dropped future may or may not have sent the signal. With an idempotency key it can be repeated.
     pub async fn send<'c, V: Via<'c>>(self, via: V) -> Result<Signalled, ClientError> {
+        not_between_steps()?;
         let route = via.via();
         let sealer = route.sealer()?;
         let signal = self.checked(&sealer)?;

@@ -9,12 +9,13 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::job::Payload;
-use super::workflow::{IN_STEP, INLINE, awaited_inside};
+use super::workflow::{INLINE, awaited_inside};
 use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::runtime::attempt::Attempt;
 use crate::runtime::halt::Halt;
+use crate::runtime::site::Site;
 use crate::runtime::step::StepPolicy;
 
 /// Why a step gave no output: what was recorded of its last try. A replay gives the same error.
@@ -229,7 +230,7 @@ impl<T> Future for Step<'_, T> {
             let refused = (this.decode)(Ok(String::new()));
             return Poll::Ready(refused.map_err(|failure| StepError::new(this.key.clone(), failure)));
         }
-        if IN_STEP.get() {
+        if Site::InlineStep.is_here() {
             return Poll::Ready(Err(StepError::new(this.key.clone(), awaited_inside(&this.key))));
         }
         if let Some(make) = this.make.take() {

@@ -10,7 +10,6 @@ mod saga;
 mod signal;
 mod tx;
 
-use std::cell::Cell;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
@@ -40,6 +39,7 @@ use crate::runtime::attempt::Attempt;
 use crate::runtime::call::{body_of, policy_of};
 use crate::runtime::halt::Halt;
 use crate::runtime::panic::contained;
+use crate::runtime::site::Site;
 use crate::runtime::step::{Body, LastFailure, MakeUndo, StepPolicy, Work, resolve};
 use crate::runtime::waiting::{self, Alarm};
 
@@ -153,11 +153,11 @@ impl Wf {
             Body::Code(Box::new(move |_| {
                 // The closure itself may build a step already, `|| wf.run(…)`, and may panic before there is a future.
                 let made = contained(|| {
-                    let _inside = Inside::enter();
+                    let _inside = Site::InlineStep.enter();
                     body()
                 });
                 match made {
-                    Ok(body) => Box::pin(async move { ended(inside_a_step(body).await) }),
+                    Ok(body) => Box::pin(async move { ended(Site::InlineStep.of(body).await) }),
                     Err(panic) => Box::pin(std::future::ready(Finished::failed(panic))),
                 }
             }))
@@ -286,41 +286,10 @@ impl Wf {
         if let Some(key) = key.filter(|_| OF_ENGINE.contains(&name)) {
             return Err(refused(name, of_engine(name, key)));
         }
-        if IN_STEP.get() {
+        if Site::InlineStep.is_here() {
             return Err(refused(name, nested(name)));
         }
         self.attempt.claim(&self.scope, name, key, fingerprints, line).ok_or_else(|| never(name))
-    }
-}
-
-thread_local! {
-    /// Whether this thread is polling the body of an inline step.
-    pub(super) static IN_STEP: Cell<bool> = const { Cell::new(false) };
-}
-
-async fn inside_a_step<F: Future>(body: F) -> F::Output {
-    let mut body = std::pin::pin!(body);
-    std::future::poll_fn(|cx| {
-        let _inside = Inside::enter();
-        body.as_mut().poll(cx)
-    })
-    .await
-}
-
-/// While it lives, this thread polls the body of an inline step. A panic of the body ends it too.
-struct Inside {
-    outer: bool,
-}
-
-impl Inside {
-    fn enter() -> Self {
-        Self { outer: IN_STEP.replace(true) }
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        IN_STEP.set(self.outer);
     }
 }
 

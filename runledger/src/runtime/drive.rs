@@ -18,6 +18,7 @@ use super::halt::{Halt, Rest, Wait};
 use super::held::Held;
 use super::kept::{KEPT, kept_for_too_long};
 use super::saga::undo_all;
+use super::site::Site;
 use super::step::bounded;
 use crate::api::definition::RunFuture;
 use crate::model::settle::Outcome;
@@ -45,7 +46,10 @@ pub(super) async fn drive(
     let mut keeping = Patience::default();
     std::future::poll_fn(|cx| {
         attempt.polled_by(cx.waker());
-        let polled = body.as_mut().poll(cx);
+        let polled = {
+            let _body = Site::BetweenSteps.enter();
+            body.as_mut().poll(cx)
+        };
         if let Some(halt) = attempt.halted() {
             return Poll::Ready(end_of(halt));
         }

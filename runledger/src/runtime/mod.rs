@@ -47,6 +47,7 @@ pub(crate) mod scene;
 #[cfg(feature = "worker")]
 pub(crate) mod serve;
 pub(crate) mod signals;
+pub(crate) mod site;
 pub(crate) mod step;
 pub(crate) mod task;
 #[cfg(feature = "worker")]

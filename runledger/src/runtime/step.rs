@@ -14,6 +14,7 @@ use super::kept::holding;
 use super::marks;
 use super::panic::{Caught, contained};
 use super::saga::in_vain;
+use super::site::Site;
 use super::task::apart;
 use super::transaction;
 use crate::api::invocation::{Finished, unstorable};
@@ -115,7 +116,8 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
         let left = deadline.map(|(until, _)| until.since(attempt.clock.now()));
         tries += 1;
         let began = Instant::now();
-        let tried = one_try(attempt, claim, work, work.policy.within(left), tries).await;
+        let body = one_try(attempt, claim, work, work.policy.within(left), tries);
+        let tried = Site::Elsewhere.of(body).await;
         let (failure, retry) = match tried {
             Tried::Recorded(result) => return result,
             Tried::Output(output) => return record_output(attempt, claim, work, output).await,

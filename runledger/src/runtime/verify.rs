@@ -25,6 +25,7 @@ use super::journal::Journal;
 use super::liveness::Liveness;
 use super::panic::Caught;
 use super::saga::found;
+use super::site::Site;
 use crate::api::client_error::ClientError;
 use crate::api::context::Context;
 use crate::api::db::{Db, connection};
@@ -231,7 +232,10 @@ impl Stage {
         let mut patience = Instant::now() + STALLED;
         loop {
             signal.lower();
-            let polled = Pin::new(&mut body).poll(&mut Poller::from_waker(&waker));
+            let polled = {
+                let _body = Site::BetweenSteps.enter();
+                Pin::new(&mut body).poll(&mut Poller::from_waker(&waker))
+            };
             if let Some(halt) = attempt.halted() {
                 return halted(&attempt, halt);
             }

@@ -224,8 +224,7 @@ async fn wait_for_child(
                 if attempt.has_started(child) {
                     return halted(attempt, Halt::FailedOver).await;
                 }
-                let message =
-                    format!("child run `{child}` is not in this database any more: retention has deleted it");
+                let message = format!("child run `{child}` is not in this database any more: it was deleted");
                 return Err(Failure::new(FailureKind::Error, message));
             }
             Seen::GoesOn(waiting) => waiting,

@@ -7,7 +7,7 @@ use super::prepare::{NotSealed, Prepared, prepare};
 use super::{Graph, GraphHandle};
 use crate::api::call::active_key;
 use crate::api::client_error::ClientError;
-use crate::api::db::{Route, Via, connection};
+use crate::api::db::{Route, Via, connection, not_between_steps};
 use crate::api::definition::DEFAULT_QUEUE;
 use crate::api::enqueue::{Tries, activate, home_of, stored_difference};
 use crate::api::handle::Handle;
@@ -37,6 +37,7 @@ impl<T: Payload> Graph<T> {
     ) -> impl Future<Output = Result<GraphHandle<T>, ClientError>> + Send + use<'c, T, V> {
         let route = via.via();
         async move {
+            not_between_steps()?;
             let home = home_of(&route);
             let sealer = route.sealer()?;
             let run_id = self.run_id();

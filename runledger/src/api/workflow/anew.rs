@@ -3,7 +3,7 @@
 use std::future::{Future, pending};
 use std::time::Duration;
 
-use super::{IN_STEP, Wf, nested, not_for_a_step};
+use super::{Wf, nested, not_for_a_step};
 use crate::api::call::{Call, is_workflow};
 use crate::api::context::Context;
 use crate::api::job::Job;
@@ -12,6 +12,7 @@ use crate::model::payload::{PayloadKind, Place};
 use crate::model::timestamp::FURTHEST;
 use crate::runtime::attempt::Attempt;
 use crate::runtime::halt::Halt;
+use crate::runtime::site::Site;
 
 impl Wf {
     /// Begins this workflow anew with other arguments, as the same run: its handle, its signals that are left and its children stay, its recorded steps are
@@ -37,9 +38,9 @@ impl Wf {
     ///
     /// Inside the body of a step it fails the run with the reason: a replay would skip it with the step.
     pub fn continue_with<J: Job, T>(&self, call: Call<J>) -> impl Future<Output = T> {
-        let was_inside = IN_STEP.get();
+        let was_inside = Site::InlineStep.is_here();
         async move {
-            let halt = if was_inside || IN_STEP.get() {
+            let halt = if was_inside || Site::InlineStep.is_here() {
                 Halt::Refused(nested("continue_with"))
             } else {
                 anew(&self.attempt, call).unwrap_or_else(|halt| halt)

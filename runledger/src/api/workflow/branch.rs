@@ -8,11 +8,12 @@ use std::task::{Context, Poll};
 
 use futures_util::future::select_all;
 
-use super::{IN_STEP, Wf, nested, refused};
+use super::{Wf, nested, refused};
 use crate::api::step::{Step, StepError};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
 use crate::runtime::halt::Halt;
+use crate::runtime::site::Site;
 
 impl Wf {
     /// A branch: a view of this run with steps of its own, for a part of the workflow that goes on beside others. Its keys are `name/step`, counted
@@ -39,7 +40,7 @@ impl Wf {
         let checked =
             check_name("branch", name).map_err(|error| Failure::new(FailureKind::Setup, error.to_string()));
         // Branches of a name are counted, and a replay would not count this one.
-        let checked = if IN_STEP.get() { Err(nested("branch")) } else { checked };
+        let checked = if Site::InlineStep.is_here() { Err(nested("branch")) } else { checked };
         let scope = match checked {
             Ok(()) => self.attempt.branch(&self.scope, name),
             Err(failure) => {

@@ -4,13 +4,14 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
-use super::{IN_STEP, Wf, nested};
+use super::{Wf, nested};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
 use crate::model::replay::StepKind;
 use crate::model::timestamp::Timestamp;
 use crate::runtime::halt::Halt;
 use crate::runtime::marks;
+use crate::runtime::site::Site;
 
 impl Wf {
     /// The time, by the database's clock. It is recorded: a replay gives the same instant.
@@ -54,7 +55,7 @@ impl Wf {
         if let Err(error) = check_name("patch", name) {
             return self.refuse(Failure::new(FailureKind::Setup, error.to_string()));
         }
-        if IN_STEP.get() {
+        if Site::InlineStep.is_here() {
             return self.refuse(nested("patched"));
         }
         let Some((is_patched, claim)) = self.attempt.patched(name) else { return false };
@@ -70,7 +71,7 @@ impl Wf {
     where
         T: serde::Serialize + serde::de::DeserializeOwned,
     {
-        if IN_STEP.get() {
+        if Site::InlineStep.is_here() {
             let _ = self.refuse(nested(name));
             return now();
         }

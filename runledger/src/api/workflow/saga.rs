@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{IN_STEP, Inside, Wf, nested, refused};
+use super::{Wf, nested, refused};
 use crate::api::call::Call;
 use crate::api::definition::Kind;
 use crate::api::job::Job;
@@ -13,6 +13,7 @@ use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Plain;
 use crate::runtime::halt::Halt;
 use crate::runtime::saga::{UndoCall, done_of, undo_in_code};
+use crate::runtime::site::Site;
 
 impl Wf {
     /// Begins a saga: steps each of which says how to take back what it did.
@@ -96,7 +97,7 @@ impl<'wf> Saga<'wf> {
         }
         let stored = move |output: &str| {
             // Like the body it is not carried out again where the step is recorded.
-            let _inside = Inside::enter();
+            let _inside = Site::InlineStep.enter();
             stored(undo(&decode_output(Ok(output.to_owned()))?))
         };
         let step = self.wf.run_with(call, Some(Box::new(stored)), Location::caller());
@@ -131,7 +132,7 @@ impl<'wf> Saga<'wf> {
     /// Costs as much as the calls that it makes as steps, a statement where the code has dropped steps, and in a fork a query for each step that it was given.
     pub async fn undo(self) {
         let attempt = &self.wf.attempt;
-        if IN_STEP.get() {
+        if Site::InlineStep.is_here() {
             attempt.halt(Halt::Refused(nested("saga.undo")));
             return std::future::pending().await;
         }

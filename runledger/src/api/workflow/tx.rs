@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sqlx::PgConnection;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{INLINE, Inside, Wf, inside_a_step, refused};
+use super::{INLINE, Wf, refused};
 use crate::api::invocation::{Finished, finished};
 use crate::api::job::JobResult;
 use crate::api::step::Step;
@@ -16,6 +16,7 @@ use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
 use crate::model::payload::Sealer;
 use crate::runtime::panic::contained;
+use crate::runtime::site::Site;
 use crate::runtime::step::{Body, Try};
 
 impl Wf {
@@ -69,12 +70,12 @@ impl Wf {
                     return Box::pin(std::future::ready(Finished::failed(taken())));
                 };
                 let made = contained(|| {
-                    let _inside = Inside::enter();
+                    let _inside = Site::InlineStep.enter();
                     body(StepTx(lent))
                 });
                 match made {
                     Ok(body) => Box::pin(async move {
-                        let result = inside_a_step(body).await;
+                        let result = Site::InlineStep.of(body).await;
                         // A body that has given its transaction to somebody who still has it is not committed.
                         finished(result, Arc::into_inner(home).map(Mutex::into_inner))
                     }),
