@@ -41,6 +41,8 @@ impl Counted {
         counted.until_asleep().await;
         // The last statement of the nets that a worker casts when it starts, and not again for thirty seconds.
         eventually(async || counted.proxy.count("-- cancel_left"), |n_casts| *n_casts == 1).await;
+        // What an operator says of the jobs is read before the worker starts, and once more at its first heartbeat.
+        eventually(async || counted.proxy.count("-- tunings"), |n_reads| *n_reads == 2).await;
         counted.proxy.forget();
         counted
     }
