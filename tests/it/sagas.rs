@@ -465,6 +465,11 @@ async fn a_run_whose_undo_waits_for_its_next_try_leaves_its_slot_to_another() {
     assert!(soon(fails().enqueue(&db).await.unwrap().result()).await.is_err());
     let info = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
     assert!(info.undoing && info.state == RunState::Queued, "{info:?}");
+    let told = handle.signal("value", &1).await;
+    assert!(
+        matches!(told, Err(ClientError::WrongState { state: RunState::Failed, verb: "signalled", .. })),
+        "its code does not go on: {told:?}"
+    );
     let handle = is_undone_in_vain(false).enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
     // The last try parks the run, with its failure.

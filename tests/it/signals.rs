@@ -186,6 +186,15 @@ async fn a_signal_to_a_run_that_has_ended_is_an_error_and_so_is_one_to_no_run() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_signal_to_a_run_of_a_job_is_an_error() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = works(1).enqueue(&db).await.unwrap();
+    let error = handle.signal("value", &1).await.unwrap_err();
+    assert!(matches!(error, ClientError::TakesNoSignals { run_id, .. } if run_id == handle.id()), "{error}");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_signal_is_sent_once_under_its_key_also_after_it_was_taken() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![collects, works]).await;

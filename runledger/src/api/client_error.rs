@@ -172,6 +172,16 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
+    /// A signal to a run of a job: only the code of a workflow takes signals.
+    #[error(
+        "run `{run_id}` is of job `{job}`, and only workflows take signals, by `wf.signal`; nothing was written"
+    )]
+    TakesNoSignals {
+        /// The run.
+        run_id: Uuid,
+        /// The job.
+        job: &'static str,
+    },
     /// A pause of what has no code of its own to hold up.
     #[error(
         "run `{run_id}` is a graph, a gate, or a node that waits for others, of which no code is under way that could be paused; nothing was written; pause nodes that are queued \

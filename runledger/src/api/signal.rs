@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::client_error::ClientError;
 use super::db::{Db, Home, Route, Via, connection, not_between_steps};
+use super::definition::Kind;
 use super::enqueue::input_difference;
 use super::handle::Handle;
 use super::job::Job;
@@ -34,7 +35,8 @@ impl<J: Job> Handle<J> {
     /// Costs a transaction of two statements. While one is being sent, others to the same run wait for it.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run has ended; [`NoSuchRun`](ClientError::NoSuchRun); [`TooManySignals`](ClientError::TooManySignals) where
+    /// [`ClientError::WrongState`] where the run has ended, or what its steps did is being taken back, so that it will end in that state;
+    /// [`TakesNoSignals`](ClientError::TakesNoSignals) where it is of a job; [`NoSuchRun`](ClientError::NoSuchRun); [`TooManySignals`](ClientError::TooManySignals) where
     /// 10,000 of the name are left; [`SignalConflict`](ClientError::SignalConflict); [`EncodeSignal`](ClientError::EncodeSignal); a name that breaks a rule;
     /// or a failure of the database.
     ///
@@ -47,12 +49,14 @@ impl<J: Job> Handle<J> {
     /// # }
     /// ```
     pub fn signal<T: Serialize + ?Sized>(&self, name: &str, payload: &T) -> SendSignal {
-        SendSignal::new(self.id(), self.home(), name, payload)
+        let definition = J::DEFINITION;
+        let to_a_job = (definition.kind() == Kind::Job).then_some(definition.name);
+        SendSignal { to_a_job, ..SendSignal::new(self.id(), self.home(), name, payload) }
     }
 }
 
 impl Db {
-    /// Sends a value to a run that is known by its id, as [`Handle::signal`] does.
+    /// Sends a value to a run that is known by its id, as [`Handle::signal`] does. To a run of a job it is sent too, which has no use for it: an id tells nothing of that.
     pub fn signal<T: Serialize + ?Sized>(&self, run_id: Uuid, name: &str, payload: &T) -> SendSignal {
         SendSignal::new(run_id, Some(self.home()), name, payload)
     }
@@ -66,6 +70,8 @@ pub struct SendSignal {
     name: String,
     payload: Result<Plain, EncodeError>,
     idempotency_key: Option<String>,
+    /// The name of the job, where its run has no code that could take it.
+    to_a_job: Option<&'static str>,
 }
 
 /// What became of a signal.
@@ -79,13 +85,15 @@ pub enum Signalled {
 
 impl SendSignal {
     fn new<T: Serialize + ?Sized>(run_id: Uuid, home: Option<Home>, name: &str, payload: &T) -> Self {
-        Self { run_id, home, name: name.to_owned(), payload: Plain::of(payload), idempotency_key: None }
+        let (name, payload) = (name.to_owned(), Plain::of(payload));
+        Self { run_id, home, name, payload, idempotency_key: None, to_a_job: None }
     }
 
     /// A signal whose payload is encoded already.
     #[cfg(feature = "testing")]
     pub(crate) fn ready(run_id: Uuid, name: &str, payload: Plain) -> Self {
-        Self { run_id, home: None, name: name.to_owned(), payload: Ok(payload), idempotency_key: None }
+        let (name, payload) = (name.to_owned(), Ok(payload));
+        Self { run_id, home: None, name, payload, idempotency_key: None, to_a_job: None }
     }
 
     /// At most one signal of this run, name and key is kept: a repetition changes nothing, also after the first has been taken. 1 to 256 bytes.
@@ -116,6 +124,9 @@ impl SendSignal {
     }
 
     fn checked(self, sealer: &Sealer) -> Result<NewSignal, ClientError> {
+        if let Some(job) = self.to_a_job {
+            return Err(ClientError::TakesNoSignals { run_id: self.run_id, job });
+        }
         check_name("signal", &self.name)?;
         if let Some(key) = &self.idempotency_key {
             check_key("idempotency key", key)?;

@@ -31,7 +31,7 @@ pub(crate) enum Sending {
     Done,
     /// One with this key was there, with this payload.
     Earlier(Stored),
-    /// The run has ended.
+    /// The run has ended so, or will: what its steps did is being taken back, and its code does not go on.
     Ended(RunState),
     /// Too many of its name are left.
     Full,

@@ -1,15 +1,18 @@
 -- send_signal: keeps a signal for a run that goes on, and wakes the run where it waits for one of this name.
 -- in:    $1 run, $2 name, $3 payload, $4 idempotency key, $5 how many of a name may be left
--- out:   state (of a run that has ended, else null), isolation (of the transaction), number (null where nothing was written), earlier (the payload of
+-- out:   state (of a run that has ended, or will once what its steps did is taken back, else null), isolation (of the transaction), number (null where nothing was written), earlier (the payload of
 --        an earlier signal with this key, else null), told; one row where there is such a run
 -- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, so that the numbers have no gaps and a run that parks itself now
 --        either sees the signal or is woken
--- index: run_pkey, outcome_pkey, signal_pkey, signal_key, signal_left, waiting_pkey, lease_pkey. Nothing is written above read committed, where a run that
+-- index: run_pkey, outcome_pkey, undo_pkey, signal_pkey, signal_key, signal_left, waiting_pkey, lease_pkey. Nothing is written above read committed, where a run that
 --        has parked itself since the snapshot would not be seen.
 with target as (
     select
         run.run_id,
-        (select state from runledger.outcome where outcome.run_id = run.run_id) as state,
+        coalesce(
+            (select state from runledger.outcome where outcome.run_id = run.run_id),
+            (select state from runledger.undo where undo.run_id = run.run_id)
+        ) as state,
         (
             select payload::text
             from runledger.signal
