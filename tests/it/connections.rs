@@ -7,6 +7,7 @@ use runledger::prelude::*;
 use runledger::{ClientError, Timings};
 use runledger_tests::proxy::{Fault, Mode, Proxy};
 use runledger_tests::{Fixture, PATIENCE, eventually};
+use sqlx::AssertSqlSafe;
 use tokio::sync::Semaphore;
 
 use crate::rows::{execute, scalar};
@@ -165,4 +166,21 @@ async fn the_sessions_of_a_pool_end_with_the_last_worker_that_uses_it() {
     }
     assert_eq!(ended, [false, true], "the first of two dead workers takes the sessions of the living one");
     assert!(sqlx::query("select 1").execute(&mut *body).await.is_err());
+}
+
+/// What looks at all that is below a run seems dear where nothing is known of parents yet, and is asked for whenever a workflow fails or is cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_session_of_a_client_compiles_the_plan_of_what_is_below_a_run() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let many = "insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+                select gen_random_uuid(), 'any', '', 'default', 0, '{}', now() from generate_series(1, 100000)";
+    execute(&db, many).await;
+    let statement = include_str!("../../runledger/src/store/sql/cancel_below.sql");
+    let mut connection = db.pool().acquire().await.unwrap();
+    let prepare = format!("prepare below (uuid[], text) as {statement}");
+    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *connection).await.unwrap();
+    let explain = "explain (analyze, timing off, summary off) execute below (array[gen_random_uuid()], null)";
+    let plan: Vec<String> = sqlx::query_scalar(explain).fetch_all(&mut *connection).await.unwrap();
+    assert!(plan.iter().any(|line| line.contains("run_parent")), "{plan:#?}");
+    assert!(!plan.iter().any(|line| line.contains("JIT")), "{plan:#?}");
 }

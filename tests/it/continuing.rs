@@ -149,36 +149,6 @@ async fn a_continuation_without_meaning_fails_the_run_with_the_reason() {
     worker.stop().await;
 }
 
-/// A loop of `n` steps in slices of a thousand.
-#[workflow]
-async fn long_loop(wf: &Wf, from: u32, n: u32) -> Result<u32> {
-    let end = n.min(from + 1_000);
-    for i in from..end {
-        wf.step("add", || async move { Ok::<_, Error>(i) }).await?;
-    }
-    if end == n {
-        return Ok(end);
-    }
-    wf.continue_with(long_loop(end, n)).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "some minutes; CONTRIBUTING says how to run it"]
-async fn a_loop_of_a_hundred_thousand_steps_keeps_a_record_of_a_thousand() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![long_loop]).await;
-    let handle = long_loop(0, 100_000).enqueue(&db).await.unwrap();
-    let n_steps = "select count(*) from runledger.step";
-    let mut most = 0;
-    while !handle.state().await.unwrap().is_terminal() {
-        most = most.max(scalar::<i64>(&db, n_steps).await);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert_eq!(handle.result().await.unwrap(), 100_000);
-    assert!((1..=1_000).contains(&most), "{most} steps at a time");
-    worker.stop().await;
-}
-
 static CHILD_IS_MENDED: AtomicBool = AtomicBool::new(false);
 
 #[job(max_attempts = 1)]

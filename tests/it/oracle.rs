@@ -304,7 +304,7 @@ async fn graphs_of_any_shape_end_as_their_shape_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "some minutes; CONTRIBUTING says how to run it"]
+#[ignore = "takes some minutes: `cargo random`"]
 async fn two_thousand_graphs_of_any_shape_end_as_their_shape_says() {
     hold(2_000, 50).await;
 }

@@ -434,7 +434,7 @@ async fn a_random_program_of_combinators_observes_again_what_it_observed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "some minutes; CONTRIBUTING says how to run it"]
+#[ignore = "takes some minutes: `cargo random`"]
 async fn five_thousand_random_programs_observe_again_what_they_observed() {
     programs_replay(5_000).await;
 }

@@ -1,4 +1,4 @@
-//! What ten thousand runs leave behind in a worker's process, and what they hold while they wait. What is counted is of the whole process: one test at a time.
+//! What runs leave behind in a worker's process, and what they hold while they wait: ten thousand, a million, and one of a hundred thousand steps. What is counted is of the whole process: one test at a time.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{Timings, enqueue_all};
 use runledger_tests::{Fixture, eventually};
-use sqlx::PgConnection;
+use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Mutex;
 
@@ -62,6 +62,8 @@ async fn waits_for_a_child(wf: &Wf) -> Result<()> {
     Ok(wf.start(sleeps()).await?.result().await?)
 }
 
+const ENDED: &str = "select count(*) from runledger.outcome";
+
 /// The runs that have left their worker: one that only sleeps is in its queue.
 const OUT_OF_WORKERS: &str = "select (select count(*) from runledger.waiting) + (select count(*) from runledger.ready where cause = 'slept')";
 
@@ -108,9 +110,8 @@ async fn round(db: &Db, asking: &mut PgConnection, n_rounds: usize) {
         enqueue_all((0..quarter).map(|_| spawns()), db).await.unwrap();
         enqueue_all((0..quarter).map(|_| fails_in_a_step()), db).await.unwrap();
     }
-    let ended = "select count(*) from runledger.outcome";
     let n_runs = i64::try_from(ROUND * n_rounds).unwrap();
-    counts(asking, ended, n_runs).await;
+    counts(asking, ENDED, n_runs).await;
 }
 
 /// Until so many are counted.
@@ -170,5 +171,102 @@ async fn ten_thousand_runs_that_sleep_or_wait_for_a_signal_or_a_child_hold_no_sl
     // Far more wait than there are slots, and another run has one.
     let other = fails_in_a_step().enqueue(&db).await.unwrap();
     other.result().await.unwrap_err();
+    worker.stop().await;
+}
+
+/// A million of it, written past the engine from one that is asleep.
+const A_MILLION: &str = "
+    alter table runledger.run set (autovacuum_enabled = off);
+    alter table runledger.ready set (autovacuum_enabled = off);
+    alter table runledger.step set (autovacuum_enabled = off);
+    create table template as select run_id from runledger.ready where cause = 'slept';
+    create table sleeper as select gen_random_uuid() as run_id from generate_series(1, 999999);
+    insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+        select sleeper.run_id, job, tenant, queue, priority, input, start_at
+        from sleeper, template join runledger.run using (run_id);
+    insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, seen, claims)
+        select sleeper.run_id, key, ordinal, fingerprint, output, seen_len, seen, claims
+        from sleeper, template join runledger.step using (run_id);
+    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+        select sleeper.run_id, queue, job, priority, ready_at + random() * interval '1 hour', cause, attempt, crashes, claims
+        from sleeper, template join runledger.ready using (run_id)";
+
+/// Some of them are to wake now.
+const WAKE_SOME: &str = "
+    create table woken as select run_id from sleeper limit 100;
+    update runledger.step set output = to_json((extract(epoch from now()) * 1e6)::int8) from woken where woken.run_id = step.run_id;
+    update runledger.ready set ready_at = now() from woken where woken.run_id = ready.run_id";
+
+async fn execute(asking: &mut PgConnection, statements: &'static str) {
+    sqlx::raw_sql(statements).execute(asking).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a minute: `cargo exhaustive`"]
+async fn a_million_sleeping_runs_cost_table_rows_only() {
+    let _alone = ALONE.lock().await;
+    let Fixture { db, database } = Fixture::new().await;
+    let mut asking = database.connect().await.unwrap();
+    let app = || App::new(db.clone()).with(jobs![sleeps, fails_in_a_step]).concurrency(64);
+    let worker = app().start().await.unwrap();
+    enqueue_all((0..ROUND).map(|_| fails_in_a_step()), &db).await.unwrap();
+    enqueue_all([sleeps()], &db).await.unwrap();
+    counts(&mut asking, OUT_OF_WORKERS, 1).await;
+    counts(&mut asking, ENDED, ROUND.try_into().unwrap()).await;
+    let first = Gauges::now();
+
+    execute(&mut asking, A_MILLION).await;
+    counts(&mut asking, OUT_OF_WORKERS, 1_000_000).await;
+    // Others have the slots, and one worker that starts has as little of the sleepers as the one that is there.
+    let other = app().start().await.unwrap();
+    enqueue_all((0..ROUND).map(|_| fails_in_a_step()), &db).await.unwrap();
+    counts(&mut asking, ENDED, (2 * ROUND).try_into().unwrap()).await;
+    other.stop().await;
+    let last = eventually(async || Gauges::now(), |gauges| gauges.is_within(&first)).await;
+    assert!(last.resident_kib <= first.resident_kib + GROWTH_KIB, "{first:?}, and then {last:?}");
+    counts(&mut asking, "select count(*) from runledger.lease", 0).await;
+
+    execute(&mut asking, WAKE_SOME).await;
+    counts(&mut asking, ENDED, (2 * ROUND + 100).try_into().unwrap()).await;
+    counts(&mut asking, OUT_OF_WORKERS, 1_000_000 - 100).await;
+    worker.stop().await;
+    // Hundreds of megabytes, of no more use to anybody.
+    execute(&mut asking, "truncate runledger.run, runledger.ready, runledger.step, sleeper").await;
+}
+
+/// A loop of `n` steps in slices of a thousand.
+#[workflow]
+async fn long_loop(wf: &Wf, from: u32, n: u32) -> Result<u32> {
+    let end = n.min(from + 1_000);
+    for i in from..end {
+        wf.step("add", || async move { Ok::<_, Error>(i) }).await?;
+    }
+    if end == n {
+        return Ok(end);
+    }
+    wf.continue_with(long_loop(end, n)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes some minutes: `cargo exhaustive`"]
+async fn a_loop_of_a_hundred_thousand_steps_keeps_a_record_of_a_thousand_and_no_memory() {
+    let _alone = ALONE.lock().await;
+    let Fixture { db, database } = Fixture::new().await;
+    let mut asking = database.connect().await.unwrap();
+    let worker = App::new(db.clone()).with(jobs![long_loop]).start().await.unwrap();
+    assert_eq!(long_loop(0, 10_000).enqueue(&db).await.unwrap().result().await.unwrap(), 10_000);
+    let first = Gauges::now();
+    let handle = long_loop(0, 100_000).enqueue(&db).await.unwrap();
+    let of_run = format!("select count(*) from runledger.step where run_id = '{}'", handle.id());
+    let (mut most_steps, mut most_kib) = (0, 0);
+    while !handle.state().await.unwrap().is_terminal() {
+        let n_steps: i64 =
+            sqlx::query_scalar(AssertSqlSafe(of_run.clone())).fetch_one(&mut asking).await.unwrap();
+        (most_steps, most_kib) = (n_steps.max(most_steps), Gauges::now().resident_kib.max(most_kib));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(handle.result().await.unwrap(), 100_000);
+    assert!((1..=1_000).contains(&most_steps), "{most_steps} steps at a time");
+    assert!(most_kib <= first.resident_kib + GROWTH_KIB, "{first:?}, and {most_kib} KiB at most");
     worker.stop().await;
 }

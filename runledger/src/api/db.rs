@@ -59,6 +59,9 @@ pub struct Db {
 impl Db {
     /// Connects, checks the server, and brings the schema `runledger` up to date.
     ///
+    /// The sessions of the [`pool`](Self::pool) have `default_transaction_isolation = 'read committed'`, `client_min_messages = error` and `jit = off`, whatever
+    /// the defaults of the role are; a query of your own that should be compiled says `set local jit = on`.
+    ///
     /// # Errors
     /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; one whose place a promoted standby has taken that
     /// this process has met; a role whose `search_path` leads into the schema `runledger` (as the default does for a role of that name); a schema that a
