@@ -41,15 +41,12 @@ pub(super) async fn drive(
     body: RunFuture,
     timeout: Option<Duration>,
 ) -> End {
-    let mut body = Box::pin(bounded(body, timeout));
+    let mut body = Box::pin(bounded(Site::BetweenSteps, body, timeout));
     let (mut lingering, mut stalled) = (Patience::default(), Patience::default());
     let mut keeping = Patience::default();
     std::future::poll_fn(|cx| {
         attempt.polled_by(cx.waker());
-        let polled = {
-            let _body = Site::BetweenSteps.enter();
-            body.as_mut().poll(cx)
-        };
+        let polled = body.as_mut().poll(cx);
         if let Some(halt) = attempt.halted() {
             return Poll::Ready(end_of(halt));
         }

@@ -24,6 +24,7 @@ use super::hook::FailureHook;
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::marks;
+use super::site::Site;
 use super::step::{bounded, unit_random};
 use super::transaction;
 use crate::api::call::is_workflow;
@@ -173,7 +174,11 @@ impl Executor {
         if definition.transactional {
             let commit = transaction::Commit::Run { above: claimed.above };
             let run = |tx| {
-                bounded(watch(body::around(attempt, definition.name, true, || invoke(Some(tx)))), timeout)
+                bounded(
+                    Site::Elsewhere,
+                    watch(body::around(attempt, definition.name, true, || invoke(Some(tx)))),
+                    timeout,
+                )
             };
             let work = Box::pin(transaction::perform(attempt, commit, run));
             return match unless_halted(attempt, work).await {
@@ -183,7 +188,7 @@ impl Executor {
             };
         }
         let work = body::around(attempt, definition.name, false, || invoke(None));
-        match unless_halted(attempt, bounded(watch(work), timeout)).await {
+        match unless_halted(attempt, bounded(Site::Elsewhere, watch(work), timeout)).await {
             Ok(finished) => End::Outcome(outcome(attempt, finished)),
             Err(halt) => end_of(halt),
         }

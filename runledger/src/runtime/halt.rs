@@ -39,8 +39,8 @@ pub(crate) enum Halt {
 
 impl Halt {
     /// Of an attempt whose code cannot read what a step has on record.
-    pub(crate) fn unreadable(key: &str, why: impl ToString) -> Self {
-        Self::Diverged(Divergence::Output { key: key.to_owned(), why: why.to_string() })
+    pub(crate) fn unreadable(key: &str, why: String) -> Self {
+        Self::Diverged(Divergence::Output { key: key.to_owned(), why })
     }
 
     /// Of an attempt that needs to store or to read a payload, and cannot.

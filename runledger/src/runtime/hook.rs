@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::panic::{Caught, contained};
+use super::site::Site;
 use crate::api::failed::FailedRun;
 
 /// How long a hook may take: it keeps the slot of its run meanwhile.
@@ -35,7 +36,7 @@ impl FailureHook {
         let told = match contained(|| (self.0)(failed)) {
             Err(panic) => Err(panic),
             Ok(told) => {
-                let mut caught = Caught::new(told);
+                let mut caught = Caught::new(Site::Elsewhere, told);
                 match timeout(LONGEST, &mut caught).await {
                     Ok(told) => told,
                     Err(_) => {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Wake, Waker};
+#[cfg(feature = "worker")]
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -16,9 +17,11 @@ use tokio::time::Instant;
 use super::attempt::Attempt;
 #[cfg(feature = "worker")]
 use super::halt::Halt;
+#[cfg(feature = "worker")]
 use crate::model::failure::{Failure, FailureKind};
 
 /// How long the code may keep a step that holds a connection and could go on, without polling it: longer than a machine is busy, and short for those who wait.
+#[cfg(feature = "worker")]
 pub(crate) const KEPT: Duration = Duration::from_secs(10);
 
 /// The steps of an attempt that hold a connection, by key.

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll};
 
+use super::site::Site;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::panic::caught;
 
@@ -25,16 +26,20 @@ pub(crate) fn contained<T>(code: impl FnOnce() -> T) -> Result<T, Failure> {
 }
 
 /// A body whose panics become failures, wherever it is dropped too.
-pub(crate) struct Caught<F>(Option<F>);
+pub(crate) struct Caught<F> {
+    body: Option<F>,
+    site: Site,
+}
 
 impl<F> Caught<F> {
-    pub(crate) fn new(body: F) -> Self {
-        Self(Some(body))
+    /// A body that stands at this site.
+    pub(crate) fn new(site: Site, body: F) -> Self {
+        Self { body: Some(body), site }
     }
 
     /// Drops the body: its failure, where a destructor panics.
     pub(crate) fn discard(&mut self) -> Option<Failure> {
-        let body = self.0.take()?;
+        let body = self.body.take()?;
         contained(|| drop(body)).err()
     }
 }
@@ -43,8 +48,13 @@ impl<F: Future + Unpin> Future for Caught<F> {
     type Output = Result<F::Output, Failure>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(body) = &mut self.0 else { return Poll::Pending };
-        match contained(|| Pin::new(body).poll(cx)) {
+        let site = self.site;
+        let Some(body) = &mut self.body else { return Poll::Pending };
+        let poll = || {
+            let _entered = site.enter();
+            Pin::new(body).poll(cx)
+        };
+        match contained(poll) {
             Ok(poll) => poll.map(Ok),
             Err(failure) => Poll::Ready(Err(failure)),
         }

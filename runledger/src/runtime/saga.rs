@@ -87,7 +87,7 @@ pub(crate) async fn done_of(attempt: &Arc<Attempt>, first: &str, dropped: &[&str
     attempt.turn(claim.ordinal).await;
     let halt = match decided.map(|done| serde_json::from_str(&done)) {
         Ok(Ok(done)) => return done,
-        Ok(Err(error)) => Halt::unreadable(claim.key.as_str(), error),
+        Ok(Err(error)) => Halt::unreadable(claim.key.as_str(), error.to_string()),
         // The run fails with it, and all is taken back.
         Err(failure) => Halt::Refused(failure),
     };

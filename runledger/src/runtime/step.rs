@@ -116,8 +116,7 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
         let left = deadline.map(|(until, _)| until.since(attempt.clock.now()));
         tries += 1;
         let began = Instant::now();
-        let body = one_try(attempt, claim, work, work.policy.within(left), tries);
-        let tried = Site::Elsewhere.of(body).await;
+        let tried = one_try(attempt, claim, work, work.policy.within(left), tries).await;
         let (failure, retry) = match tried {
             Tried::Recorded(result) => return result,
             Tried::Output(output) => return record_output(attempt, claim, work, output).await,
@@ -189,7 +188,14 @@ async fn one_try(
     marks_first(attempt).await;
     match &work.body {
         Body::Code(code) => {
-            match bounded(watched(around(attempt, key, false, || code(tries))), policy.timeout).await.result {
+            match bounded(
+                Site::Elsewhere,
+                watched(around(attempt, key, false, || code(tries))),
+                policy.timeout,
+            )
+            .await
+            .result
+            {
                 Ok(output) => Tried::Output(output),
                 Err((failure, retry)) => Tried::Failed(failure, retry),
             }
@@ -230,7 +236,7 @@ async fn transacted<'a>(
     let key = claim.key.as_str();
     let run = |tx| {
         let body = around(attempt, key, true, || code(tx));
-        bounded(watched(attempt, key, policy.heartbeat, body), policy.timeout)
+        bounded(Site::Elsewhere, watched(attempt, key, policy.heartbeat, body), policy.timeout)
     };
     let commit = transaction::Commit::Step { claim, work };
     match Box::pin(transaction::perform(attempt, commit, run)).await {
@@ -310,9 +316,9 @@ pub(crate) fn note_undo(attempt: &Attempt, claim: &Claim, undo: Option<String>) 
     }
 }
 
-/// Polls a try under panic capture and its time limit.
-pub(crate) async fn bounded(body: Try<'_>, timeout: Option<Duration>) -> Finished {
-    let mut caught = Caught::new(body);
+/// Polls a try at its site, under panic capture and its time limit.
+pub(crate) async fn bounded(site: Site, body: Try<'_>, timeout: Option<Duration>) -> Finished {
+    let mut caught = Caught::new(site, body);
     let finished = match timeout {
         None => Ok((&mut caught).await),
         Some(limit) => tokio::time::timeout(limit, &mut caught).await.map_err(|_| limit),

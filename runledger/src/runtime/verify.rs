@@ -225,17 +225,14 @@ impl Stage {
         let number = attempt.counters.attempt.unsigned_abs();
         let context = Context::new(Arc::clone(&attempt), None, number);
         let invocation = Invocation::new(Arc::clone(&attempt), context, Arc::clone(&script.input), None);
-        let mut body = Caught::new((definition.run)(invocation));
+        let mut body = Caught::new(Site::BetweenSteps, (definition.run)(invocation));
         let signal = Arc::new(Signal::default());
         let waker = Waker::from(Arc::clone(&signal));
         let mut moves = 0;
         let mut patience = Instant::now() + STALLED;
         loop {
             signal.lower();
-            let polled = {
-                let _body = Site::BetweenSteps.enter();
-                Pin::new(&mut body).poll(&mut Poller::from_waker(&waker))
-            };
+            let polled = Pin::new(&mut body).poll(&mut Poller::from_waker(&waker));
             if let Some(halt) = attempt.halted() {
                 return halted(&attempt, halt);
             }
