@@ -99,6 +99,7 @@ pub use api::handle::Handle;
 pub use api::history::assert_replays;
 pub use api::job::{Arguments, Job, JobError, JobResult, Payload};
 pub use api::output::OutputFollower;
+pub use api::runs::{ListRuns, NoRunsCursor, RunsCursor, RunsPage, Scope};
 pub use api::signal::{SendSignal, Signalled};
 pub use api::step::{Step, StepError};
 pub use api::tuning::SyncMode;

@@ -15,7 +15,7 @@ pub use crate::model::state::{RunEvent, RunState, TRANSITIONS};
 #[cfg(feature = "failpoints")]
 pub use crate::store::failpoints;
 pub use crate::store::migrate::{MIGRATIONS, MigrateError, Migration, migrate, migrate_as};
-pub use crate::store::session::ENGINE as SESSION_SETTINGS;
+pub use crate::store::session::{CLIENT as CLIENT_SETTINGS, ENGINE as SESSION_SETTINGS};
 pub use crate::store::sql::ALL as STATEMENTS;
 
 use crate::{Call, Job};

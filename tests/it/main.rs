@@ -56,6 +56,7 @@ mod progress;
 mod registry;
 mod replay;
 mod rows;
+mod runs;
 mod sagas;
 mod shared;
 mod shutdown;

@@ -1,7 +1,7 @@
 //! The plans of the statements. A queue dies of a plan that scans, and the planner changes its mind when a hot table is empty, or was when it was
 //! last analysed: so every statement is planned over full tables, and over tables that are bloated and were empty.
 
-use runledger::__private::{SESSION_SETTINGS, STATEMENTS};
+use runledger::__private::{CLIENT_SETTINGS, SESSION_SETTINGS, STATEMENTS};
 use runledger_tests::Fixture;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
@@ -9,9 +9,11 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 const HOT: [&str; 7] = ["run", "ready", "lease", "step", "outcome", "waiting", "attempt"];
 
 /// Statements that have reason to walk a whole table.
-const WALKS: [(&str, &str); 3] = [
+const WALKS: [(&str, &str); 4] = [
     // Skips from one (queue, job) to the next: the first step of the walk has nothing to begin at.
     ("unserved", "ready"),
+    // The same, from one tenant to the next.
+    ("runs", "run"),
     // Every lease is looked at, once in a while, and for each the worker is probed.
     ("orphans", "lease"),
     // The net under waking.
@@ -19,7 +21,7 @@ const WALKS: [(&str, &str); 3] = [
 ];
 
 /// Statements of clients, whose sessions are the application's: they may hash what is small, and a hash join of a hot table has a scan of it.
-const OF_CLIENTS: [&str; 14] = [
+const OF_CLIENTS: [&str; 15] = [
     "enqueue",
     "existing",
     "end_of_run",
@@ -32,6 +34,7 @@ const OF_CLIENTS: [&str; 14] = [
     "cancel_take",
     "lock_runs",
     "resume",
+    "runs",
     "pin",
     "parent",
 ];
@@ -42,7 +45,8 @@ async fn over_full_tables_every_statement_probes() {
     let mut connection = fixture.database.connect().await.unwrap();
     execute(&mut connection, FULL).await;
     let mut bad = plans(&mut connection, SESSION_SETTINGS, |_| true).await;
-    bad.extend(plans(&mut connection, "reset all", |name| OF_CLIENTS.contains(&name)).await);
+    let of_client = format!("reset all; {CLIENT_SETTINGS}");
+    bad.extend(plans(&mut connection, &of_client, |name| OF_CLIENTS.contains(&name)).await);
     assert!(bad.is_empty(), "{}", bad.join("\n\n"));
 }
 

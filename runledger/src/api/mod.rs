@@ -25,6 +25,7 @@ pub mod pin;
 pub mod provided;
 pub mod published;
 pub mod registry;
+pub mod runs;
 pub mod signal;
 pub mod step;
 pub mod tuning;

@@ -1,8 +1,8 @@
 //! The jobs of this program: those that registered themselves, and those added by hand.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -45,6 +45,13 @@ pub(crate) fn named(name: &str, version: Option<u32>) -> Option<(&'static Defini
     let accepting = || of_name().filter(|definition| definition.accepts.contains(&version));
     let serving = own.or_else(|| accepting().min_by_key(|definition| definition.version))?;
     Some((serving, stored_name(serving.name, version)))
+}
+
+/// The names of a job that this program knows it by, the given one among them.
+pub(crate) fn names_of(name: &str) -> BTreeSet<String> {
+    let of_name = registered().filter(|definition| definition.names().any(|its| its == name));
+    let others = of_name.flat_map(Definition::names).map(ToOwned::to_owned);
+    others.chain([name.to_owned()]).collect()
 }
 
 /// Definitions by every name under which their runs may be stored.

@@ -293,7 +293,7 @@ pub(crate) async fn watch(connection: &mut PgConnection, run_id: Uuid) -> Result
     write(sql::WATCH, |watch| sqlx::query(watch).bind(run_id).execute(connection)).await.map(drop)
 }
 
-fn run_info(row: &PgRow, sealer: &Sealer) -> Result<RunInfo, sqlx::Error> {
+pub(super) fn run_info(row: &PgRow, sealer: &Sealer) -> Result<RunInfo, sqlx::Error> {
     let run_id = row.try_get("run_id")?;
     let (job, version) = parts(row.try_get("job")?);
     Ok(RunInfo {

@@ -74,6 +74,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0008_tunings.sql"),
         breaking: false,
     },
+    Migration {
+        version: 9,
+        name: "runs_by_time",
+        sql: include_str!("../../migrations/0009_runs_by_time.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

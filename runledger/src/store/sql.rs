@@ -77,6 +77,7 @@ statements! {
     RUN = "run";
     SEEN_WHOLE = "seen_whole";
     SEND_SIGNAL = "send_signal";
+    RUNS = "runs";
     SERVER = "server";
     SETTLE = "settle";
     SETTLE_COMPLETED = "settle_completed";
