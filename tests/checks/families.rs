@@ -1,10 +1,10 @@
 //! I9, I14: parents and their children, while workers are killed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use runledger::{Graph, RunState};
 use runledger_tests::check::fleet::completes;
-use runledger_tests::check::{Fleet, What, graphs, jobs};
+use runledger_tests::check::{Fleet, What, graphs, jobs, shapes};
 use runledger_tests::eventually;
 
 use super::WORKER;
@@ -127,4 +127,48 @@ async fn many_siblings_that_finish_at_the_same_moment_on_eight_processes_never_d
 async fn n_ended(fleet: &Fleet) -> i64 {
     let ended = sqlx::query_scalar("select count(*) from runledger.outcome");
     ended.fetch_one(fleet.db.pool()).await.unwrap_or_default()
+}
+
+/// Graphs of random shapes, and how many of them are submitted before a worker is killed.
+const SHAPES: u64 = 2_000;
+const A_KILL: usize = 100;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes a minute: `cargo exhaustive`"]
+async fn graphs_of_any_shape_end_as_their_shape_says_though_workers_are_killed() -> anyhow::Result<()> {
+    let fleet = Fleet::new().await?;
+    let mut workers = VecDeque::new();
+    for _ in 0..3 {
+        workers.push_back(fleet.process(WORKER).await?);
+    }
+    let first = uuid::Uuid::new_v4().as_u64_pair().0 >> 16;
+    let seeds: Vec<u64> = (first..first + SHAPES).collect();
+    for (n, seeds) in seeds.chunks(A_KILL).enumerate() {
+        for seed in seeds {
+            let graph = shapes::graph_of(&shapes::shapes(*seed)).idempotency_key(shapes::key_of(*seed));
+            graph.enqueue(&fleet.db).await?;
+        }
+        // In the middle of what it has of them.
+        let n_held = async || count(&fleet, "select count(*) from runledger.lease").await;
+        eventually(n_held, |n_held| *n_held > 0).await;
+        if let Some(oldest) = workers.pop_front() {
+            oldest.kill().await?;
+        }
+        workers.push_back(fleet.process(WORKER).await?);
+        if n % 5 == 4 {
+            fleet.drained().await?;
+        }
+    }
+    fleet.drained().await?;
+    let (n_graphs, wrong) = shapes::wrong(&fleet.db).await?;
+    assert_eq!(wrong, Vec::<String>::new());
+    assert_eq!(u64::try_from(n_graphs)?, SHAPES);
+    let n_crashed = count(&fleet, "select count(*) from audit.recovery where cause = 'crashed'").await;
+    assert!(n_crashed > 0, "the kills have hit nothing");
+    assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
+    Ok(())
+}
+
+async fn count(fleet: &Fleet, query: &'static str) -> i64 {
+    sqlx::query_scalar(query).fetch_one(fleet.db.pool()).await.unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_inve
 use runledger_tests::check::fleet::{Process, contradictions};
 use runledger_tests::check::place::now_us;
 use runledger_tests::check::{
-    Event, Excuses, Facts, Place, What, cancels, jobs, output, pauses, sagas, signals, slices, steps,
+    Event, Excuses, Facts, Place, What, cancels, jobs, output, pauses, sagas, shapes, signals, slices, steps,
 };
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
@@ -265,6 +265,11 @@ impl Site {
         }
         self.violations.extend(steps::stale_starts(&events, &facts, &self.excuses));
         self.violations.extend(contradictions(&mut connection, &events, &facts, &self.excuses).await?);
+        let (n_shapes, misended) = shapes::wrong(&Db::connect(&self.url).await?).await?;
+        self.violations.extend(misended);
+        if n_shapes > 0 {
+            self.notes.push(format!("{n_shapes} graphs of random shapes"));
+        }
         self.violations.extend(lost_or_invented(&mut connection, &submissions).await?);
         self.violations.extend(doubled_keys(&mut connection, &submissions).await?);
         self.violations.extend(torn(&mut connection).await?);
@@ -421,7 +426,9 @@ async fn uncompleted(
     sqlx::query_scalar(
         "select format('run %s of `%s` is %s: %s', run_id, job, state, error ->> 'message')
         from runledger.run_state
-        where state in ('failed', 'cancelled', 'blocked') and coalesce(node, '') not like 'hopeless%' and run_id <> all ($1) and (parent_id is null or parent_id <> all ($1))
+        where state in ('failed', 'cancelled', 'blocked')
+            and (state = 'blocked' or (job <> 'check.adds' and coalesce(graph, '') <> 'check.shape'))
+            and coalesce(node, '') not like 'hopeless%' and run_id <> all ($1) and (parent_id is null or parent_id <> all ($1))
         order by run_id",
     )
     .bind(hopeless)

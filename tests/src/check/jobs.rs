@@ -9,6 +9,7 @@ use runledger::{Graph, Timings};
 use uuid::Uuid;
 
 use super::place::{Place, What};
+use super::shapes::check_adds;
 use super::signals::heard;
 use super::slices::SLICES;
 
@@ -39,6 +40,7 @@ pub fn all() -> Vec<&'static Definition> {
         check_killer,
         check_canary,
         check_sum,
+        check_adds,
         check_panicking,
         check_blocking
     ];

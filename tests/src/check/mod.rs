@@ -28,6 +28,7 @@ pub mod points;
 pub mod progress;
 pub mod sagas;
 pub mod scenes;
+pub mod shapes;
 pub mod signals;
 pub mod slices;
 pub mod steps;

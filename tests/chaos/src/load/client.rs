@@ -155,6 +155,7 @@ impl Caller {
             93 => self.forked(key).await,
             94 => self.graph(key).await,
             95..97 => self.revived().await,
+            97 => self.shape().await,
             _ => self.journeys(key).await,
         }
     }

@@ -4,11 +4,12 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use runledger::{Call, ClientError, Db, GraphHandle, Handle, Job, Paused, RunState};
+use runledger::{Call, ClientError, Db, Graph, GraphHandle, Handle, Job, Paused, Payload, RunState};
 use runledger_tests::check::calls::{Submission, Told};
 use runledger_tests::check::jobs;
 use runledger_tests::check::pauses::Pause;
 use runledger_tests::check::place::now_us;
+use runledger_tests::check::shapes;
 use runledger_tests::check::signals::{Sent, heard};
 use uuid::Uuid;
 
@@ -315,7 +316,7 @@ impl Caller {
     /// A graph: chains beside one another, a gate, and a node that fails, with what needs its success and what takes any end of that. Decides about the gate.
     pub(super) async fn graph(&self, millis: u64) {
         let key = Uuid::now_v7().to_string();
-        let Some(graph) = self.submitted(&key, millis).await else { return };
+        let Some(graph) = self.submitted(&key, || own::graph(&self.place, millis)).await else { return };
         let again = || async {
             // What comes of it shows at the end of the graph.
             let _ = tokio::time::timeout(PATIENCE, graph.gate(GATE).complete(&1_u64)).await;
@@ -324,9 +325,16 @@ impl Caller {
         self.until_ended(&graph, again).await;
     }
 
-    async fn submitted(&self, key: &str, millis: u64) -> Option<GraphHandle<u64>> {
+    /// A graph of a random shape. What becomes of it is judged at the end, by the seed that its key has.
+    pub(super) async fn shape(&self) {
+        let seed = Uuid::new_v4().as_u64_pair().0 >> 16;
+        let graph = || shapes::graph_of(&shapes::shapes(seed));
+        self.submitted(&shapes::key_of(seed), graph).await;
+    }
+
+    async fn submitted<T: Payload>(&self, key: &str, graph: impl Fn() -> Graph<T>) -> Option<GraphHandle<T>> {
         for _ in 0..MOST_TRIES {
-            let graph = own::graph(&self.place, millis).idempotency_key(key);
+            let graph = graph().idempotency_key(key);
             if let Ok(Ok(graph)) = tokio::time::timeout(PATIENCE, graph.enqueue(&self.db)).await {
                 let call = Submission { key: Some(key.to_owned()), ..Submission::acknowledged(graph.id()) };
                 self.note(|history| history.calls.push(call));
@@ -351,8 +359,8 @@ pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
             Err(error) => return Err(error),
         }
     }
-    // A graph of which nothing was heard may be there too.
-    let graphs = "select run_id from runledger.run where graph is not null";
+    // A graph of which nothing was heard may be there too. One of a random shape has no gate.
+    let graphs = "select run_id from runledger.run where graph is not null and coalesce(idempotency_key, '') not like 'shape-%'";
     let graphs: Vec<Uuid> = sqlx::query_scalar(graphs).fetch_all(db.pool()).await?;
     for run_id in graphs {
         match db.graph::<u64>(run_id).gate(GATE).complete(&1_u64).await {
