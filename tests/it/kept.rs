@@ -80,30 +80,51 @@ async fn keeps_an_undoable(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_the_code_keeps_and_does_not_poll_parks_the_run_and_is_given_back() {
+async fn a_run_that_waits_leaves_with_the_transaction_that_it_keeps_rolled_back() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, "create table ledger (n bigint)").await;
     let few = with_two(database.url()).await;
     let worker = worker(&few, jobs![keeps_a_transaction, keeps_an_undoable, taken_back, entered]).await;
-    let (one, two) =
-        (keeps_a_transaction().enqueue(&db).await.unwrap(), keeps_an_undoable().enqueue(&db).await.unwrap());
-    for (step, keeper) in [("entry", one.id()), ("entered", two.id())] {
-        let blocked = until(&db, keeper, |run| run.state == RunState::Blocked).await;
-        let failure = blocked.error.unwrap();
-        assert_eq!(failure.kind, FailureKind::Setup);
-        assert!(failure.message.contains(&format!("`{step}`")), "{failure}");
-        assert!(failure.message.contains("has not polled"), "{failure}");
+    let one = keeps_a_transaction().enqueue(&db).await.unwrap();
+    let two = keeps_an_undoable().enqueue(&db).await.unwrap();
+    for run_id in [one.id(), two.id()] {
+        until(&db, run_id, |run| run.state == RunState::Waiting).await;
     }
     assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 0);
-    // Others have their turn, and the keepers go on where the code polls them.
+    // Others have their turn, and the transactions begin anew where the code comes to them.
     assert_eq!(soon(entered(1).enqueue(&db).await.unwrap().result()).await.unwrap(), 1);
-    one.signal("go", &()).send(&db).await.unwrap();
-    one.resume().await.unwrap();
+    one.signal("go", &()).await.unwrap();
+    two.signal("go", &()).await.unwrap();
     soon(one.result()).await.unwrap();
-    two.signal("go", &()).send(&db).await.unwrap();
-    two.resume().await.unwrap();
     soon(two.result()).await.unwrap();
     assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 3);
+    worker.stop().await;
+}
+
+/// Keeps all transactions that there may be, and awaits another.
+#[workflow]
+async fn streams_transactions(wf: &Wf) -> Result<()> {
+    let mut entries = pin!(futures::stream::iter((0..4).map(|_| wf.tx("entry", enters))).buffer_unordered(3));
+    while let Some(entry) = entries.next().await {
+        entry?;
+        wf.tx("other", enters).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_keeps_the_transactions_that_it_waits_for_is_parked_and_gives_them_back() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let few = with_two(database.url()).await;
+    let worker = worker(&few, jobs![streams_transactions, entered]).await;
+    let keeper = streams_transactions().enqueue(&db).await.unwrap();
+    let blocked = until(&db, keeper.id(), |run| run.state == RunState::Blocked).await;
+    let failure = blocked.error.unwrap();
+    assert_eq!(failure.kind, FailureKind::Setup);
+    assert!(failure.message.contains("step `entry"), "{failure}");
+    assert!(failure.message.contains("has not polled"), "{failure}");
+    assert_eq!(soon(entered(1).enqueue(&db).await.unwrap().result()).await.unwrap(), 1);
     worker.stop().await;
 }
 
@@ -134,5 +155,61 @@ async fn a_transactional_job_that_loses_a_race_is_rolled_back_and_gives_its_conn
         assert_eq!(soon(Handle::of(loses, &db, run.run_id).result()).await.unwrap(), 1);
     }
     assert_eq!(scalar::<i64>(&db, "select sum(n)::bigint from ledger").await, 8);
+    worker.stop().await;
+}
+
+#[job]
+async fn plain(n: i64) -> Result<i64> {
+    Ok(n)
+}
+
+/// Awaits a child for each item, while the next items are kept.
+#[workflow]
+async fn starts_between(wf: &Wf, transactional: bool) -> Result<i64> {
+    let step = |n| if transactional { wf.run(entered(n)) } else { wf.run(plain(n)) };
+    let mut items = pin!(futures::stream::iter((0..4).map(step)).buffer_unordered(2));
+    let mut sum = 0;
+    while let Some(n) = items.next().await {
+        sum += wf.start(plain(10 + n?)).await?.result().await?;
+    }
+    Ok(sum)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_leaves_its_slot_though_it_keeps_steps_that_it_does_not_poll() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let app = App::new(with_two(database.url()).await).with(jobs![starts_between, entered, plain]);
+    let worker = app.concurrency(1).start().await.unwrap();
+    for transactional in [false, true] {
+        let run = starts_between(transactional).enqueue(&db).await.unwrap();
+        assert_eq!(soon(run.result()).await.unwrap(), 10 + 11 + 12 + 13);
+    }
+    worker.stop().await;
+}
+
+/// What is beside the transaction takes its thread for longer than a transaction may be kept, and polls it then.
+#[workflow(allow(sleep))]
+async fn computes_beside(wf: &Wf) -> Result<()> {
+    let computes = async {
+        wf.run(plain(1)).await?;
+        tokio::task::block_in_place(|| std::thread::sleep(Duration::from_secs(11)));
+        Ok::<_, Error>(wf.run(plain(2)).await?)
+    };
+    let entry = wf.tx("entry", |mut tx| async move {
+        sqlx::query("select pg_sleep(1)").execute(&mut *tx).await?;
+        enters(tx).await
+    });
+    let (entry, computed) = futures::join!(entry, computes);
+    entry?;
+    computed.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_computes_for_long_does_not_keep_what_it_polls_before_and_after() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let worker = worker(&db, jobs![computes_beside, plain]).await;
+    soon(computes_beside().enqueue(&db).await.unwrap().result()).await.unwrap();
     worker.stop().await;
 }

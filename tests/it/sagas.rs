@@ -476,3 +476,27 @@ async fn a_run_whose_undo_waits_for_its_next_try_leaves_its_slot_to_another() {
     assert_eq!(scalar::<i64>(&db, N_TRIED).await, 1 + 2, "the tries are counted over the waits between them");
     worker.stop().await;
 }
+
+#[job(name = "sagas.unbooks.renamed", aliases = ["sagas.unbooks"])]
+async fn unbooks_renamed(n: u64) -> Result<()> {
+    let _ = n;
+    Ok(())
+}
+
+#[workflow]
+async fn is_taken_back_by_a_renamed_job(wf: &Wf) -> Result<()> {
+    wf.saga().run(books(1), |n| unbooks_renamed(*n)).await?;
+    Err(Error::terminal("no more"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_is_stored_under_the_oldest_name_of_its_job_which_every_program_of_a_rollout_knows() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![is_taken_back_by_a_renamed_job, books, unbooks_renamed]).await;
+    let handle = is_taken_back_by_a_renamed_job().enqueue(&db).await.unwrap();
+    soon(handle.result()).await.unwrap_err();
+    let of_steps =
+        "select string_agg(coalesce(undo ->> 'job', key), ' ' order by ordinal) from runledger.step";
+    assert_eq!(scalar::<String>(&db, of_steps).await, "sagas.unbooks undo[books]");
+    worker.stop().await;
+}

@@ -15,7 +15,7 @@ use super::workflow::StepTx;
 use crate::model::payload::{Codec, Limits, Sealer};
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
-use crate::runtime::site::Site;
+use crate::runtime::site::refuses_effects;
 use crate::store::migrate::{is_current, migrate};
 use crate::store::server::{OLDEST_VERSION, Server, server};
 use crate::store::session::{acquire, begin_body, connect, for_client, roll_back};
@@ -342,7 +342,7 @@ impl Drop for Sealing {
 
 /// Refuses what a client asks for between the steps of a workflow: a replay would do it again, and waiting there holds the slot of the run.
 pub(crate) fn not_between_steps() -> Result<(), ClientError> {
-    if Site::BetweenSteps.is_here() { Err(ClientError::BetweenSteps) } else { Ok(()) }
+    if refuses_effects() { Err(ClientError::BetweenSteps) } else { Ok(()) }
 }
 
 /// A connection of a pool, or why there is none: a pool waits for a server that may be starting, and forgets what it waited for.

@@ -116,10 +116,10 @@ impl Graph {
 }
 
 impl<T> Graph<T> {
-    /// Adds a call that needs no other node. Its name is that of the job, with the call's key where it has one: `extract[eu]`; calls of one job without keys
+    /// Adds a call that needs no other node. Its name is that of the job (of a renamed one the oldest), with the call's key where it has one: `extract[eu]`; calls of one job without keys
     /// are counted, `extract#2`.
     pub fn call<J: Job>(&mut self, call: Call<J>) -> Node<J::Output> {
-        let (base, key) = (J::DEFINITION.name, call.key);
+        let (base, key) = (J::DEFINITION.oldest_name(), call.key);
         self.add(base, call.request, key)
     }
 
@@ -135,7 +135,7 @@ impl<T> Graph<T> {
         let definition = F::DEFINITION;
         let request = Request::of(definition, Plain::of_object(&[]));
         let names = definition.params.iter().map(Param::name);
-        let node = self.add(definition.name, request, None);
+        let node = self.add(definition.oldest_name(), request, None);
         for (name, wire) in names.zip(inputs.wires()) {
             self.connect(node.place, name, wire);
         }

@@ -20,6 +20,7 @@ use crate::model::payload::{PUBLISHED, PayloadError, PayloadKind, Place, Plain};
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::halt::Halt;
 use crate::runtime::journal::Written;
+use crate::runtime::kept::at_work;
 use crate::runtime::step::{halted, record};
 use crate::runtime::waiting::REPEAT;
 use crate::store::error::{Class, class};
@@ -110,10 +111,7 @@ impl Wf {
         let work = async move {
             let result = match attempt.result(claim.ordinal) {
                 Some(recorded) if claim.recorded => recorded,
-                _ => {
-                    let _working = attempt.begin_work().await;
-                    record(&attempt, &claim, 0, Ok(value)).await
-                }
+                _ => at_work(&attempt, &claim, Box::pin(record(&attempt, &claim, 0, Ok(value)))).await,
             };
             attempt.turn(claim.ordinal).await;
             result

@@ -61,6 +61,11 @@ pub enum Divergence {
         /// What is not there, or does not decode.
         failure: Failure,
     },
+    /// The code asks the engine between its steps for what every replay would do again. It follows the record: the run would fail there.
+    BetweenSteps {
+        /// The step whose result it was given last; none before the first.
+        after: Option<String>,
+    },
     /// The record disagrees with itself.
     Contradiction,
     /// A branch has more steps than can be counted, or the number of another.
@@ -80,6 +85,7 @@ impl Divergence {
             }
             Self::Input { key, .. } => Some(key.as_str()),
             Self::Output { key, .. } | Self::Undo { key, .. } => Some(key),
+            Self::BetweenSteps { after } => after.as_deref(),
             Self::Contradiction | Self::Crowded { .. } => None,
         }
     }
@@ -102,6 +108,7 @@ impl Divergence {
             | Self::Order { .. }
             | Self::Output { .. }
             | Self::Undo { .. }
+            | Self::BetweenSteps { .. }
             | Self::Contradiction
             | Self::Crowded { .. } => None,
         }
@@ -145,6 +152,14 @@ impl fmt::Display for Divergence {
                     f,
                     "step `{key}`: {why}; the type changed while this run was in flight, or does not read what it writes; nothing was overwritten; \
                      let it read what is recorded and resume the run, or enqueue it anew"
+                );
+            }
+            Self::BetweenSteps { after } => {
+                let place = after.as_ref().map_or_else(|| "before its first step".to_owned(), |key| format!("after step `{key}`"));
+                return write!(
+                    f,
+                    "{place} the workflow asks the engine for something between its steps, where every replay would do it again: the run would fail there; do it in \
+                     a step (`wf.step(…)`, `wf.tx(…)`)"
                 );
             }
             Self::Undo { key, failure } => {

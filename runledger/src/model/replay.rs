@@ -363,6 +363,13 @@ impl Replay {
         self.delivered.push(Delivery { ordinal, claims: self.n_claims });
     }
 
+    /// The step whose result has reached the code last.
+    #[must_use]
+    pub fn last_delivered(&self) -> Option<&str> {
+        let last = self.delivered.last()?;
+        self.recorded.get(&last.ordinal).map(|row| row.key.as_str())
+    }
+
     /// The divergence of a workflow that has ended, or cannot go on, without reaching recorded steps.
     #[must_use]
     pub fn unmet(&self) -> Option<Divergence> {

@@ -18,7 +18,9 @@ use super::clock::Clock;
 use super::halt::Rest;
 use super::halt::{Halt, Wait};
 use super::journal::Journal;
-use super::kept::Holders;
+use super::kept::AtWork;
+#[cfg(feature = "worker")]
+use super::kept::Kept;
 use super::liveness::Liveness;
 use super::marks::Marks;
 use super::nudge::Nudges;
@@ -119,8 +121,8 @@ pub(crate) struct Progress {
     pub(super) lines: Lines,
     /// Failed tries of steps, by key: how many, and when the first of them began.
     failures: HashMap<String, (u32, Timestamp)>,
-    /// Steps that hold a connection while the code polls them.
-    pub(super) holders: Holders,
+    /// Those that the code has to poll, if they are to go on.
+    pub(super) at_work: AtWork,
     /// When bodies last said how far they are, by the key of their step.
     beats: HashMap<String, Instant>,
     halt: Option<Halt>,
@@ -456,8 +458,13 @@ impl Attempt {
         self.progress().has_news = false;
     }
 
-    /// What to do with a workflow whose future is pending.
-    pub(crate) fn rest(&self) -> Rest {
+    /// The steps that the code passes by, after a poll that began at this instant.
+    pub(crate) fn kept(&self, polled_from: Instant) -> Kept {
+        Kept::among(&self.progress().at_work, polled_from)
+    }
+
+    /// What to do with a workflow whose future is pending, and which passes these steps by.
+    pub(crate) fn rest(&self, kept: &Kept) -> Rest {
         let progress = self.progress();
         if let Some(halt) = &progress.halt {
             return Rest::Halted(halt.clone());
@@ -467,11 +474,14 @@ impl Attempt {
         }
         let none_gated = progress.gated.is_empty() && progress.early.is_empty();
         let follows = self.mode == Mode::Undo || progress.replay.is_met();
+        let waits = || Rest::Waiting(progress.moves, progress.waits.values().cloned().collect());
         match (progress.active, progress.waits.is_empty(), none_gated) {
             // Code that has left the record must not wait for something new: it would be found out only when that comes.
             (0, false, _) if !follows => Rest::Stalled(progress.moves),
-            (0, false, _) => Rest::Waiting(progress.moves, progress.waits.values().cloned().collect()),
+            (0, false, _) => waits(),
             (0, true, false) => Rest::Stalled(progress.moves),
+            // What it passes by does not go on before something else has come for it.
+            (active, false, _) if follows && active == kept.count => waits(),
             (_, _, _) => Rest::Working,
         }
     }
@@ -489,6 +499,11 @@ impl Attempt {
     /// The divergence of a workflow whose recorded results wait for a turn that does not come.
     pub(crate) fn stalled(&self) -> Divergence {
         self.progress().replay.stalled()
+    }
+
+    /// The divergence of a workflow that asks the engine for something between its steps.
+    pub(crate) fn asks_between_steps(&self) -> Divergence {
+        Divergence::BetweenSteps { after: self.progress().replay.last_delivered().map(ToOwned::to_owned) }
     }
 
     /// How far a rehearsal has come.

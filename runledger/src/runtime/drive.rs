@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::attempt::Attempt;
@@ -16,7 +17,7 @@ use super::clock::Clock;
 use super::executor::{End, Executor, end_of, outcome};
 use super::halt::{Halt, Rest, Wait};
 use super::held::Held;
-use super::kept::{KEPT, kept_for_too_long};
+use super::kept::{KEPT, KEPT_IN_TRANSACTION, Kept, kept_for_too_long};
 use super::saga::undo_all;
 use super::site::Site;
 use super::step::bounded;
@@ -43,9 +44,10 @@ pub(super) async fn drive(
 ) -> End {
     let mut body = Box::pin(bounded(Site::BetweenSteps, body, timeout));
     let (mut lingering, mut stalled) = (Patience::default(), Patience::default());
-    let mut keeping = Patience::default();
+    let (mut passing, mut keeping) = (Patience::default(), Patience::default());
     std::future::poll_fn(|cx| {
         attempt.polled_by(cx.waker());
+        let polled_from = Instant::now();
         let polled = body.as_mut().poll(cx);
         if let Some(halt) = attempt.halted() {
             return Poll::Ready(end_of(halt));
@@ -57,12 +59,17 @@ pub(super) async fn drive(
                 |unmet| end_of(Halt::Diverged(unmet)),
             ));
         }
-        if let Some((since, key)) = attempt.kept()
-            && keeping.is_over(since, cx, || tokio::time::sleep_until(since + KEPT))
+        let kept = attempt.kept(polled_from);
+        if let Some((since, key)) = &kept.transaction
+            && keeping.is_over(*since, cx, || tokio::time::sleep_until(*since + KEPT_IN_TRANSACTION))
         {
-            return Poll::Ready(end_of(kept_for_too_long(&key)));
+            return Poll::Ready(end_of(kept_for_too_long(key)));
         }
-        match attempt.rest() {
+        if let Some(last) = kept.last {
+            // Woken then, it looks again.
+            let _ = passing.is_over(last, cx, || tokio::time::sleep_until(last + KEPT));
+        }
+        match attempt.rest(&kept) {
             Rest::Halted(halt) => Poll::Ready(end_of(halt)),
             Rest::Working => Poll::Pending,
             Rest::Waiting(moves, waits) => {
@@ -87,7 +94,7 @@ pub(super) async fn drive_undo(executor: &Executor, attempt: &Arc<Attempt>) -> R
         if undo.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        match attempt.rest() {
+        match attempt.rest(&Kept::default()) {
             Rest::Halted(halt) => Poll::Ready(Err(end_of(halt))),
             Rest::Working | Rest::Stalled(_) => Poll::Pending,
             Rest::Waiting(moves, waits) => {

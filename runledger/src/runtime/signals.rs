@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Waiting};
 use super::halt::{Halt, Wait};
+use super::kept::at_work;
 use super::marks;
 use super::step::{halted, record};
 use super::task::LetGo;
@@ -103,9 +104,9 @@ async fn wait(
             Looked::Halted(halt) => return halted(attempt, halt).await,
             Looked::TimedOut => {
                 let after = until.map(|(limit, _)| limit.after).unwrap_or_default();
-                let _working = attempt.begin_work().await;
-                let fingerprint = StepKind::Signal.fingerprint(0);
-                let late = record(attempt, claim, fingerprint, Err(timed_out(name, after))).await;
+                let late = Err(timed_out(name, after));
+                let late = record(attempt, claim, StepKind::Signal.fingerprint(0), late);
+                let late = at_work(attempt, claim, Box::pin(late)).await;
                 return Received::Recorded(late);
             }
             Looked::Nothing(waiting) => waiting,

@@ -16,6 +16,23 @@ pub(crate) enum Site {
 
 thread_local! {
     static SITE: Cell<Site> = const { Cell::new(Site::Elsewhere) };
+    /// Whether something was refused because of the site.
+    static HAS_REFUSED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is no place for what is done again at every replay. Who polls the code can ask for it afterwards: [`take_refusal`].
+pub(crate) fn refuses_effects() -> bool {
+    let refuses = Site::BetweenSteps.is_here();
+    if refuses {
+        HAS_REFUSED.set(true);
+    }
+    refuses
+}
+
+/// Whether anything was refused on this thread since the last question.
+#[cfg(feature = "worker")]
+pub(crate) fn take_refusal() -> bool {
+    HAS_REFUSED.take()
 }
 
 impl Site {

@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Waiting};
 use super::beat::watched;
 use super::body::around;
 use super::halt::{Halt, Wait};
-use super::kept::holding;
+use super::kept::{StepWork, at_work};
 use super::marks;
 use super::panic::{Caught, contained};
 use super::saga::in_vain;
@@ -24,6 +24,7 @@ use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::model::settle::{RetryPolicy, retry_delay};
+use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::{Checkpoint, FailedTry};
 
 /// One try of a step's body.
@@ -111,41 +112,61 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
     let (mut tries, began_at) = attempt.failures(claim.key.as_str());
     let deadline = work.policy.deadline.map(|limit| (began_at.plus(limit), limit));
     loop {
-        let working = attempt.begin_work().await;
-        attempt.liveness.guard().await;
-        let left = deadline.map(|(until, _)| until.since(attempt.clock.now()));
         tries += 1;
-        let began = Instant::now();
-        let tried = one_try(attempt, claim, work, work.policy.within(left), tries).await;
-        let (failure, retry) = match tried {
-            Tried::Recorded(result) => return result,
-            Tried::Output(output) => return record_output(attempt, claim, work, output).await,
-            Tried::Failed(failure, retry) => (failure, retry),
-        };
-        tracing::warn!(
-            run_id = %attempt.fence.run_id, step = claim.key.as_str(), attempt = tries, failure = %attempt.sealer().loggable(&failure),
-            "a try of a step failed"
-        );
-        let delay = retry_delay(retry, tries, &work.policy.retry, unit_random());
-        if let Some((until, limit)) = deadline {
-            let now = attempt.clock.now();
-            // Where the next try could not begin in time there is nothing to wait for.
-            let is_last = delay.is_some_and(|delay| now.plus(delay) >= until);
-            if is_last || (failure.kind == FailureKind::Timeout && now >= until) {
-                return last(attempt, claim, work, too_late(limit, tries, &failure)).await;
+        let next: StepWork<'_, _> = Box::pin(tried(attempt, claim, work, tries, deadline));
+        match at_work(attempt, claim, next).await {
+            Next::Done(result) => return result,
+            Next::Again(until, waiting) => {
+                attempt.sleep_until(claim.ordinal, until).await;
+                drop(waiting);
             }
         }
-        let Some(delay) = delay else {
-            return last(attempt, claim, work, failure).await;
-        };
-        keep(attempt, claim, tries, &failure, began.elapsed()).await;
-        let until = attempt.clock.now().plus(delay);
-        // Waiting first, then no longer working: in between the run must not look idle.
-        let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
-        drop(working);
-        attempt.sleep_until(claim.ordinal, until).await;
-        drop(waiting);
     }
+}
+
+/// What comes of a try.
+enum Next<'a> {
+    Done(Result<String, Failure>),
+    /// Another, at this instant. It waits from before it stops working: in between the run must not look idle.
+    Again(Timestamp, Waiting<&'a Attempt>),
+}
+
+/// Tries once, and records what is final.
+async fn tried<'a>(
+    attempt: &'a Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+    tries: u32,
+    deadline: Option<(Timestamp, Duration)>,
+) -> Next<'a> {
+    attempt.liveness.guard().await;
+    let left = deadline.map(|(until, _)| until.since(attempt.clock.now()));
+    let began = Instant::now();
+    let tried = one_try(attempt, claim, work, work.policy.within(left), tries).await;
+    let (failure, retry) = match tried {
+        Tried::Recorded(result) => return Next::Done(result),
+        Tried::Output(output) => return Next::Done(record_output(attempt, claim, work, output).await),
+        Tried::Failed(failure, retry) => (failure, retry),
+    };
+    tracing::warn!(
+        run_id = %attempt.fence.run_id, step = claim.key.as_str(), attempt = tries, failure = %attempt.sealer().loggable(&failure),
+        "a try of a step failed"
+    );
+    let delay = retry_delay(retry, tries, &work.policy.retry, unit_random());
+    if let Some((until, limit)) = deadline {
+        let now = attempt.clock.now();
+        // Where the next try could not begin in time there is nothing to wait for.
+        let is_last = delay.is_some_and(|delay| now.plus(delay) >= until);
+        if is_last || (failure.kind == FailureKind::Timeout && now >= until) {
+            return Next::Done(last(attempt, claim, work, too_late(limit, tries, &failure)).await);
+        }
+    }
+    let Some(delay) = delay else {
+        return Next::Done(last(attempt, claim, work, failure).await);
+    };
+    keep(attempt, claim, tries, &failure, began.elapsed()).await;
+    let until = attempt.clock.now().plus(delay);
+    Next::Again(until, attempt.waiting(claim.ordinal, Wait::Until(until)))
 }
 
 /// The end of a step whose last try has failed.
@@ -201,13 +222,13 @@ async fn one_try(
             }
         }
         Body::Transaction(code) => {
-            let work = transacted(attempt, claim, work, policy, |tx| code(tries, tx));
-            holding(attempt, key, work).await
+            attempt.holds_transaction(claim.ordinal);
+            transacted(attempt, claim, work, policy, |tx| code(tries, tx)).await
         }
         // What makes the undo borrows from the code, as the body of the other does.
         Body::OwnTransaction(code) if work.undo.is_some() => {
-            let work = transacted(attempt, claim, work, policy, |tx| code(tries, tx));
-            holding(attempt, key, work).await
+            attempt.holds_transaction(claim.ordinal);
+            transacted(attempt, claim, work, policy, |tx| code(tries, tx)).await
         }
         Body::OwnTransaction(code) => {
             let (attempt, claim, code) = (Arc::clone(attempt), claim.clone(), Arc::clone(code));

@@ -25,7 +25,7 @@ use super::journal::Journal;
 use super::liveness::Liveness;
 use super::panic::Caught;
 use super::saga::found;
-use super::site::Site;
+use super::site::{Site, take_refusal};
 use crate::api::client_error::ClientError;
 use crate::api::context::Context;
 use crate::api::db::{Db, connection};
@@ -232,7 +232,11 @@ impl Stage {
         let mut patience = Instant::now() + STALLED;
         loop {
             signal.lower();
+            take_refusal();
             let polled = Pin::new(&mut body).poll(&mut Poller::from_waker(&waker));
+            if take_refusal() {
+                return Verdict::Breaks { divergence: attempt.asks_between_steps() };
+            }
             if let Some(halt) = attempt.halted() {
                 return halted(&attempt, halt);
             }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Waiting};
 use super::halt::{Halt, Wait};
+use super::kept::at_work;
 use super::step::{halted, marks_first, record};
 use super::task::{LetGo, apart};
 use crate::api::db::Db;
@@ -68,7 +69,11 @@ pub(crate) async fn instant(
             }
         };
     }
-    let _working = attempt.begin_work().await;
+    at_work(attempt, claim, Box::pin(new_instant(attempt, claim, alarm))).await
+}
+
+/// What the alarm says now, which is recorded.
+async fn new_instant(attempt: &Arc<Attempt>, claim: &Claim, alarm: Alarm) -> Result<Timestamp, Failure> {
     let now = attempt.clock.now();
     let instant = match alarm {
         Alarm::After(duration) => now.plus(duration),
@@ -104,12 +109,16 @@ pub(crate) async fn start(
     let result = match attempt.result(claim.ordinal) {
         Some(recorded) if claim.recorded => recorded,
         _ => {
-            let _working = attempt.begin_work().await;
-            match child(attempt.sealer()).map(Box::new) {
-                Ok(child) => Box::pin(start_now(attempt, claim, fingerprint, child)).await,
-                Err(error) if error.is_of_codec() => halted(attempt, Halt::Sealed(error.to_failure())).await,
-                Err(error) => record(attempt, claim, fingerprint, Err(error.to_failure())).await,
-            }
+            let start = async {
+                match child(attempt.sealer()).map(Box::new) {
+                    Ok(child) => start_now(attempt, claim, fingerprint, child).await,
+                    Err(error) if error.is_of_codec() => {
+                        halted(attempt, Halt::Sealed(error.to_failure())).await
+                    }
+                    Err(error) => record(attempt, claim, fingerprint, Err(error.to_failure())).await,
+                }
+            };
+            at_work(attempt, claim, Box::pin(start)).await
         }
     };
     attempt.turn(claim.ordinal).await;
@@ -196,8 +205,7 @@ pub(crate) async fn child_result(
         Some(recorded) if claim.recorded => recorded,
         _ => {
             let result = wait_for_child(attempt, claim, child, &wait).await;
-            let _working = attempt.begin_work().await;
-            record(attempt, claim, fingerprint, result).await
+            at_work(attempt, claim, Box::pin(record(attempt, claim, fingerprint, result))).await
         }
     };
     attempt.turn(claim.ordinal).await;

@@ -1,7 +1,7 @@
 //! Steps that come, go and change their names.
 
-use runledger::Definition;
 use runledger::prelude::*;
+use runledger::{Definition, Graph, Job};
 
 use super::stage::{Case, Expected, add, asleep, by_name, changes, definition, held, one};
 
@@ -25,6 +25,12 @@ pub(super) mod renamed {
     }
 }
 
+fn graph_of<J: Job>(call: Call<J>) -> Graph<()> {
+    let mut graph = Graph::new("renamed");
+    graph.call(call);
+    graph
+}
+
 /// The jobs of the new programs.
 pub fn after() -> impl Iterator<Item = &'static Definition> {
     jobs![renamed::after].into_iter()
@@ -38,6 +44,10 @@ changes! {
     a_job_renamed_with_an_alias_as_a_child({}) Fine
     old (wf: &Wf) { let _ = wf.start(renamed::before(1)).await?; asleep(wf).await }
     new (wf: &Wf) { let _ = wf.start(renamed::after(1)).await?; asleep(wf).await }
+
+    a_job_renamed_with_an_alias_as_a_node({}) Fine
+    old (wf: &Wf) { wf.start_graph(graph_of(renamed::before(1))).await?; asleep(wf).await }
+    new (wf: &Wf) { wf.start_graph(graph_of(renamed::after(1))).await?; asleep(wf).await }
 
     a_job_renamed_with_an_alias_over_a_list({}) Fine
     old (wf: &Wf) { wf.map(1..4, renamed::before).limit(2).await?; asleep(wf).await }
@@ -127,6 +137,10 @@ changes! {
     the_last_recorded_step_removed({}) Breaks("b", "step `sleep` stands where `b` was recorded (step 2)")
     old (wf: &Wf) { one(wf, "a").await?; one(wf, "b").await?; asleep(wf).await }
     new (wf: &Wf) { one(wf, "a").await?; asleep(wf).await }
+
+    an_enqueue_between_steps({}) Breaks("a", "after step `a` the workflow asks the engine for something between its steps")
+    old (wf: &Wf) { one(wf, "a").await?; asleep(wf).await }
+    new (wf: &Wf, #[inject] db: &Db) { one(wf, "a").await?; add(1, 2).enqueue(db).await?; asleep(wf).await }
 
     every_step_removed({}) Breaks("a", "no longer reaches it (2 such)")
     old (wf: &Wf) { one(wf, "a").await?; asleep(wf).await }

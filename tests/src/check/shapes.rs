@@ -102,7 +102,7 @@ impl Dice {
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % n as u64).unwrap()
+        usize::try_from((mixed ^ (mixed >> 31)) % n as u64).unwrap_or_default()
     }
 }
 
@@ -176,7 +176,6 @@ fn random() -> u64 {
 ///
 /// # Panics
 /// Of a shape without nodes.
-#[must_use]
 pub fn graph_of(shapes: &[Shape]) -> Graph<serde_json::Value> {
     let mut graph = Graph::new(NAME);
     let last = declare(&mut graph, shapes, 0..shapes.len());

@@ -81,7 +81,7 @@ impl<T> Graph<T> {
         let parameter = definition.params.first().map_or("", Param::name);
         let mut request = Request::of(&MAP, Plain::of_object(&[]));
         request.queue = Cow::Borrowed(definition.queue);
-        let node = self.add(definition.name, request, None);
+        let node = self.add(definition.oldest_name(), request, None);
         let known: [(&'static str, Box<dyn ErasedValue + Send>); 4] = [
             ("job", Box::new(definition.oldest_name())),
             ("version", Box::new(definition.version)),

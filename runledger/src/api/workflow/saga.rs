@@ -11,6 +11,7 @@ use crate::api::job::Job;
 use crate::api::step::{Step, decode_output};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Plain;
+use crate::model::version::stored_name;
 use crate::runtime::halt::Halt;
 use crate::runtime::saga::{UndoCall, done_of, undo_in_code};
 use crate::runtime::site::Site;
@@ -171,7 +172,8 @@ fn stored<U: Job>(call: Call<U>) -> Result<Plain, Failure> {
     let plain = input.clone();
     let input = serde_json::value::RawValue::from_string(input.into_text()).map_err(broken)?;
     let undo = UndoCall {
-        job: call.request.job,
+        // So that a program from before a renaming carries it out too.
+        job: stored_name(U::DEFINITION.oldest_name(), U::DEFINITION.version),
         input: std::borrow::Cow::Owned(input),
         options: call.request.options,
     };

@@ -25,7 +25,7 @@ impl Wf {
     ///
     /// Serialization failures and deadlocks run the closure again in a fresh transaction. While it runs it holds a connection of the pool, of which a worker
     /// leaves some to others. The closure may borrow from the code, and goes on only while that polls the step: where it could and has not been polled for
-    /// 10 seconds, the run is parked with the reason. A transactional job that [`run`](Self::run) calls goes on by itself. Its key is its name, counted per
+    /// 10 seconds, while the code awaits something else that works, the run is parked with the reason. A transactional job that [`run`](Self::run) calls goes on by itself. Its key is its name, counted per
     /// occurrence.
     ///
     /// # Errors
