@@ -16,12 +16,13 @@ const TABLES: &str = "create table ledger (n bigint); create sequence kills; cre
 /// Ends the session of the body at its first visit.
 const KILL: &str = "select case when nextval('kills') = 1 then pg_terminate_backend(pg_backend_pid()) end";
 
-#[job]
-async fn follow_up(n: i64) -> Result<i64> {
-    Ok(n)
+/// Nobody serves it: what is asked of it stays.
+#[workflow]
+async fn follow_up(wf: &Wf) -> Result<i64> {
+    Ok(wf.signal("n").await?)
 }
 
-/// Writes, and enqueues in the same transaction; its session ends at `point`, if it is one of the body's.
+/// Writes, enqueues, and signals what it has enqueued in the same transaction; its session ends at `point`, if it is one of the body's.
 #[job(max_attempts = 5, backoff = "10ms..20ms")]
 async fn books(n: i64, point: u8, #[inject] tx: &mut Tx) -> Result<i64> {
     sqlx::query("select nextval('bodies')").execute(&mut **tx).await?;
@@ -35,7 +36,8 @@ async fn books(n: i64, point: u8, #[inject] tx: &mut Tx) -> Result<i64> {
             sqlx::query(KILL).execute(&mut **tx).await?;
         }
     }
-    follow_up(n).enqueue(&mut *tx).await?;
+    let follow_up = follow_up().enqueue(&mut *tx).await?;
+    follow_up.signal("n", &n).send(&mut *tx).await?;
     if point == 2 {
         sqlx::query(KILL).execute(&mut **tx).await?;
     }
@@ -51,10 +53,11 @@ async fn accountant(db: &Db) -> Worker {
     crate::rows::worker(db, jobs![books, books_as_a_step]).await
 }
 
-/// What is in the database: entries, runs that the body enqueued, steps, and runs of the body.
-async fn books_of(db: &Db) -> (i64, i64, i64, i64) {
+/// What is in the database: entries, runs that the body enqueued, signals that it sent, steps, and runs of the body.
+async fn books_of(db: &Db) -> (i64, i64, i64, i64, i64) {
     let query =
         "select (select count(*) from ledger), (select count(*) from runledger.run where job = 'follow_up'),
+                        (select count(*) from runledger.signal),
                         (select count(*) from runledger.step), (select last_value from bodies)";
     sqlx::query_as(query).fetch_one(db.pool()).await.unwrap()
 }
@@ -85,7 +88,7 @@ async fn kill_at(point: u8, as_a_step: bool) {
     };
     assert_eq!(output.unwrap(), 7);
     let n_steps = i64::from(as_a_step);
-    assert_eq!(books_of(&db).await, (1, 1, n_steps, 2), "killed at point {point}");
+    assert_eq!(books_of(&db).await, (1, 1, 1, n_steps, 2), "killed at point {point}");
     worker.stop().await;
 }
 
@@ -146,7 +149,7 @@ async fn lose_acknowledgement(fault: Fault, as_a_step: bool) {
     }
     assert_eq!(handle.await.unwrap().unwrap(), 7);
     assert_eq!(proxy.n_faults(), 1);
-    let (n_entries, _, n_steps, n_bodies) = books_of(&db).await;
+    let (n_entries, _, _, n_steps, n_bodies) = books_of(&db).await;
     let wanted_bodies = if fault == Fault::Strand { 2 } else { 1 };
     assert_eq!((n_entries, n_steps, n_bodies), (1, i64::from(as_a_step), wanted_bodies), "{fault:?}");
     assert_eq!(db.run(run_id).await.unwrap().state, RunState::Completed);
