@@ -49,7 +49,9 @@ async fn a_transactional_job_goes_on_though_the_code_awaits_another_step() {
     worker.stop().await;
 }
 
+/// Not in one poll, however quick the server is.
 async fn enters(mut tx: StepTx) -> Result<()> {
+    tokio::task::yield_now().await;
     sqlx::query("insert into ledger values (0)").execute(&mut *tx).await?;
     Ok(())
 }
@@ -68,6 +70,14 @@ async fn keeps_a_transaction(wf: &Wf) -> Result<()> {
     Ok(())
 }
 
+/// The same as a job.
+#[job]
+async fn enters_later(#[inject] tx: &mut Tx) -> Result<()> {
+    tokio::task::yield_now().await;
+    sqlx::query("insert into ledger values (0)").execute(&mut **tx).await?;
+    Ok(())
+}
+
 #[job]
 async fn taken_back() -> Result<()> {
     Ok(())
@@ -77,7 +87,7 @@ async fn taken_back() -> Result<()> {
 #[workflow]
 async fn keeps_an_undoable(wf: &Wf) -> Result<()> {
     let saga = wf.saga();
-    let mut entry = pin!(saga.run(entered(0), |_| taken_back()));
+    let mut entry = pin!(saga.run(enters_later(), |()| taken_back()));
     let early = futures::poll!(entry.as_mut());
     wf.signal::<()>("go").await?;
     match early {
@@ -93,7 +103,8 @@ async fn a_run_that_waits_leaves_with_the_transaction_that_it_keeps_rolled_back(
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, "create table ledger (n bigint)").await;
     let few = with_two(database.url()).await;
-    let worker = worker(&few, jobs![keeps_a_transaction, keeps_an_undoable, taken_back, entered]).await;
+    let worker =
+        worker(&few, jobs![keeps_a_transaction, keeps_an_undoable, taken_back, enters_later, entered]).await;
     let one = keeps_a_transaction().enqueue(&db).await.unwrap();
     let two = keeps_an_undoable().enqueue(&db).await.unwrap();
     for run_id in [one.id(), two.id()] {
