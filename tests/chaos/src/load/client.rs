@@ -121,7 +121,9 @@ impl Caller {
         let numbered = self.place.of_call(call);
         match kind {
             0..12 => self.once(call, jobs::check_quick(numbered)).await,
-            12..20 => self.once(call, own::chaos_slow(numbered, key)).await,
+            // The key is its own, so that it is never refused.
+            12..14 => self.once(call, own::chaos_slow(numbered, key).active_key(call.to_string())).await,
+            14..20 => self.once(call, own::chaos_slow(numbered, key)).await,
             20..26 => self.once(call, jobs::check_post(numbered)).await,
             26..35 => self.once(call, own::chaos_ten(numbered)).await,
             35..41 => self.posting(call).await,
@@ -156,6 +158,7 @@ impl Caller {
             94 => self.graph(key).await,
             95..97 => self.revived().await,
             97 => self.shape().await,
+            98 => self.tuned().await,
             _ => self.journeys(key).await,
         }
     }

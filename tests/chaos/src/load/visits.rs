@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use runledger::{Call, ClientError, Db, Graph, GraphHandle, Handle, Job, Paused, Payload, RunState};
+use runledger::{Call, ClientError, Db, Graph, GraphHandle, Handle, Job, Paused, Payload, RunState, Tuning};
 use runledger_tests::check::calls::{Submission, Told};
 use runledger_tests::check::jobs;
 use runledger_tests::check::pauses::Pause;
@@ -323,6 +323,14 @@ impl Caller {
         };
         again().await;
         self.until_ended(&graph, again).await;
+    }
+
+    /// Says of a job what its definition says too, and takes that back.
+    pub(super) async fn tuned(&self) {
+        let tuning = Tuning::new().max_attempts(2);
+        // What comes of it shows at nothing: any answer will do.
+        let _ = tokio::time::timeout(PATIENCE, self.db.tune("check.flaky", tuning)).await;
+        let _ = tokio::time::timeout(PATIENCE, self.db.untune("check.flaky")).await;
     }
 
     /// A graph of a random shape. What becomes of it is judged at the end, by the seed that its key has.
