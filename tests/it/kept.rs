@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use runledger::prelude::*;
-use runledger::{FailureKind, RunState, StepTx, enqueue_all};
+use runledger::{FailureKind, RunState, Step, StepTx, enqueue_all};
 use runledger_tests::Fixture;
 
 use crate::rows::{execute, scalar, soon, until, worker};
@@ -56,10 +56,9 @@ async fn enters(mut tx: StepTx) -> Result<()> {
     Ok(())
 }
 
-/// Begins a transaction, and then awaits something else.
-#[workflow]
-async fn keeps_a_transaction(wf: &Wf) -> Result<()> {
-    let mut entry = pin!(wf.tx("entry", enters));
+/// Begins a step, and then awaits something else.
+async fn keeps(wf: &Wf, step: Step<'_, ()>) -> Result<()> {
+    let mut entry = pin!(step);
     let early = futures::poll!(entry.as_mut());
     wf.signal::<()>("go").await?;
     match early {
@@ -68,6 +67,11 @@ async fn keeps_a_transaction(wf: &Wf) -> Result<()> {
         Poll::Pending => entry.await.map(drop)?,
     }
     Ok(())
+}
+
+#[workflow]
+async fn keeps_a_transaction(wf: &Wf) -> Result<()> {
+    keeps(wf, wf.tx("entry", enters)).await
 }
 
 /// The same as a job.
@@ -86,16 +90,7 @@ async fn taken_back() -> Result<()> {
 /// The same, of a step whose closure makes its undo.
 #[workflow]
 async fn keeps_an_undoable(wf: &Wf) -> Result<()> {
-    let saga = wf.saga();
-    let mut entry = pin!(saga.run(enters_later(), |()| taken_back()));
-    let early = futures::poll!(entry.as_mut());
-    wf.signal::<()>("go").await?;
-    match early {
-        // In an attempt that follows one which had recorded it.
-        Poll::Ready(entered) => entered.map(drop)?,
-        Poll::Pending => entry.await.map(drop)?,
-    }
-    Ok(())
+    keeps(wf, wf.saga().run(enters_later(), |()| taken_back())).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
