@@ -129,6 +129,7 @@ pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, Unserved, WorkerInfo};
 pub use store::output::OutputLine;
 pub use store::pause::Paused;
 pub use store::pin::PinInfo;
+pub use store::resource::Resource;
 pub use store::tuning::Tuned;
 
 /// What most programs need: `use runledger::prelude::*;`.

@@ -55,6 +55,7 @@ mod processes;
 mod progress;
 mod registry;
 mod replay;
+mod resources;
 mod rows;
 mod runs;
 mod sagas;

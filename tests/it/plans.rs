@@ -83,8 +83,8 @@ async fn over_bloated_tables_that_were_nearly_empty_when_analysed_claims_do_not_
     bloat(&mut connection, &mut pin, 5).await;
     let bad = plans(&mut connection, SESSION_SETTINGS, |_| true).await;
     assert!(bad.is_empty(), "{}", bad.join("\n\n"));
-    for name in ["claim", "lanes"] {
-        let n_parameters = if name == "claim" { 8 } else { 2 };
+    for (name, n_parameters) in [("claim", 8), ("claim_with_permit", 9), ("lanes", 2), ("resource_lanes", 7)]
+    {
         let plan = explain(&mut connection, "costs off", name, &vec!["null"; n_parameters].join(", ")).await;
         let sorts = plan.lines().filter(|line| line.trim().starts_with("Sort Key: ready"));
         assert_eq!(sorts.count(), 0, "{plan}");
@@ -158,7 +158,7 @@ async fn a_claim_meets_nothing_of_the_churn_beneath_a_long_snapshot() {
 const MOST_PAGES: u64 = 5_000;
 
 /// Calls of ten rows where they take many, on the live rows that are there besides the dead ones; and how many rows each gives.
-const HOT_CALLS: [(&str, &str, u32); 11] = [
+const HOT_CALLS: [(&str, &str, u32); 13] = [
     (
         "claim",
         "1, 'aaaaaaaa-0000-0000-0000-000000000001', 10, '{q}', '{j}', '{0}', array[now() - interval '1 hour'], \
@@ -166,6 +166,13 @@ const HOT_CALLS: [(&str, &str, u32); 11] = [
         10,
     ),
     ("lanes", "'{empty}', '{j}'", 1),
+    (
+        "claim_with_permit",
+        "1, 'aaaaaaaa-0000-0000-0000-000000000002', 20, '{r}', '{q}', '{j}', '{0}', array[now() - interval '1 hour'], \
+         '{00000000-0000-0000-0000-000000000000}'",
+        10,
+    ),
+    ("resource_lanes", r"'{q}', '{j}', E'\x01', '', '', 0, 256", 1),
     (
         "enqueue",
         "{new}, array_fill('j'::text, '{10}'), '{}', array_fill('q'::text, '{10}'), array_fill(0::int2, '{10}'), array_fill('{}'::text, '{10}'), '{}', \
@@ -249,6 +256,11 @@ insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at
     select md5(kind || n)::uuid, 'j', 't', 'q', 0, '{}', now() from unnest('{due,held}'::text[]) kind, generate_series(1, 20) n;
 insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select md5('due' || n)::uuid, 'q', 'j', 0, now() - interval '1 minute', 'enqueued', 0, 0, 0 from generate_series(1, 20) n;
+insert into runledger.run (run_id, job, tenant, queue, priority, input, options, start_at)
+    select md5('limited' || n)::uuid, 'j', 't', 'q', 0, '{}', '{\"resource\":\"r\"}', now() from generate_series(1, 1000) n;
+insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select run_id, 'r', queue, job, priority, now() - interval '1 minute', 'enqueued', 0, 0, 0 from runledger.run where options ->> 'resource' = 'r';
+insert into runledger.resource (name, permits) values ('r', 10);
 insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
     select md5('held' || n)::uuid, 'bbbbbbbb-0000-0000-0000-000000000001', 2, 1, 0, 1, now() from generate_series(1, 20) n";
 

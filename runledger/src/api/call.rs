@@ -80,6 +80,21 @@ macro_rules! options {
             self
         }
 
+        /// The run needs a permit of this resource while a worker has it: of the runs that need one, in whatever job, queue and tenant, at most as many are with workers
+        /// at the same time as the resource has permits. One, unless [`Db::set_permits`](crate::Db::set_permits) says otherwise. The others stay in their queues, and cost
+        /// no attempt and no slot meanwhile. 1 to 256 bytes, such as `gpu` or `account 7`.
+        ///
+        /// A permit belongs to an attempt: it is held from the claim until the attempt has ended, also one that is cancelled and takes its time, or whose process was killed and has
+        /// not been found out yet. Between two attempts, and while a workflow waits without a worker, others may have it. A worker that was stopped for longer than its
+        /// lease may still be in the body when another has the permit: who must exclude that passes `context.idempotency_key()` on.
+        ///
+        /// Costs nothing at the enqueue, and a look and a claim of their own for such runs; others cost nothing. A step that runs in its workflow cannot have one: start it
+        /// as a run of its own (`wf.start`).
+        pub fn resource(mut self, name: impl Into<String>) -> Self {
+            self.request.options.resource = Some(name.into());
+            self
+        }
+
         /// The organisation that the run belongs to. 1 to 256 bytes; none by default.
         pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
             self.request.tenant = tenant.into();
@@ -283,6 +298,9 @@ impl Request {
             Some(_) => self.job.into_owned(),
             None => stored_name(&self.job, self.version.unwrap_or(FIRST)).into_owned(),
         };
+        if let Some(resource) = &options.resource {
+            check_key("resource", resource)?;
+        }
         if let Some(option) = too_far_ahead(&options) {
             return Err(ClientError::TooFarAhead { job, option });
         }

@@ -25,6 +25,7 @@ pub mod pin;
 pub mod provided;
 pub mod published;
 pub mod registry;
+pub mod resource;
 pub mod runs;
 pub mod signal;
 pub mod step;

@@ -69,6 +69,9 @@ pub struct RequestOptions {
     /// The key that no other run may have that goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_key: Option<ActiveKey>,
+    /// The resource of which it needs a permit. By this name `runledger.resource_of` knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
 }
 
 impl RequestOptions {
@@ -153,6 +156,7 @@ impl RequestOptions {
             ("delay", self.delay_us != other.delay_us),
             ("start_at", self.start_at_us != other.start_at_us),
             ("active_key", self.said_active_key() != other.said_active_key()),
+            ("resource", self.resource != other.resource),
         ]
         .into_iter()
         .find_map(|(part, differs)| (differs && !beyond.contains(&part)).then_some(part))

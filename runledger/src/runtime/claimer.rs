@@ -4,12 +4,10 @@
 //! old snapshot holds vacuum back. What positions miss (commits that arrive late with an earlier instant, retries, lanes never seen) is found by the
 //! *look*, from the very start of each lane. Cheap, it follows every empty claim; expensive, it is rare, and goes on beside the claims ([`Looks`]).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::Postgres;
-use sqlx::pool::PoolConnection;
+use sqlx::PgConnection;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -17,38 +15,33 @@ use uuid::Uuid;
 
 use super::executor::{Executor, unknown_job};
 use super::held::Order;
-use super::looks::{Looks, Seen};
+use super::permits::lowest_of_full;
+use super::positions::{KnownAs, Memory, after};
 use super::serve::Session;
 use super::task;
 use super::timings::Timings;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::Fence;
-use crate::store::claim::{Claimed, Lane, Look, Position, claim, lanes};
+use crate::store::claim::{Claimed, Lane, Position, claim, lanes};
 use crate::store::{wait, worker};
 
 /// After its last run a worker claims again after this pause, which doubles until [`DROWSY`]; then it says that it sleeps, and waits to be woken. At a
 /// run a millisecond no worker sleeps and nobody notifies; at one every ten each is announced, and starts as soon as the announcement is here.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const DROWSY: Duration = Duration::from_millis(4);
 
 /// A transaction that began before the worker said that it sleeps does not announce its runs, and may commit after the last look: so a worker that has
 /// fallen asleep looks again after this pause, four times as long each time up to the poll. What is missed so is late by the length of its transaction;
 /// while looks are slow, until the next one.
-const FIRST_NAP: Duration = Duration::from_millis(16);
+pub(super) const FIRST_NAP: Duration = Duration::from_millis(16);
 
 /// A worker that was woken has had work for so long, or has no free slot left, when it says that it is awake: until then it goes to sleep again without a word. Each time it says either
 /// leaves a dead row that every claim and every enqueue passes as long as an old snapshot keeps it; being told of some runs more costs less.
 const WIDE_AWAKE: Duration = Duration::from_millis(100);
 
-/// The position of a lane that is found empty lies so long before: a run whose transaction takes longer to commit is found by the next look.
-const STILL_COMMITTING: Duration = Duration::from_secs(1);
-
 /// How often a worker among busy lanes looks for others.
 const LOOK_EVERY: Duration = Duration::from_millis(60);
-
-/// The furthest instant that a claimer remembers.
-const FAR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The pause after a claim that failed.
 const AFTER_ERROR: Duration = Duration::from_millis(250);
@@ -60,9 +53,6 @@ const GATHERED: usize = 8;
 
 /// The most runs one claim takes.
 const MAX_BATCH: usize = 200;
-
-/// Lanes that are remembered beside the worker's own; beyond it the empty ones are forgotten and found again by a look.
-const MAX_LANES: usize = 256;
 
 /// How many timers of waits wake one statement at most.
 const TIMERS: i64 = 1000;
@@ -81,37 +71,6 @@ pub(crate) struct Claimer {
     /// Tells maintenance that the reply to a claim was lost.
     pub(crate) doubt: Arc<Notify>,
     pub(crate) stop: watch::Receiver<bool>,
-}
-
-/// What the database has of a worker, where enqueues look whether to announce their runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KnownAs {
-    Awake,
-    Asleep,
-    /// The reply to what it last said was lost.
-    Unknown,
-}
-
-/// What the claimer remembers.
-struct Memory {
-    connection: Option<PoolConnection<Postgres>>,
-    positions: BTreeMap<Lane, Position>,
-    /// The lanes of the jobs that this worker knows, at their own priorities.
-    own: BTreeSet<Lane>,
-    looks: Looks,
-    /// When the next run that is known to be queued is due.
-    next_due: Option<Instant>,
-    pause: Duration,
-    /// The last claim took as many runs as it might.
-    was_full: bool,
-    asleep: bool,
-    known_as: KnownAs,
-    /// Since when it has had work, after it was asleep.
-    woken_at: Option<Instant>,
-    /// The pause of a sleeping worker until it looks by itself.
-    nap: Duration,
-    /// The last pause ended by itself: nothing says that there is work.
-    unprompted: bool,
 }
 
 impl Claimer {
@@ -172,8 +131,32 @@ impl Claimer {
         Memory::new(own.collect(), self.registered_at)
     }
 
-    /// Claims up to `limit` runs: from the positions, and where they give nothing and a look is affordable, from what it finds.
+    /// Claims up to `limit` runs: those that need a permit and the others by turns, where there are both.
     async fn take(&self, memory: &mut Memory, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
+        if self.executor.freed.take() {
+            memory.permits.owe_of_freed();
+        }
+        let are_first = memory.permits.are_first && memory.permits.are_due();
+        if are_first {
+            let first = self.claim_with_permit(memory, limit).await?;
+            if !first.1.is_empty() {
+                return Ok(first);
+            }
+        }
+        memory.permits.are_first = true;
+        let others = self.take_without_permit(memory, limit).await?;
+        if others.1.is_empty() && !are_first && memory.permits.are_due() {
+            return self.claim_with_permit(memory, limit).await;
+        }
+        Ok(others)
+    }
+
+    /// Claims runs that need no permit: from the positions, and where they give nothing and a look is affordable, from what it finds.
+    async fn take_without_permit(
+        &self,
+        memory: &mut Memory,
+        limit: usize,
+    ) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
         if let Some(seen) = memory.looks.try_ended() {
             memory.see(seen);
         }
@@ -197,41 +180,60 @@ impl Claimer {
     }
 
     async fn claim(&self, memory: &mut Memory, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
-        let served = memory.positions.iter().filter(|(lane, _)| self.registry.is_enabled(&lane.job));
+        let floor = memory.permits.floor.take();
+        let served = memory.positions.iter().filter(|(lane, _)| {
+            self.registry.is_enabled(&lane.job) && floor.is_none_or(|floor| lane.priority >= floor)
+        });
         let mut lanes: Vec<(Lane, Position)> = served.map(|(lane, at)| (lane.clone(), *at)).collect();
         // The highest priority first; among equals the lane that has waited longest.
         lanes.sort_by_key(|(lane, at)| (std::cmp::Reverse(lane.priority), *at));
         let token = Uuid::now_v7();
-        self.executor.held.claiming(token);
-        let connection = memory.connection(&self.session).await;
-        let claimed = match connection {
-            Ok(connection) => {
-                self.session.answered(claim(connection, self.worker_id, token, limit, &lanes)).await
-            }
-            Err(error) => Err(error),
-        };
-        if claimed.is_err() {
-            self.executor.held.claimed(token);
-        }
-        let claimed = claimed?;
+        let claimed = self
+            .claimed(memory, token, async |connection| {
+                claim(connection, self.worker_id, token, limit, &lanes).await
+            })
+            .await?;
+        memory.backlog = lowest_of_full(&claimed, limit);
         for run in &claimed {
             let at = Position { ready_at: run.ready_at, run_id: run.run_id };
             let position = memory.positions.entry(run.lane.clone()).or_insert(at);
             *position = (*position).max(at);
         }
-        match claimed.first() {
-            None => self.executor.held.claimed(token),
-            // It has taken whatever was due in any lane.
-            Some(run) if claimed.len() < limit => memory.empty(run.claimed_at),
-            Some(_) => {}
+        // It has taken whatever was due in any lane.
+        if let Some(run) = claimed.first()
+            && claimed.len() < limit
+            && floor.is_none()
+        {
+            memory.empty(run.claimed_at);
         }
         Ok((token, claimed))
     }
 
+    /// What a claim gives under this token, which is known as being claimed with until the runs are in hand.
+    pub(super) async fn claimed(
+        &self,
+        memory: &mut Memory,
+        token: Uuid,
+        claim: impl AsyncFnOnce(&mut PgConnection) -> Result<Vec<Claimed>, sqlx::Error>,
+    ) -> Result<Vec<Claimed>, sqlx::Error> {
+        self.executor.held.claiming(token);
+        let claimed = match memory.connection(&self.session).await {
+            Ok(connection) => self.session.answered(claim(connection)).await,
+            Err(error) => Err(error),
+        };
+        if claimed.as_ref().map_or(true, Vec::is_empty) {
+            self.executor.held.claimed(token);
+        }
+        claimed
+    }
+
+    pub(super) fn enabled_jobs(&self) -> Vec<String> {
+        self.registry.names().filter(|job| self.registry.is_enabled(job)).map(str::to_owned).collect()
+    }
+
     /// Looks at every lane from its start, or begins to. True where it has found something that is due.
     async fn look(&self, memory: &mut Memory) -> Result<bool, sqlx::Error> {
-        let served = self.registry.names().filter(|job| self.registry.is_enabled(job));
-        let jobs: Vec<String> = served.map(str::to_owned).collect();
+        let jobs = self.enabled_jobs();
         if memory.looks.are_slow() {
             memory.looks.begin(&self.session, &self.queues, &jobs);
             return Ok(false);
@@ -360,83 +362,6 @@ impl Claimer {
     }
 }
 
-impl Memory {
-    fn new(own: BTreeSet<Lane>, registered_at: Timestamp) -> Self {
-        // What was queued before is found by the first look.
-        let positions = own.iter().map(|lane| (lane.clone(), dead_before(registered_at))).collect();
-        Self {
-            connection: None,
-            positions,
-            own,
-            looks: Looks::default(),
-            next_due: None,
-            pause: FIRST_PAUSE,
-            was_full: false,
-            asleep: false,
-            known_as: KnownAs::Awake,
-            woken_at: None,
-            nap: FIRST_NAP,
-            unprompted: false,
-        }
-    }
-
-    /// Takes over what a look saw. True where something is due.
-    fn see(&mut self, (began, Look { now, firsts }): Seen) -> bool {
-        if self.positions.len() > self.own.len() + MAX_LANES {
-            self.positions.retain(|lane, _| firsts.contains_key(lane) || self.own.contains(lane));
-        }
-        // What lies before the first living run of a lane is dead, a million rows under an old snapshot, and claims need not meet it.
-        for (lane, position) in &mut self.positions {
-            if !firsts.contains_key(lane) {
-                *position = (*position).max(dead_before(now));
-            }
-        }
-        let mut is_due = false;
-        for (lane, first) in firsts {
-            if first.due_at <= now {
-                is_due = true;
-                // Back too, also where a claim has taken it since: that costs the next claim what has died during the look.
-                self.positions.insert(lane, first.before);
-            } else {
-                self.expect(began + first.due_at.since(now).min(FAR));
-                // Runs of now come before it.
-                let position = self.positions.entry(lane).or_insert(dead_before(now));
-                *position = (*position).max(dead_before(now)).min(first.before);
-            }
-        }
-        is_due
-    }
-
-    /// Takes over that at this instant nothing was due.
-    fn empty(&mut self, now: Timestamp) {
-        for position in self.positions.values_mut() {
-            *position = (*position).max(dead_before(now));
-        }
-    }
-
-    /// Notes that a run is due then.
-    fn expect(&mut self, at: Instant) {
-        self.next_due = Some(self.next_due.map_or(at, |known| known.min(at)));
-    }
-
-    async fn connection(&mut self, session: &Session) -> Result<&mut PoolConnection<Postgres>, sqlx::Error> {
-        match &mut self.connection {
-            Some(connection) => Ok(connection),
-            none => Ok(none.insert(session.open().await?)),
-        }
-    }
-}
-
-/// A delay beyond all reason must not overflow; a look finds the run long before.
-fn after(delay: Duration) -> Instant {
-    Instant::now() + delay.min(FAR)
-}
-
-/// The place before which nothing lives in a lane that is empty at this instant.
-fn dead_before(now: Timestamp) -> Position {
-    Position::at(now.minus(STILL_COMMITTING))
-}
-
 /// Stops the tasks of a worker that is shutting down: lets them end by themselves until the deadline, then has the rest hand their runs back.
 pub(crate) async fn drain(executor: &Executor, mut tasks: JoinSet<()>, deadline: Duration, grace: Duration) {
     let finish = async |tasks: &mut JoinSet<()>| {
@@ -464,98 +389,5 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
         && error.is_panic()
     {
         tracing::error!(%error, "the engine panicked while it executed a run; the run goes back to its queue: please report this");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::store::claim::First;
-
-    fn lane(job: &str) -> Lane {
-        Lane { queue: "default".to_owned(), job: job.to_owned(), priority: 0 }
-    }
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_unix_micros(seconds * 1_000_000)
-    }
-
-    fn claimed_at(seconds: i64) -> Position {
-        Position { ready_at: at(seconds), run_id: Uuid::max() }
-    }
-
-    fn memory() -> Memory {
-        Memory::new(BTreeSet::from([lane("charge")]), at(1_000))
-    }
-
-    fn seen(now: i64, firsts: &[(&str, i64)]) -> Seen {
-        let first = |due_at| First { before: Position::at(at(due_at)), due_at: at(due_at) };
-        let firsts = firsts.iter().map(|(job, due_at)| (lane(job), first(*due_at))).collect();
-        (Instant::now(), Look { now: at(now), firsts })
-    }
-
-    #[tokio::test]
-    async fn a_new_worker_meets_nothing_of_what_died_before_it_and_a_look_leads_it_back_to_what_lives() {
-        let mut memory = memory();
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(999)));
-        assert!(memory.see(seen(1_001, &[("charge", 500), ("mail", 600)])));
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(500)));
-        assert_eq!(memory.positions[&lane("mail")], Position::at(at(600)));
-    }
-
-    #[tokio::test]
-    async fn a_lane_that_a_look_finds_empty_is_not_searched_again_and_never_moves_back() {
-        let mut memory = memory();
-        assert!(!memory.see(seen(2_000, &[])));
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(1_999)));
-        memory.positions.insert(lane("charge"), claimed_at(2_050));
-        assert!(!memory.see(seen(2_010, &[])), "an old one, made beside the claims");
-        assert_eq!(memory.positions[&lane("charge")], claimed_at(2_050));
-    }
-
-    #[tokio::test]
-    async fn a_run_behind_the_position_is_met_again() {
-        let mut memory = memory();
-        memory.positions.insert(lane("charge"), claimed_at(2_050));
-        assert!(memory.see(seen(2_051, &[("charge", 1_500)])));
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(1_500)));
-        memory.empty(at(2_052));
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(2_051)), "once it has been claimed");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_run_of_the_future_is_expected_and_does_not_hide_those_of_now() {
-        let mut memory = memory();
-        assert!(!memory.see(seen(2_000, &[("charge", 2_010), ("mail", 2_020)])));
-        for job in ["charge", "mail"] {
-            assert_eq!(memory.positions[&lane(job)], Position::at(at(1_999)));
-        }
-        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_secs(10)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slow_look_forgets_no_instant_and_counts_from_its_beginning() {
-        let mut memory = memory();
-        memory.expect(Instant::now() + Duration::from_secs(30));
-        let slow = seen(2_000, &[("charge", 2_010)]);
-        tokio::time::advance(Duration::from_secs(4)).await;
-        memory.see(slow);
-        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_secs(6)));
-        memory.next_due = None;
-        memory.expect(Instant::now() + Duration::from_millis(300));
-        memory.see(seen(2_000, &[]));
-        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_millis(300)));
-    }
-
-    #[tokio::test]
-    async fn of_too_many_lanes_the_empty_ones_are_forgotten_but_not_the_workers_own() {
-        let mut memory = memory();
-        for n in 0..=MAX_LANES {
-            memory.positions.insert(lane(&format!("job-{n}")), claimed_at(1_500));
-        }
-        memory.see(seen(2_000, &[("job-7", 1_600)]));
-        assert_eq!(memory.positions.keys().collect::<Vec<_>>(), [&lane("charge"), &lane("job-7")]);
     }
 }

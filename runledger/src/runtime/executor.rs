@@ -24,6 +24,7 @@ use super::hook::FailureHook;
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::marks;
+use super::permits::Freed;
 use super::site::Site;
 use super::step::{bounded, unit_random};
 use super::transaction;
@@ -68,6 +69,8 @@ pub(crate) struct Executor {
     pub(crate) linger: Duration,
     /// How many transactional bodies may hold a connection of the pool: it must not be theirs alone.
     pub(crate) transactions: Arc<Semaphore>,
+    /// Told whenever a run has ended that had a permit of a resource.
+    pub(crate) freed: Freed,
     /// Told the delay of every run that goes back to a queue, so that the claimer wakes at its instant.
     pub(crate) due: tokio::sync::mpsc::UnboundedSender<Duration>,
     pub(crate) on_failure: Option<FailureHook>,
@@ -121,6 +124,10 @@ impl Executor {
             }
         };
         self.finish(&attempt, &run, &policy, end).await;
+        if run.claimed.options.resource.is_some() {
+            self.freed.note();
+            let _ = self.due.send(Duration::ZERO);
+        }
     }
 
     fn attempt(

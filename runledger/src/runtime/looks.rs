@@ -167,6 +167,7 @@ mod tests {
         Look {
             now: crate::model::timestamp::Timestamp::DISTANT_PAST,
             firsts: std::collections::BTreeMap::new(),
+            need_permits: false,
         }
     }
 

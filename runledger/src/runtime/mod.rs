@@ -40,6 +40,10 @@ mod memory;
 pub(crate) mod nudge;
 pub(crate) mod output;
 pub(crate) mod panic;
+#[cfg(feature = "worker")]
+pub(crate) mod permits;
+#[cfg(feature = "worker")]
+mod positions;
 pub(crate) mod recording;
 pub(crate) mod saga;
 #[cfg(feature = "testing")]

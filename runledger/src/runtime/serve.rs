@@ -21,6 +21,7 @@ use super::hook::FailureHook;
 use super::journal::Journal;
 use super::liveness::Liveness;
 use super::maintenance::{Fate, Maintenance, adopt_orphans, release};
+use super::permits::Freed;
 use super::task;
 use super::timings::Timings;
 use super::writer;
@@ -286,6 +287,7 @@ impl Worker {
             held: Arc::clone(&self.held),
             linger: self.plan.linger,
             transactions: Arc::new(Semaphore::new(n_transactions(&self.plan))),
+            freed: Freed::default(),
             due,
             on_failure: self.plan.on_failure.clone(),
         });

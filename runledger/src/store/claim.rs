@@ -53,6 +53,44 @@ pub(crate) struct Look {
     pub(crate) now: Timestamp,
     /// The first run of each lane that has runs.
     pub(crate) firsts: BTreeMap<Lane, First>,
+    /// Whether there are runs that need a permit of a resource, which are in none of these lanes.
+    pub(crate) need_permits: bool,
+}
+
+/// A lane of runs that need a permit of a resource. They are ordered by the resource first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ResourceLane {
+    pub(crate) resource: String,
+    pub(crate) lane: Lane,
+}
+
+impl ResourceLane {
+    /// Before all of them, since no resource has a control character; and behind all runs that need none.
+    pub(crate) fn before_all() -> Self {
+        let lane = Lane { queue: String::new(), job: String::new(), priority: i16::MIN };
+        Self { resource: "\u{1}".to_owned(), lane }
+    }
+}
+
+/// What a look sees of a lane of runs that need a permit.
+#[derive(Clone, Debug)]
+pub(crate) struct ResourceFirst {
+    pub(crate) lane: ResourceLane,
+    /// The first run of the lane.
+    pub(crate) first: Position,
+    /// Whether this worker serves it.
+    pub(crate) is_served: bool,
+    /// Whether the resource has a permit that nobody holds.
+    pub(crate) has_permit: bool,
+    /// The database's clock.
+    pub(crate) now: Timestamp,
+}
+
+impl ResourceFirst {
+    /// Whether a run of it could be claimed now, by a worker that serves it.
+    pub(crate) fn may_start(&self) -> bool {
+        self.has_permit && self.first.ready_at <= self.now
+    }
 }
 
 /// The first run of a lane.
@@ -121,6 +159,75 @@ pub(crate) async fn claim(
     rows.iter().map(claimed).collect()
 }
 
+/// Claims up to `limit` due runs of these lanes, for each of which there is a permit.
+pub(crate) async fn claim_with_permit(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    token: Uuid,
+    limit: usize,
+    lanes: &[ResourceFirst],
+) -> Result<Vec<Claimed>, sqlx::Error> {
+    let rows = write(sql::CLAIM_WITH_PERMIT, |take| {
+        sqlx::query(take)
+            .bind(worker_id)
+            .bind(token)
+            .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+            .bind(lanes.iter().map(|it| it.lane.resource.as_str()).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|it| it.lane.lane.queue.as_str()).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|it| it.lane.lane.job.as_str()).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|it| it.lane.lane.priority).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|it| it.first.ready_at).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|it| it.first.run_id).collect::<Vec<_>>())
+            .fetch_all(connection)
+    })
+    .await?;
+    rows.iter().map(claimed).collect()
+}
+
+/// Looks at up to `limit` lanes of runs that need a permit, in their order, from the one behind this on.
+pub(crate) async fn resource_lanes(
+    connection: &mut PgConnection,
+    queues: &[String],
+    jobs: &[String],
+    after: &ResourceLane,
+    limit: usize,
+) -> Result<Vec<ResourceFirst>, sqlx::Error> {
+    let rows = sqlx::query(sql::RESOURCE_LANES)
+        .bind(queues)
+        .bind(jobs)
+        .bind(&after.resource)
+        .bind(&after.lane.queue)
+        .bind(&after.lane.job)
+        .bind(after.lane.priority)
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .fetch_all(connection)
+        .await?;
+    rows.iter().map(resource_first).collect()
+}
+
+fn resource_first(row: &PgRow) -> Result<ResourceFirst, sqlx::Error> {
+    let lane =
+        Lane { queue: row.try_get("queue")?, job: row.try_get("job")?, priority: row.try_get("priority")? };
+    Ok(ResourceFirst {
+        lane: ResourceLane { resource: row.try_get("resource")?, lane },
+        first: Position { ready_at: row.try_get("first_at")?, run_id: row.try_get("first_id")? },
+        is_served: row.try_get("is_served")?,
+        has_permit: row.try_get::<i64, _>("free")? > 0,
+        now: row.try_get("now")?,
+    })
+}
+
+/// Wakes sleeping workers that serve one of these lanes.
+pub(crate) async fn wake_for_permits(
+    connection: &mut PgConnection,
+    lanes: &[ResourceLane],
+) -> Result<(), sqlx::Error> {
+    let wake = sqlx::query(sql::PERMIT_FREE)
+        .bind(lanes.iter().map(|it| it.lane.queue.as_str()).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|it| it.lane.job.as_str()).collect::<Vec<_>>());
+    wake.execute(connection).await.map(drop)
+}
+
 /// Looks for lanes that have runs, from the very start of each.
 pub(crate) async fn lanes(
     connection: &mut PgConnection,
@@ -130,8 +237,9 @@ pub(crate) async fn lanes(
     let rows = sqlx::query(sql::LANES).bind(queues).bind(jobs).fetch_all(connection).await?;
     // Whoever serves no queue or no job sees nothing, not even a clock.
     let now = rows.first().map_or(Ok(Timestamp::DISTANT_PAST), |row| row.try_get("now"))?;
+    let need_permits = rows.first().map_or(Ok(false), |row| row.try_get("need_permits"))?;
     let firsts = rows.iter().filter_map(|row| first(row).transpose()).collect::<Result<_, _>>()?;
-    Ok(Look { now, firsts })
+    Ok(Look { now, firsts, need_permits })
 }
 
 fn first(row: &PgRow) -> Result<Option<(Lane, First)>, sqlx::Error> {

@@ -80,6 +80,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0009_runs_by_time.sql"),
         breaking: false,
     },
+    // A worker from before claims whatever is queued, with a permit or without.
+    Migration {
+        version: 10,
+        name: "resources",
+        sql: include_str!("../../migrations/0010_resources.sql"),
+        breaking: true,
+    },
 ];
 
 /// Why the schema cannot be used.

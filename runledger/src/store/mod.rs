@@ -22,6 +22,7 @@ pub mod pin;
 #[cfg(feature = "worker")]
 pub mod pooler;
 pub mod progress;
+pub mod resource;
 pub mod runs;
 pub mod server;
 pub mod session;

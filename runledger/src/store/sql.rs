@@ -1,8 +1,14 @@
-//! Every statement of the engine, by name. The texts are in `sql/`, one a file, each with its contract.
+//! Every statement of the engine, by name. The texts are in `sql/`, one a file, each with its contract; an end that two of them have in common is in
+//! `sql/parts/`.
 
 macro_rules! statements {
-    ($($name:ident = $file:literal;)*) => {
-        $(pub(crate) const $name: &str = include_str!(concat!("sql/", $file, ".sql"));)*
+    ($($name:ident = $file:literal $(+ $part:literal)?;)*) => {
+        $(
+            pub(crate) const $name: &str = concat!(
+                include_str!(concat!("sql/", $file, ".sql")),
+                $(include_str!(concat!("sql/parts/", $part, ".sql")),)?
+            );
+        )*
 
         /// The statements by the names of their files, for the test that prepares each of them.
         pub const ALL: &[(&str, &str)] = &[$(($file, $name)),*];
@@ -23,7 +29,8 @@ statements! {
     CANCEL_TAKE = "cancel_take";
     CHECKPOINT = "checkpoint";
     CHECKPOINT_FRESH = "checkpoint_fresh";
-    CLAIM = "claim";
+    CLAIM = "claim" + "claimed";
+    CLAIM_WITH_PERMIT = "claim_with_permit" + "claimed";
     DEADLINE_DUE = "deadline_due";
     DEADLINE_FORGET = "deadline_forget";
     DEADLINE_SET = "deadline_set";
@@ -65,6 +72,7 @@ statements! {
     PAUSE_FORGET = "pause_forget";
     PAUSE_LEFT = "pause_left";
     PAUSE_TAKE = "pause_take";
+    PERMIT_FREE = "permit_free";
     PIN = "pin";
     PINS = "pins";
     PREDECESSORS = "predecessors";
@@ -73,6 +81,8 @@ statements! {
     PUBLISHED = "published";
     RECORDED = "recorded";
     RELEASE = "release";
+    RESOURCES = "resources";
+    RESOURCE_LANES = "resource_lanes";
     RESUME = "resume";
     RUN = "run";
     SEEN_WHOLE = "seen_whole";
@@ -82,6 +92,7 @@ statements! {
     SETTLE = "settle";
     SETTLE_COMPLETED = "settle_completed";
     SHARERS = "sharers";
+    SET_PERMITS = "set_permits";
     SIGNAL_LEFT = "signal_left";
     START_CHILD = "start_child";
     STEPS = "steps";

@@ -12,7 +12,8 @@ use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_inve
 use runledger_tests::check::fleet::{Process, contradictions};
 use runledger_tests::check::place::now_us;
 use runledger_tests::check::{
-    Event, Excuses, Facts, Place, What, cancels, jobs, output, pauses, sagas, shapes, signals, slices, steps,
+    Event, Excuses, Facts, Place, What, cancels, jobs, output, pauses, permits, sagas, shapes, signals,
+    slices, steps,
 };
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
@@ -313,6 +314,7 @@ impl Site {
         self.violations.extend(pauses::broken(&history.pauses, events, &facts, &self.excuses));
         self.violations.extend(history.misended(&facts));
         self.violations.extend(cancels::outlived(&facts, self.pace.bound()));
+        self.violations.extend(permits::exceeded(&facts));
         self.violations.extend(sagas::disordered(events, &facts));
         self.violations.extend(slices::forgotten(events, &facts));
         self.violations.extend(output::garbled(&facts, "chaos.ten", LINES));

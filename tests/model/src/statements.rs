@@ -1,5 +1,7 @@
 //! The engine's own statements with their parameters, and edits of single ones: what a statement is for shows when a part of it is missing.
 
+mod claims;
+
 use runledger::__private::STATEMENTS;
 use runledger::model::settle::{Counters, Settlement, Verdict};
 use sqlx::postgres::PgRow;
@@ -136,64 +138,9 @@ impl Statements {
         sqlx::query(AssertSqlSafe(text))
     }
 
-    /// Enqueues one run without a delay.
-    pub async fn enqueue(&self, db: &mut PgConnection, run_id: Uuid, job: &str) -> Result<Submission> {
-        self.enqueue_with(db, run_id, job, None).await
-    }
-
-    /// Enqueues one run that has an active key, which it is not given yet.
-    pub async fn enqueue_active(&self, db: &mut PgConnection, run_id: Uuid, job: &str) -> Result<Submission> {
-        let options = format!(r#"{{"active_key":{{"job":"{job}","key":"key"}}}}"#);
-        self.enqueue_with(db, run_id, job, Some(options)).await
-    }
-
-    /// Gives a run its active key. False where another one has it.
-    pub async fn activate(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
-        let row = self.query("activate").bind(vec![run_id]).fetch_one(db).await?;
-        Ok(row.try_get::<Vec<Uuid>, _>("refused")?.is_empty())
-    }
-
-    async fn enqueue_with(
-        &self,
-        db: &mut PgConnection,
-        run_id: Uuid,
-        job: &str,
-        options: Option<String>,
-    ) -> Result<Submission> {
-        let query = self
-            .query("enqueue")
-            .bind(vec![run_id])
-            .bind(vec![job.to_owned()])
-            .bind(vec![String::new()])
-            .bind(vec!["default"])
-            .bind(vec![0_i16])
-            .bind(vec!["{}"])
-            .bind(vec![options])
-            .bind(vec![Some("key")])
-            .bind(vec![0_i64])
-            .bind(vec![None::<String>]);
-        let created: Vec<Uuid> = query.fetch_one(db).await?.try_get("created")?;
-        Ok(if created.is_empty() { Submission::Existing } else { Submission::Created })
-    }
-
     /// Whether a run is there for whoever met it.
     pub async fn existing(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
         Ok(self.query("existing").bind(vec![run_id]).fetch_optional(db).await?.is_some())
-    }
-
-    /// Claims up to `limit` due runs of a job.
-    pub async fn claim(
-        &self,
-        db: &mut PgConnection,
-        worker_id: i64,
-        token: Uuid,
-        limit: i64,
-        job: &str,
-    ) -> Result<Vec<Claimed>> {
-        let query = self.query("claim").bind(worker_id).bind(token).bind(limit);
-        let query = query.bind(vec!["default"]).bind(vec![job.to_owned()]).bind(vec![0_i16]);
-        let rows = query.bind(vec!["-infinity"]).bind(vec![Uuid::nil()]).fetch_all(db).await?;
-        rows.iter().map(claimed).collect()
     }
 
     /// Records a step for the first time. False where the fence is lost.

@@ -7,6 +7,7 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::output::Line;
+use super::permits::Permitted;
 
 /// Notes claims, and everything that must never happen to a row. Never part of the product.
 const AUDIT: &str = "
@@ -22,6 +23,24 @@ create function audit.claimed() returns trigger language plpgsql as $$ begin
     return null;
 end $$;
 create trigger claimed after insert on runledger.lease for each row execute function audit.claimed();
+
+create sequence audit.moment;
+create table audit.permitted (
+    resource text, run_id uuid, token uuid, began bigint default nextval('audit.moment'), ended bigint, primary key (run_id, token)
+);
+create function audit.permitted() returns trigger language plpgsql as $$ begin
+    insert into audit.permitted (resource, run_id, token)
+    select runledger.resource_of(options), run_id, new.token
+    from runledger.run
+    where run_id = new.run_id and options ->> 'resource' is not null;
+    return null;
+end $$;
+create trigger permitted after insert on runledger.lease for each row execute function audit.permitted();
+create function audit.given_back() returns trigger language plpgsql as $$ begin
+    update audit.permitted set ended = nextval('audit.moment') where run_id = old.run_id and token = old.token;
+    return null;
+end $$;
+create trigger given_back after delete on runledger.lease for each row execute function audit.given_back();
 
 create function audit.recovered() returns trigger language plpgsql as $$ begin
     if new.cause = 'released' and exists (
@@ -128,6 +147,8 @@ pub struct Facts {
     pub parents: HashMap<Uuid, Uuid>,
     /// What runs have emitted.
     pub lines: Vec<Line>,
+    /// The runs that needed a permit and were with workers, by the moment of their claims.
+    pub permitted: Vec<Permitted>,
     /// By how many seconds the server's clock was put back at most.
     pub put_back_s: i64,
     /// Where the claims of a run are.
@@ -181,7 +202,15 @@ impl Facts {
             sqlx::query_as("select run_id, position, step_key, number from runledger.output")
                 .fetch_all(&mut *connection)
                 .await?;
+        let permitted: Vec<(String, Uuid, i64, Option<i64>)> =
+            sqlx::query_as("select resource, run_id, began, ended from audit.permitted order by began")
+                .fetch_all(&mut *connection)
+                .await?;
         Ok(Self {
+            permitted: permitted
+                .into_iter()
+                .map(|(resource, run_id, began, ended)| Permitted { resource, run_id, began, ended })
+                .collect(),
             steps: steps.iter().map(written).collect::<Result<_>>()?,
             ends: ends.iter().map(written).collect::<Result<_>>()?,
             failed: failed.fetch_all(&mut *connection).await?,

@@ -16,7 +16,7 @@ use super::place::Deleted;
 use super::progress::Watch;
 use super::{
     Event, Excuses, Facts, Place, Violations, What, attempts, cancels, deadlines, graphs, jobs, joins,
-    ownership, progress, sagas, signals, slices, steps, terminal,
+    ownership, permits, progress, sagas, signals, slices, steps, terminal,
 };
 use crate::{Fixture, PATIENCE, eventually};
 
@@ -147,6 +147,7 @@ impl Fleet {
         let excuses = Excuses::always(paused);
         violations.extend(contradictions(&mut connection, &events, &facts, &excuses).await?);
         violations.extend(cancels::outlived(&facts, PATIENCE));
+        violations.extend(permits::exceeded(&facts));
         violations.extend(sagas::disordered(&events, &facts));
         violations.extend(slices::forgotten(&events, &facts));
         Ok(violations)

@@ -23,6 +23,7 @@ pub mod joins;
 pub mod output;
 pub mod ownership;
 pub mod pauses;
+pub mod permits;
 pub mod place;
 pub mod points;
 pub mod progress;

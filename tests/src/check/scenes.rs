@@ -178,6 +178,11 @@ async fn pause(db: &Db, place: &Place) -> Result<()> {
     // As if its worker had not heard of it in time.
     let canary = keyed(db, "ended", jobs::check_canary).await?;
     again(async || canary.result().await).await?;
+    again(async || db.set_permits("check", 1).await).await?;
+    for key in ["permitted", "after it"] {
+        let permitted = keyed(db, key, || jobs::check_canary().resource("check")).await?;
+        again(async || permitted.result().await).await?;
+    }
     let late = "insert into runledger.pause (run_id, reason) values ($1, 'too late') on conflict do nothing";
     again(async || sqlx::query(late).bind(canary.id()).execute(db.pool()).await).await?;
     let left = "select count(*) from runledger.pause";

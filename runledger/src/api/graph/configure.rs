@@ -63,6 +63,11 @@ impl<'g> Configure<'g> {
         self.change(of_jobs("start_at"), |request| request.options.set_start_at(instant))
     }
 
+    /// The node needs a permit of this resource while a worker has it, as a call with [`resource`](crate::Call::resource).
+    pub fn resource(&mut self, name: impl Into<String>) -> &mut Self {
+        self.change(of_jobs("resource"), |request| request.options.resource = Some(name.into()))
+    }
+
     /// The node must end within this time of the instant when it may start, or of a gate when it is open; otherwise it is cancelled. At most 100 years.
     pub fn deadline(&mut self, deadline: Duration) -> &mut Self {
         self.change(of_nodes("deadline"), |request| request.options.set_deadline(deadline))

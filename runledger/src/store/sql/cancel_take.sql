@@ -42,10 +42,10 @@ undoing as (
     where is_to_undo
 ),
 to_undo as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select taken.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'undoing', taken.attempt, taken.crashes, taken.claims
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select taken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'undoing', taken.attempt, taken.crashes, taken.claims
     from taken
-    cross join lateral (select queue, job, priority from runledger.run where run_id = taken.run_id offset 0) as run
+    cross join lateral (select queue, job, priority, options from runledger.run where run_id = taken.run_id offset 0) as run
     where taken.is_to_undo
 ),
 uncounted as (

@@ -25,11 +25,11 @@ continued as (
     set input = excluded.input, slice = continuation.slice + 1, claims = excluded.claims, since = excluded.since
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        held.run_id, run.queue, run.job, run.priority, statement_timestamp() + $4::bigint * interval '1 microsecond', 'continued', 0, 0, held.claims
+        held.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp() + $4::bigint * interval '1 microsecond', 'continued', 0, 0, held.claims
     from held
-    cross join lateral (select queue, job, priority from runledger.run where run_id = held.run_id offset 0) as run
+    cross join lateral (select queue, job, priority, options from runledger.run where run_id = held.run_id offset 0) as run
 ),
 told as (
     select runledger.notify('runledger_ready', '')

@@ -15,11 +15,11 @@ with created as (
     ) as item (run_id, job, tenant, queue, priority, input, options, idempotency_key, delay_us, start_at)
     where cardinality($8::text[]) = 0 or current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
     on conflict (run_id) do nothing
-    returning run_id, queue, job, priority, start_at
+    returning run_id, queue, job, priority, options, start_at
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select run_id, queue, job, priority, start_at, 'enqueued', 0, 0, 0
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select run_id, runledger.resource_of(options), queue, job, priority, start_at, 'enqueued', 0, 0, 0
     from created
 ),
 told as (

@@ -12,11 +12,11 @@ with created as (
     from unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[], $8::bigint[], $9::timestamptz[]
     ) as item (run_id, job, tenant, queue, priority, input, options, delay_us, start_at)
-    returning run_id, queue, job, priority, start_at
+    returning run_id, queue, job, priority, options, start_at
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select run_id, queue, job, priority, start_at, 'enqueued', 0, 0, 0
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select run_id, runledger.resource_of(options), queue, job, priority, start_at, 'enqueued', 0, 0, 0
     from created
 ),
 told as (

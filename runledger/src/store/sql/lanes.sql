@@ -1,9 +1,11 @@
--- lanes: the lanes (queue, job, priority) that have runs, and the first run of each. The net under the claim's positions.
+-- lanes: the lanes (queue, job, priority) that have runs which need no permit, and the first run of each. The net under the claim's positions.
 -- in:    $1 queues, $2 jobs
--- out:   queue, job, priority, first_at, first_id, now; where a queue and job have no runs, one row without priority and first
+-- out:   queue, job, priority, first_at, first_id, now, need_permits (whether there are runs that need a permit, of whatever job); where a queue and job
+--        have no runs, one row without priority and first
 -- locks: none
 -- index: ready_lane, one descent a lane; the dead entries before a lane's first living one are passed over, once
-select served.queue, served.job, lane.priority, lane.first_at, lane.first_id, now() as now
+select served.queue, served.job, lane.priority, lane.first_at, lane.first_id, now() as now,
+    exists (select from runledger.ready where resource > '') as need_permits
 from unnest($1::text[]) as queues (queue)
 cross join unnest($2::text[]) as jobs (job)
 cross join lateral (select queues.queue, jobs.job) as served
@@ -12,7 +14,7 @@ left join lateral (
         (
             select ready.priority, ready.ready_at as first_at, ready.run_id as first_id
             from runledger.ready
-            where ready.queue = served.queue and ready.job = served.job
+            where ready.resource = '' and ready.queue = served.queue and ready.job = served.job
             order by ready.priority, ready.ready_at, ready.run_id
             limit 1
         )
@@ -22,7 +24,7 @@ left join lateral (
         cross join lateral (
             select ready.priority, ready.ready_at as first_at, ready.run_id as first_id
             from runledger.ready
-            where ready.queue = served.queue and ready.job = served.job and ready.priority > lane.priority
+            where ready.resource = '' and ready.queue = served.queue and ready.job = served.job and ready.priority > lane.priority
             order by ready.priority, ready.ready_at, ready.run_id
             limit 1
         ) as next

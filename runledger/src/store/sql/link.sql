@@ -82,8 +82,8 @@ limited as (
     where options ->> 'deadline_ms' is not null
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select run_id, queue, job, priority, start_at, 'enqueued', 0, 0, 1
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select run_id, runledger.resource_of(options), queue, job, priority, start_at, 'enqueued', 0, 0, 1
     from created
 ),
 told as (

@@ -10,7 +10,7 @@ with before as (
 unqueued as (
     delete from runledger.ready
     where run_id = $1
-    returning run_id, queue, priority, ready_at, cause, attempt, crashes, claims
+    returning run_id, resource, queue, priority, ready_at, cause, attempt, crashes, claims
 ),
 parked as (
     update runledger.waiting set since = since
@@ -28,8 +28,8 @@ noted as (
     from moved, before
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select run_id, queue, $2, priority, greatest(ready_at, statement_timestamp()), cause, attempt, crashes, claims
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select run_id, resource, queue, $2, priority, greatest(ready_at, statement_timestamp()), cause, attempt, crashes, claims
     from unqueued
 ),
 told as (

@@ -106,7 +106,7 @@ due as (
 ),
 ready_now as (
     select
-        run.run_id, run.queue, run.job, run.priority, run.node,
+        run.run_id, runledger.resource_of(run.options) as resource, run.queue, run.job, run.priority, run.node,
         greatest(run.start_at, statement_timestamp() + coalesce((run.options ->> 'delay_us')::bigint, 0) * interval '1 microsecond') as ready_at,
         (run.options ->> 'deadline_ms')::bigint as deadline_ms
     from due
@@ -131,8 +131,8 @@ unparked as (
     returning run_id, attempt, crashes, claims
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select unparked.run_id, ready_now.queue, ready_now.job, ready_now.priority, ready_now.ready_at, 'woken', unparked.attempt, unparked.crashes, unparked.claims
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select unparked.run_id, ready_now.resource, ready_now.queue, ready_now.job, ready_now.priority, ready_now.ready_at, 'woken', unparked.attempt, unparked.crashes, unparked.claims
     from unparked
     join ready_now using (run_id)
 ),

@@ -16,12 +16,12 @@ unasked as (
     returning run_id
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        unblocked.run_id, run.queue, run.job, run.priority, greatest(unblocked.ready_at, statement_timestamp()), 'resumed',
+        unblocked.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, greatest(unblocked.ready_at, statement_timestamp()), 'resumed',
         unblocked.attempt, unblocked.crashes, unblocked.claims
     from unblocked
-    cross join lateral (select queue, job, priority from runledger.run where run_id = unblocked.run_id offset 0) as run
+    cross join lateral (select queue, job, priority, options from runledger.run where run_id = unblocked.run_id offset 0) as run
 ),
 told as (
     select runledger.notify('runledger_ready', '')

@@ -84,10 +84,10 @@ left_below as (
     on conflict (run_id) do nothing
 ),
 to_undo as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        failing.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'undoing', greatest(failing.attempt - 1, 0), failing.crashes,
-        failing.claims
+        failing.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'undoing',
+        greatest(failing.attempt - 1, 0), failing.crashes, failing.claims
     from failing
     cross join lateral (select * from runledger.run where run_id = failing.run_id offset 0) as run
     where failing.is_to_undo
@@ -98,9 +98,9 @@ granted as (
     returning run_id, reason
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        held.run_id, run.queue, run.job, run.priority,
+        held.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority,
         coalesce(held.due_at, statement_timestamp() + held.delay_us * interval '1 microsecond'),
         held.cause, held.attempt, held.crashes, held.claims
     from held

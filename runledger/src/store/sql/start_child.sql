@@ -37,8 +37,8 @@ limited as (
     where $13::text::json ->> 'deadline_ms' is not null
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select run_id, $10, $9, $11, start_at, 'enqueued', 0, 0, 0
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select run_id, runledger.resource_of($13::text::json), $10, $9, $11, start_at, 'enqueued', 0, 0, 0
     from created
 ),
 recorded as (

@@ -81,9 +81,10 @@ cancelled as (
     where cause is not null
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        run_id, queue, job, priority, coalesce(instant, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond'), 'enqueued', 0, 0, 0
+        run_id, runledger.resource_of(options::json), queue, job, priority,
+        coalesce(instant, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond'), 'enqueued', 0, 0, 0
     from node
     where is_free and job <> 'runledger.gate'
 ),

@@ -45,11 +45,11 @@ parked as (
     returning run_id
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select held.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', $7, $8, held.claims
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select held.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'woken', $7, $8, held.claims
     from held
     cross join ended
-    cross join lateral (select queue, job, priority from runledger.run where run_id = held.run_id offset 0) as run
+    cross join lateral (select queue, job, priority, options from runledger.run where run_id = held.run_id offset 0) as run
     where ended.already
 )
 select exists (select from parked) as parked

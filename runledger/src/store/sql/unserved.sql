@@ -1,29 +1,35 @@
--- unserved: jobs with queued runs that no living worker knows.
+-- unserved: jobs with queued runs that no living worker knows. Of runs that need a permit the lanes are looked at that come first, 10,000 of them and the others.
 -- in:    none
 -- out:   queue, job
 -- locks: none
--- index: ready_lane, by skipping from one (queue, job) to the next; worker_living
+-- index: ready_lane, by skipping from one (resource, queue, job) to the next; worker_living
 with recursive lane as (
     (
-        select queue, job
+        select resource, queue, job
         from runledger.ready
-        order by queue, job
+        order by resource, queue, job
         limit 1
     )
     union all
-    select next.queue, next.job
+    select next.resource, next.queue, next.job
     from lane
     cross join lateral (
-        select ready.queue, ready.job
+        select ready.resource, ready.queue, ready.job
         from runledger.ready
-        where (ready.queue, ready.job) > (lane.queue, lane.job)
-        order by ready.queue, ready.job
+        where (ready.resource, ready.queue, ready.job) > (lane.resource, lane.queue, lane.job)
+        order by ready.resource, ready.queue, ready.job
         limit 1
     ) as next
+),
+met as (
+    select queue, job
+    from lane
+    limit 10000
 )
-select queue, job
-from lane
+select distinct queue, job
+from met
 where not exists (
     select from runledger.worker
-    where worker.state <> 'dead' and runledger.is_living(worker) and lane.job = any (worker.jobs) and lane.queue = any (worker.queues)
+    where worker.state <> 'dead' and runledger.is_living(worker) and met.job = any (worker.jobs) and met.queue = any (worker.queues)
 )
+order by queue, job

@@ -17,10 +17,10 @@ woken as (
     returning run_id, attempt, crashes, claims
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select woken.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select woken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
     from woken
-    cross join lateral (select queue, job, priority from runledger.run where run_id = woken.run_id offset 0) as run
+    cross join lateral (select queue, job, priority, options from runledger.run where run_id = woken.run_id offset 0) as run
 )
 select count(*) as woken
 from woken

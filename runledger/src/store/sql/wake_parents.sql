@@ -27,10 +27,10 @@ woken as (
     returning waiting.run_id, waiting.attempt, waiting.crashes, waiting.claims
 ),
 queued as (
-    insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select woken.run_id, run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
+    insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+    select woken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
     from woken
-    cross join lateral (select queue, job, priority from runledger.run where run_id = woken.run_id offset 0) as run
+    cross join lateral (select queue, job, priority, options from runledger.run where run_id = woken.run_id offset 0) as run
 ),
 told as (
     select runledger.notify('runledger_ready', '')

@@ -122,7 +122,12 @@ impl Caller {
         match kind {
             0..12 => self.once(call, jobs::check_quick(numbered)).await,
             // The key is its own, so that it is never refused.
-            12..14 => self.once(call, own::chaos_slow(numbered, key).active_key(call.to_string())).await,
+            12 => self.once(call, own::chaos_slow(numbered, key).active_key(call.to_string())).await,
+            // Few enough that all of them come to their turn, and that some meet.
+            13 => {
+                let resource = format!("account {}", key % 8);
+                self.once(call, own::chaos_slow(numbered, key / 4).resource(resource)).await;
+            }
             14..20 => self.once(call, own::chaos_slow(numbered, key)).await,
             20..26 => self.once(call, jobs::check_post(numbered)).await,
             26..35 => self.once(call, own::chaos_ten(numbered)).await,

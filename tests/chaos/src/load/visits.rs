@@ -325,12 +325,13 @@ impl Caller {
         self.until_ended(&graph, again).await;
     }
 
-    /// Says of a job what its definition says too, and takes that back.
+    /// Says of a job what its definition says too, and takes that back; and of a resource what holds anyway.
     pub(super) async fn tuned(&self) {
         let tuning = Tuning::new().max_attempts(2);
         // What comes of it shows at nothing: any answer will do.
         let _ = tokio::time::timeout(PATIENCE, self.db.tune("check.flaky", tuning)).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.untune("check.flaky")).await;
+        let _ = tokio::time::timeout(PATIENCE, self.db.set_permits("account 0", 1)).await;
     }
 
     /// A graph of a random shape. What becomes of it is judged at the end, by the seed that its key has.

@@ -13,6 +13,11 @@ pub enum Start {
     Nothing,
     /// So many due runs.
     Queued(usize),
+    /// Three due runs that need a permit of one resource, which nobody has had before. Run 0 has it, with worker 0 and token 0, where that is said.
+    Wanting {
+        /// Whether run 0 has it.
+        is_taken: bool,
+    },
     /// Run 0, which worker 0 holds by token 0. It has crashed twice before.
     Held,
     /// As `Held`, and the worker has been declared dead.
@@ -61,6 +66,15 @@ impl Scene {
             Start::Queued(n_runs) => {
                 for run_id in &scene.runs[..n_runs] {
                     statements.enqueue(db, *run_id, &scene.job).await?;
+                }
+            }
+            Start::Wanting { is_taken } => {
+                for (at, run_id) in scene.runs[..3].iter().enumerate() {
+                    statements.enqueue_wanting(db, *run_id, &scene.job).await?;
+                    if at == 0 && is_taken {
+                        let (worker, token) = (scene.workers[0], scene.tokens[0]);
+                        statements.claim_with_permit(db, worker, token, &scene.job).await?;
+                    }
                 }
             }
             Start::Held | Start::Orphaned | Start::Pausing => {

@@ -39,6 +39,8 @@ pub enum Step {
     Existing,
     /// A worker claims one due run, with its token.
     Claim(usize),
+    /// The same of those that need a permit.
+    ClaimWithPermit(usize),
     /// The attempt of a token records a step of run 0, for the first time.
     CheckpointFresh(usize),
     /// The attempt of a token records a step of run 0, which may be recorded already.
@@ -196,6 +198,10 @@ impl Step {
             Self::Claim(worker) => {
                 let (worker_id, token) = (scene.workers[worker], scene.tokens[worker]);
                 said.claimed = statements.claim(db, worker_id, token, 1, &scene.job).await?;
+            }
+            Self::ClaimWithPermit(worker) => {
+                let (worker_id, token) = (scene.workers[worker], scene.tokens[worker]);
+                said.claimed = statements.claim_with_permit(db, worker_id, token, &scene.job).await?;
             }
             Self::CheckpointFresh(token) => {
                 said.held = Some(statements.checkpoint_fresh(db, fence(0, token), "step").await?);

@@ -14,9 +14,10 @@ use protocol::statements::{Edit, Submission};
 
 use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{
-    Activate, Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim, Commit,
-    ContinueRun, Enqueue, EnqueueActive, Existing, Held, LockLease, LockRun, Orphans, PauseAsk, PauseTake,
-    Pin, Release, Resume, SendSignal, Settle, Suspend, SuspendForSignal, TakeSignal, WakeDue, WakeParents,
+    Activate, Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim,
+    ClaimWithPermit, Commit, ContinueRun, Enqueue, EnqueueActive, Existing, Held, LockLease, LockRun,
+    Orphans, PauseAsk, PauseTake, Pin, Release, Resume, SendSignal, Settle, Suspend, SuspendForSignal,
+    TakeSignal, WakeDue, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -86,6 +87,47 @@ async fn two_claims_of_one_run_give_it_once() {
 ",
     };
     explore(pair, Wrong::Text(kept)).await;
+}
+
+/// A permit that nobody holds is taken whoever has taken it since.
+const BLIND: Wrong = Wrong::Text(Edit {
+    statement: "claim_with_permit",
+    old: "\n    where permit.token = (select last_token from free where free.resource = permit.resource and free.number = permit.number)",
+    new: "",
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_claims_of_runs_that_need_one_permit_one_gets_it_and_the_other_run_stays_queued() {
+    let pair = Pair {
+        name: "claim/claim with a permit",
+        start: Start::Wanting { is_taken: false },
+        transactions: &[&[ClaimWithPermit(0), Commit], &[ClaimWithPermit(1), Commit]],
+        holds: |end| {
+            let n_claimed: usize = end.said.iter().map(|said| said.claimed.len()).sum();
+            let n_held = (0..3).filter(|run| end.place(*run) == "lease").count();
+            expect(n_claimed == 1 && n_held == 1, "not given once", end)
+        },
+    };
+    explore(pair, BLIND).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_is_given_to_one_run_once_the_lease_that_it_was_taken_for_is_gone() {
+    let pair = Pair {
+        name: "end/claim/claim with a permit",
+        start: Start::Wanting { is_taken: true },
+        transactions: &[
+            &[Settle(0, 0, Fails), Commit],
+            &[ClaimWithPermit(1), Commit],
+            &[ClaimWithPermit(2), Commit],
+        ],
+        holds: |end| {
+            let n_claimed: usize = end.said.iter().map(|said| said.claimed.len()).sum();
+            let n_held = (0..3).filter(|run| end.place(*run) == "lease").count();
+            expect(n_claimed <= 1 && n_held == n_claimed, "not given once", end)
+        },
+    };
+    explore(pair, BLIND).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,25 @@
+-- set_permits: says how many permits there are of a resource, and wakes sleeping workers where runs wait for one.
+-- in:    $1 name, $2 permits (null: what was said is forgotten)
+-- out:   before (what was said before, if something was), told; one row
+-- locks: its row of `resource`
+-- index: resource_pkey, ready_lane
+with known as (
+    select permits from runledger.resource where name = $1
+),
+forgotten as (
+    delete from runledger.resource
+    where name = $1 and $2::integer is null
+),
+said as (
+    insert into runledger.resource as resource (name, permits)
+    select $1, $2
+    where $2::integer is not null
+    on conflict (name) do update
+    set permits = excluded.permits, changed_at = clock_timestamp()
+),
+told as (
+    select runledger.notify('runledger_ready', '')
+    where exists (select from runledger.ready where resource = $1)
+        and exists (select from runledger.worker where state = 'active' and sleeping)
+)
+select (select permits from known) as before, (select count(*) from told) as told
