@@ -9,6 +9,7 @@ use futures::StreamExt;
 use runledger::prelude::*;
 use runledger::{FailureKind, RunState, Step, StepTx, enqueue_all};
 use runledger_tests::Fixture;
+use tokio::sync::Semaphore;
 
 use crate::rows::{execute, scalar, soon, until, worker};
 
@@ -116,12 +117,23 @@ async fn a_run_that_waits_leaves_with_the_transaction_that_it_keeps_rolled_back(
     worker.stop().await;
 }
 
-/// Keeps all transactions that there may be, and awaits another.
+static FIRST_ENTERED: Semaphore = Semaphore::const_new(0);
+
+/// Keeps all transactions that there may be, and awaits another: all but the first are in their bodies when the code has that.
 #[workflow]
 async fn streams_transactions(wf: &Wf) -> Result<()> {
-    let mut entries = pin!(futures::stream::iter((0..4).map(|_| wf.tx("entry", enters))).buffer_unordered(3));
+    let entry = |n| {
+        wf.tx("entry", move |tx| async move {
+            if n > 0 {
+                FIRST_ENTERED.acquire().await?.forget();
+            }
+            enters(tx).await
+        })
+    };
+    let mut entries = pin!(futures::stream::iter((0..4).map(entry)).buffer_unordered(3));
     while let Some(entry) = entries.next().await {
         entry?;
+        FIRST_ENTERED.add_permits(3);
         wf.tx("other", enters).await?;
     }
     Ok(())

@@ -16,6 +16,7 @@ mod cancel;
 mod children;
 mod claim;
 mod combinators;
+mod commits;
 mod conditions;
 mod connections;
 mod continuing;

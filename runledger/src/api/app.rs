@@ -149,7 +149,8 @@ impl App {
     /// How long a run that this process works on may take to heed its cancel; 10 seconds by default.
     ///
     /// The body of a cancelled run is dropped at its next await. One that blocks its thread comes to none: after the grace its run is ended without it, at the
-    /// next heartbeat. Nothing that the body still writes for the run counts; its slot and its thread are free when it yields.
+    /// next heartbeat. Nothing that the body still writes for the run counts; its slot and its thread are free when it yields. A run whose transaction is being
+    /// committed has no body any more, and ends behind that commit.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.cancel_grace = grace;
         self

@@ -126,6 +126,9 @@ pub(crate) struct Progress {
     /// When bodies last said how far they are, by the key of their step.
     beats: HashMap<String, Instant>,
     halt: Option<Halt>,
+    /// Whether the attempt's own transaction has ended it.
+    #[cfg(feature = "worker")]
+    has_ended: bool,
     /// Grows with every claim and delivery.
     moves: u64,
     /// Whether the arguments were decoded and the body has begun.
@@ -452,6 +455,16 @@ impl Attempt {
 
 #[cfg(feature = "worker")]
 impl Attempt {
+    /// Notes that the transaction of the run's body has ended the attempt: there is nothing left to write for it.
+    pub(crate) fn note_end(&self) {
+        self.progress().has_ended = true;
+    }
+
+    /// Whether the transaction of the run's body has ended the attempt.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.progress().has_ended
+    }
+
     /// To be called before each poll of the body: it sees whatever has come for it.
     pub(crate) fn polled_by(&self, driver: &Waker) {
         self.driver.register(driver);

@@ -123,6 +123,7 @@ impl Executor {
                 end = self.body(&attempt, &run) => end,
             }
         };
+        hold.orders.leave_body();
         self.finish(&attempt, &run, &policy, end).await;
         if run.claimed.options.resource.is_some() {
             self.freed.note();
@@ -217,8 +218,12 @@ impl Executor {
 
     async fn finish(&self, attempt: &Arc<Attempt>, run: &Run, policy: &RetryPolicy, end: End) {
         if !matches!(end, End::Done) {
-            // Steps that the code has dropped behind their bodies: the record of a run that has ended or waits takes no more.
+            // Steps that the code has dropped behind their bodies, and commits: the record of a run that has ended or waits takes no more. What holds the lease
+            // is waited for here, in the task of this run alone.
             attempt.settled(|_| true).await;
+            if attempt.has_ended() {
+                return;
+            }
         }
         // What a run is parked with may come from its marks.
         let end = match end {

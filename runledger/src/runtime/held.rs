@@ -1,6 +1,7 @@
 //! The runs that this process believes it holds.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub(crate) struct Orders {
     /// When it was told to stop as cancelled.
     cancelled: OnceLock<Instant>,
     given: Notify,
+    /// Whether the attempt's body is gone, and its end is all that is left.
+    has_left_body: AtomicBool,
     /// Where the attempt's steps are told to look again.
     pub(crate) nudges: Arc<Nudges>,
 }
@@ -61,6 +64,11 @@ impl Orders {
             }
             self.given.notified().await;
         }
+    }
+
+    /// Notes that the attempt's body is gone.
+    pub(crate) fn leave_body(&self) {
+        self.has_left_body.store(true, Ordering::Release);
     }
 
     fn present(&self) -> MutexGuard<'_, Order> {
@@ -166,10 +174,11 @@ impl Held {
             || inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token)
     }
 
-    /// The runs that were told to stop as cancelled so long ago, and go on.
+    /// The runs that were told to stop as cancelled so long ago, and whose bodies go on. One that waits for its commit has none any more.
     pub(crate) fn unheeded(&self, grace: Duration) -> Vec<Fence> {
         let is_unheeded = |run: &Run| {
             *run.orders.present() == Order::Cancel
+                && !run.orders.has_left_body.load(Ordering::Acquire)
                 && run.orders.cancelled.get().is_some_and(|since| since.elapsed() >= grace)
         };
         let inner = self.inner();

@@ -145,8 +145,8 @@ enum End {
 /// A transaction, and the permission to hold its connection.
 type Permitted = (Tx, Result<OwnedSemaphorePermit, AcquireError>);
 
-/// Records what a body has given and commits, whether the future that waits for it lives on or not where that can be taken back: what is committed behind a
-/// future that is dropped has to be known.
+/// Records what a body has given and commits, whether the future that waits for it lives on or not: what is committed behind a future that is dropped has to be
+/// known, and the end of the attempt waits for it. A settlement that came before would wait for the lease in the statement of the journal, and with it all other runs.
 async fn finish(
     attempt: &Arc<Attempt>,
     commit: Commit<'_, '_>,
@@ -159,13 +159,21 @@ async fn finish(
         Err(Unstorable::For(failure)) => return End::Failed((failure, Retry::Never)),
         Err(Unstorable::Now(failure)) => return End::Halted(Halt::Sealed(failure)),
     };
-    let Some(key) = record.undoable() else { return write_and_commit(attempt, record, tx, mark).await };
-    let (recording, mark) = (attempt.recording(key), mark.to_owned());
+    let (recording, mark) = (attempt.recording(record.key().unwrap_or_default()), mark.to_owned());
     let committed = apart("recording", |_| async move {
         let _permit = permit;
-        write_and_commit(recording.attempt(), record, tx, &mark).await
+        let attempt = recording.attempt();
+        tokio::select! {
+            biased;
+            end = write_and_commit(attempt, record, tx, &mark) => Some(end),
+            // The worker has stopped, and nobody waits for this any more.
+            () = attempt.journal.closed(attempt.fence.run_id) => None,
+        }
     });
-    Box::pin(committed).await
+    match Box::pin(committed).await {
+        Some(end) => end,
+        None => std::future::pending().await,
+    }
 }
 
 async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &str) -> End {
@@ -256,16 +264,6 @@ impl Record {
         }
     }
 
-    /// The key of the step, where it is one that can be taken back.
-    fn undoable(&self) -> Option<&str> {
-        match self {
-            Self::Step(step) if step.undo.is_some() => Some(step.claim.key.as_str()),
-            Self::Step(_) => None,
-            #[cfg(feature = "worker")]
-            Self::Run(_) => None,
-        }
-    }
-
     fn acknowledge(self, attempt: &Attempt) {
         match self {
             Self::Step(step) => {
@@ -273,7 +271,7 @@ impl Record {
                 note_undo(attempt, &step.claim, step.undo);
             }
             #[cfg(feature = "worker")]
-            Self::Run(_) => {}
+            Self::Run(_) => attempt.note_end(),
         }
     }
 }
@@ -298,7 +296,10 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
                 (Record::Step(_), None, false) => End::Halted(Halt::LeaseLost),
                 // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
                 #[cfg(feature = "worker")]
-                (Record::Run(_), _, false) => End::Done,
+                (record @ Record::Run(_), _, false) => {
+                    record.acknowledge(attempt);
+                    End::Done
+                }
             };
         }
         tokio::time::sleep(ASK_AGAIN).await;

@@ -1,0 +1,213 @@
+//! Behaviour 19 for commits that take their time: nothing of other runs waits for one, whatever becomes meanwhile of its run and of its step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{RunState, StepTx, Timings};
+use runledger_tests::proxy::{Fault, Mode, Proxy};
+use runledger_tests::{Fixture, eventually};
+use sqlx::{Connection, PgConnection};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::rows::{execute, scalar, soon, until, worker};
+
+/// A commit with an entry waits for the lock of the test, and is refused if that says so.
+const TABLES: &str = "
+    create table ledger (n bigint);
+    create table refusal (n bigint);
+    create function hold() returns trigger language plpgsql as $$
+    begin
+        perform pg_advisory_xact_lock(93);
+        if exists (select from refusal) then raise exception 'refused'; end if;
+        return null;
+    end $$;
+    create constraint trigger held after insert on ledger deferrable initially deferred for each row execute function hold()";
+
+/// The commits that wait for the lock of the test.
+const HELD_UP: &str = "
+    select count(*) from pg_locks
+    where locktype = 'advisory' and objid = 93 and not granted and database = (select oid from pg_database where datname = current_database())";
+
+/// The sessions that wait for a row, or for the transaction that has written it.
+const WAITING_FOR_ROWS: &str = "
+    select count(*) from pg_stat_activity
+    where datname = current_database() and wait_event_type = 'Lock' and wait_event <> 'advisory'";
+
+const ENTER: &str = "insert into ledger values (1)";
+
+#[job(max_attempts = 1)]
+async fn slowly_enters(#[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query(ENTER).execute(&mut **tx).await?;
+    Ok(())
+}
+
+async fn slowly_entered(mut tx: StepTx) -> Result<()> {
+    sqlx::query(ENTER).execute(&mut *tx).await?;
+    Ok(())
+}
+
+#[job]
+async fn beside_commits() -> Result<()> {
+    Ok(())
+}
+
+static LEAVES: Semaphore = Semaphore::const_new(0);
+
+/// Enters in a step, which it drops where it is told to.
+#[workflow(max_attempts = 1)]
+async fn enters_in_a_step(wf: &Wf, is_closure: bool) -> Result<()> {
+    let step = if is_closure { wf.tx("entry", slowly_entered) } else { wf.run(slowly_enters()) };
+    tokio::select! {
+        biased;
+        entered = step => entered?,
+        told = LEAVES.acquire() => told?.forget(),
+    }
+    Ok(())
+}
+
+/// What has the commit, and how nobody comes to wait for it any more.
+#[derive(Clone, Copy, Debug)]
+enum Left {
+    CancelledJob,
+    CancelledStep { is_closure: bool },
+    DroppedStep { is_closure: bool },
+}
+
+/// Has one run leave its commit, and other runs complete meanwhile. What is left of the first in the end: its state, its entries, its steps.
+async fn leave(left: Left, is_refused: bool) -> (RunState, i64, i64) {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let mut holder: PgConnection = database.connect().await.unwrap();
+    sqlx::query("select pg_advisory_lock(93)").execute(&mut holder).await.unwrap();
+    // With so few connections the journal has one writer: whoever waits there has all others wait.
+    let few = Db::connect_with(database.url().parse().unwrap(), 5).await.unwrap();
+    let worker = worker(&few, jobs![enters_in_a_step, slowly_enters, beside_commits]).await;
+    let run_id: Uuid = match left {
+        Left::CancelledJob => slowly_enters().enqueue(&db).await.unwrap().id(),
+        Left::CancelledStep { is_closure } | Left::DroppedStep { is_closure } => {
+            enters_in_a_step(is_closure).enqueue(&db).await.unwrap().id()
+        }
+    };
+    eventually(async || scalar::<i64>(&db, HELD_UP).await, |n| *n == 1).await;
+    match left {
+        Left::CancelledJob => {
+            Handle::of(slowly_enters, &db, run_id).cancel("not needed").await.unwrap();
+        }
+        Left::CancelledStep { .. } => {
+            Handle::of(enters_in_a_step, &db, run_id).cancel("not needed").await.unwrap();
+        }
+        Left::DroppedStep { .. } => LEAVES.add_permits(1),
+    }
+    for _ in 0..20 {
+        soon(beside_commits().enqueue(&db).await.unwrap().result()).await.unwrap();
+    }
+    assert_eq!(scalar::<i64>(&db, HELD_UP).await, 1, "{left:?}");
+    assert_eq!(db.run(run_id).await.unwrap().state, RunState::Running, "{left:?}");
+    if is_refused {
+        execute(&db, "insert into refusal values (1)").await;
+    }
+    holder.close().await.unwrap();
+    let run = until(&db, run_id, |run| run.state.is_terminal()).await;
+    worker.stop().await;
+    let steps = "select count(*) from runledger.step where output is not null";
+    (run.state, scalar(&db, "select count(*) from ledger").await, scalar(&db, steps).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_runs_complete_while_a_cancelled_run_is_in_its_commit() {
+    assert_eq!(leave(Left::CancelledJob, false).await, (RunState::Completed, 1, 0), "its commit ends it");
+    assert_eq!(leave(Left::CancelledJob, true).await, (RunState::Cancelled, 0, 0));
+    for is_closure in [false, true] {
+        let left = Left::CancelledStep { is_closure };
+        assert_eq!(leave(left, false).await, (RunState::Cancelled, 1, 1), "{left:?}");
+        assert_eq!(leave(left, true).await, (RunState::Cancelled, 0, 0), "{left:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_runs_complete_while_a_step_that_was_dropped_is_in_its_commit() {
+    for is_closure in [false, true] {
+        let left = Left::DroppedStep { is_closure };
+        assert_eq!(leave(left, false).await, (RunState::Completed, 1, 1), "{left:?}");
+        assert_eq!(leave(left, true).await, (RunState::Completed, 0, 0), "{left:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_run_that_is_in_its_commit_is_not_taken_for_one_that_does_not_yield() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let mut holder: PgConnection = database.connect().await.unwrap();
+    sqlx::query("select pg_advisory_lock(93)").execute(&mut holder).await.unwrap();
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let through = Db::connect(proxy.url()).await.unwrap();
+    let app = App::new(through).with(jobs![slowly_enters]).timings(Timings::FAST);
+    let worker = app.cancel_grace(Duration::ZERO).start().await.unwrap();
+    let run = slowly_enters().enqueue(&db).await.unwrap();
+    eventually(async || scalar::<i64>(&db, HELD_UP).await, |n| *n == 1).await;
+    run.cancel("not needed").await.unwrap();
+    // At each of these it is asked which cancels are not heeded.
+    for _ in 0..4 {
+        let beat = "select heartbeat_at::text from runledger.worker";
+        let before: String = scalar(&db, beat).await;
+        eventually(async || scalar::<String>(&db, beat).await, |now| *now != before).await;
+    }
+    assert_eq!(scalar::<i64>(&db, WAITING_FOR_ROWS).await, 0, "maintenance is for others too");
+    holder.close().await.unwrap();
+    until(&db, run.id(), |run| run.state == RunState::Completed).await;
+    worker.stop().await;
+    assert_eq!(proxy.count("-- settle"), 1, "what has ended in its commit is not settled again");
+}
+
+/// What an attempt holds as long as there is anything of it.
+#[derive(Debug)]
+struct HeldByAttempts;
+
+#[job(max_attempts = 1)]
+async fn never_acknowledged(#[inject] proxy: &Arc<Proxy>, #[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
+    proxy.arm("COMMIT", Fault::Hold);
+    Ok(())
+}
+
+#[job]
+async fn taken_back_in_time() -> Result<()> {
+    Ok(())
+}
+
+/// The same in a step that can be taken back.
+#[workflow(max_attempts = 1)]
+async fn never_acknowledged_in_a_step(wf: &Wf) -> Result<()> {
+    Ok(wf.saga().run(never_acknowledged(), |()| taken_back_in_time()).await?)
+}
+
+/// Stops a worker whose database went away in the middle of a commit.
+async fn stop_without_a_database(as_a_step: bool) {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let proxy = Arc::new(Proxy::start(database.url()).await.unwrap());
+    let through = Db::connect(proxy.url()).await.unwrap();
+    let held = Arc::new(HeldByAttempts);
+    let app =
+        App::new(through).with(jobs![never_acknowledged, never_acknowledged_in_a_step, taken_back_in_time]);
+    let app = app.provide(Arc::clone(&proxy)).provide(Arc::clone(&held)).timings(Timings::FAST);
+    let worker = app.drain(Duration::ZERO).start().await.unwrap();
+    if as_a_step {
+        never_acknowledged_in_a_step().enqueue(&db).await.unwrap();
+    } else {
+        never_acknowledged().enqueue(&db).await.unwrap();
+    }
+    // It has lost the connection of the commit, and asks what became of that.
+    eventually(async || scalar::<i64>(&db, WAITING_FOR_ROWS).await, |n| *n == 1).await;
+    proxy.set(Mode::Refuse);
+    proxy.cut();
+    soon(worker.stop()).await;
+    eventually(async || Arc::strong_count(&held), |n| *n == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_stops_without_its_database_and_leaves_nobody_who_asks_what_became_of_a_commit() {
+    tokio::join!(stop_without_a_database(false), stop_without_a_database(true));
+}
