@@ -84,6 +84,7 @@ pub use api::call::{AnyCall, Call};
 pub use api::client_error::ClientError;
 #[cfg(feature = "aes-gcm")]
 pub use api::codec::AesGcm;
+pub use api::config::JobConfig;
 pub use api::context::Context;
 pub use api::db::{DEFAULT_CONNECTIONS, Db, On, Via};
 pub use api::definition::Definition;

@@ -1,5 +1,6 @@
 //! What is sealed is nowhere to be read.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -83,6 +84,7 @@ async fn server_log(db: &Db) -> Option<String> {
 
 /// Runs that have the word in a payload of each kind, a fork of one, and a run that is run again. What the database, its log and ours have of it.
 async fn said(db: &Db, word: &str) -> [usize; 3] {
+    db.configure("tells", 1, &BTreeMap::from([("word", word)])).await.unwrap();
     let worker = worker(db, jobs()).await;
     let well = run_everything(db, word, true).await;
     let badly = run_everything(db, word, false).await;

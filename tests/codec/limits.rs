@@ -1,5 +1,7 @@
 //! How large payloads may be: each at its limit, and one byte beyond it.
 
+use std::collections::BTreeMap;
+
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, Limits, PayloadError};
 use runledger_tests::Fixture;
@@ -18,7 +20,7 @@ fn text(bytes: usize) -> String {
 async fn limited(sealed: bool) -> Fixture {
     let Fixture { db, database } = Fixture::new().await;
     let limits = Limits::DEFAULT.output(LIMIT).step(LIMIT).signal(LIMIT).published(LIMIT);
-    let db = db.with_limits(limits.emitted(LIMIT).progress(LIMIT));
+    let db = db.with_limits(limits.emitted(LIMIT).progress(LIMIT).config(LIMIT));
     Fixture { db: if sealed { db.with_codec(crate::words::codec()) } else { db }, database }
 }
 
@@ -174,6 +176,20 @@ async fn an_input_may_have_its_limit_and_is_refused_beyond_wherever_a_run_begins
     let ClientError::RunFailed { failure, .. } = soon(anew.result()).await.unwrap_err() else { panic!() };
     assert!(failure.message.contains("the input has"), "{failure}");
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_configuration_may_have_its_limit_and_is_refused_beyond() {
+    for sealed in [false, true] {
+        let Fixture { db, database: _database } = limited(sealed).await;
+        let object = |bytes: usize| BTreeMap::from([("text", text(bytes - "{\"text\":}".len()))]);
+        db.configure("takes", 1, &object(LIMIT)).await.unwrap();
+        let error = db.configure("takes", 1, &object(LIMIT + 1)).await.unwrap_err();
+        let ClientError::EncodeConfig { source, .. } = &error else { panic!("{error:?}") };
+        assert!(of_too_large(&source.to_string(), "the configuration of job `takes`"), "{source}");
+        let stored = db.configs().await.unwrap();
+        assert_eq!(stored[0].value::<BTreeMap<String, String>>().unwrap()["text"].len(), LIMIT - 11);
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use runledger::{AnyCall, ClientError, FailureKind, PayloadError, Secret, StepErr
 use runledger_tests::Fixture;
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{scalar, soon, worker};
+use crate::rows::{scalar, soon, until, worker};
 use crate::words::{jobs, sealed};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,6 +49,38 @@ async fn a_secret_is_stored_sealed_and_read_back() {
     let handle = logs_in(login()).enqueue(&db).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), "hunter2");
     worker.stop().await;
+}
+
+#[job(max_attempts = 1_000_000, backoff = "1ms..10ms")]
+async fn logs_in_as_configured(#[inject] context: &Context) -> Result<String> {
+    let login: Login = context.config(1)?.ok_or("nobody is to log in")?;
+    Ok(login.token.expose().clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configured_secret_is_stored_sealed_and_what_a_worker_cannot_open_is_asked_for_again() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let error = db.configure("logs_in_as_configured", 1, &login()).await.unwrap_err();
+    let ClientError::EncodeConfig { source: PayloadError::SecretWithoutCodec { what }, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(what, "the configuration of job `logs_in_as_configured`");
+    assert!(db.configs().await.unwrap().is_empty());
+
+    let sealed = db.clone().with_codec(crate::words::codec());
+    sealed.configure("logs_in_as_configured", 1, &login()).await.unwrap();
+    assert!(db.configs().await.unwrap()[0].config.starts_with("{\"$sealed\""));
+    assert_eq!(sealed.configs().await.unwrap()[0].value::<Login>().unwrap().token.expose(), "hunter2");
+    let without = worker(&db, jobs![logs_in_as_configured]).await;
+    let handle = logs_in_as_configured().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.attempt > 1).await;
+    let failed = handle.attempts().await.unwrap();
+    let said = failed[0].error.as_ref().unwrap().to_string();
+    assert!(said.contains("cannot be read") && said.contains("this program has no codec"), "{said}");
+    without.stop().await;
+    let with = worker(&sealed, jobs![logs_in_as_configured]).await;
+    assert_eq!(soon(handle.on(&sealed).result()).await.unwrap(), "hunter2");
+    with.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

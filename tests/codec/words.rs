@@ -1,5 +1,7 @@
 //! Runs that have a word in a payload of each kind, and the codec that seals it.
 
+use std::collections::BTreeMap;
+
 use runledger::AesGcm;
 use runledger::prelude::*;
 use runledger_tests::Fixture;
@@ -18,6 +20,8 @@ pub async fn sealed() -> Fixture {
 /// Says the word in every way that a body has; its first try fails with it.
 #[job(max_attempts = 2, backoff = "1ms..1ms")]
 pub async fn tells(word: String, #[inject] context: &Context) -> Result<String> {
+    let configured: Option<BTreeMap<String, String>> = context.config(1)?;
+    assert!(configured.is_none_or(|configured| configured["word"] == word), "it is given as it was");
     context.progress(&word).await?;
     context.emit(&word).await?;
     if context.attempt() == 1 {

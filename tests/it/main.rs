@@ -18,6 +18,7 @@ mod claim;
 mod combinators;
 mod commits;
 mod conditions;
+mod configs;
 mod connections;
 mod continuing;
 mod costs;

@@ -310,6 +310,40 @@ pub enum ClientError {
         /// Why.
         source: PayloadError,
     },
+    /// The configuration of a job cannot be stored.
+    #[error("version {version} of the configuration of job `{job}` cannot be stored; nothing was written")]
+    EncodeConfig {
+        /// The job.
+        job: String,
+        /// The version of its form.
+        version: u32,
+        /// Why.
+        source: PayloadError,
+    },
+    /// The configuration of a job is sealed, and cannot be opened.
+    #[error(
+        "version {version} of the configuration of job `{job}` cannot be read; store it anew by `db.configure` in a program with the codec of the workers"
+    )]
+    UnreadableConfig {
+        /// The job, by the name under which it was configured.
+        job: String,
+        /// The version of its form.
+        version: u32,
+        /// Why.
+        source: PayloadError,
+    },
+    /// The configuration of a job does not fit the type that the code expects.
+    #[error(
+        "version {version} of the configuration of job `{job}` does not fit the type that this program expects; store one that does by `db.configure`, and what is tried after the          next heartbeat is given that; a form that the code has changed needs another version"
+    )]
+    DecodeConfig {
+        /// The job, by the name under which it was configured.
+        job: String,
+        /// The version of its form.
+        version: u32,
+        /// Where and why.
+        source: DecodeError,
+    },
     /// The same idempotency key was used for a signal with another payload.
     #[error(
         "idempotency key `{key}` was used for a signal `{name}` of run `{run_id}` with another payload; nothing was written; use another key, or repeat \

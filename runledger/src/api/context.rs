@@ -5,13 +5,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use uuid::Uuid;
 
+use super::definition::Definition;
 use crate::runtime::attempt::Attempt;
+use crate::store::config::Configs;
 use crate::store::wait::Above;
 
 /// The attempt that a body is part of. Ask for it with `#[inject] context: &Context`; it is always provided.
 #[derive(Clone, Debug)]
 pub struct Context {
     attempt: Arc<Attempt>,
+    /// Of the body: that of the run's job, or of the one that a step calls.
+    definition: &'static Definition,
+    /// As they were when the body began.
+    configs: Arc<Configs>,
     step_key: Option<Arc<str>>,
     number: u32,
     /// How many lines this try has emitted.
@@ -19,8 +25,22 @@ pub struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(attempt: Arc<Attempt>, step_key: Option<Arc<str>>, number: u32) -> Self {
-        Self { attempt, step_key, number, lines: Arc::default() }
+    pub(crate) fn new(
+        attempt: Arc<Attempt>,
+        definition: &'static Definition,
+        step_key: Option<Arc<str>>,
+        number: u32,
+    ) -> Self {
+        let configs = attempt.registry.configs();
+        Self { attempt, definition, configs, step_key, number, lines: Arc::default() }
+    }
+
+    pub(super) fn definition(&self) -> &'static Definition {
+        self.definition
+    }
+
+    pub(super) fn configs(&self) -> &Configs {
+        &self.configs
     }
 
     pub(super) fn of_attempt(&self) -> &Attempt {

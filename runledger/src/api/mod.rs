@@ -6,6 +6,7 @@ pub mod call;
 pub mod client_error;
 #[cfg(feature = "aes-gcm")]
 pub mod codec;
+pub mod config;
 pub mod context;
 pub mod db;
 pub mod definition;

@@ -14,6 +14,7 @@ use crate::model::settle::RetryPolicy;
 use crate::model::tuning::Tuning;
 use crate::model::version::{FIRST, stored_name};
 use crate::runtime::graph::CONCLUDE;
+use crate::store::config::Configs;
 use crate::store::tuning::Tuned;
 
 impl Definition {
@@ -60,6 +61,8 @@ pub(crate) struct Registry {
     by_name: BTreeMap<Cow<'static, str>, &'static Definition>,
     /// What operators say, by one of the names of the job: as far as this worker has read it.
     tunings: Arc<RwLock<BTreeMap<String, Tuning>>>,
+    /// What operators configure, as far as this worker has read it.
+    configs: Arc<RwLock<Arc<Configs>>>,
 }
 
 impl Registry {
@@ -109,6 +112,16 @@ impl Registry {
     pub(crate) fn tune(&self, said: Vec<Tuned>) {
         let said = said.into_iter().map(|Tuned { job, tuning, .. }| (job, tuning)).collect();
         *self.tunings.write().unwrap_or_else(PoisonError::into_inner) = said;
+    }
+
+    /// Takes over what operators configure: all there is.
+    pub(crate) fn configure(&self, configs: Configs) {
+        *self.configs.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(configs);
+    }
+
+    /// What operators configure, as it holds now.
+    pub(crate) fn configs(&self) -> Arc<Configs> {
+        Arc::clone(&self.configs.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How a job is tried that a call says nothing of.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use sqlx::PgConnection;
+
 use super::client_error::ClientError;
 use super::db::{Db, connection};
 use super::registry;
@@ -51,14 +53,10 @@ impl Db {
         let tunings: Vec<(String, Tuning)> =
             tunings.into_iter().map(|(job, tuning)| (job.into(), tuning)).collect();
         let mut connection = connection(self.pool()).await?;
-        let known: BTreeSet<String> = known_jobs(&jobs_known(&mut connection).await?);
+        let known = known_jobs(&mut connection).await?;
         let mut said = BTreeSet::new();
         for (job, _) in &tunings {
-            check_name("job", job)?;
-            if !known.contains(job) {
-                let hint = hint(job, known.iter().map(String::as_str));
-                return Err(ClientError::UnknownJob { name: job.clone(), hint });
-            }
+            check_known(job, &known)?;
             if !said.insert(job) {
                 let message =
                     format!("the tunings name job `{job}` twice; nothing was written; say once what holds");
@@ -85,9 +83,20 @@ impl Db {
     }
 }
 
-/// The names of the jobs of this program and of the living workers, without those of the engine.
-fn known_jobs(of_workers: &[String]) -> BTreeSet<String> {
+/// The names of the jobs of this program and of the living workers, without those of the engine. One query.
+pub(super) async fn known_jobs(connection: &mut PgConnection) -> Result<BTreeSet<String>, sqlx::Error> {
+    let of_workers = jobs_known(connection).await?;
     let ours = registry::registered().flat_map(|definition| definition.names().map(str::to_owned));
     let theirs = of_workers.iter().map(|stored| parts(stored).0.to_owned());
-    ours.chain(theirs).filter(|name| !name.starts_with("runledger.")).collect()
+    Ok(ours.chain(theirs).filter(|name| !name.starts_with("runledger.")).collect())
+}
+
+/// Refuses what is the name of no job, with the one that may be meant.
+pub(super) fn check_known(job: &str, known: &BTreeSet<String>) -> Result<(), ClientError> {
+    check_name("job", job)?;
+    if known.contains(job) {
+        return Ok(());
+    }
+    let hint = hint(job, known.iter().map(String::as_str));
+    Err(ClientError::UnknownJob { name: job.to_owned(), hint })
 }

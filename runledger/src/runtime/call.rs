@@ -21,7 +21,7 @@ pub(crate) fn body_of<'a>(
     input: Arc<str>,
 ) -> Body<'a> {
     let invoke = move |number: u32, tx| -> Try<'static> {
-        let context = Context::new(Arc::clone(&attempt), Some(Arc::clone(&key)), number);
+        let context = Context::new(Arc::clone(&attempt), definition, Some(Arc::clone(&key)), number);
         run(definition, Invocation::new(Arc::clone(&attempt), context, Arc::clone(&input), tx))
     };
     if definition.transactional {

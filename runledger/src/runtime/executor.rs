@@ -171,7 +171,7 @@ impl Executor {
         let input = &run.input;
         let number = claimed.counters.attempt.unsigned_abs();
         let invoke = |tx| -> RunFuture {
-            let context = Context::new(Arc::clone(attempt), None, number);
+            let context = Context::new(Arc::clone(attempt), definition, None, number);
             body::run(definition, Invocation::new(Arc::clone(attempt), context, Arc::clone(input), tx))
         };
         if is_workflow(definition) {

@@ -28,7 +28,7 @@ use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::store::settle::{self as settlement, Settled};
 use crate::store::timeline::Era;
 use crate::store::worker::{self, Lease, Orphan, Pulse};
-use crate::store::{cancel, deadline, pause, tuning, wait};
+use crate::store::{cancel, config, deadline, pause, tuning, wait};
 
 /// How many rows one statement of a net takes at most.
 const BATCH: i64 = 200;
@@ -180,6 +180,10 @@ impl Maintenance {
             memory.tunings = Some(pulse.tunings);
             // A job may be claimed again.
             self.wake.notify_one();
+        }
+        let is_configured_anew = memory.configs.as_ref() != Some(&pulse.configs);
+        if is_configured_anew && self.with(memory, "configurations", Self::read_configs).await.is_some() {
+            memory.configs = Some(pulse.configs);
         }
         if pulse.timers_due {
             self.with(memory, "timers", Self::wake_due).await;
@@ -378,6 +382,11 @@ impl Maintenance {
 
     async fn read_tunings(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         self.registry.tune(tuning::all(connection).await?);
+        Ok(())
+    }
+
+    async fn read_configs(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        self.registry.configure(config::all(connection).await?.into_iter().collect());
         Ok(())
     }
 

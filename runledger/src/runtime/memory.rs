@@ -37,6 +37,8 @@ pub(super) struct Memory {
     pub(super) owes_cancels: bool,
     /// What operators have said of jobs, as pulses tell it, when it was read last. What a worker reads before its first pulse may be of before.
     pub(super) tunings: Option<String>,
+    /// The same of what they have configured.
+    pub(super) configs: Option<String>,
 }
 
 /// What a pulse says of the server.
@@ -128,6 +130,7 @@ mod tests {
             timers_due: false,
             deadlines_due: false,
             tunings: String::new(),
+            configs: String::new(),
             now,
             gap,
         }

@@ -33,7 +33,7 @@ use crate::model::timestamp::Timestamp;
 use crate::store::pooler::shares_sessions;
 use crate::store::session::{connect, for_engine};
 use crate::store::timeline::Era;
-use crate::store::{tuning, worker};
+use crate::store::{config, tuning, worker};
 
 /// What a worker is made of.
 #[derive(Debug)]
@@ -408,6 +408,7 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
         bury_predecessors(&mut connection, plan, worker_id).await?;
         // Before the first claim.
         plan.registry.tune(tuning::all(&mut connection).await?);
+        plan.registry.configure(config::all(&mut connection).await?.into_iter().collect());
         tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
         return Ok(Identity { worker_id, registered_at, control, era });
     }

@@ -223,7 +223,7 @@ impl Stage {
     async fn rehearse(&self, definition: &'static Definition, script: &Script) -> Verdict {
         let attempt = Arc::new(self.attempt(definition, script));
         let number = attempt.counters.attempt.unsigned_abs();
-        let context = Context::new(Arc::clone(&attempt), None, number);
+        let context = Context::new(Arc::clone(&attempt), definition, None, number);
         let invocation = Invocation::new(Arc::clone(&attempt), context, Arc::clone(&script.input), None);
         let mut body = Caught::new(Site::BetweenSteps, (definition.run)(invocation));
         let signal = Arc::new(Signal::default());

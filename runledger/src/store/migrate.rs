@@ -87,6 +87,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0010_resources.sql"),
         breaking: true,
     },
+    // A worker from before has no code that reads a configuration.
+    Migration {
+        version: 11,
+        name: "configs",
+        sql: include_str!("../../migrations/0011_configs.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

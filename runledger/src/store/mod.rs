@@ -6,6 +6,7 @@ pub mod cancel;
 pub mod checkpoint;
 #[cfg(feature = "worker")]
 pub mod claim;
+pub mod config;
 pub mod deadline;
 pub mod enqueue;
 pub mod error;

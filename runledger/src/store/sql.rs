@@ -31,6 +31,8 @@ statements! {
     CHECKPOINT_FRESH = "checkpoint_fresh";
     CLAIM = "claim" + "claimed";
     CLAIM_WITH_PERMIT = "claim_with_permit" + "claimed";
+    CONFIGS = "configs";
+    CONFIGURE = "configure";
     DEADLINE_DUE = "deadline_due";
     DEADLINE_FORGET = "deadline_forget";
     DEADLINE_SET = "deadline_set";
@@ -106,6 +108,7 @@ statements! {
     TOPMOST = "topmost";
     TUNE = "tune";
     TUNINGS = "tunings";
+    UNCONFIGURE = "unconfigure";
     UNSERVED = "unserved";
     UNTUNE = "untune";
     WAKE_DUE = "wake_due";

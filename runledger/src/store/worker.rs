@@ -40,6 +40,8 @@ pub(crate) struct Pulse {
     pub(crate) deadlines_due: bool,
     /// What changes whenever an operator says something else of a job.
     pub(crate) tunings: String,
+    /// What changes whenever an operator configures a job otherwise.
+    pub(crate) configs: String,
     /// The database's clock.
     pub(crate) now: Timestamp,
     /// Since the heartbeat of this worker that was carried out before, by the database's clock.
@@ -136,6 +138,7 @@ pub(crate) async fn heartbeat(
         timers_due: row.try_get("timers_due")?,
         deadlines_due: row.try_get("deadlines_due")?,
         tunings: row.try_get("tunings")?,
+        configs: row.try_get("configs")?,
         now,
         gap: last.map_or(Duration::ZERO, |last| now.since(last)),
     })

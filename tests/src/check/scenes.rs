@@ -1,6 +1,7 @@
 //! What a process does when it meets a failpoint: what a program does, with the habits of one. It repeats a call that fails, starts again when its worker
 //! does not start, and after its death another begins from the start: every call has a key.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -33,7 +34,8 @@ pub enum Scene {
     Cancel,
     /// Lets a blocked run go on, and runs it again.
     Resume,
-    /// Pauses a queued run, moves it to another version of its code and back, drops a request that came too late, and lets the run go on.
+    /// Pauses a queued run, moves it to another version of its code and back, tunes and configures a job and takes that back, drops a request that came too late, and lets
+    /// the run go on.
     Pause,
     /// Submits graphs in every way, decides about a gate, and waits for their results.
     Graph,
@@ -173,8 +175,10 @@ async fn pause(db: &Db, place: &Place) -> Result<()> {
         again(async || unless_wrong(run.pin(version).await)).await?;
     }
     again(async || db.tune("check.canary", Tuning::new().disabled("on purpose")).await).await?;
+    again(async || db.configure("check.canary", 1, &BTreeMap::from([("answer", 42)])).await).await?;
     let worker = start(db).await?;
     again(async || db.untune("check.canary").await).await?;
+    again(async || db.unconfigure("check.canary", 1).await).await?;
     // As if its worker had not heard of it in time.
     let canary = keyed(db, "ended", jobs::check_canary).await?;
     again(async || canary.result().await).await?;

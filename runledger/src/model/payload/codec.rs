@@ -151,6 +151,8 @@ pub enum PayloadKind {
     Progress,
     /// The call that takes a step of a saga back.
     Undo,
+    /// What an operator configures of a job. It belongs to no run.
+    Config,
 }
 
 impl PayloadKind {
@@ -166,6 +168,7 @@ impl PayloadKind {
             Self::Emitted => "emitted",
             Self::Progress => "progress",
             Self::Undo => "undo",
+            Self::Config => "config",
         }
     }
 }
@@ -193,7 +196,7 @@ impl<'a> Place<'a> {
         Self { run_id, kind, key }
     }
 
-    /// The run.
+    /// The run; the nil id for what belongs to none.
     #[must_use]
     pub const fn run_id(&self) -> Uuid {
         self.run_id
@@ -206,7 +209,7 @@ impl<'a> Place<'a> {
     }
 
     /// The key of the step; of a signal its name and its idempotency key, with `/` between; of a line of output the step and the number, with `#` between;
-    /// empty for the run itself.
+    /// of a configuration the job and the version, with `/` between; empty for the run itself.
     #[must_use]
     pub const fn key(&self) -> &'a str {
         self.key
@@ -243,6 +246,9 @@ impl fmt::Display for Place<'_> {
             (PayloadKind::Progress, "") => f.write_str("the progress"),
             (PayloadKind::Progress, _) => write!(f, "the progress of step `{key}`"),
             (PayloadKind::Undo, _) => write!(f, "the call that undoes step `{key}`"),
+            (PayloadKind::Config, _) => {
+                write!(f, "the configuration of job `{}`", key.split('/').next().unwrap_or(key))
+            }
         }
     }
 }

@@ -24,6 +24,7 @@ pub struct Limits {
     published: usize,
     emitted: usize,
     progress: usize,
+    config: usize,
     error: usize,
 }
 
@@ -60,6 +61,8 @@ limits! {
     emitted = 64 * KIB;
     /// What bodies say of their progress: 64 KiB by default, 16 MiB at most.
     progress = 64 * KIB;
+    /// Configurations of jobs: 256 KiB by default, 16 MiB at most. Every worker keeps all of them in memory.
+    config = 256 * KIB;
     /// Messages of failures and of their causes, each: 8 KiB by default, 16 MiB at most. A longer one is cut, and says by how much: a failure is never
     /// refused.
     error = 8 * KIB;
@@ -75,6 +78,7 @@ impl Limits {
             PayloadKind::Published => self.published,
             PayloadKind::Emitted => self.emitted,
             PayloadKind::Progress => self.progress,
+            PayloadKind::Config => self.config,
             PayloadKind::Error => self.error,
         }
     }

@@ -4,9 +4,9 @@
 --        unheld (the ids of runs to cancel that no worker holds), pauses (the ids of held runs to pause), pauses_left (whether there are requests for
 --        runs that no worker holds), silent (the workers that miss a heartbeat), incarnation (of the server),
 --        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), tunings (changes when what operators say
---        of jobs does), last (this worker's heartbeat before), now; one row
+--        of jobs does), configs (changes when what they configure does), last (this worker's heartbeat before), now; one row
 -- locks: the worker's row
--- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, tuning_pkey
+-- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, tuning_pkey, config_pkey
 with me as (
     update runledger.worker
     set heartbeat_at = clock_timestamp()
@@ -47,6 +47,8 @@ select
     exists (select from runledger.waiting where wake_at <= now()) as timers_due,
     exists (select from runledger.deadline where deadline_at <= now()) as deadlines_due,
     coalesce((select md5(string_agg(tuning::text, ' ' order by job)) from runledger.tuning), '') as tunings,
+    -- Whoever changes a row gives it another xmin, and nothing has to read what may be large.
+    coalesce((select md5(string_agg(concat_ws(' ', job, version, xmin), ' ' order by job, version)) from runledger.config), '') as configs,
     -- As the statement found it.
     (select heartbeat_at from runledger.worker where worker_id = $1) as last,
     clock_timestamp() as now

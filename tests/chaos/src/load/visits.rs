@@ -1,6 +1,7 @@
 //! What the client does to runs that it has asked for: it signals, pauses, cancels and revives them, and repeats what may not have been heard until they have
 //! ended.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -325,13 +326,16 @@ impl Caller {
         self.until_ended(&graph, again).await;
     }
 
-    /// Says of a job what its definition says too, and takes that back; and of a resource what holds anyway.
+    /// Says of a job what its definition says too, and takes that back, configures it for nobody, and says of a resource what holds anyway.
     pub(super) async fn tuned(&self) {
         let tuning = Tuning::new().max_attempts(2);
         // What comes of it shows at nothing: any answer will do.
         let _ = tokio::time::timeout(PATIENCE, self.db.tune("check.flaky", tuning)).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.untune("check.flaky")).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.set_permits("account 0", 1)).await;
+        let config = BTreeMap::from([("answer", 42)]);
+        let _ = tokio::time::timeout(PATIENCE, self.db.configure("check.flaky", 1, &config)).await;
+        let _ = tokio::time::timeout(PATIENCE, self.db.unconfigure("check.flaky", 1)).await;
     }
 
     /// A graph of a random shape. What becomes of it is judged at the end, by the seed that its key has.

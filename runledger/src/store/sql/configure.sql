@@ -1,0 +1,11 @@
+-- configure: stores the configuration of a job in one version of its form, in the place of the one before.
+-- in:    $1 job, $2 version, $3 configuration
+-- out:   job; one row where another text or none was stored before
+-- locks: its row of `config`
+-- index: config_pkey
+insert into runledger.config as known (job, version, config)
+values ($1, $2, $3::text::json)
+on conflict (job, version) do update
+set config = excluded.config, changed_at = clock_timestamp()
+where known.config::text <> excluded.config::text
+returning job
