@@ -122,11 +122,14 @@ pub use model::tuning::Tuning;
 #[cfg(feature = "worker")]
 pub use model::verification::{Finding, Verdict, Verification};
 pub use runledger_macros::{job, workflow};
+#[cfg(feature = "logs")]
+pub use runtime::logs::RunLogs;
 #[cfg(feature = "worker")]
 pub use runtime::timings::Timings;
 pub use store::cancel::Cancelled;
 pub use store::graph::NodeInfo;
 pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, Unserved, WorkerInfo};
+pub use store::log::LogLine;
 pub use store::output::OutputLine;
 pub use store::pause::Paused;
 pub use store::pin::PinInfo;

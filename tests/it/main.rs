@@ -41,6 +41,7 @@ mod incarnation;
 mod kept;
 mod lingering;
 mod linked;
+mod logs;
 mod looks;
 mod marks;
 mod migrations;

@@ -21,7 +21,7 @@ const WALKS: [(&str, &str); 4] = [
 ];
 
 /// Statements of clients, whose sessions are the application's: they may hash what is small, and a hash join of a hot table has a scan of it.
-const OF_CLIENTS: [&str; 15] = [
+const OF_CLIENTS: [&str; 19] = [
     "enqueue",
     "existing",
     "end_of_run",
@@ -35,6 +35,10 @@ const OF_CLIENTS: [&str; 15] = [
     "lock_runs",
     "resume",
     "runs",
+    "resources",
+    "set_permits",
+    "log",
+    "logged",
     "pin",
     "parent",
 ];

@@ -4,6 +4,7 @@ pub mod chain;
 pub mod check;
 pub mod crashing;
 pub mod golden;
+pub mod logs;
 pub mod pooler;
 pub mod proxy;
 pub mod testing_db;

@@ -35,6 +35,11 @@ const FEWEST_CONNECTIONS: u32 = 3;
 const NONE_GIVEN: &str = "`App::with` was given no job, so this worker would serve nothing; name its jobs, as in `.with(jobs![charge])`, or \
                           leave `with` out to serve every job that is linked into the program";
 
+/// Where a worker is to keep what nobody hears.
+#[cfg(feature = "logs")]
+const NOT_HEARD: &str = "`keep_logs` hears nothing: no subscriber of this program has the layer; build one with \
+    `tracing_subscriber::registry().with(RunLogs::layer())` before the worker starts";
+
 const NO_QUEUE: &str = "`App::queues` was given no queue, so this worker would serve nothing; name its queues, or leave `queues` out to serve those of \
                         its jobs and `default`";
 
@@ -57,6 +62,8 @@ pub struct App {
     linger: Duration,
     cancel_grace: Duration,
     on_failure: Option<FailureHook>,
+    #[cfg(feature = "logs")]
+    logs: Option<tracing::Level>,
 }
 
 impl App {
@@ -74,6 +81,8 @@ impl App {
             linger: DEFAULT_LINGER,
             cancel_grace: DEFAULT_CANCEL_GRACE,
             on_failure: None,
+            #[cfg(feature = "logs")]
+            logs: None,
         }
     }
 
@@ -174,11 +183,22 @@ impl App {
         self
     }
 
+    /// Keeps what the bodies of runs log by `tracing`, of this level and of those that are more urgent, for [`Db::logs`](Db::logs) to read (feature `logs`). Needs the layer
+    /// [`RunLogs`](crate::RunLogs) in the subscriber of the program.
+    ///
+    /// No body waits for it: lines wait in memory, 10,000 at most, and are written some hundred at once, a statement each tenth of a second. What finds no room there, or in the log of its
+    /// run, is lost, and said by `tracing`. Lines are sealed as payloads are, where the database has a codec; a message is cut at 8 KiB.
+    #[cfg(feature = "logs")]
+    pub fn keep_logs(mut self, level: tracing::Level) -> Self {
+        self.logs = Some(level);
+        self
+    }
+
     /// Starts the worker and returns once it takes runs.
     ///
     /// # Errors
     /// [`ClientError`]: no job is registered, two have one name, a name is invalid, a job asks for a type that nothing provides, the pool is too
-    /// small, or the database failed.
+    /// small, logs are to be kept and nothing hears them, or the database failed.
     pub async fn start(self) -> Result<Worker, ClientError> {
         let registry = self.code()?;
         check_pool(&self.db)?;
@@ -191,6 +211,10 @@ impl App {
         }
         for queue in &queues {
             check_name("queue", queue)?;
+        }
+        #[cfg(feature = "logs")]
+        if self.logs.is_some() && !crate::RunLogs::are_heard() {
+            return Err(ClientError::Setup(NOT_HEARD.to_owned()));
         }
         let name = self.name.unwrap_or_else(|| format!("worker-{}", uuid::Uuid::now_v7().simple()));
         check_key("worker name", &name)?;
@@ -206,6 +230,8 @@ impl App {
             linger: self.linger,
             cancel_grace: self.cancel_grace,
             on_failure: self.on_failure,
+            #[cfg(feature = "logs")]
+            logs: self.logs,
         };
         Ok(Worker { running: start(plan).await? })
     }

@@ -21,6 +21,7 @@ pub mod job;
 pub mod jobs;
 pub mod lent;
 pub mod linked;
+pub mod logs;
 pub mod output;
 pub mod pin;
 pub mod provided;

@@ -13,6 +13,7 @@ pub mod graph_state;
 pub mod history;
 pub mod json;
 pub mod link;
+pub mod log;
 pub mod name;
 pub(crate) mod panic;
 pub mod payload;

@@ -71,6 +71,9 @@ pub(crate) struct Attempt {
     pub(crate) mode: Mode,
     /// Held by whoever sends marks, until they are committed.
     pub(crate) marking: tokio::sync::Mutex<()>,
+    /// Where its bodies' logs go, if its worker keeps any.
+    #[cfg(feature = "logs")]
+    pub(crate) logs: Option<Arc<super::logs::Sink>>,
     pub(crate) progress: Mutex<Progress>,
 }
 

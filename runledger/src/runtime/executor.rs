@@ -26,6 +26,7 @@ use super::liveness::Liveness;
 use super::marks;
 use super::permits::Freed;
 use super::site::Site;
+use super::span::within_span;
 use super::step::{bounded, unit_random};
 use super::transaction;
 use crate::api::call::is_workflow;
@@ -74,6 +75,8 @@ pub(crate) struct Executor {
     /// Told the delay of every run that goes back to a queue, so that the claimer wakes at its instant.
     pub(crate) due: tokio::sync::mpsc::UnboundedSender<Duration>,
     pub(crate) on_failure: Option<FailureHook>,
+    #[cfg(feature = "logs")]
+    pub(crate) logs: Option<Arc<super::logs::Sink>>,
 }
 
 /// How the body of an attempt ended.
@@ -159,6 +162,8 @@ impl Executor {
             driver: AtomicWaker::new(),
             mode: if claimed.undoing.is_some() { Mode::Undo } else { Mode::Work },
             marking: tokio::sync::Mutex::default(),
+            #[cfg(feature = "logs")]
+            logs: self.logs.clone(),
             progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),
         }
     }
@@ -175,7 +180,7 @@ impl Executor {
             body::run(definition, Invocation::new(Arc::clone(attempt), context, Arc::clone(input), tx))
         };
         if is_workflow(definition) {
-            return drive(self, attempt, invoke(None), timeout).await;
+            return drive(self, attempt, within_span(attempt, "", invoke(None)), timeout).await;
         }
         // A body that is a run of its own says how far it is under no step's key.
         let watch = |work| watched(attempt, "", definition.heartbeat, work);
@@ -184,7 +189,9 @@ impl Executor {
             let run = |tx| {
                 bounded(
                     Site::Elsewhere,
-                    watch(body::around(attempt, definition.name, true, || invoke(Some(tx)))),
+                    watch(body::around(attempt, definition.name, true, || {
+                        within_span(attempt, "", invoke(Some(tx)))
+                    })),
                     timeout,
                 )
             };
@@ -195,7 +202,7 @@ impl Executor {
                 Err(halt) => end_of(halt),
             };
         }
-        let work = body::around(attempt, definition.name, false, || invoke(None));
+        let work = body::around(attempt, definition.name, false, || within_span(attempt, "", invoke(None)));
         match unless_halted(attempt, bounded(Site::Elsewhere, watch(work), timeout)).await {
             Ok(finished) => End::Outcome(outcome(attempt, finished)),
             Err(halt) => end_of(halt),

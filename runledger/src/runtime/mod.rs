@@ -30,6 +30,8 @@ pub(crate) mod inbox;
 pub(crate) mod journal;
 pub(crate) mod kept;
 pub(crate) mod liveness;
+#[cfg(feature = "logs")]
+pub(crate) mod logs;
 #[cfg(feature = "worker")]
 pub(crate) mod looks;
 #[cfg(feature = "worker")]
@@ -52,6 +54,7 @@ pub(crate) mod scene;
 pub(crate) mod serve;
 pub(crate) mod signals;
 pub(crate) mod site;
+pub(crate) mod span;
 pub(crate) mod step;
 pub(crate) mod task;
 #[cfg(feature = "worker")]

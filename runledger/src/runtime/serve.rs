@@ -20,6 +20,8 @@ use super::held::{Held, Order};
 use super::hook::FailureHook;
 use super::journal::Journal;
 use super::liveness::Liveness;
+#[cfg(feature = "logs")]
+use super::logs::Logs;
 use super::maintenance::{Fate, Maintenance, adopt_orphans, release};
 use super::permits::Freed;
 use super::task;
@@ -49,6 +51,9 @@ pub(crate) struct Plan {
     pub(crate) linger: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) on_failure: Option<FailureHook>,
+    /// The least urgent level of what bodies log that is kept; none: nothing is.
+    #[cfg(feature = "logs")]
+    pub(crate) logs: Option<tracing::Level>,
 }
 
 /// How long runs that are handed back at a shutdown may take to be.
@@ -136,8 +141,24 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     let held = Arc::new(Held::new(plan.concurrency));
     let first = register(&plan, &session).await?;
     let (number, numbers) = watch::channel(first.worker_id);
-    let worker = Worker { plan, session, held, number, stopping };
-    let task = task::spawn("worker", worker.live(first));
+    #[cfg(feature = "logs")]
+    let logs = plan.logs.map(|level| Logs::open(level, plan.db.clone()));
+    let worker = Worker {
+        plan,
+        session,
+        held,
+        number,
+        stopping,
+        #[cfg(feature = "logs")]
+        logs: logs.as_ref().map(|logs| Arc::clone(&logs.sink)),
+    };
+    let task = task::spawn("worker", async move {
+        worker.live(first).await;
+        #[cfg(feature = "logs")]
+        if let Some(logs) = logs {
+            logs.close(GRACE).await;
+        }
+    });
     Ok(Running { stop, number: numbers, task })
 }
 
@@ -170,6 +191,8 @@ struct Worker {
     held: Arc<Held>,
     number: watch::Sender<i64>,
     stopping: watch::Receiver<bool>,
+    #[cfg(feature = "logs")]
+    logs: Option<Arc<super::logs::Sink>>,
 }
 
 /// A worker's registration under one number.
@@ -290,6 +313,8 @@ impl Worker {
             freed: Freed::default(),
             due,
             on_failure: self.plan.on_failure.clone(),
+            #[cfg(feature = "logs")]
+            logs: self.logs.clone(),
         });
         let claimer = Claimer {
             session,

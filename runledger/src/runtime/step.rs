@@ -15,6 +15,7 @@ use super::marks;
 use super::panic::{Caught, contained};
 use super::saga::in_vain;
 use super::site::Site;
+use super::span::within_span;
 use super::task::apart;
 use super::transaction;
 use crate::api::invocation::{Finished, unstorable};
@@ -211,7 +212,7 @@ async fn one_try(
         Body::Code(code) => {
             match bounded(
                 Site::Elsewhere,
-                watched(around(attempt, key, false, || code(tries))),
+                watched(around(attempt, key, false, || within_span(attempt, key, code(tries)))),
                 policy.timeout,
             )
             .await
@@ -256,7 +257,7 @@ async fn transacted<'a>(
 ) -> Tried {
     let key = claim.key.as_str();
     let run = |tx| {
-        let body = around(attempt, key, true, || code(tx));
+        let body = around(attempt, key, true, || within_span(attempt, key, code(tx)));
         bounded(Site::Elsewhere, watched(attempt, key, policy.heartbeat, body), policy.timeout)
     };
     let commit = transaction::Commit::Step { claim, work };

@@ -287,6 +287,8 @@ impl Stage {
             driver: AtomicWaker::new(),
             marking: tokio::sync::Mutex::default(),
             mode: Mode::Rehearsal,
+            #[cfg(feature = "logs")]
+            logs: None,
             progress: Mutex::new(Progress::new(script.replay(), Vec::new())),
         }
     }

@@ -94,6 +94,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0011_configs.sql"),
         breaking: false,
     },
+    Migration {
+        version: 12,
+        name: "logs",
+        sql: include_str!("../../migrations/0012_logs.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

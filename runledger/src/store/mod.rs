@@ -16,6 +16,7 @@ pub mod graph;
 pub mod history;
 pub mod inspect;
 pub mod link;
+pub mod log;
 pub mod migrate;
 pub mod output;
 pub mod pause;

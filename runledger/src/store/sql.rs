@@ -67,6 +67,8 @@ statements! {
     LOCK_LEASE = "lock_lease";
     LOCK_PENDING = "lock_pending";
     LOCK_RUNS = "lock_runs";
+    LOG = "log";
+    LOGGED = "logged";
     ORIGINS = "origins";
     ORPHANS = "orphans";
     PARENT = "parent";

@@ -22,7 +22,7 @@ const WORD: &str = "hunter2";
 const BEFORE: &str = "{\"$sealed\":\"";
 const BEHIND: &str = "\"}";
 
-const KINDS: [PayloadKind; 9] = [
+const KINDS: [PayloadKind; 11] = [
     PayloadKind::Input,
     PayloadKind::Output,
     PayloadKind::Step,
@@ -32,6 +32,8 @@ const KINDS: [PayloadKind; 9] = [
     PayloadKind::Emitted,
     PayloadKind::Progress,
     PayloadKind::Undo,
+    PayloadKind::Config,
+    PayloadKind::Log,
 ];
 
 /// Takes the bytes as the text of a column, as what a cipher is to open, and as choices of a value, its place and what is changed of it.
@@ -40,7 +42,7 @@ pub fn sealed(data: &[u8]) {
         return;
     }
     let mut bytes = Bytes::new(data);
-    let (kind, key) = (KINDS[usize::from(bytes.below(9))], key(&mut bytes));
+    let (kind, key) = (KINDS[usize::from(bytes.below(11))], key(&mut bytes));
     let place = Place::new(Uuid::from_u128(u128::from(bytes.byte())), kind, &key);
     let text = bytes.text();
     what_is_sealed_opens_at_its_place_alone(&place, &text, &mut bytes);

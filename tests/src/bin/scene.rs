@@ -11,7 +11,7 @@ use runledger_tests::check::scenes::SCENES;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+    runledger_tests::logs::subscribe();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [url, scene, place, point @ ..] = args.as_slice() else { anyhow::bail!("too few arguments") };
     let scene = SCENES.into_iter().find(|known| format!("{known:?}") == *scene).context("no such scene")?;

@@ -27,6 +27,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("gate_decide", Scene::Graph),
     ("heartbeat", Scene::Work),
     ("link", Scene::Resume),
+    ("log", Scene::Pause),
     ("pause_ask", Scene::Pause),
     ("pause_forget", Scene::Pause),
     ("pause_take", Scene::Pause),

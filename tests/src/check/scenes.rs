@@ -285,7 +285,7 @@ async fn keyed<J: Job>(db: &Db, key: &str, call: impl Fn() -> Call<J>) -> Result
 }
 
 async fn start(db: &Db) -> Result<Worker> {
-    again(async || jobs::app(db).name(NAME).start().await).await
+    again(async || jobs::app(db).name(NAME).keep_logs(tracing::Level::INFO).start().await).await
 }
 
 /// Repeats a call until it succeeds.

@@ -151,6 +151,8 @@ pub enum PayloadKind {
     Progress,
     /// The call that takes a step of a saga back.
     Undo,
+    /// A line that a body logs.
+    Log,
     /// What an operator configures of a job. It belongs to no run.
     Config,
 }
@@ -168,6 +170,7 @@ impl PayloadKind {
             Self::Emitted => "emitted",
             Self::Progress => "progress",
             Self::Undo => "undo",
+            Self::Log => "log",
             Self::Config => "config",
         }
     }
@@ -245,6 +248,7 @@ impl fmt::Display for Place<'_> {
             (PayloadKind::Emitted, _) => f.write_str("a line of output"),
             (PayloadKind::Progress, "") => f.write_str("the progress"),
             (PayloadKind::Progress, _) => write!(f, "the progress of step `{key}`"),
+            (PayloadKind::Log, _) => f.write_str("a line of the log"),
             (PayloadKind::Undo, _) => write!(f, "the call that undoes step `{key}`"),
             (PayloadKind::Config, _) => {
                 write!(f, "the configuration of job `{}`", key.split('/').next().unwrap_or(key))

@@ -80,6 +80,8 @@ impl Limits {
             PayloadKind::Progress => self.progress,
             PayloadKind::Config => self.config,
             PayloadKind::Error => self.error,
+            // Cut where it is said.
+            PayloadKind::Log => MAX_BYTES,
         }
     }
 }

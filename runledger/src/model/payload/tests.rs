@@ -54,7 +54,7 @@ fn of(kind: PayloadKind) -> Place<'static> {
     Place::new(Uuid::nil(), kind, "key")
 }
 
-const KINDS: [PayloadKind; 9] = [
+const KINDS: [PayloadKind; 11] = [
     PayloadKind::Input,
     PayloadKind::Output,
     PayloadKind::Step,
@@ -64,6 +64,8 @@ const KINDS: [PayloadKind; 9] = [
     PayloadKind::Emitted,
     PayloadKind::Progress,
     PayloadKind::Undo,
+    PayloadKind::Config,
+    PayloadKind::Log,
 ];
 
 #[test]
@@ -76,7 +78,7 @@ fn no_two_places_are_alike() {
         .map(|place| place.associated_data())
         .collect();
     let distinct: std::collections::HashSet<_> = places.iter().collect();
-    assert_eq!((distinct.len(), places.len()), (72, 72));
+    assert_eq!((distinct.len(), places.len()), (88, 88));
 }
 
 #[test]
@@ -212,9 +214,20 @@ fn nothing_shows_a_payload_in_its_debug() {
 
 #[test]
 fn the_limit_of_each_kind_is_its_own() {
-    let limits =
-        Limits::DEFAULT.input(1).output(2).step(3).published(4).signal(5).error(6).emitted(7).progress(8);
-    assert_eq!(KINDS.map(|kind| limits.of(kind)), [1, 2, 3, 4, 5, 6, 7, 8, 1]);
+    let limits = Limits::DEFAULT
+        .input(1)
+        .output(2)
+        .step(3)
+        .published(4)
+        .signal(5)
+        .error(6)
+        .emitted(7)
+        .progress(8)
+        .config(9);
+    assert_eq!(
+        KINDS.map(|kind| limits.of(kind)),
+        [1, 2, 3, 4, 5, 6, 7, 8, 1, 9, crate::model::json::MAX_BYTES]
+    );
     let beyond = Limits::DEFAULT.input(usize::MAX);
     assert_eq!(beyond.of(PayloadKind::Input), crate::model::json::MAX_BYTES);
 }

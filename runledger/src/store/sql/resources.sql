@@ -36,7 +36,17 @@ select
         where permit.resource = page.name
             and exists (select from runledger.lease where lease.run_id = permit.run_id and lease.token = permit.token offset 0)
     ) as held,
-    (select count(*) from (select from runledger.ready where ready.resource = page.name limit $3) as counted) as waiting
+    (
+        -- In the order of the index: nearly all runs need none, so the planner takes a resource for all of them, and would read the table.
+        select count(*)
+        from (
+            select
+            from runledger.ready
+            where ready.resource = page.name
+            order by ready.resource, ready.queue, ready.job, ready.priority, ready.ready_at, ready.run_id
+            limit $3
+        ) as counted
+    ) as waiting
 from page
 left join lateral (select permits from runledger.resource where resource.name = page.name offset 0) as said on true
 order by page.name

@@ -19,7 +19,8 @@ said as (
 ),
 told as (
     select runledger.notify('runledger_ready', '')
-    where exists (select from runledger.ready where resource = $1)
+    -- As in resources.sql.
+    where (select true from runledger.ready where resource = $1 order by resource, queue, job, priority, ready_at, run_id limit 1)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
 select (select permits from known) as before, (select count(*) from told) as told

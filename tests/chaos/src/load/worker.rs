@@ -38,7 +38,7 @@ pub fn main(arguments: &[String]) -> Result<()> {
         }
     }
     let url = url.context("a worker needs the address of its database")?;
-    tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
+    runledger_tests::logs::subscribe();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let db = Db::connect_with(url.parse()?, connections).await?;
@@ -46,7 +46,8 @@ pub fn main(arguments: &[String]) -> Result<()> {
             .with(release.map_or_else(jobs::all, Release::jobs))
             .provide(db)
             .timings(pace.timings())
-            .concurrency(CONCURRENCY);
+            .concurrency(CONCURRENCY)
+            .keep_logs(tracing::Level::INFO);
         if let Some(name) = name {
             app = app.name(name);
         }

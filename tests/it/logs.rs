@@ -1,0 +1,166 @@
+//! What bodies log, kept by run.
+
+use std::sync::OnceLock;
+
+use runledger::prelude::*;
+use runledger::{App, LogLine, RunLogs, Timings, Worker};
+use runledger_tests::{Fixture, eventually};
+use tracing::{Instrument, Level};
+use tracing_subscriber::prelude::*;
+use uuid::Uuid;
+
+use crate::rows::{scalar, soon};
+
+#[job(max_attempts = 2, backoff = "1ms..1ms")]
+async fn speaks(#[inject] context: &Context) -> Result<u32> {
+    tracing::info!(count = 3, who = "ann", "begins");
+    tracing::debug!("not kept");
+    tokio::task::yield_now().await;
+    if context.attempt() == 1 {
+        tracing::warn!("fails");
+        return Err("on purpose".into());
+    }
+    let within = tracing::info_span!("inner");
+    async { tracing::error!(ok = true, "in a span of its own") }.instrument(within).await;
+    let spawned = tokio::spawn(async { tracing::info!("in a task of its own") }.in_current_span());
+    spawned.await.unwrap();
+    tokio::spawn(async { tracing::info!("of nobody") }).await.unwrap();
+    Ok(1)
+}
+
+#[workflow]
+async fn talks(wf: &Wf) -> Result<()> {
+    tracing::info!("between steps");
+    wf.run(speaks()).await?;
+    wf.step("inline", || async {
+        tracing::info!("in an inline step");
+        Ok::<(), Error>(())
+    })
+    .await?;
+    wf.tx("closure", |_tx| async move {
+        tracing::info!("in a transaction");
+        Ok::<(), Error>(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[job]
+async fn chatters(n: u64) -> Result<()> {
+    for line in 0..n {
+        tracing::info!(line, "{}", "x".repeat(200));
+        if line % 1_000 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+#[job]
+async fn says_much() -> Result<()> {
+    tracing::info!(long = "y".repeat(5_000), "{}\0", "€".repeat(5_000));
+    Ok(())
+}
+
+/// A worker that keeps logs, in a process whose subscriber hears them.
+async fn worker(db: &Db) -> Worker {
+    static HEARD: OnceLock<()> = OnceLock::new();
+    HEARD.get_or_init(|| tracing_subscriber::registry().with(RunLogs::layer()).init());
+    let app = App::new(db.clone()).with(jobs![speaks, talks, chatters, says_much]).timings(Timings::FAST);
+    app.keep_logs(Level::INFO).start().await.unwrap()
+}
+
+async fn kept(db: &Db, run_id: Uuid, n_lines: usize) -> Vec<LogLine> {
+    eventually(async || db.logs(run_id, 1).await.unwrap(), |lines| lines.len() == n_lines).await
+}
+
+fn said(lines: &[LogLine]) -> Vec<(&str, &str, &str)> {
+    lines.iter().map(|line| (line.step_key.as_str(), line.level.as_str(), line.message.as_str())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_body_logs_is_kept_by_run_and_attempt_with_its_fields() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db).await;
+    let [one, other] = [speaks().enqueue(&db).await.unwrap(), speaks().enqueue(&db).await.unwrap()];
+    for run in [&one, &other] {
+        soon(run.result()).await.unwrap();
+        let lines = kept(&db, run.id(), 5).await;
+        assert_eq!(
+            said(&lines),
+            [
+                ("", "INFO", "begins"),
+                ("", "WARN", "fails"),
+                ("", "INFO", "begins"),
+                ("", "ERROR", "in a span of its own"),
+                ("", "INFO", "in a task of its own"),
+            ]
+        );
+        assert_eq!(lines.iter().map(|line| line.attempt).collect::<Vec<_>>(), [1, 1, 2, 2, 2]);
+        assert_eq!(lines.iter().map(|line| line.number).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
+        let fields: Vec<_> =
+            lines[0].fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(fields, [("count", "3"), ("who", "ann")]);
+        assert_eq!(lines[0].target, "it::logs");
+        assert_eq!(said(&run.logs(4).await.unwrap()), said(&lines[3..]));
+        assert!(!format!("{:?}", lines[0]).contains("begins"));
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_steps_and_transactions_log_is_kept_under_their_keys() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db).await;
+    let run = talks().enqueue(&db).await.unwrap();
+    soon(run.result()).await.unwrap();
+    // A stop writes what is there.
+    worker.stop().await;
+    assert_eq!(
+        said(&run.logs(1).await.unwrap()),
+        [
+            ("", "INFO", "between steps"),
+            ("speaks", "INFO", "begins"),
+            ("speaks", "WARN", "fails"),
+            // What the engine says of the run.
+            ("", "WARN", "a try of a step failed"),
+            ("speaks", "INFO", "begins"),
+            ("speaks", "ERROR", "in a span of its own"),
+            ("speaks", "INFO", "in a task of its own"),
+            ("inline", "INFO", "in an inline step"),
+            ("closure", "INFO", "in a transaction"),
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_bounded_in_lines_and_each_line_in_length_and_the_body_does_not_wait() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db).await;
+    let run = chatters(30_000).enqueue(&db).await.unwrap();
+    soon(run.result()).await.unwrap();
+    let much = says_much().enqueue(&db).await.unwrap();
+    soon(much.result()).await.unwrap();
+    worker.stop().await;
+    let n_lines: i64 = scalar(&db, "select count(*) from runledger.log").await;
+    assert!((1_000..=10_001).contains(&n_lines), "{n_lines}");
+    let gaps: i64 =
+        scalar(&db, "select max(number) - count(*) from runledger.log where line ->> 'message' like 'xxx%'")
+            .await;
+    assert_eq!(gaps, 0);
+    let lines = much.logs(1).await.unwrap();
+    // Where so many lines waited that there was no room for this one, it was dropped as any other.
+    if let [line] = &lines[..] {
+        assert_eq!(
+            (line.message.chars().count(), line.message.chars().last()),
+            ((8 << 10) / 3 + 1, Some('…'))
+        );
+        assert_eq!(line.fields["long"].len(), (1 << 10) + '…'.len_utf8());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_run_that_is_not_there_is_empty() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    assert_eq!(db.logs(Uuid::nil(), 1).await.unwrap().len(), 0);
+}
