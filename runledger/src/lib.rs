@@ -62,6 +62,11 @@ mod pages {
 #[doc = include_str!("../../docs/payloads.md")]
 mod payloads_page {}
 
+/// Compiles the example of the page about logs.
+#[cfg(all(doctest, feature = "logs"))]
+#[doc = include_str!("../../docs/logs.md")]
+mod logs_page {}
+
 /// Compiles the examples of the first page, whose test uses the kit.
 #[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../../docs/getting-started.md")]
@@ -130,6 +135,7 @@ pub use store::cancel::Cancelled;
 pub use store::graph::NodeInfo;
 pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, Unserved, WorkerInfo};
 pub use store::log::LogLine;
+pub use store::metrics::{JobMetrics, Metrics, Quantiles};
 pub use store::output::OutputLine;
 pub use store::pause::Paused;
 pub use store::pin::PinInfo;

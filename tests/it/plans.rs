@@ -9,11 +9,16 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 const HOT: [&str; 7] = ["run", "ready", "lease", "step", "outcome", "waiting", "attempt"];
 
 /// Statements that have reason to walk a whole table.
-const WALKS: [(&str, &str); 4] = [
+const WALKS: [(&str, &str); 8] = [
     // Skips from one (queue, job) to the next: the first step of the walk has nothing to begin at.
     ("unserved", "ready"),
     // The same, from one tenant to the next.
     ("runs", "run"),
+    // Counts what has not ended, so many at most.
+    ("metrics", "run"),
+    ("metrics", "ready"),
+    ("metrics", "lease"),
+    ("metrics", "waiting"),
     // Every lease is looked at, once in a while, and for each the worker is probed.
     ("orphans", "lease"),
     // The net under waking.
@@ -21,7 +26,7 @@ const WALKS: [(&str, &str); 4] = [
 ];
 
 /// Statements of clients, whose sessions are the application's: they may hash what is small, and a hash join of a hot table has a scan of it.
-const OF_CLIENTS: [&str; 19] = [
+const OF_CLIENTS: [&str; 20] = [
     "enqueue",
     "existing",
     "end_of_run",
@@ -39,6 +44,7 @@ const OF_CLIENTS: [&str; 19] = [
     "set_permits",
     "log",
     "logged",
+    "metrics",
     "pin",
     "parent",
 ];

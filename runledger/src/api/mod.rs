@@ -22,6 +22,7 @@ pub mod jobs;
 pub mod lent;
 pub mod linked;
 pub mod logs;
+pub mod metrics;
 pub mod output;
 pub mod pin;
 pub mod provided;

@@ -42,7 +42,7 @@ impl Scope {
     }
 
     /// The tenants, as they are stored; none: every one.
-    fn tenants(self) -> Result<Option<Vec<String>>, ClientError> {
+    pub(super) fn tenants(self) -> Result<Option<Vec<String>>, ClientError> {
         match self {
             Self::Tenant(name) => {
                 check_key("tenant", &name)?;

@@ -17,6 +17,7 @@ pub mod history;
 pub mod inspect;
 pub mod link;
 pub mod log;
+pub mod metrics;
 pub mod migrate;
 pub mod output;
 pub mod pause;

@@ -69,6 +69,7 @@ statements! {
     LOCK_RUNS = "lock_runs";
     LOG = "log";
     LOGGED = "logged";
+    METRICS = "metrics";
     ORIGINS = "origins";
     ORPHANS = "orphans";
     PARENT = "parent";

@@ -1,0 +1,82 @@
+-- metrics: how many runs there are of each tenant and job, in which states, and what has become of those that were created lately. So many are looked at of each
+--        kind (queued, with workers, waiting, lately created of a tenant) and no more.
+-- in:    $1 tenants, or null for every one; $2 since how many microseconds created; $3 how many are looked at
+-- out:   tenant, job (without its version), queued, scheduled, running, waiting, blocked, paused, oldest_us (for how long the first queued run has been due),
+--        completed, failed, cancelled, retried (of those that ended: after more than one attempt), waits_us (of those that a worker ended, from when they might start to the
+--        claim that ended them: the middle one, and the one that one in twenty exceeds), works_us (the same from there to their end), is_partial (whether there are more
+--        than were looked at); a row for each tenant and job that has any
+-- locks: none
+-- index: ready_pkey, lease_pkey and waiting_pkey from their start, run_pkey, run_listed, outcome_pkey
+with recursive every_one (tenant) as (
+    (select tenant from runledger.run order by tenant collate "C" limit 1)
+    union all
+    select (select run.tenant from runledger.run where run.tenant collate "C" > every_one.tenant order by run.tenant collate "C" limit 1)
+    from every_one
+    where every_one.tenant is not null
+),
+meant as (
+    select tenant
+    from unnest($1::text[]) as given (tenant)
+    union all
+    select tenant
+    from every_one
+    where $1::text[] is null and tenant is not null
+),
+live as (
+    (select run_id, case when ready_at <= now() then 'queued' else 'scheduled' end as state, ready_at as since from runledger.ready order by run_id limit $3)
+    union all
+    (select run_id, 'running', claimed_at from runledger.lease order by run_id limit $3)
+    union all
+    (select run_id, state, since from runledger.waiting order by run_id limit $3)
+),
+recent as (
+    select latest.run_id, meant.tenant, latest.job, latest.start_at
+    from meant
+    cross join lateral (
+        select run_id, job, start_at
+        from runledger.run
+        where tenant collate "C" = meant.tenant
+            and created_at > now() - $2::bigint * interval '1 microsecond'
+        order by created_at desc, uuid_send(run_id) desc
+        limit $3
+    ) as latest
+),
+counted as (
+    select run.tenant, run.job, live.state, live.since, null::integer as attempt, null::interval as wait, null::interval as work
+    from live
+    cross join lateral (select tenant, job from runledger.run where run.run_id = live.run_id offset 0) as run
+    where $1::text[] is null or run.tenant = any ($1)
+    union all
+    select
+        recent.tenant, recent.job, ended.state, null, ended.attempt,
+        case when ended.started_at is not null then greatest(ended.started_at - recent.start_at, interval '0') end, ended.finished_at - ended.started_at
+    from recent
+    cross join lateral (
+        select state, attempt, started_at, finished_at from runledger.outcome where outcome.run_id = recent.run_id offset 0
+    ) as ended
+),
+is_more as (
+    select
+        exists (select from live group by state in ('queued', 'scheduled'), state = 'running' having count(*) >= $3)
+        or exists (select from recent group by tenant having count(*) >= $3) as is_partial
+)
+select
+    tenant,
+    split_part(job, '@', 1) as job,
+    count(*) filter (where state = 'queued') as queued,
+    count(*) filter (where state = 'scheduled') as scheduled,
+    count(*) filter (where state = 'running') as running,
+    count(*) filter (where state = 'waiting') as waiting,
+    count(*) filter (where state = 'blocked') as blocked,
+    count(*) filter (where state = 'paused') as paused,
+    (extract(epoch from now() - min(since) filter (where state = 'queued')) * 1000000)::bigint as oldest_us,
+    count(*) filter (where state = 'completed') as completed,
+    count(*) filter (where state = 'failed') as failed,
+    count(*) filter (where state = 'cancelled') as cancelled,
+    count(*) filter (where attempt > 1) as retried,
+    (percentile_cont(array[0.5, 0.95]) within group (order by extract(epoch from wait)::float8 * 1000000))::bigint[] as waits_us,
+    (percentile_cont(array[0.5, 0.95]) within group (order by extract(epoch from work)::float8 * 1000000))::bigint[] as works_us,
+    (select is_partial from is_more) as is_partial
+from counted
+group by tenant collate "C", tenant, split_part(job, '@', 1) collate "C", split_part(job, '@', 1)
+order by tenant collate "C", split_part(job, '@', 1) collate "C"
