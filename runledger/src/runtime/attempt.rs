@@ -476,7 +476,7 @@ impl Attempt {
 
     /// The steps that the code passes by, after a poll that began at this instant.
     pub(crate) fn kept(&self, polled_from: Instant) -> Kept {
-        Kept::among(&self.progress().at_work, polled_from)
+        self.progress().at_work.kept(polled_from)
     }
 
     /// What to do with a workflow whose future is pending, and which passes these steps by.
@@ -497,7 +497,7 @@ impl Attempt {
             (0, false, _) => waits(),
             (0, true, false) => Rest::Stalled(progress.moves),
             // What it passes by does not go on before something else has come for it.
-            (active, false, _) if follows && active == kept.count => waits(),
+            (active, false, _) if follows && kept.count == Some(active) => waits(),
             (_, _, _) => Rest::Working,
         }
     }

@@ -5,11 +5,10 @@
 //! the pool's, and its locks are the database's. What owns all it needs is carried out apart from the code ([`apart`](super::task::apart)); what borrows from the code
 //! cannot be, and ends the attempt where it is kept for too long.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Wake, Waker};
 #[cfg(feature = "worker")]
 use std::time::Duration;
@@ -32,18 +31,14 @@ pub(crate) const KEPT: Duration = Duration::from_secs(1);
 #[cfg(feature = "worker")]
 pub(crate) const KEPT_IN_TRANSACTION: Duration = Duration::from_secs(10);
 
-/// The steps of an attempt that are at work, by the ordinals of their claims.
-pub(crate) type AtWork = HashMap<u64, Arc<AtWorkStep>>;
-
 /// The work of a step.
 pub(crate) type StepWork<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Does the work of a step, which counts as working until then ([`Attempt::begin_work`]), and lets the attempt know whether the code polls it.
 pub(crate) async fn at_work<T>(attempt: &Arc<Attempt>, claim: &Claim, mut work: StepWork<'_, T>) -> T {
     let _working = attempt.begin_work().await;
-    let (ordinal, key) = (claim.ordinal, claim.key.as_str().to_owned());
-    let step = Arc::new(AtWorkStep { attempt: Arc::downgrade(attempt), key, ..AtWorkStep::default() });
-    attempt.progress().at_work.insert(ordinal, Arc::clone(&step));
+    let ordinal = claim.ordinal;
+    let step = attempt.progress().at_work.begin(Arc::downgrade(attempt), ordinal, claim.key.as_str());
     let _listed = Listed { attempt, ordinal };
     let waker = Waker::from(Arc::clone(&step));
     std::future::poll_fn(|cx| {
@@ -53,15 +48,39 @@ pub(crate) async fn at_work<T>(attempt: &Arc<Attempt>, claim: &Claim, mut work: 
     .await
 }
 
+/// The steps of an attempt that are at work.
+///
+/// There may be many thousands, and after each poll of the code it is asked which of them that has passed by. So nobody looks at all of them: each says when it is
+/// woken, the next look is at those alone, and what looks have come to is counted.
+#[derive(Debug, Default)]
+pub(crate) struct AtWork {
+    /// By the ordinals of their claims.
+    steps: HashMap<u64, Arc<AtWorkStep>>,
+    passes: Arc<Mutex<Passes>>,
+}
+
+/// What is known of all steps at work together, by their ordinals.
+#[derive(Debug, Default)]
+struct Passes {
+    /// Those that were woken and not looked at since, and some that have ended.
+    woken: Vec<u64>,
+    /// How many the code passes by.
+    n_passed: usize,
+    /// Those of them that hold a transaction.
+    transactions: BTreeSet<u64>,
+}
+
 /// What is known of a step that is at work.
 #[derive(Debug, Default)]
 pub(crate) struct AtWorkStep {
     attempt: Weak<Attempt>,
+    ordinal: u64,
     key: String,
     /// Whoever polls the step.
     poller: AtomicWaker,
+    /// Locked before what is known of all.
     pass: Mutex<Pass>,
-    holds_transaction: AtomicBool,
+    passes: Arc<Mutex<Passes>>,
 }
 
 /// Whether the code passes a step by.
@@ -71,33 +90,70 @@ struct Pass {
     ready_since: Option<Instant>,
     /// When the first poll of the code ended that began later and did not poll the step.
     passed_at: Option<Instant>,
+    /// Whether it holds a transaction for as long as the code polls it.
+    holds_transaction: bool,
+}
+
+impl Pass {
+    fn keeps_transaction(self) -> bool {
+        self.holds_transaction && self.passed_at.is_some()
+    }
+}
+
+impl AtWork {
+    fn begin(&mut self, attempt: Weak<Attempt>, ordinal: u64, key: &str) -> Arc<AtWorkStep> {
+        let (key, passes) = (key.to_owned(), Arc::clone(&self.passes));
+        let step = Arc::new(AtWorkStep { attempt, ordinal, key, passes, ..AtWorkStep::default() });
+        self.steps.insert(ordinal, Arc::clone(&step));
+        step
+    }
+
+    fn end(&mut self, ordinal: u64) {
+        if let Some(step) = self.steps.remove(&ordinal) {
+            step.change(|pass| *pass = Pass::default());
+        }
+    }
 }
 
 impl AtWorkStep {
     fn polled_by(&self, poller: &Waker) {
         self.poller.register(poller);
-        *self.pass() = Pass::default();
+        self.change(|pass| *pass = Pass { holds_transaction: pass.holds_transaction, ..Pass::default() });
     }
 
-    fn pass(&self) -> std::sync::MutexGuard<'_, Pass> {
-        // Nothing panics while it holds the lock.
-        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// When the code first passed it by, if it does. `polled_from` is when the poll of the code began that has just ended.
-    #[cfg(feature = "worker")]
-    fn passed_at(&self, polled_from: Instant) -> Option<Instant> {
-        let mut pass = self.pass();
-        if pass.passed_at.is_none() && pass.ready_since? < polled_from {
-            pass.passed_at = Some(Instant::now());
+    /// Changes what is known of it, and with it what is known of all.
+    fn change(&self, change: impl FnOnce(&mut Pass)) {
+        let mut pass = locked(&self.pass);
+        let before = *pass;
+        change(&mut pass);
+        let is_passed = pass.passed_at.is_some();
+        if before.passed_at.is_some() == is_passed && before.keeps_transaction() == pass.keeps_transaction() {
+            return;
         }
-        pass.passed_at
+        let mut passes = locked(&self.passes);
+        passes.n_passed -= usize::from(before.passed_at.is_some());
+        passes.n_passed += usize::from(is_passed);
+        if pass.keeps_transaction() {
+            passes.transactions.insert(self.ordinal);
+        } else {
+            passes.transactions.remove(&self.ordinal);
+        }
     }
+}
+
+/// Nothing panics while it holds such a lock.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Wake for AtWorkStep {
     fn wake(self: Arc<Self>) {
-        self.pass().ready_since.get_or_insert_with(Instant::now);
+        let mut pass = locked(&self.pass);
+        if pass.ready_since.is_none() {
+            pass.ready_since = Some(Instant::now());
+            locked(&self.passes).woken.push(self.ordinal);
+        }
+        drop(pass);
         self.poller.wake();
         // A stream that is not polled any more has told its own poller before, and does not again.
         if let Some(attempt) = self.attempt.upgrade() {
@@ -114,15 +170,15 @@ struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        self.attempt.progress().at_work.remove(&self.ordinal);
+        self.attempt.progress().at_work.end(self.ordinal);
     }
 }
 
 impl Attempt {
     /// Notes that a step that is at work holds a transaction for as long as the code polls it.
     pub(crate) fn holds_transaction(&self, ordinal: u64) {
-        if let Some(step) = self.progress().at_work.get(&ordinal) {
-            step.holds_transaction.store(true, Ordering::Relaxed);
+        if let Some(step) = self.progress().at_work.steps.get(&ordinal) {
+            step.change(|pass| pass.holds_transaction = true);
         }
     }
 }
@@ -131,30 +187,73 @@ impl Attempt {
 #[cfg(feature = "worker")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
-    /// How many have been passed by for long enough.
-    pub(crate) count: usize,
-    /// When the last of all was passed by first: later there may be more of them.
+    /// How many there are where all that are at work have been passed by for long enough. None otherwise.
+    pub(crate) count: Option<usize>,
+    /// When the last was passed by first, where all are.
     pub(crate) last: Option<Instant>,
     /// When the first that holds a transaction was, and its key.
     pub(crate) transaction: Option<(Instant, String)>,
 }
 
 #[cfg(feature = "worker")]
-impl Kept {
-    /// Of these steps, after a poll of the code that began at this instant.
-    pub(crate) fn among(at_work: &AtWork, polled_from: Instant) -> Self {
-        let mut kept = Self::default();
-        for step in at_work.values() {
-            let Some(since) = step.passed_at(polled_from) else { continue };
-            kept.count += usize::from(since.elapsed() >= KEPT);
-            kept.last = kept.last.max(Some(since));
-            if step.holds_transaction.load(Ordering::Relaxed)
-                && kept.transaction.as_ref().is_none_or(|(first, _)| since < *first)
-            {
-                kept.transaction = Some((since, step.key.clone()));
+impl AtWork {
+    /// Those that the code passes by, after a poll of it that began at this instant.
+    pub(crate) fn kept(&self, polled_from: Instant) -> Kept {
+        let woken = std::mem::take(&mut locked(&self.passes).woken);
+        let mut later = Vec::new();
+        for ordinal in woken {
+            if self.steps.get(&ordinal).is_some_and(|step| step.look(polled_from) == Look::Again) {
+                later.push(ordinal);
             }
         }
-        kept
+        let mut passes = locked(&self.passes);
+        passes.woken.append(&mut later);
+        let are_all = !self.steps.is_empty() && passes.n_passed == self.steps.len();
+        let transactions: Vec<u64> = passes.transactions.iter().copied().collect();
+        drop(passes);
+        let transactions = transactions.iter().filter_map(|ordinal| self.steps.get(ordinal));
+        let transaction = transactions
+            .filter_map(|step| Some((step.passed_at()?, step)))
+            .min_by_key(|(since, _)| *since)
+            .map(|(since, step)| (since, step.key.clone()));
+        let last = if are_all { self.steps.values().filter_map(|step| step.passed_at()).max() } else { None };
+        let count = last.filter(|last| last.elapsed() >= KEPT).map(|_| self.steps.len());
+        Kept { count, last, transaction }
+    }
+}
+
+/// What a look at a step that was woken has come to.
+#[cfg(feature = "worker")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// The code has polled it, or passes it by.
+    Done,
+    /// It was woken during the poll: the next one tells.
+    Again,
+}
+
+#[cfg(feature = "worker")]
+impl AtWorkStep {
+    /// Looks whether the code has passed it by, in a poll that began at this instant.
+    fn look(&self, polled_from: Instant) -> Look {
+        #[cfg(test)]
+        tests::N_LOOKS.set(tests::N_LOOKS.get() + 1);
+        let mut look = Look::Done;
+        self.change(|pass| match pass.ready_since {
+            Some(since) if since < polled_from => {
+                pass.passed_at.get_or_insert_with(Instant::now);
+            }
+            Some(_) => look = Look::Again,
+            None => {}
+        });
+        look
+    }
+
+    /// When the code first passed it by, if it does.
+    fn passed_at(&self) -> Option<Instant> {
+        #[cfg(test)]
+        tests::N_LOOKS.set(tests::N_LOOKS.get() + 1);
+        locked(&self.pass).passed_at
     }
 }
 
@@ -167,4 +266,100 @@ pub(crate) fn kept_for_too_long(key: &str) -> Halt {
          make a transactional `#[job]` of its body and run that with `wf.run`, which goes on by itself"
     );
     Halt::Kept(Failure::new(FailureKind::Setup, message))
+}
+
+#[cfg(all(test, feature = "worker"))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// How many steps were looked at in this thread.
+        pub(super) static N_LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    const MANY: u64 = 10_000;
+
+    fn begin(at_work: &mut AtWork, ordinal: u64) -> Arc<AtWorkStep> {
+        at_work.begin(Weak::new(), ordinal, &format!("step[{ordinal}]"))
+    }
+
+    /// After a moment in which nothing happens, so that what is woken before a poll is woken before it.
+    async fn a_poll(at_work: &AtWork, polled: &[&Arc<AtWorkStep>]) -> Kept {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let polled_from = Instant::now();
+        for step in polled {
+            step.polled_by(Waker::noop());
+        }
+        at_work.kept(polled_from)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steps_of_a_fan_out_are_looked_at_when_they_are_woken_and_no_more() {
+        let mut at_work = AtWork::default();
+        let steps: Vec<_> = (0..MANY).map(|ordinal| begin(&mut at_work, ordinal)).collect();
+        for step in &steps {
+            Arc::clone(step).wake();
+            assert_eq!(a_poll(&at_work, &[step]).await.last, None);
+            at_work.end(step.ordinal);
+        }
+        assert!(N_LOOKS.get() <= steps.len(), "{} looks", N_LOOKS.get());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steps_that_are_kept_while_others_come_and_go_are_looked_at_once() {
+        let mut at_work = AtWork::default();
+        let beside = begin(&mut at_work, MANY);
+        for ordinal in 0..MANY {
+            begin(&mut at_work, ordinal).wake();
+        }
+        for _ in 0..MANY {
+            Arc::clone(&beside).wake();
+            assert_eq!(a_poll(&at_work, &[&beside]).await.last, None);
+        }
+        let n_wakes = usize::try_from(2 * MANY).unwrap();
+        assert!(N_LOOKS.get() <= n_wakes, "{} looks", N_LOOKS.get());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_counts_as_kept_was_ready_before_a_poll_that_passed_it_by_a_second_ago() {
+        let mut at_work = AtWork::default();
+        let [one, two] = [0, 1].map(|ordinal| begin(&mut at_work, ordinal));
+        Arc::clone(&one).wake();
+        assert_eq!(a_poll(&at_work, &[]).await.last, None, "the other waits for something");
+        tokio::time::advance(KEPT).await;
+        let polled_from = Instant::now();
+        Arc::clone(&two).wake();
+        assert_eq!(at_work.kept(polled_from).last, None, "it was woken during the poll");
+        let kept = a_poll(&at_work, &[]).await;
+        assert_eq!((kept.count, kept.last), (None, Some(Instant::now())), "both are, one not for long");
+        tokio::time::advance(KEPT).await;
+        assert_eq!(a_poll(&at_work, &[]).await.count, Some(2));
+        assert_eq!(a_poll(&at_work, &[&one]).await.count, None, "it was polled");
+        at_work.end(0);
+        let kept = a_poll(&at_work, &[]).await;
+        assert_eq!(kept.count, Some(1), "the other has been passed by all the while");
+        at_work.end(1);
+        assert_eq!(a_poll(&at_work, &[]).await.last, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_those_that_hold_a_transaction_the_one_that_was_passed_by_first_counts() {
+        let mut at_work = AtWork::default();
+        let [one, two, three] = [0, 1, 2].map(|ordinal| begin(&mut at_work, ordinal));
+        for step in [&one, &two] {
+            step.change(|pass| pass.holds_transaction = true);
+        }
+        for step in [&three, &two] {
+            Arc::clone(step).wake();
+        }
+        let since = a_poll(&at_work, &[]).await.transaction.unwrap();
+        assert_eq!(since, (Instant::now(), "step[1]".to_owned()));
+        Arc::clone(&one).wake();
+        assert_eq!(a_poll(&at_work, &[]).await.transaction, Some(since));
+        assert_eq!(a_poll(&at_work, &[&two]).await.transaction.unwrap().1, "step[0]");
+        at_work.end(0);
+        assert_eq!(a_poll(&at_work, &[]).await.transaction, None);
+    }
 }
