@@ -1,5 +1,6 @@
 //! Behaviour 19 for commits that take their time: nothing of other runs waits for one, whatever becomes meanwhile of its run and of its step.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,6 +160,47 @@ async fn a_cancelled_run_that_is_in_its_commit_is_not_taken_for_one_that_does_no
     until(&db, run.id(), |run| run.state == RunState::Completed).await;
     worker.stop().await;
     assert_eq!(proxy.count("-- settle"), 1, "what has ended in its commit is not settled again");
+}
+
+#[job]
+async fn works_for_long() -> Result<()> {
+    // Longer than a transaction may be kept.
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    Ok(())
+}
+
+static COMMITS: Semaphore = Semaphore::const_new(0);
+static KEEPS: Semaphore = Semaphore::const_new(0);
+
+/// Awaits another step from when its own is in its commit.
+#[workflow(max_attempts = 1)]
+async fn keeps_what_is_committed(wf: &Wf) -> Result<()> {
+    let mut entry = pin!(wf.tx("entry", slowly_entered));
+    tokio::select! {
+        biased;
+        entered = &mut entry => return Ok(entered?),
+        told = COMMITS.acquire() => told?.forget(),
+    }
+    KEEPS.add_permits(1);
+    wf.run(works_for_long()).await?;
+    Ok(entry.await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_committed_while_the_code_keeps_it_holds_no_transaction_any_more() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let mut holder: PgConnection = database.connect().await.unwrap();
+    sqlx::query("select pg_advisory_lock(93)").execute(&mut holder).await.unwrap();
+    let worker = worker(&db, jobs![keeps_what_is_committed, works_for_long]).await;
+    let run = keeps_what_is_committed().enqueue(&db).await.unwrap();
+    eventually(async || scalar::<i64>(&db, HELD_UP).await, |n| *n == 1).await;
+    COMMITS.add_permits(1);
+    soon(KEEPS.acquire()).await.unwrap().forget();
+    holder.close().await.unwrap();
+    soon(run.result()).await.unwrap();
+    assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 1);
+    worker.stop().await;
 }
 
 /// What an attempt holds as long as there is anything of it.

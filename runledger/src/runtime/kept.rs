@@ -177,9 +177,20 @@ impl Drop for Listed<'_> {
 impl Attempt {
     /// Notes that a step that is at work holds a transaction for as long as the code polls it.
     pub(crate) fn holds_transaction(&self, ordinal: u64) {
+        self.note_transaction(ordinal, true);
+    }
+
+    /// Notes that the transaction of a step goes to its commit whether the code polls the step or not. Whether it needed that before.
+    pub(crate) fn lets_go_of_transaction(&self, ordinal: u64) -> bool {
+        self.note_transaction(ordinal, false)
+    }
+
+    fn note_transaction(&self, ordinal: u64, is_held: bool) -> bool {
+        let mut was_held = false;
         if let Some(step) = self.progress().at_work.steps.get(&ordinal) {
-            step.change(|pass| pass.holds_transaction = true);
+            step.change(|pass| was_held = std::mem::replace(&mut pass.holds_transaction, is_held));
         }
+        was_held
     }
 }
 

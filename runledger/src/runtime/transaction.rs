@@ -59,6 +59,17 @@ pub(crate) enum Commit<'a, 'w> {
     Run { above: Above },
 }
 
+impl Commit<'_, '_> {
+    /// The ordinal of the step, where it is one.
+    fn ordinal(self) -> Option<u64> {
+        match self {
+            Self::Step { claim, .. } => Some(claim.ordinal),
+            #[cfg(feature = "worker")]
+            Self::Run { .. } => None,
+        }
+    }
+}
+
 /// Runs a body in a transaction, records it there, and commits. The recorded result, or the failure of the body.
 pub(crate) async fn perform<F>(
     attempt: &Arc<Attempt>,
@@ -170,10 +181,13 @@ async fn finish(
             () = attempt.journal.closed(attempt.fence.run_id) => None,
         }
     });
-    match Box::pin(committed).await {
-        Some(end) => end,
-        None => std::future::pending().await,
+    let lets_go = commit.ordinal().filter(|ordinal| attempt.lets_go_of_transaction(*ordinal));
+    let Some(end) = Box::pin(committed).await else { return std::future::pending().await };
+    if let (Some(ordinal), End::Undone(..)) = (lets_go, &end) {
+        // The next try begins another one.
+        attempt.holds_transaction(ordinal);
     }
+    end
 }
 
 async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &str) -> End {
