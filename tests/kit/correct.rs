@@ -224,3 +224,24 @@ async fn a_fake_outlives_the_workers_of_its_run_and_is_no_other_runs() {
     is_thorough(&test.crash_everywhere(pays()).invariant(holds).await.unwrap(), 8);
     assert_eq!(MOST_ASKED.load(Ordering::Relaxed), 2, "a step that was interrupted is asked for again");
 }
+
+/// It was `listed` first, then `noted`.
+#[job(aliases = ["listed", "noted"])]
+async fn entered() -> Result<()> {
+    Ok(())
+}
+
+#[workflow]
+async fn enters(wf: &Wf) -> Result<()> {
+    Ok(wf.run(entered().key("eu")).await?)
+}
+
+#[tokio::test]
+async fn the_crashes_of_a_renamed_job_are_found_by_any_of_its_names() {
+    let test = Testing::new().await.unwrap().with(jobs![enters, entered]);
+    for name in ["listed", "noted", "entered"] {
+        let only = format!("delivered step `{name}[eu]` twice");
+        let crashes = test.crash_everywhere(enters()).only(only).await;
+        assert_eq!(crashes.map(|crashes| crashes.n_crashes()).ok(), Some(1), "{name}");
+    }
+}

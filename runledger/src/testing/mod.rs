@@ -54,6 +54,7 @@ pub use self::mock::{Mock, Takes};
 pub use self::run::TestRun;
 use crate::api::jobs::DefinitionOf;
 use crate::api::provided::Provided;
+use crate::api::registry::registered;
 use crate::model::payload::{Codec, Plain};
 use crate::runtime::scene::{self, Part, Role, Scene, Skipped, Steps};
 use crate::{App, Call, ClientError, Db, Definition, Job, Timings, Worker};
@@ -291,6 +292,11 @@ impl Plan {
             Some(codec) => db.with_codec(Arc::clone(codec)),
             None => db,
         }
+    }
+
+    /// What it serves.
+    fn definitions(&self) -> Vec<&'static Definition> {
+        self.definitions.clone().unwrap_or_else(|| registered().collect())
     }
 
     /// A worker in a scene.

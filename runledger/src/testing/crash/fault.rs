@@ -1,8 +1,9 @@
 //! What can happen to a run.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use crate::api::definition::Definition;
 use crate::runtime::scene::Hold;
 use crate::store::failpoints::Moment;
 use crate::store::failpoints::scope::Written;
@@ -30,6 +31,24 @@ impl fmt::Display for Fault {
             }
         }
     }
+}
+
+/// The same text with the oldest name of each renamed job for its others: the one that steps go by, and so the names of faults.
+pub(super) fn by_oldest_names(
+    text: &str,
+    definitions: impl IntoIterator<Item = &'static Definition>,
+) -> String {
+    let renamed: HashMap<&str, &str> = definitions
+        .into_iter()
+        .flat_map(|definition| definition.names().map(|name| (name, definition.oldest_name())))
+        .collect();
+    let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    // Each piece is a name, or a part of one, and what follows it.
+    let pieces = text.split_inclusive(|c| !is_of_a_name(c));
+    pieces.fold(String::with_capacity(text.len()), |said, piece| {
+        let name = piece.trim_end_matches(|c| !is_of_a_name(c));
+        said + renamed.get(name).unwrap_or(&name) + &piece[name.len()..]
+    })
 }
 
 /// Every fault that a run with these writes and steps can meet, each once.

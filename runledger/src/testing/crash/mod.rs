@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt, StreamExt, stream};
 
-use self::fault::{Fault, faults};
+use self::fault::{Fault, by_oldest_names, faults};
 pub use self::once::{Ended, RecordedStep};
 use self::once::{Observed, Seen, Stage};
 pub use self::report::{CrashError, Crashes};
@@ -146,7 +146,8 @@ impl<J: Job> CrashEverywhere<'_, J> {
         self
     }
 
-    /// Only the faults whose name contains this text, such as `step `charge``; the environment's `RUNLEDGER_CRASH_ONLY` by default.
+    /// Only the faults whose name contains this text, such as `step `charge``; the environment's `RUNLEDGER_CRASH_ONLY` by default. The steps of a job that was
+    /// renamed go by its oldest name, and any of its names will do here.
     pub fn only(mut self, name: impl Into<String>) -> Self {
         self.only = Some(name.into());
         self
@@ -221,7 +222,11 @@ impl<J: Job> CrashEverywhere<'_, J> {
     fn choose(&self, mut all: Vec<Fault>, seed: u64) -> Result<Vec<Fault>, CrashError> {
         if let Some(only) = self.only.clone().or_else(|| from_env(ONLY)) {
             let names: Vec<String> = all.iter().map(ToString::to_string).collect();
-            all.retain(|fault| fault.to_string().contains(&only));
+            let oldest = by_oldest_names(&only, self.test.plan.definitions());
+            all.retain(|fault| {
+                let name = fault.to_string();
+                name.contains(&only) || name.contains(&oldest)
+            });
             if all.is_empty() {
                 return Err(CrashError::NoSuchFault { only, names });
             }
