@@ -133,6 +133,7 @@ pub use runtime::logs::RunLogs;
 pub use runtime::timings::Timings;
 pub use store::cancel::Cancelled;
 pub use store::graph::NodeInfo;
+pub use store::happened::{TimelineEntry, TimelineEvent};
 pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, Unserved, WorkerInfo};
 pub use store::log::LogLine;
 pub use store::metrics::{JobMetrics, Metrics, Quantiles};

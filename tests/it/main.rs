@@ -70,6 +70,7 @@ mod smoke;
 mod statements;
 mod steps;
 mod tangles;
+mod timeline;
 mod transactional;
 mod transitions;
 mod tunings;

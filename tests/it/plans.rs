@@ -26,7 +26,7 @@ const WALKS: [(&str, &str); 8] = [
 ];
 
 /// Statements of clients, whose sessions are the application's: they may hash what is small, and a hash join of a hot table has a scan of it.
-const OF_CLIENTS: [&str; 20] = [
+const OF_CLIENTS: [&str; 21] = [
     "enqueue",
     "existing",
     "end_of_run",
@@ -45,6 +45,7 @@ const OF_CLIENTS: [&str; 20] = [
     "log",
     "logged",
     "metrics",
+    "happened",
     "pin",
     "parent",
 ];

@@ -15,6 +15,7 @@ pub mod error;
 pub mod failed;
 pub mod graph;
 pub mod handle;
+pub mod happened;
 pub mod history;
 pub mod invocation;
 pub mod job;

@@ -13,6 +13,7 @@ pub mod error;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
 pub mod graph;
+pub mod happened;
 pub mod history;
 pub mod inspect;
 pub mod link;

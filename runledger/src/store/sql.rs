@@ -52,6 +52,7 @@ statements! {
     GRAPH_HEAD = "graph_head";
     GRAPH_NODES = "graph_nodes";
     GRAPH_PARTS = "graph_parts";
+    HAPPENED = "happened";
     HEARTBEAT = "heartbeat";
     HELD = "held";
     HISTORY = "history";
