@@ -3,9 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
-use runledger::{FailureKind, Graph, RunState};
+use runledger::{FailureKind, Graph, RunState, given};
 use runledger_tests::Fixture;
 
+use crate::graph_jobs::{add, sum};
 use crate::rows::{scalar, soon, until, worker};
 
 #[job(priority = 3)]
@@ -72,5 +73,29 @@ async fn each_node_has_its_own_tenant_priority_attempts_time_limit_and_start() {
     }
     handle.cancel("seen").await.unwrap();
     assert!(soon(handle.result()).await.is_err());
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_nodes_fan_out_and_in_again_and_no_run_row_is_written_twice() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![add, sum]).await;
+    let mut graph = Graph::new("wide");
+    let root = graph.call(add(1, 1));
+    let wide: Vec<_> = (0..1_000)
+        .map(|n| {
+            let node = graph.then(add, (root, given(n)));
+            graph.configure(node).name(format!("wide {n}"));
+            node
+        })
+        .collect();
+    let all = graph.then(sum, (wide,));
+    let handle = graph.result(all).enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), (0..1_000).map(|n| n + 2).sum::<u64>());
+    // All rows are of the transaction that wrote the graph.
+    let once = "select (count(*), count(distinct xmin::text))::text from runledger.run";
+    assert_eq!(scalar::<String>(&db, once).await, "(1003,1)");
+    let attempts: i64 = scalar(&db, "select count(*) from runledger.outcome where attempt <> 1").await;
+    assert_eq!(attempts, 0);
     worker.stop().await;
 }

@@ -44,6 +44,7 @@ mod linked;
 mod logs;
 mod looks;
 mod marks;
+mod metadata;
 mod metrics;
 mod migrations;
 mod nested;

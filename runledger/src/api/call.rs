@@ -13,7 +13,7 @@ use super::job::Job;
 use crate::model::json::{EncodeError, ErasedValue};
 use crate::model::name::{check_key, check_name};
 use crate::model::payload::Plain;
-use crate::model::request::{ActiveKey, RequestOptions, identity_said, keyed_run_id};
+use crate::model::request::{ActiveKey, MAX_METADATA, Metadata, RequestOptions, identity_said, keyed_run_id};
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::model::version::{FIRST, stored_name};
 use crate::store::enqueue::NewRun;
@@ -92,6 +92,13 @@ macro_rules! options {
         /// as a run of its own (`wf.start`).
         pub fn resource(mut self, name: impl Into<String>) -> Self {
             self.request.options.resource = Some(name.into());
+            self
+        }
+
+        /// Says something of the run for whoever looks at it: its [`RunInfo`](crate::RunInfo) has it. It is part of the request, and in clear text also where payloads are sealed. Names of
+        /// 1 to 256 bytes, and 16 KiB of JSON text with all values; the same name again replaces the value.
+        pub fn metadata(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+            self.request.options.metadata.insert(name.into(), value.into());
             self
         }
 
@@ -298,6 +305,7 @@ impl Request {
             Some(_) => self.job.into_owned(),
             None => stored_name(&self.job, self.version.unwrap_or(FIRST)).into_owned(),
         };
+        check_metadata(&options.metadata)?;
         if let Some(resource) = &options.resource {
             check_key("resource", resource)?;
         }
@@ -326,6 +334,25 @@ impl Request {
 pub(crate) fn active_key(job: &str, key: &str) -> Result<ActiveKey, ClientError> {
     check_key("active key", key)?;
     Ok(ActiveKey { job: job.to_owned(), key: key.to_owned() })
+}
+
+/// Checks what is said of a run, or graph.
+///
+/// # Errors
+/// [`ClientError::Name`], or that it is too large.
+pub(crate) fn check_metadata(metadata: &Metadata) -> Result<(), ClientError> {
+    for name in metadata.keys() {
+        check_key("name of metadata", name)?;
+    }
+    let n_bytes =
+        if metadata.is_empty() { 0 } else { serde_json::to_string(metadata).map_or(0, |text| text.len()) };
+    if n_bytes > MAX_METADATA {
+        let message = format!(
+            "the metadata has {n_bytes} bytes as JSON, and {MAX_METADATA} is the limit; keep what is larger in the input or in a table of yours"
+        );
+        return Err(ClientError::Setup(message));
+    }
+    Ok(())
 }
 
 /// The option that puts the start further ahead than any plan reaches, and than the database's own range before long.

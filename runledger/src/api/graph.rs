@@ -30,7 +30,7 @@ use crate::model::given::{CONDITION, item};
 use crate::model::graph::{GATE, Plan, PlannedEdge, PlannedKind, PlannedNode, Target};
 use crate::model::json::ErasedValue;
 use crate::model::payload::Plain;
-use crate::model::request::{RequestOptions, identity_said};
+use crate::model::request::{Metadata, RequestOptions, identity_said};
 use crate::runtime::graph::CONCLUDE;
 
 /// The job of a graph with the result `T`: what `Handle` says of its run.
@@ -85,6 +85,7 @@ pub struct Graph<T = ()> {
     deadline: Option<Duration>,
     idempotency_key: Option<String>,
     active_key: Option<String>,
+    metadata: Metadata,
     marker: PhantomData<fn() -> T>,
 }
 
@@ -110,6 +111,7 @@ impl Graph {
             deadline: None,
             idempotency_key: None,
             active_key: None,
+            metadata: Metadata::new(),
             marker: PhantomData,
         }
     }
@@ -207,10 +209,23 @@ impl<T> Graph<T> {
             deadline,
             idempotency_key,
             active_key,
+            metadata,
             marker: _,
         } = self;
         let marker = PhantomData;
-        Graph { tag, plan, nodes, tenant, queue, priority, deadline, idempotency_key, active_key, marker }
+        Graph {
+            tag,
+            plan,
+            nodes,
+            tenant,
+            queue,
+            priority,
+            deadline,
+            idempotency_key,
+            active_key,
+            metadata,
+            marker,
+        }
     }
 
     /// At most one graph of this name, tenant and key exists. The same graph again gives the same run, whatever the order of its nodes; another one under
@@ -224,6 +239,12 @@ impl<T> Graph<T> {
     /// [`ClientError::Active`](crate::ClientError::Active), which names it. 1 to 256 bytes. Costs one statement more, in a transaction with the submission.
     pub fn active_key(mut self, key: impl Into<String>) -> Self {
         self.active_key = Some(key.into());
+        self
+    }
+
+    /// Says something of the graph for whoever looks at it, as [`Call::metadata`](crate::Call::metadata).
+    pub fn metadata(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+        self.metadata.insert(name.into(), value.into());
         self
     }
 

@@ -1,6 +1,7 @@
 //! The canonical form of a request, by which a repeated keyed submission is recognised, and its run's id.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,12 @@ pub struct ActiveKey {
     /// The key.
     pub key: String,
 }
+
+/// What a program says of a run: values by name.
+pub type Metadata = BTreeMap<String, serde_json::Value>;
+
+/// The most bytes of the metadata of a run, as JSON text: 16 KiB.
+pub const MAX_METADATA: usize = 16 << 10;
 
 /// The part of a run's identity that was said, if one was: what a child and a step cannot have.
 pub(crate) fn identity_said(
@@ -72,6 +79,9 @@ pub struct RequestOptions {
     /// The resource of which it needs a permit. By this name `runledger.resource_of` knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
+    /// What the program says of the run, for itself.
+    #[serde(default, skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
 }
 
 impl RequestOptions {
@@ -157,6 +167,7 @@ impl RequestOptions {
             ("start_at", self.start_at_us != other.start_at_us),
             ("active_key", self.said_active_key() != other.said_active_key()),
             ("resource", self.resource != other.resource),
+            ("metadata", self.metadata != other.metadata),
         ]
         .into_iter()
         .find_map(|(part, differs)| (differs && !beyond.contains(&part)).then_some(part))

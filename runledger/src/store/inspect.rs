@@ -1,5 +1,6 @@
 //! Reading: runs, their attempts and their steps, for people and tools.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -66,6 +67,8 @@ pub struct RunInfo {
     pub pause_reason: Option<String>,
     /// The names of the signals that it waits for, while it waits for some outside its worker.
     pub awaited_signals: Vec<String>,
+    /// What was said of it when it was enqueued.
+    pub metadata: BTreeMap<String, serde_json::Value>,
 }
 
 /// One attempt of a run, or one failed try of a step.
@@ -319,6 +322,10 @@ pub(super) fn run_info(row: &PgRow, sealer: &Sealer) -> Result<RunInfo, sqlx::Er
         undoing: row.try_get("undoing")?,
         pause_reason: row.try_get("pause_reason")?,
         awaited_signals: row.try_get("awaited_signals")?,
+        metadata: match row.try_get::<Option<String>, _>("metadata")? {
+            Some(text) => serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?,
+            None => BTreeMap::new(),
+        },
     })
 }
 

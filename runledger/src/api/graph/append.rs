@@ -241,6 +241,7 @@ impl Graph {
             (self.queue.is_some(), "a queue"),
             (self.priority != 0, "a priority"),
             (self.deadline.is_some(), "a deadline"),
+            (!self.metadata.is_empty(), "metadata"),
         ];
         said.into_iter().filter(|(is_said, _)| *is_said).map(|(_, option)| option).collect()
     }

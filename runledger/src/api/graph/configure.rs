@@ -68,6 +68,13 @@ impl<'g> Configure<'g> {
         self.change(of_jobs("resource"), |request| request.options.resource = Some(name.into()))
     }
 
+    /// Says something of the node for whoever looks at it, as [`Call::metadata`](crate::Call::metadata).
+    pub fn metadata(&mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> &mut Self {
+        self.change(of_nodes("metadata"), |request| {
+            request.options.metadata.insert(name.into(), value.into());
+        })
+    }
+
     /// The node must end within this time of the instant when it may start, or of a gate when it is open; otherwise it is cancelled. At most 100 years.
     pub fn deadline(&mut self, deadline: Duration) -> &mut Self {
         self.change(of_nodes("deadline"), |request| request.options.set_deadline(deadline))

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::prepare::{NotSealed, Prepared, prepare};
 use super::{Graph, GraphHandle};
-use crate::api::call::active_key;
+use crate::api::call::{active_key, check_metadata};
 use crate::api::client_error::ClientError;
 use crate::api::db::{Route, Via, connection, not_between_steps};
 use crate::api::definition::DEFAULT_QUEUE;
@@ -81,7 +81,14 @@ impl<T: Payload> Graph<T> {
         let nodes = prepared.request(sealer).map_err(encode)?;
         let request = GraphRequest { graph: &self.plan.name, result: prepared.result(), nodes };
         let input = Plain::of(&request).map_err(|source| encode(source.into()))?;
-        let mut options = RequestOptions { active_key, ..RequestOptions::default() };
+        check_metadata(&self.metadata)?;
+        let mut options = RequestOptions {
+            active_key,
+            metadata: self.metadata,
+            queue: self.queue.clone(),
+            priority: (self.priority != 0).then_some(self.priority),
+            ..RequestOptions::default()
+        };
         if let Some(deadline) = self.deadline {
             options.set_deadline(deadline);
         }

@@ -1,12 +1,13 @@
 -- run: everything about one run but its input and output.
 -- in:    $1 run
 -- out:   run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, created_at, state, attempt, crashes, cause, ready_at,
---        worker_id, started_at, finished_at, error, undoing, pause_reason, awaited_signals; one row where it exists
+--        worker_id, started_at, finished_at, error, undoing, pause_reason, awaited_signals, metadata; one row where it exists
 -- locks: none
 -- index: run_pkey, and the primary keys under runledger.run_state
 select
     run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, created_at, state, attempt, crashes, cause, ready_at, worker_id,
     started_at, finished_at, error::text as error, undoing, pause_reason,
-    coalesce((select wait_signals from runledger.waiting where waiting.run_id = run_state.run_id offset 0), '{}') as awaited_signals
+    coalesce((select wait_signals from runledger.waiting where waiting.run_id = run_state.run_id offset 0), '{}') as awaited_signals,
+    (select options -> 'metadata' from runledger.run where run.run_id = run_state.run_id offset 0)::text as metadata
 from runledger.run_state
 where run_id = $1

@@ -3,7 +3,7 @@
 -- in:    $1 tenants, or null for every one; $2 instant and $3 id of the place before which they are, or null for the latest; $4 how many are looked at;
 --        $5 names of jobs without their version, $6 queues, $7 states, each null for any; $8 how many are given
 -- out:   looked_at, last_created_at, last_run_id, run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, created_at, state, attempt, crashes,
---        cause, ready_at, worker_id, started_at, finished_at, error, undoing, pause_reason, awaited_signals; the latest first, or one row without a run
+--        cause, ready_at, worker_id, started_at, finished_at, error, undoing, pause_reason, awaited_signals, metadata; the latest first, or one row without a run
 -- locks: none
 -- index: run_listed, from one tenant to the next; then run_pkey, and the primary keys under runledger.run_state
 with recursive every_one (tenant) as (
@@ -40,7 +40,8 @@ wanted as (
     select
         run.run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, run.created_at, state, attempt, crashes, cause, ready_at, worker_id,
         started_at, finished_at, error::text as error, undoing, pause_reason,
-        coalesce((select wait_signals from runledger.waiting where waiting.run_id = run.run_id offset 0), '{}') as awaited_signals
+        coalesce((select wait_signals from runledger.waiting where waiting.run_id = run.run_id offset 0), '{}') as awaited_signals,
+        (select options -> 'metadata' from runledger.run as whole where whole.run_id = run.run_id offset 0)::text as metadata
     from looked_at
     cross join lateral (select * from runledger.run_state where run_state.run_id = looked_at.run_id offset 0) as run
     where ($5::text[] is null or split_part(job, '@', 1) = any ($5))

@@ -1,0 +1,96 @@
+//! What programs say of their runs, and the options of graphs: both are part of the request.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, Graph, Scope};
+use runledger_tests::Fixture;
+use serde_json::json;
+
+use crate::rows::{scalar, soon, worker};
+
+#[job]
+async fn tells(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+/// A node that works in slices.
+#[job]
+async fn slices(n: u64, #[inject] context: &Context) -> Result<u64> {
+    let done: u64 = context.last_progress().await?.unwrap_or(0);
+    if done == n {
+        return Ok(done);
+    }
+    context.progress(&(done + 1)).await?;
+    context.continue_after(Duration::ZERO).await
+}
+
+fn graph() -> Graph<u64> {
+    let mut graph = Graph::new("tells");
+    let one = graph.call(tells(1));
+    graph.result(one).idempotency_key("key").metadata("region", "eu")
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_run_is_told_again_and_is_part_of_its_request() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let call =
+        || tells(1).idempotency_key("1").metadata("region", "eu").metadata("order", json!({"lines": [1, 2]}));
+    let run = call().enqueue(&db).await.unwrap();
+    let info = run.info().await.unwrap();
+    assert_eq!(info.metadata.keys().collect::<Vec<_>>(), ["order", "region"]);
+    assert_eq!(
+        (&info.metadata["region"], &info.metadata["order"]),
+        (&json!("eu"), &json!({"lines": [1, 2]}))
+    );
+    let listed = db.runs(Scope::Global).await.unwrap();
+    assert_eq!(listed.runs[0].metadata, info.metadata);
+
+    assert_eq!(call().enqueue(&db).await.unwrap().id(), run.id());
+    let other = call().metadata("region", "us").enqueue(&db).await.unwrap_err();
+    assert!(other.to_string().contains("metadata"), "{other}");
+
+    let blank = tells(1).metadata(" ", 1).enqueue(&db).await.unwrap_err();
+    assert!(matches!(blank, ClientError::Name(_)), "{blank:?}");
+    let large = tells(1).metadata("text", "x".repeat(20_000)).enqueue(&db).await.unwrap_err();
+    assert!(large.to_string().contains("16384 is the limit"), "{large}");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 1);
+}
+
+#[tokio::test]
+async fn every_option_of_a_graph_is_part_of_its_request() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let first = graph().enqueue(&db).await.unwrap();
+    assert_eq!(db.run(first.id()).await.unwrap().metadata["region"], json!("eu"));
+    assert_eq!(graph().enqueue(&db).await.unwrap().id(), first.id());
+    let mut node = Graph::new("tells");
+    let one = node.call(tells(1));
+    node.configure(one).metadata("of", "the node").resource("printer");
+    let changed = [
+        (graph().metadata("region", "us"), "metadata"),
+        (graph().queue("other"), "queue"),
+        (graph().priority(3), "priority"),
+        (graph().deadline(Duration::from_secs(60)), "deadline"),
+        (graph().active_key("one"), "active_key"),
+        (node.result(one).idempotency_key("key").metadata("region", "eu"), "metadata"),
+    ];
+    for (graph, part) in changed {
+        let refused = graph.enqueue(&db).await.unwrap_err();
+        assert!(refused.to_string().contains(part), "{part}: {refused}");
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run where graph is not null").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_continues_works_in_slices_and_what_needs_it_waits_for_the_last() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![tells, slices]).await;
+    let mut graph = Graph::new("sliced");
+    let sliced = graph.call(slices(5));
+    let last = graph.then(tells, (sliced,));
+    let graph = graph.result(last).enqueue(&db).await.unwrap();
+    assert_eq!(soon(graph.result()).await.unwrap(), 5);
+    let slices = scalar::<String>(&db, "select value::text from runledger.progress").await;
+    assert_eq!(slices, "5", "as many as it has noted");
+    worker.stop().await;
+}
