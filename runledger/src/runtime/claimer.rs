@@ -285,7 +285,7 @@ impl Claimer {
             (memory.pause, memory.nap) = (FIRST_PAUSE, FIRST_NAP);
             return;
         }
-        let until = [memory.next_due, memory.looks.owed_at()]
+        let until = [memory.next_due, memory.looks.owed_at(), memory.permits.due_at()]
             .into_iter()
             .flatten()
             .fold(Instant::now() + pause, Instant::min);

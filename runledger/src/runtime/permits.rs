@@ -4,6 +4,7 @@
 //! them, and the next one begins behind it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -16,6 +17,11 @@ use crate::store::claim::{
 
 /// How many lanes a look takes: some milliseconds.
 pub(super) const LANES: usize = 256;
+
+/// Looks that find nothing to claim may take a twentieth of the time, and a quarter where a permit has become free here: there may be many lanes whose permits are all taken, and
+/// other runs must not wait for each look at them.
+const SHARE: u32 = 20;
+const SHARE_OF_FREED: u32 = 4;
 
 /// Set where a run has ended that had a permit: another may have it.
 #[derive(Debug, Default)]
@@ -37,6 +43,8 @@ impl Freed {
 pub(super) struct Permits {
     /// The lane behind which the next look begins.
     after: ResourceLane,
+    /// When the last look that found nothing to claim began, and how long it took.
+    in_vain: Option<(Instant, Duration)>,
     /// How often a look must come to the last lane until every lane has been looked at since somebody asked.
     passes: u8,
     /// Whether a permit has become free here since the last whole pass: what this worker leaves is told to others.
@@ -49,7 +57,14 @@ pub(super) struct Permits {
 
 impl Default for Permits {
     fn default() -> Self {
-        Self { after: ResourceLane::before_all(), passes: 0, has_freed: false, are_first: true, floor: None }
+        Self {
+            after: ResourceLane::before_all(),
+            in_vain: None,
+            passes: 0,
+            has_freed: false,
+            are_first: true,
+            floor: None,
+        }
     }
 }
 
@@ -65,9 +80,16 @@ impl Permits {
         self.owe();
     }
 
-    /// Whether there are lanes to look at.
+    /// Whether there are lanes to look at now.
     pub(super) fn are_due(&self) -> bool {
-        self.passes > 0
+        self.due_at().is_some_and(|at| at <= Instant::now())
+    }
+
+    /// When a look may begin, if there are lanes to look at.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        let share = if self.has_freed { SHARE_OF_FREED } else { SHARE };
+        let affordable = self.in_vain.map_or_else(Instant::now, |(began, took)| began + took * share);
+        (self.passes > 0).then_some(affordable)
     }
 
     /// Where the next look begins.
@@ -92,7 +114,7 @@ impl Permits {
         let (ours, others): (Vec<_>, Vec<_>) =
             seen.into_iter().filter(ResourceFirst::may_start).partition(|first| first.is_served);
         let others = if self.has_freed { others } else { Vec::new() };
-        self.has_freed &= self.are_due();
+        self.has_freed &= self.passes > 0;
         let is_urgent =
             |first: &ResourceFirst| backlog.is_none_or(|backlog| first.lane.lane.priority >= backlog);
         let n_ours = ours.len();
@@ -105,8 +127,9 @@ impl Permits {
     }
 
     /// Takes over what was claimed, of so many that might have been.
-    pub(super) fn claimed(&mut self, claimed: &[Claimed], limit: usize) {
+    pub(super) fn claimed(&mut self, claimed: &[Claimed], limit: usize, began: Instant) {
         self.are_first = claimed.is_empty();
+        self.in_vain = claimed.is_empty().then(|| (began, began.elapsed()));
         self.floor = lowest_of_full(claimed, limit);
         if claimed.len() == limit {
             self.owe();
@@ -136,7 +159,7 @@ impl Claimer {
             self.session.answered(wake_for_permits(connection, &others)).await?;
         }
         if ours.is_empty() {
-            memory.permits.claimed(&[], limit);
+            memory.permits.claimed(&[], limit, began);
             return Ok((Uuid::nil(), Vec::new()));
         }
         let token = Uuid::now_v7();
@@ -145,7 +168,7 @@ impl Claimer {
                 claim_with_permit(connection, self.worker_id, token, limit, &ours).await
             })
             .await?;
-        memory.permits.claimed(&claimed, limit);
+        memory.permits.claimed(&claimed, limit, began);
         Ok((token, claimed))
     }
 }
@@ -211,6 +234,22 @@ mod tests {
         let (ours, _) = permits.see(vec![first("b", 0)], None);
         assert_eq!(ours.len(), 1);
         assert!(!permits.are_due());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_in_vain_take_a_share_of_the_time_and_a_larger_one_where_a_permit_has_become_free() {
+        let mut permits = Permits::default();
+        permits.owe();
+        let began = Instant::now();
+        tokio::time::advance(Duration::from_millis(10)).await;
+        permits.see(page(0), Some(1));
+        permits.claimed(&[], 5, began);
+        assert_eq!(permits.due_at(), Some(began + Duration::from_millis(200)));
+        assert!(!permits.are_due());
+        permits.owe_of_freed();
+        assert_eq!(permits.due_at(), Some(began + Duration::from_millis(40)));
+        tokio::time::advance(Duration::from_millis(30)).await;
+        assert!(permits.are_due());
     }
 
     #[test]
