@@ -104,6 +104,8 @@ pub use api::handle::Handle;
 #[cfg(feature = "testing")]
 pub use api::history::assert_replays;
 pub use api::job::{Arguments, Job, JobError, JobResult, Payload};
+#[cfg(feature = "worker")]
+pub use api::observer::{Observed, Observer};
 pub use api::output::OutputFollower;
 pub use api::runs::{ListRuns, NoRunsCursor, RunsCursor, RunsPage, Scope};
 pub use api::signal::{SendSignal, Signalled};

@@ -48,6 +48,7 @@ mod metadata;
 mod metrics;
 mod migrations;
 mod nested;
+mod observers;
 mod oracle;
 mod orphans;
 mod output;

@@ -10,10 +10,12 @@ use super::client_error::ClientError;
 use super::db::Db;
 use super::definition::Definition;
 use super::failed::FailedRun;
+use super::observer::Observer;
 use super::provided::Provided;
 use super::registry::{Registry, registered};
 use crate::model::name::{check_key, check_name};
 use crate::runtime::hook::FailureHook;
+use crate::runtime::observers::{Given, Observers};
 use crate::runtime::serve::{Plan, Running, start};
 use crate::runtime::timings::Timings;
 
@@ -64,6 +66,7 @@ pub struct App {
     on_failure: Option<FailureHook>,
     #[cfg(feature = "logs")]
     logs: Option<tracing::Level>,
+    observers: Given,
 }
 
 impl App {
@@ -83,6 +86,7 @@ impl App {
             on_failure: None,
             #[cfg(feature = "logs")]
             logs: None,
+            observers: Given::default(),
         }
     }
 
@@ -194,6 +198,19 @@ impl App {
         self
     }
 
+    /// Tells an [`Observer`] what becomes of the attempts of this process, after the commits. Several are told beside one another.
+    ///
+    /// Each has a thread and room for 4,096 events of its own: it holds up no run, and what comes while there is no room is dropped, counted, told to it and logged. At a shutdown
+    /// what waits for it is told, up to five seconds beyond [`drain`](Self::drain); then the worker ends without it. A panic of it is logged, and it goes on to be told.
+    ///
+    /// It hears of the attempts of this process alone, and nothing of runs that no worker holds, such as the cancel of a queued one.
+    ///
+    /// Costs nothing where nobody observes; else two messages an attempt, and one query where a workflow has failed or was cancelled, or a run was lost.
+    pub fn observe(mut self, observer: impl Observer) -> Self {
+        self.observers.add(observer);
+        self
+    }
+
     /// Starts the worker and returns once it takes runs.
     ///
     /// # Errors
@@ -218,6 +235,7 @@ impl App {
         }
         let name = self.name.unwrap_or_else(|| format!("worker-{}", uuid::Uuid::now_v7().simple()));
         check_key("worker name", &name)?;
+        let observers = Observers::start(self.observers, &name).map_err(|error| no_thread(&error))?;
         let plan = Plan {
             db: self.db,
             registry: Arc::new(registry),
@@ -232,6 +250,7 @@ impl App {
             on_failure: self.on_failure,
             #[cfg(feature = "logs")]
             logs: self.logs,
+            observers,
         };
         Ok(Worker { running: start(plan).await? })
     }
@@ -330,6 +349,12 @@ fn is_mocked(definition: &Definition, provided: &Provided) -> bool {
 #[cfg(not(feature = "testing"))]
 fn is_mocked(_definition: &Definition, _provided: &Provided) -> bool {
     false
+}
+
+fn no_thread(error: &std::io::Error) -> ClientError {
+    ClientError::Setup(format!(
+        "the system gives no thread for an observer of this worker: {error}; observe with fewer, or raise the limit of threads"
+    ))
 }
 
 fn check_pool(db: &Db) -> Result<(), ClientError> {

@@ -24,6 +24,8 @@ pub mod lent;
 pub mod linked;
 pub mod logs;
 pub mod metrics;
+#[cfg(feature = "worker")]
+pub mod observer;
 pub mod output;
 pub mod pin;
 pub mod provided;

@@ -24,6 +24,7 @@ use super::hook::FailureHook;
 use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::marks;
+use super::observers::{Observers, Watch, What};
 use super::permits::Freed;
 use super::site::Site;
 use super::span::within_span;
@@ -33,7 +34,6 @@ use crate::api::call::is_workflow;
 use crate::api::context::Context;
 use crate::api::db::Db;
 use crate::api::definition::{Definition, RunFuture};
-use crate::api::failed::FailedRun;
 use crate::api::invocation::{Finished, Invocation, unstorable};
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
@@ -44,13 +44,10 @@ use crate::model::recorded;
 use crate::model::replay::{Recorded, Replay};
 use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
 use crate::model::state::RunState;
-use crate::model::version::parts;
 use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
 use crate::store::error::{Class, class};
-use crate::store::inspect;
-use crate::store::progress;
 use crate::store::settle::Settled;
 use crate::store::wait::{Waits, continue_run, suspend};
 
@@ -77,6 +74,9 @@ pub(crate) struct Executor {
     pub(crate) on_failure: Option<FailureHook>,
     #[cfg(feature = "logs")]
     pub(crate) logs: Option<Arc<super::logs::Sink>>,
+    pub(crate) observers: Observers,
+    /// The number of this worker.
+    pub(crate) worker_id: i64,
 }
 
 /// How the body of an attempt ended.
@@ -87,8 +87,10 @@ pub(super) enum End {
     Suspended(Waits),
     /// With the input of the next slice, and the time until that.
     Anew(Stored, Duration),
-    /// With everything written, or with nothing left to write.
-    Done,
+    /// Completed, and written as that by the transaction of the body.
+    Written,
+    /// Without the lease: nothing more can be written, or nothing is left to write, where the answer to what was written was lost.
+    Lost,
 }
 
 impl Executor {
@@ -105,7 +107,8 @@ impl Executor {
             Err(error) => (Opened::default(), Some(error)),
         };
         let attempt = Arc::new(self.attempt(&claimed, steps, &hold, definition));
-        let run = Run { claimed, input: input.into() };
+        let watch = self.observers.watch(&claimed, self.worker_id);
+        let run = Run { claimed, input: input.into(), watch };
         let claimed = &run.claimed;
         let end = if let Some(error) = unreadable {
             end_of(Halt::Sealed(error.to_failure()))
@@ -170,6 +173,9 @@ impl Executor {
 
     async fn body(&self, attempt: &Arc<Attempt>, run: &Run) -> End {
         self.liveness.guard().await;
+        if let Some(watch) = &run.watch {
+            watch.started();
+        }
         let claimed = &run.claimed;
         let definition = attempt.definition;
         let timeout = policy_of(&claimed.options, definition, &self.registry).timeout;
@@ -197,7 +203,7 @@ impl Executor {
             };
             let work = Box::pin(transaction::perform(attempt, commit, run));
             return match unless_halted(attempt, work).await {
-                Ok(Ok(_)) => End::Done,
+                Ok(Ok(_)) => End::Written,
                 Ok(Err((failure, retry))) => End::Outcome(Outcome::Failed(failure, retry)),
                 Err(halt) => end_of(halt),
             };
@@ -224,11 +230,14 @@ impl Executor {
     }
 
     async fn finish(&self, attempt: &Arc<Attempt>, run: &Run, policy: &RetryPolicy, end: End) {
-        if !matches!(end, End::Done) {
+        if !matches!(end, End::Written | End::Lost) {
             // Steps that the code has dropped behind their bodies, and commits: the record of a run that has ended or waits takes no more. What holds the lease
             // is waited for here, in the task of this run alone.
             attempt.settled(|_| true).await;
             if attempt.has_ended() {
+                if run.watch.is_some() {
+                    run.ended(Box::pin(self.found(run)).await);
+                }
                 return;
             }
         }
@@ -237,7 +246,7 @@ impl Executor {
             End::Suspended(_) | End::Outcome(Outcome::Asleep(_)) => {
                 marks::first(attempt).await.map_or_else(end_of, |()| end)
             }
-            End::Outcome(Outcome::Diverged(_)) | End::Done => end,
+            End::Outcome(Outcome::Diverged(_)) | End::Written | End::Lost => end,
             End::Outcome(Outcome::Completed(_) | Outcome::Cancelled(_)) | End::Anew(..) => {
                 marks::last(attempt).await.map_or_else(end_of, |()| end)
             }
@@ -245,9 +254,13 @@ impl Executor {
             End::Outcome(_) => marks::first(attempt).await.map_or_else(end_of, |()| end),
         };
         match end {
-            End::Done => {}
-            End::Suspended(waits) => Box::pin(self.suspend(attempt, &waits)).await,
-            End::Anew(input, delay) => Box::pin(self.begin_anew(attempt, &input, delay)).await,
+            End::Written => run.ended(What::Completed),
+            End::Lost if run.watch.is_none() => {}
+            End::Lost => run.ended(Box::pin(self.found(run)).await),
+            End::Suspended(waits) => run.ended(Box::pin(self.suspend(attempt, &waits)).await),
+            End::Anew(input, delay) => {
+                run.ended(Box::pin(self.begin_anew(attempt, &input, delay)).await);
+            }
             End::Outcome(outcome) => self.settle(attempt, run, policy, outcome).await,
         }
     }
@@ -272,11 +285,9 @@ impl Executor {
             Verdict::Fail(_) | Verdict::Cancel(_) if is_workflow(attempt.definition) => Some(Duration::ZERO),
             _ => None,
         };
-        let failure = match &settlement.verdict {
-            Verdict::Fail(failure) if self.on_failure.is_some() => Some(failure.clone()),
-            _ => None,
-        };
-        let decided = Instant::now();
+        let is_heard = run.watch.is_some() || self.on_failure.is_some();
+        let decided = is_heard.then(|| What::of(&settlement.verdict));
+        let decided_at = Instant::now();
         let fence = attempt.fence;
         let may_undo = is_workflow(attempt.definition);
         // Only workflows start others.
@@ -287,31 +298,16 @@ impl Executor {
                 if let Some(delay) = due {
                     // Only now: a look of the claimer before the commit would not find the run, and take it off its list.
                     // The claimer may be gone, in a shutdown: then nobody needs to wake.
-                    let _ = self.due.send(delay.saturating_sub(decided.elapsed()));
+                    let _ = self.due.send(delay.saturating_sub(decided_at.elapsed()));
                 }
                 if fails {
                     self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
                 }
-                // A workflow may have gone back to be undone first, and then ends as was decided before.
-                let failure = match failure {
-                    Some(_) if may_undo => Box::pin(self.failure_of(claimed)).await,
-                    failure => failure,
-                };
-                if let Some(failure) = failure {
-                    Box::pin(self.tell(run, failure)).await;
+                if let Some(decided) = decided {
+                    Box::pin(self.tell_committed(run, decided, may_undo)).await;
                 }
             }
-            // The acknowledgement of the commit may have been lost, and what stands there be of this attempt.
-            Written::LeaseLost | Written::Gone => {
-                let failure = match failure {
-                    Some(_) => Box::pin(self.failure_of(claimed)).await,
-                    None => None,
-                };
-                match failure {
-                    Some(failure) => Box::pin(self.tell(run, failure)).await,
-                    None => tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}"),
-                }
-            }
+            Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, decided)).await,
             Written::Refused(failure) => Box::pin(self.settle_refused(run, fence, failure)).await,
         }
         if is_cancel {
@@ -338,11 +334,9 @@ impl Executor {
         match self.journal.write(settled.of_saga(true)).await {
             Written::Yes => {
                 self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
-                self.tell(run, reason).await;
+                Box::pin(self.tell(run, What::Failed(reason))).await;
             }
-            Written::LeaseLost | Written::Gone => {
-                tracing::warn!(run_id = %fence.run_id, "{LEASE_LOST}");
-            }
+            Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, None)).await,
             Written::Refused(failure) => {
                 let failure = self.db.sealer().loggable(&failure);
                 tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; the run stays leased until this worker ends");
@@ -350,72 +344,35 @@ impl Executor {
         }
     }
 
-    /// Tells the hook of a run that has failed.
-    async fn tell(&self, run: &Run, failure: Failure) {
-        let Some(hook) = &self.on_failure else { return };
-        let claimed = &run.claimed;
-        let last = async { progress::last(&mut *self.db.acquire().await?, claimed.run_id, "").await };
-        let progress = answered(PATIENCE, last).await.unwrap_or_else(|error| {
-            tracing::debug!(%error, run_id = %claimed.run_id, "the hook is told nothing of the progress");
-            None
-        });
-        let (job, version) = parts(&claimed.lane.job);
-        let place = Place::new(claimed.run_id, PayloadKind::Progress, "");
-        let progress = progress.and_then(|said| {
-            let opened = self.db.sealer().open(&place, said);
-            opened
-                .inspect_err(|error| tracing::warn!(%error, "the hook is told nothing of the progress"))
-                .ok()
-        });
-        let failed = FailedRun {
-            run_id: claimed.run_id,
-            job: job.to_owned(),
-            version,
-            tenant: claimed.tenant.clone(),
-            input: run.input.as_ref().to_owned(),
-            failure,
-            attempts: claimed.counters.attempt.unsigned_abs(),
-            progress,
-        };
-        hook.tell(failed).await;
-    }
-
-    /// What the run has failed with, if it has failed in this attempt.
-    async fn failure_of(&self, claimed: &Claimed) -> Option<Failure> {
-        let info =
-            async { inspect::run(&mut *self.db.acquire().await?, claimed.run_id, self.db.sealer()).await };
-        let info = answered(PATIENCE, info).await.ok().flatten()?;
-        let is_this = info.state == RunState::Failed && info.started_at == Some(claimed.claimed_at.into());
-        info.error.filter(|_| is_this)
-    }
-
-    async fn suspend(&self, attempt: &Attempt, waits: &Waits) {
-        self.until_written(attempt, Parting::Parked(waits)).await;
+    async fn suspend(&self, attempt: &Attempt, waits: &Waits) -> What {
+        let is_written = self.until_written(attempt, Parting::Parked(waits)).await;
         // Something may have come already, so that the run is due at once.
         let _ = self.due.send(Duration::ZERO);
+        if is_written { What::Waiting } else { What::Lost }
     }
 
-    async fn begin_anew(&self, attempt: &Attempt, input: &Stored, delay: Duration) {
-        self.until_written(attempt, Parting::Anew(input, delay)).await;
+    async fn begin_anew(&self, attempt: &Attempt, input: &Stored, delay: Duration) -> What {
+        let is_written = self.until_written(attempt, Parting::Anew(input, delay)).await;
         let _ = self.due.send(delay);
+        if is_written { What::Continued(delay) } else { What::Lost }
     }
 
-    /// Writes what ends the attempt without an outcome, however long the database is away.
-    async fn until_written(&self, attempt: &Attempt, parting: Parting<'_>) {
+    /// Writes what ends the attempt without an outcome, however long the database is away. False where it was not, as far as the database says.
+    async fn until_written(&self, attempt: &Attempt, parting: Parting<'_>) -> bool {
         loop {
             let connection = self.db.acquire().await;
             if self.db.is_overtaken() {
-                return;
+                return false;
             }
             let written = match connection {
                 Ok(mut connection) => answered(PATIENCE, parting.write(&mut connection, attempt)).await,
                 Err(error) => Err(error),
             };
             match written {
-                Ok(_) => return,
+                Ok(is_written) => return is_written,
                 Err(error) if class(&error) == Class::Permanent => {
                     tracing::error!(%error, run_id = %attempt.fence.run_id, "the end of an attempt cannot be written");
-                    return;
+                    return false;
                 }
                 Err(error) => tracing::warn!(%error, "the end of an attempt waits for the database"),
             }
@@ -428,10 +385,11 @@ fn settled(fence: Fence, settlement: Settlement, claimed: &Claimed, sealer: &Sea
     Settled::new(fence, settlement, sealer).below(claimed.above)
 }
 
-/// A claimed run, and its input as its code reads it.
-struct Run {
-    claimed: Claimed,
-    input: Arc<str>,
+/// A claimed run, its input as its code reads it, and what observers are told of it.
+pub(super) struct Run {
+    pub(super) claimed: Claimed,
+    pub(super) input: Arc<str>,
+    pub(super) watch: Option<Box<Watch>>,
 }
 
 /// What of a run its code reads.
@@ -475,9 +433,6 @@ impl Parting<'_> {
     }
 }
 
-const LEASE_LOST: &str = "lease lost: another attempt owns the run or has ended it; nothing was overwritten; if this is frequent, the machine is starved \
-                          or its network is cut: look at the heartbeat";
-
 /// Polls work until it ends, or halts the attempt and so never ends by itself.
 async fn unless_halted<T>(attempt: &Attempt, work: impl Future<Output = T>) -> Result<T, Halt> {
     let mut work = std::pin::pin!(work);
@@ -490,7 +445,7 @@ async fn unless_halted<T>(attempt: &Attempt, work: impl Future<Output = T>) -> R
 
 pub(super) fn end_of(halt: Halt) -> End {
     match halt {
-        Halt::LeaseLost => End::Done,
+        Halt::LeaseLost => End::Lost,
         Halt::Diverged(divergence) => End::Outcome(Outcome::Diverged(divergence.to_failure())),
         Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
         Halt::Cancelled => End::Outcome(cancelled()),
@@ -543,7 +498,7 @@ async fn obey(orders: &Orders) -> End {
         Order::Cancel => End::Outcome(cancelled()),
         Order::Release => End::Outcome(Outcome::Released),
         Order::Pause => End::Outcome(Outcome::Paused),
-        Order::GoOn | Order::Drop => End::Done,
+        Order::GoOn | Order::Drop => End::Lost,
     }
 }
 

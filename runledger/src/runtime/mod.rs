@@ -40,6 +40,8 @@ pub(crate) mod marks;
 #[cfg(feature = "worker")]
 mod memory;
 pub(crate) mod nudge;
+#[cfg(feature = "worker")]
+pub(crate) mod observers;
 pub(crate) mod output;
 pub(crate) mod panic;
 #[cfg(feature = "worker")]
@@ -57,6 +59,8 @@ pub(crate) mod site;
 pub(crate) mod span;
 pub(crate) mod step;
 pub(crate) mod task;
+#[cfg(feature = "worker")]
+mod telling;
 #[cfg(feature = "worker")]
 pub(crate) mod timings;
 pub(crate) mod transaction;

@@ -3,13 +3,14 @@
 #![expect(clippy::large_futures, reason = "one of each in a worker")]
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::{ConnectOptions, PgConnection, Postgres};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::answer::answered;
 use super::claimer::{Claimer, drain};
@@ -23,6 +24,7 @@ use super::liveness::Liveness;
 #[cfg(feature = "logs")]
 use super::logs::Logs;
 use super::maintenance::{Fate, Maintenance, adopt_orphans, release};
+use super::observers::Observers;
 use super::permits::Freed;
 use super::task;
 use super::timings::Timings;
@@ -54,6 +56,7 @@ pub(crate) struct Plan {
     /// The least urgent level of what bodies log that is kept; none: nothing is.
     #[cfg(feature = "logs")]
     pub(crate) logs: Option<tracing::Level>,
+    pub(crate) observers: Observers,
 }
 
 /// How long runs that are handed back at a shutdown may take to be.
@@ -149,6 +152,7 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
         held,
         number,
         stopping,
+        asked: OnceLock::new(),
         #[cfg(feature = "logs")]
         logs: logs.as_ref().map(|logs| Arc::clone(&logs.sink)),
     };
@@ -193,6 +197,8 @@ struct Worker {
     stopping: watch::Receiver<bool>,
     #[cfg(feature = "logs")]
     logs: Option<Arc<super::logs::Sink>>,
+    /// When its last life began to end.
+    asked: OnceLock<Instant>,
 }
 
 /// A worker's registration under one number.
@@ -205,9 +211,16 @@ struct Identity {
 }
 
 impl Worker {
+    /// Lives to its end, and lets observers take what they have not been told yet.
+    async fn live(self, first: Identity) {
+        self.live_on(first).await;
+        let asked = self.asked.get().copied().unwrap_or_else(Instant::now);
+        self.plan.observers.end(asked + self.plan.drain + GRACE).await;
+    }
+
     /// Lives under one number after the other until it is told to stop: one that was declared dead, has lost a task, or began on a server whose place
     /// another has taken, never works under its old number again.
-    async fn live(self, first: Identity) {
+    async fn live_on(&self, first: Identity) {
         let mut identity = first;
         loop {
             let worker_id = identity.worker_id;
@@ -315,6 +328,8 @@ impl Worker {
             on_failure: self.plan.on_failure.clone(),
             #[cfg(feature = "logs")]
             logs: self.logs.clone(),
+            observers: self.plan.observers.clone(),
+            worker_id,
         });
         let claimer = Claimer {
             session,
@@ -348,6 +363,7 @@ impl Worker {
         let _ = stop_claims.send(true);
         let patience = if *fates.borrow() == Fate::Moved { GRACE } else { self.plan.drain };
         if !fates.borrow().is_lost() {
+            let _ = self.asked.set(Instant::now());
             self.say_draining(worker_id).await;
         }
         if let Ok(tasks) = claims.await {

@@ -312,7 +312,7 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
                 #[cfg(feature = "worker")]
                 (record @ Record::Run(_), _, false) => {
                     record.acknowledge(attempt);
-                    End::Done
+                    End::Halted(Halt::LeaseLost)
                 }
             };
         }
