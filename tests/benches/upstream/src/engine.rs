@@ -1,5 +1,7 @@
 //! What is asked of both engines, in the same words.
 
+use std::ops::Range;
+
 use uuid::Uuid;
 
 use crate::Result;
@@ -27,6 +29,9 @@ pub trait Engine: Sized + Send + Sync + 'static {
 
     /// Enqueues one run, in a transaction of its own.
     fn enqueue(&self, n: u64) -> impl Future<Output = Result<()>> + Send;
+
+    /// Enqueues some runs in one transaction, by the quickest way that it has.
+    fn enqueue_all(&self, runs: Range<u64>) -> impl Future<Output = Result<()>> + Send;
 
     /// Submits one graph, in a transaction of its own.
     fn submit(&self, nodes: &[Planned]) -> impl Future<Output = Result<Uuid>> + Send;

@@ -23,6 +23,8 @@ impl Who {
 pub enum Kind {
     /// Single runs, by so many clients.
     Enqueue(u64),
+    /// Runs by one client, so many in a transaction.
+    Bulk(u64),
     /// Graphs, by one client.
     Submit(Shape),
     /// Graphs one after the other on an idle system.
@@ -52,6 +54,8 @@ impl Figure {
 pub const ALL: &[Figure] = &[
     Figure { name: "enqueue-1", kind: Kind::Enqueue(1), amounts: [3000, 3000, 0], smoke: 50 },
     Figure { name: "enqueue-8", kind: Kind::Enqueue(8), amounts: [6000, 6000, 0], smoke: 50 },
+    Figure { name: "enqueue-64", kind: Kind::Enqueue(64), amounts: [30_000, 10_000, 0], smoke: 64 },
+    Figure { name: "bulk", kind: Kind::Bulk(1000), amounts: [100_000, 10_000, 0], smoke: 1000 },
     Figure { name: "submit-3", kind: Kind::Submit(Shape::Chain(3)), amounts: [1000, 500, 0], smoke: 10 },
     Figure { name: "submit-100", kind: Kind::Submit(Shape::FanOut(100)), amounts: [100, 30, 0], smoke: 3 },
     Figure { name: "chain-3", kind: Kind::Alone(Shape::Chain(3)), amounts: [25, 10, 20], smoke: 1 },

@@ -66,6 +66,7 @@ fn rounded(value: f64) -> f64 {
 pub async fn measure<E: Engine>(place: &mut Place, kind: Kind, amount: u64) -> Result<Outcome> {
     match kind {
         Kind::Enqueue(clients) => enqueue::<E>(place, clients, amount).await,
+        Kind::Bulk(batch) => bulk::<E>(place, batch, amount).await,
         Kind::Submit(shape) => submit::<E>(place, shape, amount).await,
         Kind::Alone(shape) => alone::<E>(place, shape, amount).await,
         Kind::Together(shape) => together::<E>(place, shape, amount).await,
@@ -78,6 +79,18 @@ async fn enqueue<E: Engine>(place: &mut Place, clients: u64, runs: u64) -> Resul
     share(&engine, clients, WARM_RUNS, one).await?;
     let began = Instant::now();
     share(&engine, clients, runs, one).await?;
+    let took = began.elapsed();
+    place.expect("runs", E::TABLES.runs, WARM_RUNS + runs).await?;
+    Ok(rate(runs, took))
+}
+
+async fn bulk<E: Engine>(place: &mut Place, batch: u64, runs: u64) -> Result<Outcome> {
+    let engine = E::open(&place.url).await?;
+    engine.enqueue_all(0..WARM_RUNS).await?;
+    let began = Instant::now();
+    for from in (0..runs).step_by(usize::try_from(batch)?) {
+        engine.enqueue_all(from..(from + batch).min(runs)).await?;
+    }
     let took = began.elapsed();
     place.expect("runs", E::TABLES.runs, WARM_RUNS + runs).await?;
     Ok(rate(runs, took))

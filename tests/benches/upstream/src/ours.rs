@@ -1,7 +1,9 @@
 //! This project's engine, at its defaults.
 
+use std::ops::Range;
+
 use runledger::prelude::{App, Db, job};
-use runledger::{Graph, Worker};
+use runledger::{Graph, Worker, enqueue_all};
 use uuid::Uuid;
 
 use crate::Result;
@@ -49,6 +51,11 @@ impl Engine for Ours {
 
     async fn enqueue(&self, n: u64) -> Result<()> {
         noted(n, NOTE).enqueue(&self.db).await?;
+        Ok(())
+    }
+
+    async fn enqueue_all(&self, runs: Range<u64>) -> Result<()> {
+        enqueue_all(runs.map(|n| noted(n, NOTE)), &self.db).await?;
         Ok(())
     }
 

@@ -25,7 +25,7 @@ const SETTINGS: &str = "## Settings\n\
     The worker, with connections of its own, and the client share a process. Bodies do nothing; a run carries about 100 bytes and gives nothing, edges are of order alone.\n\n";
 
 const MEANING: &str = "## What is measured\n\
-    - **Enqueued, submitted**: without a key, each in a transaction of its own; no worker runs.\n\
+    - **Enqueued, submitted**: without a key, each in a transaction of its own, but where it is said that there are 1,000 in one: a batch here, and there one call after the other, since it has no other way; no worker runs. Clients share a pool of 10 connections.\n\
     - **On an idle system**: one graph at a time, from the call that submits it until a look at the database, one each millisecond, finds it completed. 300 to 800 ms pass before the next, so that a graph does not \
       always come just behind a poll. p50 is the median of the rounds' medians, p99 that of the graphs of all rounds; with so few it is the slowest or next to it. A fan-out is one node, a hundred that need it, and one that needs them.\n\
     - **At once**: submitted before the worker starts and the tables analysed, then timed from its start until all have ended, at most a minute; what completed by then is the rate.\n\

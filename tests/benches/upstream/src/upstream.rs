@@ -1,12 +1,13 @@
 //! Upstream's crates, as their README sets them up.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx_0_8::postgres::PgPoolOptions;
 use upstream_core::jobs::{JobCompletion, JobContext, JobFailure, JobHandler, JobType, WorkflowDagBuilder};
 use upstream_core::prelude::async_trait;
-use upstream_postgres::jobs::{JobEnqueue, enqueue_job, enqueue_workflow_run};
+use upstream_postgres::jobs::{JobEnqueue, enqueue_job, enqueue_job_tx, enqueue_workflow_run};
 use upstream_postgres::{DbPool, migrate_after_idempotency_cutover};
 use upstream_runtime::Supervisor;
 use upstream_runtime::catalog::JobCatalog;
@@ -94,20 +95,16 @@ impl<const TUNED: bool> Engine for Upstream<TUNED> {
     }
 
     async fn enqueue(&self, n: u64) -> Result<()> {
-        let payload = payload(n);
-        let job = JobEnqueue {
-            job_type: JobType::new(JOB),
-            organization_id: None,
-            payload: &payload,
-            priority: None,
-            max_attempts: None,
-            timeout_seconds: None,
-            next_run_at: None,
-            idempotency_key: None,
-            stage: None,
-        };
-        enqueue_job(&self.pool, &job).await?;
+        enqueue_job(&self.pool, &job(&payload(n))).await?;
         Ok(())
+    }
+
+    async fn enqueue_all(&self, runs: Range<u64>) -> Result<()> {
+        let mut tx = self.pool.begin().await?;
+        for n in runs {
+            enqueue_job_tx(&mut tx, &job(&payload(n))).await?;
+        }
+        Ok(tx.commit().await?)
     }
 
     async fn submit(&self, nodes: &[Planned]) -> Result<Uuid> {
@@ -126,6 +123,20 @@ impl<const TUNED: bool> Engine for Upstream<TUNED> {
 
 fn catalog() -> JobCatalog {
     JobCatalog::new().handler(Noted)
+}
+
+fn job(payload: &Value) -> JobEnqueue<'_> {
+    JobEnqueue {
+        job_type: JobType::new(JOB),
+        organization_id: None,
+        payload,
+        priority: None,
+        max_attempts: None,
+        timeout_seconds: None,
+        next_run_at: None,
+        idempotency_key: None,
+        stage: None,
+    }
 }
 
 fn payload(n: u64) -> Value {

@@ -36,6 +36,8 @@ const fn slow(figure: &'static str, title: &'static str) -> Row {
 pub const ROWS: &[Row] = &[
     rate("enqueue-1", "single runs enqueued, 1 client", "runs/s"),
     rate("enqueue-8", "single runs enqueued, 8 clients", "runs/s"),
+    rate("enqueue-64", "single runs enqueued, 64 clients", "runs/s"),
+    rate("bulk", "runs enqueued by 1 client, 1,000 a transaction", "runs/s"),
     rate("submit-3", "chains of 3 submitted, 1 client", "graphs/s"),
     rate("submit-100", "fan-outs of 100 submitted, 1 client", "graphs/s"),
     median("chain-3", "chain of 3 on an idle system, p50", 100.0),
