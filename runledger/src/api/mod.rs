@@ -26,6 +26,7 @@ pub mod logs;
 pub mod metrics;
 #[cfg(feature = "worker")]
 pub mod observer;
+pub mod operate;
 pub mod output;
 pub mod pin;
 pub mod provided;

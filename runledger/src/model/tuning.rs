@@ -27,6 +27,12 @@ impl Tuning {
         self
     }
 
+    /// The job is not disabled any more. What else is said of it stays.
+    pub fn enabled(mut self) -> Self {
+        self.disabled = None;
+        self
+    }
+
     /// So many attempts; at least 1.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts.clamp(1, i32::MAX.unsigned_abs()));
