@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::rows::{scalar, soon};
 
 #[job(max_attempts = 2, backoff = "1ms..1ms")]
-async fn speaks(#[inject] context: &Context) -> Result<u32> {
+pub async fn speaks(#[inject] context: &Context) -> Result<u32> {
     tracing::info!(count = 3, who = "ann", "begins");
     tracing::debug!("not kept");
     tokio::task::yield_now().await;
@@ -63,7 +63,7 @@ async fn says_much() -> Result<()> {
 }
 
 /// A worker that keeps logs, in a process whose subscriber hears them.
-async fn worker(db: &Db) -> Worker {
+pub async fn worker(db: &Db) -> Worker {
     static HEARD: OnceLock<()> = OnceLock::new();
     HEARD.get_or_init(|| tracing_subscriber::registry().with(RunLogs::layer()).init());
     let app = App::new(db.clone()).with(jobs![speaks, talks, chatters, says_much]).timings(Timings::FAST);

@@ -15,6 +15,7 @@ mod branches;
 mod cancel;
 mod children;
 mod claim;
+mod cli;
 mod combinators;
 mod commits;
 mod conditions;

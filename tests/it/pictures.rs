@@ -1,6 +1,6 @@
 //! Pictures of graphs: what they show before and after submission, and what no name can do to them.
 
-mod reading;
+pub mod reading;
 
 use runledger::prelude::*;
 use runledger::{AnyCall, ClientError, EdgeKind, Graph, GraphPicture, GraphState, Outcome, RunState, given};

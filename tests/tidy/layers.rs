@@ -5,13 +5,15 @@
 use super::source::{File, files, names, parts};
 
 /// Each layer with those it may name besides itself. `root` is what the crate re-exports: the public API.
-const MAY_NAME: [(&str, &[&str]); 6] = [
+const MAY_NAME: [(&str, &[&str]); 7] = [
     ("model", &[]),
     ("store", &["model"]),
     ("runtime", &["model", "store", "api"]),
     ("api", &["model", "store", "runtime", "dev", "root"]),
     ("dev", &[]),
     ("testing", &["model", "store", "runtime", "api", "dev", "root"]),
+    // A program: to it the library is `runledger`, and `root` its own files.
+    ("bin", &["root"]),
 ];
 
 /// What makes a decision depend on anything but its arguments.

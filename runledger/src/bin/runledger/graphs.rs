@@ -1,0 +1,83 @@
+//! Graphs: their pictures, and decisions about their gates.
+
+use runledger::{ClientError, Db, NodeInfo};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::Said;
+use super::args::{Format, Gate, GateArgs};
+use super::shown::{instant, json as json_line, plain_json, shown};
+
+/// The picture of a graph. Names in it are escaped by the library, but for those of JSON.
+pub(crate) async fn picture(db: &Db, run: Uuid, format: Format, json: bool) -> Said {
+    let picture = match db.graph::<()>(run).picture().await {
+        Err(error @ ClientError::NoSuchRun { .. }) => {
+            let other = db.run(run).await.map_err(|_| error)?;
+            return Err(format!("run `{run}` is of job `{}`, and no graph", other.job).into());
+        }
+        picture => picture?,
+    };
+    let said = match if json { Format::Json } else { format } {
+        Format::Table => picture.to_string(),
+        Format::Dot => picture.to_dot(),
+        Format::Svg => picture.to_svg(),
+        Format::Json => plain_json(&picture.to_json()?),
+    };
+    Ok(if said.ends_with('\n') { said } else { said + "\n" })
+}
+
+/// Decides about a gate, and says what is kept of the decision: of one that was made before, who had made it.
+pub(crate) async fn decide(db: &Db, gate: Gate, json: bool) -> Said {
+    let (args, end) = match gate {
+        Gate::Complete { gate, value } => (gate, End::Completed(value)),
+        Gate::Fail { gate, message } => (gate, End::Failed(message)),
+        Gate::Cancel { gate, message } => (gate, End::Cancelled(message)),
+    };
+    let GateArgs { run, name, by, reason } = args;
+    let graph = db.graph::<()>(run);
+    let mut gate = graph.gate(&name);
+    if let Some(who) = by.or_else(login) {
+        gate = gate.by(who);
+    }
+    if let Some(why) = reason {
+        gate = gate.reason(why);
+    }
+    match end {
+        End::Completed(value) => gate.complete(&value).await?,
+        End::Failed(message) => gate.fail(&message).await?,
+        End::Cancelled(message) => gate.cancel(&message).await?,
+    }
+    let kept = graph.nodes().await?.into_iter().find(|node| node.name == name);
+    let kept = kept.ok_or(ClientError::NoSuchRun { run_id: run })?;
+    if json { json_line(&decision(run, &kept)) } else { Ok(told(run, &kept)) }
+}
+
+enum End {
+    Completed(Box<serde_json::value::RawValue>),
+    Failed(String),
+    Cancelled(String),
+}
+
+/// The name by which the user has logged in.
+fn login() -> Option<String> {
+    std::env::var("USER").ok().filter(|name| !name.is_empty())
+}
+
+fn decision(run: Uuid, gate: &NodeInfo) -> serde_json::Value {
+    json!({
+        "run_id": run,
+        "gate": gate.name,
+        "state": gate.state,
+        "decided_by": gate.decided_by,
+        "reason": gate.reason,
+        "decided_at": gate.decided_at.map(instant),
+        "error": gate.error,
+    })
+}
+
+fn told(run: Uuid, gate: &NodeInfo) -> String {
+    let by = gate.decided_by.as_ref().map(|who| format!(", decided by `{}`", shown(who)));
+    let why = gate.reason.as_ref().map(|why| format!(": {}", shown(why)));
+    let (by, why) = (by.unwrap_or_default(), why.unwrap_or_default());
+    format!("gate `{}` of graph `{run}` is {}{by}{why}\n", shown(&gate.name), gate.state)
+}

@@ -1,0 +1,81 @@
+//! The operator's command line: thin layers over the public API of the library, on a database that exists. It has no job's code, runs nothing, and never changes the schema.
+//!
+//! A command ends with 0 where it was done, with 1 where it was refused or there is no such thing (the sentence is on the standard error), and with 2 where it was wrongly called.
+
+mod args;
+mod graphs;
+mod operate;
+mod runs;
+mod shown;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+use runledger::Db;
+
+use self::args::{Cli, Command};
+use self::shown::sentence;
+
+/// What a command says, or why it said nothing.
+type Said = Result<String, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let Some(url) = cli.database_url.clone().or_else(|| set("DATABASE_URL")) else {
+        let missing = "no database is named: set `DATABASE_URL`, or give `--database-url`";
+        Cli::command().error(ErrorKind::MissingRequiredArgument, missing).exit();
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let said = match runtime {
+        Ok(runtime) => runtime.block_on(carry_out(cli, &url)),
+        Err(error) => Err(error.into()),
+    };
+    match said {
+        Ok(said) => written(io::stdout().lock().write_all(said.as_bytes())),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {}", sentence(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A reader that has seen enough, such as `head`, is no failure.
+fn written(result: io::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: the output cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn carry_out(cli: Cli, url: &str) -> Said {
+    let json = cli.json;
+    // A command must not migrate the database of a fleet that is older than it: it is refused here before it connects to write.
+    let mut db = Db::connect_to_look(url).await?;
+    if cli.command.writes() {
+        db = Db::connect(url).await?;
+    }
+    match cli.command {
+        Command::Gate(gate) => graphs::decide(&db, gate, json).await,
+        Command::Graph { run, format } => graphs::picture(&db, run, format, json).await,
+        Command::Runs(wanted) => runs::list(&db, wanted, json).await,
+        Command::Run { run, scope } => runs::show(&db, run, &scope.into(), json).await,
+        Command::Steps { run } => runs::steps(&db, run, json).await,
+        Command::Logs { run, from } => runs::logs(&db, run, from, json).await,
+        Command::Metrics { scope, window } => operate::metrics(&db, scope.into(), window, json).await,
+        Command::Resources => operate::resources(&db, json).await,
+        Command::Permits { name, permits, .. } => operate::permits(&db, &name, permits, json).await,
+        Command::Cancel { run, reason } => operate::cancel(&db, run, &reason, json).await,
+        Command::Pause { run, reason } => operate::pause(&db, run, &reason, json).await,
+        Command::Resume { run } => operate::resume(&db, run, json).await,
+        Command::Disable { job, why } => operate::disable(&db, &job, &why, json).await,
+        Command::Enable { job } => operate::enable(&db, &job, json).await,
+    }
+}
