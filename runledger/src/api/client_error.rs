@@ -334,7 +334,7 @@ pub enum ClientError {
     },
     /// The configuration of a job does not fit the type that the code expects.
     #[error(
-        "version {version} of the configuration of job `{job}` does not fit the type that this program expects; store one that does by `db.configure`, and what is tried after the          next heartbeat is given that; a form that the code has changed needs another version"
+        "version {version} of the configuration of job `{job}` does not fit the type that this program expects; store one that does by `db.configure`, and what is tried after the next heartbeat is given that; a form that the code has changed needs another version"
     )]
     DecodeConfig {
         /// The job, by the name under which it was configured.

@@ -19,7 +19,7 @@ impl Db {
     /// # Errors
     /// A failure of the database.
     pub async fn timeline(&self, run_id: Uuid) -> Result<Vec<TimelineEntry>, ClientError> {
-        Ok(happened(&mut *connection(self.pool()).await?, run_id, MOST).await?)
+        self.untyped(run_id).timeline().await
     }
 }
 

@@ -24,8 +24,7 @@ impl Db {
     /// # Errors
     /// [`ClientError::Unreadable`], or a failure of the database.
     pub async fn logs(&self, run_id: Uuid, from: u64) -> Result<Vec<LogLine>, ClientError> {
-        let stored = logged(&mut *connection(self.pool()).await?, run_id, from, PAGE).await?;
-        stored.into_iter().map(|line| opened(self.sealer(), run_id, line)).collect()
+        self.untyped(run_id).logs(from).await
     }
 }
 

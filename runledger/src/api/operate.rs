@@ -60,7 +60,7 @@ impl Db {
     }
 
     /// A handle whose type says nothing of the run: nothing that is asked of it here reads a result.
-    fn untyped(&self, run_id: Uuid) -> GraphHandle<()> {
+    pub(super) fn untyped(&self, run_id: Uuid) -> GraphHandle<()> {
         self.graph(run_id)
     }
 }

@@ -183,10 +183,11 @@ impl Executor {
         let number = claimed.counters.attempt.unsigned_abs();
         let invoke = |tx| -> RunFuture {
             let context = Context::new(Arc::clone(attempt), definition, None, number);
-            body::run(definition, Invocation::new(Arc::clone(attempt), context, Arc::clone(input), tx))
+            let invocation = Invocation::new(Arc::clone(attempt), context, Arc::clone(input), tx);
+            within_span(attempt, "", body::run(definition, invocation))
         };
         if is_workflow(definition) {
-            return drive(self, attempt, within_span(attempt, "", invoke(None)), timeout).await;
+            return drive(self, attempt, invoke(None), timeout).await;
         }
         // A body that is a run of its own says how far it is under no step's key.
         let watch = |work| watched(attempt, "", definition.heartbeat, work);
@@ -195,9 +196,7 @@ impl Executor {
             let run = |tx| {
                 bounded(
                     Site::Elsewhere,
-                    watch(body::around(attempt, definition.name, true, || {
-                        within_span(attempt, "", invoke(Some(tx)))
-                    })),
+                    watch(body::around(attempt, definition.name, true, || invoke(Some(tx)))),
                     timeout,
                 )
             };
@@ -208,7 +207,7 @@ impl Executor {
                 Err(halt) => end_of(halt),
             };
         }
-        let work = body::around(attempt, definition.name, false, || within_span(attempt, "", invoke(None)));
+        let work = body::around(attempt, definition.name, false, || invoke(None));
         match unless_halted(attempt, bounded(Site::Elsewhere, watch(work), timeout)).await {
             Ok(finished) => End::Outcome(outcome(attempt, finished)),
             Err(halt) => end_of(halt),

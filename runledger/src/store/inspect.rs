@@ -1,6 +1,5 @@
 //! Reading: runs, their attempts and their steps, for people and tools.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -14,6 +13,7 @@ use crate::model::failure::Failure;
 use crate::model::graph::{GRAPH, MAP};
 use crate::model::payload::{Place, Sealer, Stored};
 use crate::model::recorded::place_of_error;
+use crate::model::request::Metadata;
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::model::version::{listed, others, parts};
@@ -68,7 +68,7 @@ pub struct RunInfo {
     /// The names of the signals that it waits for, while it waits for some outside its worker.
     pub awaited_signals: Vec<String>,
     /// What was said of it when it was enqueued.
-    pub metadata: BTreeMap<String, serde_json::Value>,
+    pub metadata: Metadata,
 }
 
 /// One attempt of a run, or one failed try of a step.
@@ -324,7 +324,7 @@ pub(super) fn run_info(row: &PgRow, sealer: &Sealer) -> Result<RunInfo, sqlx::Er
         awaited_signals: row.try_get("awaited_signals")?,
         metadata: match row.try_get::<Option<String>, _>("metadata")? {
             Some(text) => serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?,
-            None => BTreeMap::new(),
+            None => Metadata::new(),
         },
     })
 }
