@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use runledger::__private::SESSION_SETTINGS;
-use runledger::enqueue_all;
 use runledger::prelude::*;
+use runledger::{Graph, enqueue_all};
 use runledger_tests::proxy::Proxy;
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgListener;
@@ -166,6 +166,76 @@ async fn ten_thousand_runs_that_fall_due_at_once_are_awaited_in_silence_and_clai
     for worker in fleet {
         worker.stop().await;
     }
+}
+
+/// Graphs whose nodes end in one batch, and the nodes of each that need the same and are needed by one.
+const GRAPHS: usize = 8;
+const ABREAST: usize = 250;
+
+/// What the plan of a release may meet of each node, in all of its parts together: some twenty of them have a row for it. Compared with one another, it would be thousands.
+const MOST_MET: f64 = 60.0;
+
+#[tokio::test]
+async fn what_the_ends_of_nodes_release_and_cancel_is_not_compared_with_one_another() {
+    let fixture = Fixture::new().await;
+    for _ in 0..GRAPHS {
+        let mut graph = Graph::new("crowd");
+        let first = graph.node("first", crowd_passes());
+        let last = graph.node("last", crowd_passes());
+        for n in 0..ABREAST {
+            let node = graph.node(format!("n{n}"), crowd_passes());
+            graph.after(node, first).after(last, node);
+        }
+        graph.enqueue(&fixture.db).await.unwrap();
+    }
+    crate::rows::execute(&fixture.db, "analyze").await;
+    let mut connection = fixture.database.connect().await.unwrap();
+    execute(&mut connection, SESSION_SETTINGS).await;
+    let stages = [
+        // All that needs them is cancelled, and the graphs are to be concluded.
+        ("node = 'first'", "failed", "rollback", GRAPHS),
+        ("node = 'first'", "completed", "commit", GRAPHS * ABREAST),
+        ("node like 'n%'", "completed", "commit", GRAPHS),
+    ];
+    for (nodes, state, end, n_released) in stages {
+        let ended = format!("select run_id from runledger.run where {nodes}");
+        let settled = format!(
+            "begin; delete from runledger.ready where run_id in ({ended});
+             insert into runledger.outcome (run_id, state, output, error, attempt)
+                 select run_id, '{state}', case '{state}' when 'completed' then '1'::json end, case '{state}' when 'failed' then '{{}}'::json end, 1
+                 from ({ended}) as ended"
+        );
+        execute(&mut connection, &settled).await;
+        let ids = format!("select array_agg(run_id)::text from ({ended}) as ended");
+        let ids: String = scalar(&fixture.db, &ids).await;
+        let how = "analyze, costs off, timing off";
+        let plan = explain(&mut connection, how, "release", &format!("'{ids}'")).await;
+        // `explain` has thrown away what was prepared on this connection.
+        let n_queued = sqlx::query_scalar("select count(*) from runledger.ready").persistent(false);
+        let n_queued: i64 = n_queued.fetch_one(&mut connection).await.unwrap();
+        execute(&mut connection, end).await;
+        assert_eq!(usize::try_from(n_queued), Ok(n_released), "{nodes} {state}\n{plan}");
+        let met = rows_met(&plan) / ((GRAPHS * (ABREAST + 2)) as f64);
+        assert!(met < MOST_MET, "{met} rows for each node where {nodes} {state}\n{plan}");
+    }
+}
+
+/// The rows that the nodes of an executed plan gave and passed over, in all of their loops.
+fn rows_met(plan: &str) -> f64 {
+    let number = |line: &str, name: &str| -> Option<f64> {
+        let digits = line.split(name).nth(1)?.trim_start();
+        digits.split(|c: char| !c.is_ascii_digit() && c != '.').next()?.parse().ok()
+    };
+    let (mut met, mut loops) = (0.0, 1.0);
+    for line in plan.lines() {
+        if let (Some(rows), Some(its_loops)) = (number(line, "rows="), number(line, "loops=")) {
+            loops = its_loops;
+            met += rows * loops;
+        } else if line.contains("Rows Removed by") {
+            met += number(line, ":").unwrap_or_default() * loops;
+        }
+    }
+    met
 }
 
 /// Clients at once, and what each enqueues, one run after the other.

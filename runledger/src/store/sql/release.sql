@@ -6,6 +6,8 @@
 --        the graphs, in that order; after these `ready`, `waiting` and `watch`. Who ends a node that no worker holds locks the same first: lock_pending.sql
 -- index: run_pkey, outcome_pkey, edge_run, pending_pkey, waiting_pkey, watch_pkey. Of two that end at once the second waits for the first at the row of what
 --        needs both, and counts on from there. A graph that has been cancelled releases nothing
+--        The sets between may be thousands, which the planner does not know: joined, each row of one would be compared with all of another. So they are put
+--        together and gathered by their ids, or asked by hashed subplans, which `is true` keeps from becoming joins
 with recursive ended as (
     select run.run_id, run.parent_id as graph_id, run.node, case when outcome.error ->> 'kind' = 'skipped' then 'skipped' else outcome.state end as state
     from unnest($1::uuid[]) as item (run_id)
@@ -29,7 +31,7 @@ reached as (
     (select distinct on (run_id) run_id, graph_id, cause, cause_state from doomed order by run_id, cause_state = 'skipped', cause)
 ),
 needing as (
-    select reached.run_id, edge.dependant_id
+    select reached.run_id, reached.graph_id, edge.dependant_id
     from reached
     cross join lateral (select dependant_id from runledger.edge where edge.run_id = reached.run_id offset 0) as edge
 ),
@@ -41,10 +43,16 @@ locked as (
     for update
 ),
 finished as (
-    select reached.run_id, reached.graph_id, reached.cause, reached.cause_state, coalesce(locked.weight, 1) as weight
-    from reached
-    left join locked using (run_id)
-    where reached.cause is null or locked.run_id is not null
+    select run_id, graph_id, cause, cause_state, coalesce(weight, 1) as weight
+    from (
+        select run_id, graph_id, cause, cause_state, max(weight) over (partition by run_id) as weight
+        from (
+            select run_id, graph_id, cause, cause_state, null::integer as weight from reached
+            union all
+            select run_id, null, null, null, weight from locked
+        ) as item
+    ) as met
+    where graph_id is not null and (cause is null or weight is not null)
 ),
 hopeless as (
     select run_id, cause, cause_state
@@ -52,17 +60,28 @@ hopeless as (
     where cause is not null
 ),
 left_over as (
-    select needing.run_id, needing.dependant_id, row_number() over (partition by needing.run_id order by needing.dependant_id) = 1 as is_heir
+    select run_id, graph_id, dependant_id
     from needing
-    join finished using (run_id)
-    join locked on locked.run_id = needing.dependant_id
-    where needing.dependant_id not in (select run_id from hopeless)
+    where (run_id in (select run_id from finished)) is true
+        and (dependant_id in (select run_id from locked)) is true
+        and dependant_id not in (select run_id from hopeless)
+),
+handed as (
+    select
+        run_id, graph_id, dependant_id,
+        max(weight) over (partition by run_id) as weight,
+        row_number() over (partition by run_id order by dependant_id nulls last) = 1 as is_heir
+    from (
+        select run_id, graph_id, null::uuid as dependant_id, weight from finished
+        union all
+        select run_id, graph_id, dependant_id, null from left_over
+    ) as item
 ),
 gain as (
-    select left_over.dependant_id as run_id, count(*)::integer as n_ended, coalesce(sum(finished.weight) filter (where is_heir), 0)::integer as weight
-    from left_over
-    join finished using (run_id)
-    group by left_over.dependant_id
+    select dependant_id as run_id, count(*)::integer as n_ended, coalesce(sum(weight) filter (where is_heir), 0)::integer as weight
+    from handed
+    where dependant_id is not null
+    group by dependant_id
 ),
 counted as (
     update runledger.pending
@@ -73,8 +92,8 @@ counted as (
 ),
 reported as (
     select graph_id as run_id, sum(weight)::integer as weight
-    from finished
-    where not exists (select from left_over where left_over.run_id = finished.run_id)
+    from handed
+    where dependant_id is null and is_heir
     group by graph_id
 ),
 locked_graph as (
@@ -85,9 +104,14 @@ locked_graph as (
     for update
 ),
 graph as (
-    select locked_graph.run_id, locked_graph.remaining - reported.weight as remaining
-    from locked_graph
-    join reported using (run_id)
+    select run_id, max(remaining) - max(weight) as remaining
+    from (
+        select run_id, remaining, null::integer as weight from locked_graph
+        union all
+        select run_id, null, weight from reported
+    ) as item
+    group by run_id
+    having count(remaining) = 1
 ),
 heard as (
     update runledger.pending
@@ -132,9 +156,14 @@ unparked as (
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select unparked.run_id, ready_now.resource, ready_now.queue, ready_now.job, ready_now.priority, ready_now.ready_at, 'woken', unparked.attempt, unparked.crashes, unparked.claims
-    from unparked
-    join ready_now using (run_id)
+    select run_id, max(resource), max(queue), max(job), max(priority), max(ready_at), 'woken', max(attempt), max(crashes), max(claims)
+    from (
+        select run_id, resource, queue, job, priority, ready_at, null::integer as attempt, null::integer as crashes, null::integer as claims from ready_now
+        union all
+        select run_id, null, null, null, null, null, attempt, crashes, claims from unparked
+    ) as item
+    group by run_id
+    having count(attempt) = 1
 ),
 abandoned as (
     delete from runledger.waiting
