@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::Result;
@@ -10,22 +11,20 @@ use crate::Result;
 pub const NOTE: &str =
     "somebody@example.com hello world hello world hello world hello world hello world hello";
 
-/// An engine at one of its settings, on a database of its own.
-pub trait Engine: Sized + Send + Sync + 'static {
-    /// Where it says how its work stands.
-    const TABLES: Tables;
+/// The same, as whoever has no types for it stores it.
+pub fn payload(n: u64) -> Value {
+    json!({ "user_id": n, "note": NOTE })
+}
 
-    /// A worker of it in this process, with connections of its own.
-    type Worker: Send;
+/// Something that stores runs and graphs, in a database of its own.
+pub trait Store: Sized + Send + Sync + 'static {
+    /// How many runs are stored, where each was enqueued by itself, in SQL.
+    const RUNS: &'static str;
+    /// How many graphs are stored.
+    const GRAPHS: &'static str;
 
     /// A client; makes the schema.
     fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
-
-    /// Starts a worker.
-    fn work(&self) -> impl Future<Output = Result<Self::Worker>> + Send;
-
-    /// Stops a worker, with all its connections.
-    fn stop(worker: Self::Worker) -> impl Future<Output = Result<()>> + Send;
 
     /// Enqueues one run, in a transaction of its own.
     fn enqueue(&self, n: u64) -> impl Future<Output = Result<()>> + Send;
@@ -37,12 +36,23 @@ pub trait Engine: Sized + Send + Sync + 'static {
     fn submit(&self, nodes: &[Planned]) -> impl Future<Output = Result<Uuid>> + Send;
 }
 
+/// An engine at one of its settings.
+pub trait Engine: Store {
+    /// Where it says how its work stands.
+    const TABLES: Tables;
+
+    /// A worker of it in this process, with connections of its own.
+    type Worker: Send;
+
+    /// Starts a worker.
+    fn work(&self) -> impl Future<Output = Result<Self::Worker>> + Send;
+
+    /// Stops a worker, with all its connections.
+    fn stop(worker: Self::Worker) -> impl Future<Output = Result<()>> + Send;
+}
+
 /// The engine's own tables, in SQL.
 pub struct Tables {
-    /// How many runs are stored, where each was enqueued by itself.
-    pub runs: &'static str,
-    /// How many graphs are stored.
-    pub graphs: &'static str,
     /// Whether the graph `$1` completed; no row while it goes on.
     pub ended: &'static str,
     /// How many graphs have ended, and how many of them completed.

@@ -3,6 +3,7 @@
 //! `runledger-upstream [--rounds N] [--smoke] [--page FILE] [FIGURE]…` prints one JSON line about the machine and one a measurement;
 //! `runledger-upstream --again LINES --page FILE` writes the page of such lines once more, and measures nothing.
 
+mod bare;
 mod engine;
 mod figure;
 mod measure;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::figure::{ALL, Figure, Who};
-use crate::measure::{Outcome, measure};
+use crate::measure::{Outcome, measure, stored};
 use crate::report::{Report, describe};
 use crate::server::Server;
 
@@ -99,6 +100,7 @@ async fn one(server: &mut Server, figure: &Figure, who: Who, round: usize, amoun
         Who::Runledger => measure::<ours::Ours>(&mut place, figure.kind, amount).await,
         Who::Upstream => measure::<upstream::Upstream<false>>(&mut place, figure.kind, amount).await,
         Who::UpstreamTuned => measure::<upstream::Upstream<true>>(&mut place, figure.kind, amount).await,
+        Who::Bare => stored::<bare::Bare>(&mut place, figure.kind, amount).await,
     };
     server.clear(place).await?;
     let (outcome, error) = match outcome {

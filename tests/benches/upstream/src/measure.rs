@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::Result;
-use crate::engine::{Engine, Planned, Shape};
+use crate::engine::{Engine, Planned, Shape, Store};
 use crate::figure::Kind;
 use crate::server::Place;
 
@@ -65,39 +65,47 @@ fn rounded(value: f64) -> f64 {
 /// Measures one engine once.
 pub async fn measure<E: Engine>(place: &mut Place, kind: Kind, amount: u64) -> Result<Outcome> {
     match kind {
-        Kind::Enqueue(clients) => enqueue::<E>(place, clients, amount).await,
-        Kind::Bulk(batch) => bulk::<E>(place, batch, amount).await,
-        Kind::Submit(shape) => submit::<E>(place, shape, amount).await,
         Kind::Alone(shape) => alone::<E>(place, shape, amount).await,
         Kind::Together(shape) => together::<E>(place, shape, amount).await,
+        Kind::Enqueue(_) | Kind::Bulk(_) | Kind::Submit(_) => stored::<E>(place, kind, amount).await,
     }
 }
 
-async fn enqueue<E: Engine>(place: &mut Place, clients: u64, runs: u64) -> Result<Outcome> {
-    let engine = Arc::new(E::open(&place.url).await?);
-    let one = |engine: Arc<E>, n| async move { engine.enqueue(n).await };
+/// Measures once how much can be stored.
+pub async fn stored<S: Store>(place: &mut Place, kind: Kind, amount: u64) -> Result<Outcome> {
+    match kind {
+        Kind::Enqueue(clients) => enqueue::<S>(place, clients, amount).await,
+        Kind::Bulk(batch) => bulk::<S>(place, batch, amount).await,
+        Kind::Submit(shape) => submit::<S>(place, shape, amount).await,
+        Kind::Alone(_) | Kind::Together(_) => Err("nobody does the work".into()),
+    }
+}
+
+async fn enqueue<S: Store>(place: &mut Place, clients: u64, runs: u64) -> Result<Outcome> {
+    let engine = Arc::new(S::open(&place.url).await?);
+    let one = |engine: Arc<S>, n| async move { engine.enqueue(n).await };
     share(&engine, clients, WARM_RUNS, one).await?;
     let began = Instant::now();
     share(&engine, clients, runs, one).await?;
     let took = began.elapsed();
-    place.expect("runs", E::TABLES.runs, WARM_RUNS + runs).await?;
+    place.expect("runs", S::RUNS, WARM_RUNS + runs).await?;
     Ok(rate(runs, took))
 }
 
-async fn bulk<E: Engine>(place: &mut Place, batch: u64, runs: u64) -> Result<Outcome> {
-    let engine = E::open(&place.url).await?;
+async fn bulk<S: Store>(place: &mut Place, batch: u64, runs: u64) -> Result<Outcome> {
+    let engine = S::open(&place.url).await?;
     engine.enqueue_all(0..WARM_RUNS).await?;
     let began = Instant::now();
     for from in (0..runs).step_by(usize::try_from(batch)?) {
         engine.enqueue_all(from..(from + batch).min(runs)).await?;
     }
     let took = began.elapsed();
-    place.expect("runs", E::TABLES.runs, WARM_RUNS + runs).await?;
+    place.expect("runs", S::RUNS, WARM_RUNS + runs).await?;
     Ok(rate(runs, took))
 }
 
-async fn submit<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Result<Outcome> {
-    let engine = E::open(&place.url).await?;
+async fn submit<S: Store>(place: &mut Place, shape: Shape, graphs: u64) -> Result<Outcome> {
+    let engine = S::open(&place.url).await?;
     let nodes = shape.nodes();
     for _ in 0..WARM_GRAPHS {
         engine.submit(&nodes).await?;
@@ -107,7 +115,7 @@ async fn submit<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Resu
         engine.submit(&nodes).await?;
     }
     let took = began.elapsed();
-    place.expect("graphs", E::TABLES.graphs, WARM_GRAPHS + graphs).await?;
+    place.expect("graphs", S::GRAPHS, WARM_GRAPHS + graphs).await?;
     Ok(rate(graphs, took))
 }
 
@@ -182,7 +190,7 @@ async fn together<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Re
         async move { engine.submit(&nodes).await.map(drop) }
     };
     share(&engine, CLIENTS, graphs, one).await?;
-    place.expect("graphs", E::TABLES.graphs, graphs).await?;
+    place.expect("graphs", E::GRAPHS, graphs).await?;
     place.settle().await?;
     let began = Instant::now();
     let worker = engine.work().await?;
@@ -209,18 +217,18 @@ async fn together<E: Engine>(place: &mut Place, shape: Shape, graphs: u64) -> Re
 }
 
 /// Shares so many units among clients, each of which takes one after the other.
-async fn share<E, F, W>(engine: &Arc<E>, clients: u64, units: u64, work: F) -> Result<()>
+async fn share<S, F, W>(store: &Arc<S>, clients: u64, units: u64, work: F) -> Result<()>
 where
-    E: Engine,
-    F: Fn(Arc<E>, u64) -> W + Clone + Send + 'static,
+    S: Store,
+    F: Fn(Arc<S>, u64) -> W + Clone + Send + 'static,
     W: Future<Output = Result<()>> + Send + 'static,
 {
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     for client in 0..clients {
-        let (engine, work) = (engine.clone(), work.clone());
+        let (store, work) = (store.clone(), work.clone());
         tasks.spawn(async move {
             for n in (client..units).step_by(usize::try_from(clients)?) {
-                work(engine.clone(), n).await?;
+                work(store.clone(), n).await?;
             }
             Ok(())
         });

@@ -7,7 +7,7 @@ use runledger::{Graph, Worker, enqueue_all};
 use uuid::Uuid;
 
 use crate::Result;
-use crate::engine::{Engine, NOTE, Planned, Tables};
+use crate::engine::{Engine, NOTE, Planned, Store, Tables};
 
 #[job]
 async fn noted(user_id: u64, note: &str) -> runledger::Result<()> {
@@ -21,32 +21,13 @@ pub struct Ours {
     db: Db,
 }
 
-impl Engine for Ours {
+impl Store for Ours {
+    const RUNS: &'static str = "select count(*) from runledger.run";
     // Whoever has no parent is a graph: nothing else is submitted beside graphs.
-    const TABLES: Tables = Tables {
-        runs: "select count(*) from runledger.run",
-        graphs: "select count(*) from runledger.run where parent_id is null",
-        ended: "select state = 'completed' from runledger.outcome where run_id = $1",
-        count_ended: "select count(*), count(*) filter (where outcome.state = 'completed') from runledger.outcome join runledger.run using (run_id) \
-                      where run.parent_id is null",
-        failed_nodes: "select count(*) from runledger.outcome join runledger.run using (run_id) where run.parent_id is not null and outcome.state = 'failed'",
-        repeated: "select coalesce(sum(greatest(attempt - 1, 0)), 0)::bigint from runledger.outcome join runledger.run using (run_id) \
-                   where run.parent_id is not null",
-    };
-
-    type Worker = Worker;
+    const GRAPHS: &'static str = "select count(*) from runledger.run where parent_id is null";
 
     async fn open(url: &str) -> Result<Self> {
         Ok(Self { url: url.to_owned(), db: Db::connect(url).await? })
-    }
-
-    async fn work(&self) -> Result<Worker> {
-        Ok(App::new(Db::connect(&self.url).await?).start().await?)
-    }
-
-    async fn stop(worker: Worker) -> Result<()> {
-        worker.stop().await;
-        Ok(())
     }
 
     async fn enqueue(&self, n: u64) -> Result<()> {
@@ -68,5 +49,27 @@ impl Engine for Ours {
             }
         }
         Ok(graph.enqueue(&self.db).await?.id())
+    }
+}
+
+impl Engine for Ours {
+    const TABLES: Tables = Tables {
+        ended: "select state = 'completed' from runledger.outcome where run_id = $1",
+        count_ended: "select count(*), count(*) filter (where outcome.state = 'completed') from runledger.outcome join runledger.run using (run_id) \
+                      where run.parent_id is null",
+        failed_nodes: "select count(*) from runledger.outcome join runledger.run using (run_id) where run.parent_id is not null and outcome.state = 'failed'",
+        repeated: "select coalesce(sum(greatest(attempt - 1, 0)), 0)::bigint from runledger.outcome join runledger.run using (run_id) \
+                   where run.parent_id is not null",
+    };
+
+    type Worker = Worker;
+
+    async fn work(&self) -> Result<Worker> {
+        Ok(App::new(Db::connect(&self.url).await?).start().await?)
+    }
+
+    async fn stop(worker: Worker) -> Result<()> {
+        worker.stop().await;
+        Ok(())
     }
 }

@@ -15,7 +15,7 @@ use upstream_runtime::config::JobsConfig;
 use uuid::Uuid;
 
 use crate::Result;
-use crate::engine::{Engine, NOTE, Planned, Tables};
+use crate::engine::{Engine, Planned, Store, Tables, payload};
 
 /// The type of every job.
 const JOB: &str = "noted";
@@ -49,49 +49,15 @@ impl JobHandler for Noted {
     }
 }
 
-impl<const TUNED: bool> Engine for Upstream<TUNED> {
-    const TABLES: Tables = Tables {
-        runs: "select count(*) from job_queue",
-        graphs: "select count(*) from workflow_runs",
-        ended: "select status = 'SUCCEEDED' from workflow_runs where id = $1 and status not in ('RUNNING', 'WAITING_FOR_EXTERNAL')",
-        count_ended: "select count(*), count(*) filter (where status = 'SUCCEEDED') from workflow_runs where status not in ('RUNNING', 'WAITING_FOR_EXTERNAL')",
-        failed_nodes: "select count(*) from job_queue where status = 'DEAD_LETTERED'",
-        repeated: "select coalesce(sum(greatest(attempt - 1, 0)), 0)::bigint from job_queue",
-    };
-
-    type Worker = (Supervisor, DbPool);
+impl<const TUNED: bool> Store for Upstream<TUNED> {
+    const RUNS: &'static str = "select count(*) from job_queue";
+    const GRAPHS: &'static str = "select count(*) from workflow_runs";
 
     async fn open(url: &str) -> Result<Self> {
         let pool = PgPoolOptions::new().connect(url).await?;
         migrate_after_idempotency_cutover(&pool).await?;
         catalog().sync_definitions(&pool).await?;
         Ok(Self { url: url.to_owned(), pool })
-    }
-
-    async fn work(&self) -> Result<Self::Worker> {
-        // What its `builder_from_env` takes; no variable of it is set here.
-        let mut config = JobsConfig::from_env();
-        let mut connections = PgPoolOptions::new();
-        if TUNED {
-            config.poll_interval = TUNED_POLL;
-            config.claim_batch_size = i64::try_from(TUNED_CONCURRENCY)?;
-            config.max_global_concurrency = TUNED_CONCURRENCY;
-            connections = connections.max_connections(TUNED_CONNECTIONS);
-        }
-        let pool = connections.connect(&self.url).await?;
-        let mut builder = Supervisor::builder(&pool, config)?.with_catalog(catalog());
-        if TUNED {
-            // As the README advises where nobody records intents; it would ask each 10 ms too.
-            builder = builder.disable_intent_promoter();
-        }
-        let supervisor = builder.build()?;
-        Ok((supervisor, pool))
-    }
-
-    async fn stop((supervisor, pool): Self::Worker) -> Result<()> {
-        let stopped = supervisor.shutdown_with_timeout(STOP).await;
-        pool.close().await;
-        Ok(stopped?)
     }
 
     async fn enqueue(&self, n: u64) -> Result<()> {
@@ -121,6 +87,43 @@ impl<const TUNED: bool> Engine for Upstream<TUNED> {
     }
 }
 
+impl<const TUNED: bool> Engine for Upstream<TUNED> {
+    const TABLES: Tables = Tables {
+        ended: "select status = 'SUCCEEDED' from workflow_runs where id = $1 and status not in ('RUNNING', 'WAITING_FOR_EXTERNAL')",
+        count_ended: "select count(*), count(*) filter (where status = 'SUCCEEDED') from workflow_runs where status not in ('RUNNING', 'WAITING_FOR_EXTERNAL')",
+        failed_nodes: "select count(*) from job_queue where status = 'DEAD_LETTERED'",
+        repeated: "select coalesce(sum(greatest(attempt - 1, 0)), 0)::bigint from job_queue",
+    };
+
+    type Worker = (Supervisor, DbPool);
+
+    async fn work(&self) -> Result<Self::Worker> {
+        // What its `builder_from_env` takes; no variable of it is set here.
+        let mut config = JobsConfig::from_env();
+        let mut connections = PgPoolOptions::new();
+        if TUNED {
+            config.poll_interval = TUNED_POLL;
+            config.claim_batch_size = i64::try_from(TUNED_CONCURRENCY)?;
+            config.max_global_concurrency = TUNED_CONCURRENCY;
+            connections = connections.max_connections(TUNED_CONNECTIONS);
+        }
+        let pool = connections.connect(&self.url).await?;
+        let mut builder = Supervisor::builder(&pool, config)?.with_catalog(catalog());
+        if TUNED {
+            // As the README advises where nobody records intents; it would ask each 10 ms too.
+            builder = builder.disable_intent_promoter();
+        }
+        let supervisor = builder.build()?;
+        Ok((supervisor, pool))
+    }
+
+    async fn stop((supervisor, pool): Self::Worker) -> Result<()> {
+        let stopped = supervisor.shutdown_with_timeout(STOP).await;
+        pool.close().await;
+        Ok(stopped?)
+    }
+}
+
 fn catalog() -> JobCatalog {
     JobCatalog::new().handler(Noted)
 }
@@ -137,8 +140,4 @@ fn job(payload: &Value) -> JobEnqueue<'_> {
         idempotency_key: None,
         stage: None,
     }
-}
-
-fn payload(n: u64) -> Value {
-    json!({ "user_id": n, "note": NOTE })
 }

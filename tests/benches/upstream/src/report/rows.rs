@@ -48,6 +48,7 @@ pub const ROWS: &[Row] = &[
     median("fan-out-100", "fan-out of 100 (102 nodes) on an idle system, p50", 10.0),
     slow("fan-out-100", "… p99"),
     rate("chains-10", "chains of 10, at once", "graphs/s"),
+    rate("fan-outs-100", "fan-outs of 100, at once", "graphs/s"),
     rate("siblings", "siblings: eight chains of 2 a graph, at once", "graphs/s"),
 ];
 
@@ -102,6 +103,9 @@ pub const COUNTS: &[(&str, &str, &str)] = &[
     ("chains-10", "submitted", "chains of 10 at once: graphs submitted"),
     ("chains-10", "completed", "… completed in time"),
     ("chains-10", "deadlocks", "… deadlocks"),
+    ("fan-outs-100", "submitted", "fan-outs of 100 at once: graphs submitted"),
+    ("fan-outs-100", "completed", "… completed in time"),
+    ("fan-outs-100", "deadlocks", "… deadlocks"),
     ("chain-10", "deadlocks", "chain of 10, idle system: deadlocks"),
     ("fan-out-100", "deadlocks", "fan-out of 100, idle system: deadlocks"),
 ];
