@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{DEFAULT_CONCURRENCY, Graph, enqueue_all};
+use runledger::{DEFAULT_CONCURRENCY, Graph, enqueue_all, given};
 use runledger_tests::proxy::Proxy;
 use runledger_tests::{Fixture, eventually};
 
+use crate::graph_jobs::add;
 use crate::rows::{scalar, soon};
 
 #[workflow]
@@ -36,7 +37,7 @@ impl Counted {
         let fixture = Fixture::new().await;
         let proxy = Proxy::start(fixture.database.url()).await.unwrap();
         let db = Db::connect(proxy.url()).await.unwrap();
-        let worker = App::new(db).with(jobs![costed]).concurrency(concurrency).start().await.unwrap();
+        let worker = App::new(db).with(jobs![costed, add]).concurrency(concurrency).start().await.unwrap();
         let counted = Self { fixture, proxy, worker };
         counted.until_asleep().await;
         // The last statement of the nets that a worker casts when it starts, and not again for thirty seconds.
@@ -208,4 +209,25 @@ async fn a_graph_costs_one_statement_and_an_addition_five_whatever_their_size() 
             assert_eq!(ours(&proxy), all);
         }
     }
+}
+
+/// As for a workflow alone. Nobody polls between two nodes: whoever ends one claims the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_releases_another_costs_one_statement_beside_its_settlement() {
+    let counted = Counted::new(1).await;
+    let mut graph = Graph::new("chain");
+    let mut last = graph.call(add(0, 1));
+    for _ in 1..6 {
+        last = graph.then(add, (last, given(1)));
+    }
+    let handle = graph.result(last).enqueue(counted.db()).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 6);
+    let mut verbs = counted.verbs();
+    verbs.retain(|verb| ["claim", "settle_completed", "release"].contains(&verb.as_str()));
+    let nodes: Vec<&[String]> = verbs.split_inclusive(|verb| verb == "release").collect();
+    assert_eq!(nodes.len(), 7, "six nodes, and the graph: {verbs:?}");
+    for node in &nodes[1..6] {
+        assert_eq!(*node, ["claim", "settle_completed", "release"], "{verbs:?}");
+    }
+    counted.worker.stop().await;
 }

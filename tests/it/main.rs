@@ -35,6 +35,7 @@ mod graph_children;
 mod graph_jobs;
 mod graph_maps;
 mod graph_nodes;
+mod graph_sentences;
 mod graphs;
 mod hooks;
 mod idempotency;

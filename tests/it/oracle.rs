@@ -73,6 +73,7 @@ async fn hold(n_graphs: u64, at_once: u64) {
     let db = &fixture.db;
     let first = random(1 << 32);
     let mut connection = fixture.database.connect().await.unwrap();
+    let mut n_lost = 0;
     for seeds in (first..first + n_graphs).collect::<Vec<_>>().chunks(usize::try_from(at_once).unwrap()) {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
         for seed in seeds {
@@ -83,7 +84,9 @@ async fn hold(n_graphs: u64, at_once: u64) {
                 parts.push(async move { (*seed, submit_in_parts(db, &shapes, *seed).await, shapes) });
             }
         }
-        let parts = futures::future::join(futures::future::join_all(parts), take_some_away(db)).await.0;
+        let (parts, n_taken) =
+            futures::future::join(futures::future::join_all(parts), take_some_away(db)).await;
+        n_lost += n_taken;
         let seen = graphs::wrong(&mut connection, 0).await.unwrap();
         assert!(seen.is_empty(), "while they run, of the seeds {seeds:?}: {seen:?}");
         for (seed, handle, shapes) in whole {
@@ -97,6 +100,7 @@ async fn hold(n_graphs: u64, at_once: u64) {
     }
     let seen = graphs::wrong(&mut connection, 0).await.unwrap();
     assert!(seen.is_empty(), "{seen:?}");
+    assert!(n_lost > 0, "no node was taken from its worker");
     let deadlocks: i64 =
         scalar(db, "select deadlocks from pg_stat_database where datname = current_database()").await;
     assert_eq!(deadlocks, 0);
