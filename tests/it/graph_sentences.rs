@@ -1,7 +1,7 @@
 //! What behaviours 27, 30, 31, 33 and 34 say and no other test shows, and graphs of data.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, Graph, GraphHandle, GraphState, RunState, Timings, given};
@@ -88,6 +88,26 @@ async fn run_state_follows_from_node_states() {
         }
         let _ = soon(handle.result()).await;
         assert_eq!(stands(&handle).await, end);
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_without_a_gate_never_waits_for_the_outside() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![add]).await;
+    for n in 0..40 {
+        let mut graph = Graph::new("never-waits");
+        graph.call(add(n, 1));
+        let handle = graph.enqueue(&db).await.unwrap();
+        let begun = Instant::now();
+        loop {
+            match handle.graph_state().await.unwrap() {
+                GraphState::Completed => break,
+                state => assert_eq!(state, GraphState::Running, "nobody outside is waited for"),
+            }
+            assert!(begun.elapsed() < crate::rows::LONG);
+        }
     }
     worker.stop().await;
 }

@@ -94,7 +94,13 @@ pub(super) fn standing(state: RunState, nodes: &[NodeInfo]) -> GraphState {
             GraphState::Completed
         }
         RunState::Completed => GraphState::CompletedWithErrors,
-        RunState::Waiting if nodes.iter().all(waits_for_the_outside) => GraphState::Waiting,
+        // That all have ended is seen where the last did between the question about the graph and that about its nodes.
+        RunState::Waiting
+            if nodes.iter().all(waits_for_the_outside)
+                && !nodes.iter().all(|node| node.state.is_terminal()) =>
+        {
+            GraphState::Waiting
+        }
         _ => GraphState::Running,
     }
 }
