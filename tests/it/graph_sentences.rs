@@ -7,6 +7,7 @@ use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, Graph, GraphHandle, GraphState, RunState, Timings, given};
 use runledger_tests::Fixture;
 use runledger_tests::check::graphs;
+use runledger_tests::proxy::{Fault, Proxy};
 use tokio::sync::Semaphore;
 
 use crate::graph_jobs::{add, node, refuses, sum, tells};
@@ -327,4 +328,34 @@ async fn a_recovered_graph_has_the_settings_the_conditions_and_the_additions_of_
     );
     assert_eq!(scalar::<String>(&db, &output).await, "42");
     worker.stop().await;
+}
+
+/// Whoever cancels a graph ends its run first, and then one node after the other: it can be stopped between the two.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_gate_of_a_cancelled_graph_is_decided_about_though_its_own_cancel_is_still_to_come() {
+    let Fixture { db, database } = Fixture::new().await;
+    let mut graph = Graph::new("cancelled");
+    let gate = graph.gate::<u64>("gate");
+    graph.then(add, (gate, given(1)));
+    let handle = graph.enqueue(&db).await.unwrap();
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let other = Db::connect(proxy.url()).await.unwrap();
+    proxy.arm("-- cancel_below:", Fault::Strand);
+    let (there, id) = (other.clone(), handle.id());
+    let cancel = tokio::spawn(async move { there.graph::<()>(id).cancel("enough").await });
+    until(&db, handle.id(), |info| info.state == RunState::Cancelled).await;
+    assert_eq!(node(&handle, "gate").await.state, RunState::Waiting, "nobody has come to it");
+    for error in [
+        handle.gate("gate").complete(&1_u64).await.unwrap_err(),
+        handle.gate("gate").fail("no").await.unwrap_err(),
+    ] {
+        let ClientError::GateDecided { ended, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*ended, RunState::Cancelled);
+    }
+    cancel.abort();
+    assert_eq!(handle.cancel("again").await.unwrap(), Cancelled::AlreadyEnded(RunState::Cancelled));
+    for name in ["gate", "add"] {
+        let node = node(&handle, name).await;
+        assert_eq!((node.state, node.attempt, node.decided_at), (RunState::Cancelled, 0, None), "{name}");
+    }
 }

@@ -225,6 +225,12 @@ impl<T: Payload> GateHandle<'_, T> {
             return Err(self.no_such_gate(&nodes));
         };
         if !gate.state.is_terminal() {
+            // Whoever cancels a graph ends its run first, and then one node after the other.
+            let ended = self.graph.state().await?;
+            if ended.is_terminal() {
+                let (run_id, gate) = (self.graph.id(), self.name.clone());
+                return Err(ClientError::GateDecided { run_id, gate, ended, by: String::new() });
+            }
             return Err(ClientError::GateNotOpen {
                 run_id: self.graph.id(),
                 gate: self.name.clone(),

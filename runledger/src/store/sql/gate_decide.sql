@@ -1,6 +1,6 @@
--- gate_decide: ends a gate from outside, if it is open, and keeps who did so and why.
+-- gate_decide: ends a gate from outside, if it is open and its graph goes on, and keeps who did so and why.
 -- in:    $1 gate, $2 state, $3 output, $4 error, $5 who, $6 why, $7 the instant at which it is too late (null: none)
--- out:   decided (false where it is not open, or has ended), late, told; one row
+-- out:   decided (false where it is not open, or it or its graph has ended), late, told; one row
 -- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, then what its end counts, by lock_pending.sql
 -- index: waiting_pkey, run_pkey, pending_pkey, watch_pkey
 with taken as (
@@ -8,7 +8,13 @@ with taken as (
     where run_id = $1
         and state = 'waiting'
         and ($7::timestamptz is null or statement_timestamp() < $7)
-        and exists (select from runledger.run where run.run_id = $1 and run.job = 'runledger.gate')
+        and exists (
+            select
+            from runledger.run
+            where run.run_id = $1
+                and run.job = 'runledger.gate'
+                and exists (select from runledger.waiting as graph where graph.run_id = run.parent_id offset 0)
+        )
         and not exists (select from runledger.pending where pending.run_id = $1 and pending.remaining > 0)
     returning run_id, since
 ),
