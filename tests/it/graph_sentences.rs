@@ -4,10 +4,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use runledger::prelude::*;
-use runledger::{Cancelled, ClientError, Graph, GraphHandle, GraphState, RunState, Timings, given};
+use runledger::{
+    AnyCall, Cancelled, ClientError, FailureKind, Graph, GraphHandle, GraphState, Need, RunState, Timings,
+    given,
+};
 use runledger_tests::Fixture;
 use runledger_tests::check::graphs;
 use runledger_tests::proxy::{Fault, Proxy};
+use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::graph_jobs::{add, node, refuses, sum, tells};
@@ -139,6 +143,50 @@ async fn a_graph_whose_deadline_is_over_is_cancelled_with_all_its_nodes() {
 #[job(max_attempts = 1)]
 async fn never_ends() -> Result<u64> {
     std::future::pending().await
+}
+
+#[job(max_attempts = 3)]
+async fn gathers_parts(parts: Vec<u64>) -> Result<u64> {
+    Ok(parts.iter().sum())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graph_of_data_is_checked_against_the_registered_jobs_and_types() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("data");
+    graph.node("typo", AnyCall::by_name("ad", &json!({"a": 1, "b": 2})));
+    graph.node("absent", AnyCall::by_name("nobody.has_it", &json!({})));
+    let said = graph.enqueue(&db).await.unwrap_err().to_string();
+    for part in ["`typo`", "`ad`", "`absent`", "`nobody.has_it`"] {
+        assert!(said.contains(part), "{part:?} is not said in:\n{said}");
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 0);
+
+    let worker = worker(&db, jobs![add, gathers_parts]).await;
+    let mut graph = Graph::new("data");
+    graph.gate::<()>("window");
+    let handle = graph.enqueue(&db).await.unwrap();
+    let mut more = Graph::new("data");
+    more.node("typo", AnyCall::by_name("ad", &json!({"a": 1, "b": 2})));
+    let said = handle.window("window").append("1", more).await.unwrap_err().to_string();
+    assert!(said.contains("the call of `typo` is refused: no job `ad` is known"), "{said}");
+    assert_eq!(handle.nodes().await.unwrap().len(), 1);
+
+    let mut graph = Graph::new("data");
+    graph.node("own", AnyCall::by_name("add", &json!({"a": "text", "b": 2})));
+    graph.node("gives", AnyCall::by_name("add", &json!({"a": 1, "b": 2})));
+    let given_node = graph.node("given", AnyCall::by_name("gathers_parts", &json!({})));
+    graph.feed(given_node, "parts", Need::from("gives".to_owned()));
+    let handle = graph.enqueue(&db).await.unwrap();
+    assert!(soon(handle.result()).await.is_err());
+    for (name, parameter) in [("own", "a"), ("given", "parts")] {
+        let node = node(&handle, name).await;
+        assert_eq!((node.state, node.attempt), (RunState::Failed, 1), "no retry mends it");
+        let error = node.error.unwrap();
+        assert_eq!(error.kind, FailureKind::Decode);
+        assert!(error.to_string().contains(parameter), "{error}");
+    }
+    worker.stop().await;
 }
 
 /// What was released before a cancel goes on to be cancelled; what was not is never started.

@@ -253,6 +253,8 @@ fn hostile_graph() -> Graph {
 async fn no_name_breaks_a_picture_and_each_is_read_back_from_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     check("hostile", &hostile_graph().picture().unwrap());
+    let far = "insert into runledger.worker (name, version, session_name, jobs, queues) values ('far', '1', 'far', '{nobody-has-it}', '{default}')";
+    crate::rows::execute(&db, far).await;
     let handle = hostile_graph().enqueue(&db).await.unwrap();
     // What somebody says of a cancel is in the reasons.
     let first = handle.nodes().await.unwrap().into_iter().find(|node| node.needs.is_empty()).unwrap();

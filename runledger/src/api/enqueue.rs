@@ -348,6 +348,11 @@ pub(crate) fn input_difference(one: &str, other: &str) -> Option<String> {
 
 /// Refuses a name that neither this program nor a living worker knows in this version, as long as somebody knows any.
 async fn check_job_name(name: &str, version: u32, route: &mut Route<'_>) -> Result<(), ClientError> {
+    unknown_job(&known_jobs(route).await?, name, version).map_or(Ok(()), Err)
+}
+
+/// Every name under which this program or a living worker knows a job, as it is stored.
+pub(super) async fn known_jobs(route: &mut Route<'_>) -> Result<Vec<String>, ClientError> {
     let mut known: Vec<String> = registry::registered()
         .flat_map(|definition| {
             definition.names().map(|its| stored_name(its, definition.version).into_owned())
@@ -358,9 +363,14 @@ async fn check_job_name(name: &str, version: u32, route: &mut Route<'_>) -> Resu
         Route::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
         Route::Connection(connection, _) => jobs_known(connection).await?,
     });
+    Ok(known)
+}
+
+/// What is wrong with a name in this version, where these are all that somebody knows. Nothing where nobody knows any.
+pub(super) fn unknown_job(known: &[String], name: &str, version: u32) -> Option<ClientError> {
     let stored = stored_name(name, version);
     if known.is_empty() || known.iter().any(|job| *job == stored) {
-        return Ok(());
+        return None;
     }
     let others = others(&stored, known.iter().map(String::as_str));
     let hint = if others.is_empty() {
@@ -368,7 +378,7 @@ async fn check_job_name(name: &str, version: u32, route: &mut Route<'_>) -> Resu
     } else {
         format!(" in version {version}, but in {}: say which with `.version(…)`", listed(&others))
     };
-    Err(ClientError::UnknownJob { name: name.to_owned(), hint })
+    Some(ClientError::UnknownJob { name: name.to_owned(), hint })
 }
 
 pub(super) fn home_of(route: &Route<'_>) -> Option<Home> {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-use super::prepare::{Prepared, prepare};
+use super::prepare::{Prepared, Unnamed, prepare, undefined, unnamed};
 use super::{Graph, GraphHandle};
 use crate::api::client_error::ClientError;
-use crate::api::db::connection;
+use crate::api::db::{Route, connection};
 use crate::api::enqueue::{Tries, input_difference};
 use crate::api::job::Payload;
 use crate::model::graph::{
@@ -97,6 +97,8 @@ struct Request<'r> {
     window: &'r str,
     key: &'r str,
     sealer: Sealer,
+    /// The calls whose jobs this program does not have.
+    unnamed: Vec<Unnamed>,
     prepared: Prepared,
     edges: Vec<NewEdge>,
     /// The canonical form.
@@ -117,13 +119,14 @@ impl<'r> Request<'r> {
         if !more.plan.nodes.is_empty() && more.plan.nodes.iter().all(|node| is_existing(&node.kind)) {
             problems.push(GraphProblem::Empty);
         }
+        let unnamed = unnamed(&more.plan, &more.nodes);
         let prepared = prepare(&mut more.plan, more.nodes, problems)?;
         let encode = |source: PayloadError| ClientError::Encode { job: GRAPH.to_owned(), source };
         let nodes = prepared.request(&sealer).map_err(encode)?;
         let text = Plain::of(&AdditionRequest { window, nodes }).map_err(|source| encode(source.into()))?;
         let text = text.to_string();
         let edges = prepared.edges(graph_id);
-        Ok(Self { graph_id, graph_name: more.plan.name, window, key, sealer, prepared, edges, text })
+        Ok(Self { graph_id, graph_name: more.plan.name, window, key, sealer, unnamed, prepared, edges, text })
     }
 
     /// Adds the nodes in a transaction. None where a node that they need is about to end or to move.
@@ -191,7 +194,7 @@ impl<'r> Request<'r> {
         whole: &Whole,
         there: &HashMap<Uuid, &Standing>,
     ) -> Result<Vec<GraphProblem>, ClientError> {
-        let mut problems = Vec::new();
+        let mut problems = undefined(&self.unnamed, &mut Route::Connection(&mut *tx, None)).await?;
         if let Some(name) = whole.name.as_ref().filter(|name| **name != self.graph_name) {
             problems.push(GraphProblem::OtherGraph { name: self.graph_name.clone(), whole: name.clone() });
         }

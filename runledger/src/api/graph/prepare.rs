@@ -7,7 +7,9 @@ use uuid::Uuid;
 use super::Declared;
 use super::map::identity;
 use crate::api::client_error::ClientError;
+use crate::api::db::Route;
 use crate::api::definition::Param;
+use crate::api::enqueue::{known_jobs, unknown_job};
 use crate::api::registry;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::given::CONDITION;
@@ -19,6 +21,7 @@ use crate::model::json::{ErasedValue, Fields};
 use crate::model::name::hint;
 use crate::model::payload::{PayloadError, Plain, Sealer};
 use crate::model::request::child_run_id;
+use crate::model::version::FIRST;
 use crate::store::enqueue::NewRun;
 use crate::store::graph::{NewEdge, NewNode};
 
@@ -50,6 +53,43 @@ impl From<NotSealed> for ClientError {
     fn from(NotSealed { job, source }: NotSealed) -> Self {
         Self::Encode { job, source }
     }
+}
+
+/// A call of a job by a name that this program does not have.
+pub(super) struct Unnamed {
+    node: String,
+    job: String,
+    version: u32,
+}
+
+/// The calls of which only workers can know the job.
+pub(super) fn unnamed(plan: &Plan, nodes: &[Declared]) -> Vec<Unnamed> {
+    let of_jobs = plan.nodes.iter().zip(nodes).filter(|(node, _)| matches!(node.kind, PlannedKind::Job(_)));
+    let unknown = of_jobs.filter(|(_, Declared { request, .. })| {
+        request.definition.is_none() && registry::named(&request.job, request.version).is_none()
+    });
+    let unnamed = unknown.map(|(node, Declared { request, .. })| Unnamed {
+        node: node.name.clone(),
+        job: request.job.clone().into_owned(),
+        version: request.version.unwrap_or(FIRST),
+    });
+    unnamed.collect()
+}
+
+/// Those of them that no living worker knows either.
+pub(super) async fn undefined(
+    unnamed: &[Unnamed],
+    route: &mut Route<'_>,
+) -> Result<Vec<GraphProblem>, ClientError> {
+    if unnamed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = known_jobs(route).await?;
+    let problems = unnamed.iter().filter_map(|Unnamed { node, job, version }| {
+        let error = unknown_job(&known, job, *version)?;
+        Some(GraphProblem::Refused { node: node.clone(), why: chain(&error) })
+    });
+    Ok(problems.collect())
 }
 
 /// Checks a plan and what its nodes are, beside the problems that are known.

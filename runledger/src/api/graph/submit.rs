@@ -3,7 +3,7 @@
 use sqlx::{Connection, PgConnection, PgPool};
 use uuid::Uuid;
 
-use super::prepare::{NotSealed, Prepared, prepare};
+use super::prepare::{NotSealed, Prepared, prepare, undefined, unnamed};
 use super::{Graph, GraphHandle};
 use crate::api::call::{active_key, check_metadata};
 use crate::api::client_error::ClientError;
@@ -24,7 +24,7 @@ use crate::store::write::commit;
 impl<T: Payload> Graph<T> {
     /// Submits the graph as one run: on a pool in a transaction of its own, or in the caller's open transaction. What needs no other node starts at once.
     ///
-    /// Costs one statement, whatever the size; one more where the key exists.
+    /// Costs one statement, whatever the size; one more where the key exists, and where a node calls a job by a name that this program does not have.
     ///
     /// # Errors
     /// [`ClientError::Graph`] with everything that is wrong with the graph; as [`Call::enqueue`](crate::Call::enqueue). Nothing is written then.
@@ -35,13 +35,15 @@ impl<T: Payload> Graph<T> {
         self,
         via: V,
     ) -> impl Future<Output = Result<GraphHandle<T>, ClientError>> + Send + use<'c, T, V> {
-        let route = via.via();
+        let mut route = via.via();
         async move {
             not_between_steps()?;
             let home = home_of(&route);
             let sealer = route.sealer()?;
             let run_id = self.run_id();
-            let graph = self.draft(&sealer)?.into_new_graph(run_id, &sealer)?;
+            let unnamed = unnamed(&self.plan, &self.nodes);
+            let problems = undefined(&unnamed, &mut route).await?;
+            let graph = self.draft(&sealer, problems)?.into_new_graph(run_id, &sealer)?;
             let created = match route {
                 Route::Connection(connection, _) => submit(connection, &graph, &sealer).await?,
                 Route::Db(db) => submit_on_pool(db.pool(), &graph, &sealer, true).await?,
@@ -64,8 +66,12 @@ impl<T: Payload> Graph<T> {
         format!("{GRAPH}:{}", self.plan.name)
     }
 
-    /// Checks everything. The request has the inputs of nodes by what this sealer says that identifies them.
-    pub(crate) fn draft(mut self, sealer: &Sealer) -> Result<Draft, ClientError> {
+    /// Checks everything, beside the problems that are known. The request has the inputs of nodes by what this sealer says that identifies them.
+    pub(crate) fn draft(
+        mut self,
+        sealer: &Sealer,
+        mut problems: Vec<GraphProblem>,
+    ) -> Result<Draft, ClientError> {
         if let Some(key) = &self.idempotency_key {
             check_key("idempotency key", key)?;
         }
@@ -75,7 +81,7 @@ impl<T: Payload> Graph<T> {
         let active_key =
             self.active_key.as_ref().map(|key| active_key(&self.key_scope(), key)).transpose()?;
         let there = self.plan.nodes.iter().filter(|node| matches!(node.kind, PlannedKind::Existing(_)));
-        let problems = there.map(|node| GraphProblem::NotThere { node: node.name.clone() }).collect();
+        problems.extend(there.map(|node| GraphProblem::NotThere { node: node.name.clone() }));
         let prepared = prepare(&mut self.plan, self.nodes, problems)?;
         let encode = |source: PayloadError| ClientError::Encode { job: GRAPH.to_owned(), source };
         let nodes = prepared.request(sealer).map_err(encode)?;

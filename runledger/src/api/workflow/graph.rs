@@ -49,7 +49,7 @@ impl Wf {
             return refused(&name, not_for_a_child("graph", &name, option));
         }
         // By the bare inputs: with the keys of a codec the request would change.
-        let draft = match graph.draft(&Sealer::default()) {
+        let draft = match graph.draft(&Sealer::default(), Vec::new()) {
             Ok(draft) => draft,
             Err(ClientError::Encode { source, .. }) if source.is_of_codec() => {
                 self.attempt.halt(Halt::of_payload(&source));
