@@ -189,6 +189,28 @@ async fn a_graph_of_data_is_checked_against_the_registered_jobs_and_types() {
     worker.stop().await;
 }
 
+#[tokio::test]
+async fn a_graph_of_a_hundred_thousand_nodes_is_refused_and_one_of_ten_thousand_is_written() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let begun = Instant::now();
+    for (n_nodes, n_written) in [(100_000_u64, 0), (10_001, 0), (10_000, 10_001)] {
+        let mut graph = Graph::new("large");
+        for n in 0..n_nodes {
+            graph.call(add(n, 1));
+        }
+        let answer = graph.enqueue(&db).await;
+        if n_written == 0 {
+            let said = answer.unwrap_err().to_string();
+            assert!(said.contains(&format!("it has {n_nodes} nodes, and 10000 is the most")), "{said:.500}");
+            assert!(said.len() < 10_000, "{} bytes", said.len());
+        } else {
+            answer.unwrap();
+        }
+        assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, n_written);
+    }
+    assert!(begun.elapsed() < crate::rows::LONG, "{:?}", begun.elapsed());
+}
+
 /// What was released before a cancel goes on to be cancelled; what was not is never started.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_that_races_a_completion_a_release_or_an_addition_ends_in_one_of_the_serial_orders() {

@@ -27,7 +27,7 @@ use super::handle::Handle;
 use super::job::{Arguments, Job, Payload};
 use super::jobs::DefinitionOf;
 use crate::model::given::{CONDITION, item};
-use crate::model::graph::{GATE, Plan, PlannedEdge, PlannedKind, PlannedNode, Target};
+use crate::model::graph::{GATE, MAX_NODES, Plan, PlannedEdge, PlannedKind, PlannedNode, Target};
 use crate::model::json::ErasedValue;
 use crate::model::payload::Plain;
 use crate::model::request::{Metadata, RequestOptions, identity_said};
@@ -286,7 +286,11 @@ impl<T> Graph<T> {
         let name = match key {
             Some(key) => format!("{base}[{key}]"),
             None => {
-                let n_same = self.plan.nodes.iter().filter(|node| is_counted(&node.name, base)).count();
+                // Of a graph that is too large nobody counts so often: it is refused.
+                let n_same = match self.plan.nodes.len() {
+                    n_nodes if n_nodes > MAX_NODES => n_nodes,
+                    _ => self.plan.nodes.iter().filter(|node| is_counted(&node.name, base)).count(),
+                };
                 if n_same == 0 { base.to_owned() } else { format!("{base}#{}", n_same + 1) }
             }
         };
