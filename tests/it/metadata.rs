@@ -1,9 +1,9 @@
 //! What programs say of their runs, and the options of graphs: both are part of the request.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, Scope};
+use runledger::{ClientError, Graph, Need, Scope};
 use runledger_tests::Fixture;
 use serde_json::json;
 
@@ -77,6 +77,53 @@ async fn every_option_of_a_graph_is_part_of_its_request() {
     for (graph, part) in changed {
         let refused = graph.enqueue(&db).await.unwrap_err();
         assert!(refused.to_string().contains(part), "{part}: {refused}");
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run where graph is not null").await, 1);
+}
+
+#[tokio::test]
+async fn every_option_of_a_node_what_it_needs_and_which_is_the_result_are_part_of_the_request() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let build = |change: usize| {
+        let mut graph = Graph::new("nodes");
+        let one = graph.call(tells(1).key("one"));
+        let two = graph.call(tells(2).key("two"));
+        let last = graph.then(tells, (one,));
+        let mut node = graph.configure(last);
+        match change {
+            1 => node.tenant("acme"),
+            2 => node.queue("other"),
+            3 => node.priority(2),
+            4 => node.max_attempts(2),
+            5 => node.timeout(Duration::from_secs(1)),
+            6 => node.delay(Duration::from_secs(1)),
+            7 => node.start_at(SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000)),
+            8 => node.resource("printer"),
+            9 => node.metadata("of", "the node"),
+            10 => node.deadline(Duration::from_secs(1)),
+            11 => node.name("last"),
+            _ => &mut node,
+        };
+        match change {
+            12 => graph.after(last, two),
+            13 => graph.after(last, Need::from(two).on_terminal()),
+            14 => {
+                graph.call(tells(3).key("three"));
+                &mut graph
+            }
+            15 => {
+                graph.gate::<()>("gate");
+                &mut graph
+            }
+            _ => &mut graph,
+        };
+        graph.result(if change == 16 { two } else { last }).idempotency_key("key")
+    };
+    let first = build(0).enqueue(&db).await.unwrap();
+    assert_eq!(build(0).enqueue(&db).await.unwrap().id(), first.id());
+    for change in 1..=16 {
+        let refused = build(change).enqueue(&db).await;
+        assert!(matches!(refused, Err(ClientError::Conflict { .. })), "{change}: {refused:?}");
     }
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run where graph is not null").await, 1);
 }
