@@ -105,6 +105,9 @@ impl Claimer {
                     memory.was_full = claimed.len() == limit;
                     self.start(&mut tasks, token, claimed);
                     self.rouse(&mut memory).await;
+                    if !memory.was_full && memory.is_told() {
+                        self.wait(&mut memory, due, DROWSY).await;
+                    }
                 }
                 Ok(_) => self.rest(&mut memory, due).await,
                 Err(error) => {
@@ -269,22 +272,29 @@ impl Claimer {
 
     /// Nothing to do: look again soon, and after a while sleep until woken, until the next known instant, or for a poll.
     async fn rest(&mut self, memory: &mut Memory, due: &mut mpsc::UnboundedReceiver<Duration>) {
-        let pause = if memory.asleep { memory.nap } else { memory.pause };
-        if memory.pause < DROWSY {
-            memory.pause *= 2;
-        } else if !memory.asleep && memory.known_as == KnownAs::Asleep {
-            // Whatever was enqueued meanwhile is announced.
+        if memory.asleep || memory.is_told() {
             memory.asleep = true;
-            memory.pause = FIRST_PAUSE;
-            return;
-        } else if !memory.asleep {
+            self.wait(memory, due, memory.nap).await;
+        } else if memory.pause < DROWSY {
+            let pause = memory.pause;
+            memory.pause *= 2;
+            self.wait(memory, due, pause).await;
+        } else {
             self.announce(memory, KnownAs::Asleep).await;
-            memory.asleep = memory.known_as == KnownAs::Asleep;
+            memory.asleep = memory.is_told();
             // An enqueue that committed before the flag did not notify: look once more.
             memory.looks.owe();
             (memory.pause, memory.nap) = (FIRST_PAUSE, FIRST_NAP);
-            return;
         }
+    }
+
+    /// Waits until woken, until the next known instant or look, or for this pause.
+    async fn wait(
+        &mut self,
+        memory: &mut Memory,
+        due: &mut mpsc::UnboundedReceiver<Duration>,
+        pause: Duration,
+    ) {
         let until = [memory.next_due, memory.looks.owed_at(), memory.permits.due_at()]
             .into_iter()
             .flatten()

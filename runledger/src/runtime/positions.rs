@@ -109,6 +109,11 @@ impl Memory {
         is_due
     }
 
+    /// Whether this worker is told of whatever comes: a claim that nobody prompts would find nothing.
+    pub(super) fn is_told(&self) -> bool {
+        self.known_as == KnownAs::Asleep
+    }
+
     /// Takes over that at this instant nothing was due.
     pub(super) fn empty(&mut self, now: Timestamp) {
         for position in self.positions.values_mut() {
