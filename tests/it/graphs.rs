@@ -385,6 +385,39 @@ async fn what_a_run_can_do_by_itself_and_a_part_of_a_graph_cannot_is_refused_wit
     worker.stop().await;
 }
 
+#[tokio::test]
+async fn a_graph_a_gate_and_a_map_node_take_no_signals_and_say_so_whether_they_go_on_or_have_ended() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("deaf");
+    let gate = graph.gate::<u64>("gate");
+    let mapped = graph.map(refuses, given(vec![1, 2]));
+    graph.after(mapped, gate);
+    let handle = graph.enqueue(&db).await.unwrap();
+    let nodes = handle.nodes().await.unwrap();
+    let deaf = [handle.id(), named(&nodes, "gate").run_id, named(&nodes, "refuses").run_id];
+    for _ in 0..2 {
+        for run_id in deaf {
+            let error = db.signal(run_id, "go", &true).await.unwrap_err();
+            assert!(
+                matches!(error, ClientError::PartTakesNoSignals { run_id: of } if of == run_id),
+                "{error}"
+            );
+            assert!(
+                error.to_string().contains("graph, a gate or a map node, and takes no signals"),
+                "{error}"
+            );
+        }
+        let error = handle.signal("go", &true).await.unwrap_err();
+        assert!(matches!(error, ClientError::PartTakesNoSignals { .. }), "{error}");
+        handle.cancel("enough").await.unwrap();
+    }
+    let mut tx = db.begin().await.unwrap();
+    let error = db.signal(handle.id(), "go", &true).send(&mut tx).await.unwrap_err();
+    assert!(matches!(error, ClientError::PartTakesNoSignals { .. }), "{error}");
+    tx.commit().await.unwrap();
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.signal").await, 0);
+}
+
 /// What the design was made for: nodes of one graph that end at once, on several workers, each with another that waits for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_siblings_that_finish_at_the_same_moment_each_releasing_its_own_dependant_all_commit() {

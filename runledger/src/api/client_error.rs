@@ -182,6 +182,15 @@ pub enum ClientError {
         /// The job.
         job: &'static str,
     },
+    /// A signal to a run of the engine's own: no code of the program is under way in it that could take one.
+    #[error(
+        "run `{run_id}` is a graph, a gate or a map node, and takes no signals; nothing was written; decide about a gate by `handle.gate(name)`, and send a signal to the run \
+         of the workflow that waits for it"
+    )]
+    PartTakesNoSignals {
+        /// The run.
+        run_id: Uuid,
+    },
     /// A pause of what has no code of its own to hold up.
     #[error(
         "run `{run_id}` is a graph, a gate, or a node that waits for others, of which no code is under way that could be paused; nothing was written; pause nodes that are queued \

@@ -15,6 +15,7 @@ use super::definition::Kind;
 use super::enqueue::input_difference;
 use super::handle::Handle;
 use super::job::Job;
+use crate::model::graph::GRAPH;
 use crate::model::json::EncodeError;
 use crate::model::name::{check_key, check_name};
 use crate::model::payload::{PayloadKind, Place, Plain, Sealer};
@@ -36,7 +37,7 @@ impl<J: Job> Handle<J> {
     ///
     /// # Errors
     /// [`ClientError::WrongState`] where the run has ended, or what its steps did is being taken back, so that it will end in that state;
-    /// [`TakesNoSignals`](ClientError::TakesNoSignals) where it is of a job; [`NoSuchRun`](ClientError::NoSuchRun); [`TooManySignals`](ClientError::TooManySignals) where
+    /// [`TakesNoSignals`](ClientError::TakesNoSignals) where it is of a job, [`PartTakesNoSignals`](ClientError::PartTakesNoSignals) of a graph; [`NoSuchRun`](ClientError::NoSuchRun); [`TooManySignals`](ClientError::TooManySignals) where
     /// 10,000 of the name are left; [`SignalConflict`](ClientError::SignalConflict); [`EncodeSignal`](ClientError::EncodeSignal); a name that breaks a rule;
     /// or a failure of the database.
     ///
@@ -56,7 +57,8 @@ impl<J: Job> Handle<J> {
 }
 
 impl Db {
-    /// Sends a value to a run that is known by its id, as [`Handle::signal`] does. To a run of a job it is sent too, which has no use for it: an id tells nothing of that.
+    /// Sends a value to a run that is known by its id, as [`Handle::signal`] does. To a run of a job it is sent too, which has no use for it: an id tells nothing of that. A graph,
+    /// a gate and a map node refuse it, with [`ClientError::PartTakesNoSignals`].
     pub fn signal<T: Serialize + ?Sized>(&self, run_id: Uuid, name: &str, payload: &T) -> SendSignal {
         SendSignal::new(run_id, Some(self.home()), name, payload)
     }
@@ -124,6 +126,9 @@ impl SendSignal {
     }
 
     fn checked(self, sealer: &Sealer) -> Result<NewSignal, ClientError> {
+        if self.to_a_job == Some(GRAPH) {
+            return Err(ClientError::PartTakesNoSignals { run_id: self.run_id });
+        }
         if let Some(job) = self.to_a_job {
             return Err(ClientError::TakesNoSignals { run_id: self.run_id, job });
         }
@@ -205,6 +210,7 @@ fn signalled(sending: Sending, signal: &NewSignal, sealer: &Sealer) -> Result<Si
             Err(ClientError::TooManySignals { run_id, name: signal.name.clone(), limit: MOST_LEFT })
         }
         Sending::Isolation(level) => Err(ClientError::Isolation { what: "a signal", level }),
+        Sending::Deaf => Err(ClientError::PartTakesNoSignals { run_id }),
         Sending::NoSuchRun => Err(ClientError::NoSuchRun { run_id }),
     }
 }

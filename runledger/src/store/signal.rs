@@ -37,6 +37,8 @@ pub(crate) enum Sending {
     Full,
     /// The transaction is at this level, at which the answer could be wrong.
     Isolation(String),
+    /// It is a graph, a gate or a map node, which have no code that could take it.
+    Deaf,
     /// There is no such run.
     NoSuchRun,
 }
@@ -57,6 +59,9 @@ pub(crate) async fn send(connection: &mut PgConnection, signal: &NewSignal) -> R
     let Some(row) = row else { return Ok(Sending::NoSuchRun) };
     if row.try_get::<Option<i32>, _>("number")?.is_some() {
         return Ok(Sending::Done);
+    }
+    if row.try_get("is_deaf")? {
+        return Ok(Sending::Deaf);
     }
     if let Some(payload) = row.try_get("earlier")? {
         return Ok(Sending::Earlier(Stored::read(payload)));

@@ -1,7 +1,9 @@
--- send_signal: keeps a signal for a run that goes on, and wakes the run where it waits for one of this name.
+-- send_signal: keeps a signal for a run that goes on, and wakes the run where it waits for one of this name. A graph, a gate and a map node have no code that
+--              could take one.
 -- in:    $1 run, $2 name, $3 payload, $4 idempotency key, $5 how many of a name may be left
--- out:   state (of a run that has ended, or will once what its steps did is taken back, else null), isolation (of the transaction), number (null where nothing was written), earlier (the payload of
---        an earlier signal with this key, else null), told; one row where there is such a run
+-- out:   is_deaf (whether it is a graph, a gate or a map node), state (of a run that has ended, or will once what its steps did is taken back, else null),
+--        isolation (of the transaction), number (null where nothing was written), earlier (the payload of an earlier signal with this key, else null), told; one
+--        row where there is such a run
 -- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, so that the numbers have no gaps and a run that parks itself now
 --        either sees the signal or is woken
 -- index: run_pkey, outcome_pkey, undo_pkey, signal_pkey, signal_key, signal_left, waiting_pkey, lease_pkey. Nothing is written above read committed, where a run that
@@ -9,6 +11,7 @@
 with target as (
     select
         run.run_id,
+        run.job in ('runledger.graph', 'runledger.gate', 'runledger.map') as is_deaf,
         coalesce(
             (select state from runledger.outcome where outcome.run_id = run.run_id),
             (select state from runledger.undo where undo.run_id = run.run_id)
@@ -32,6 +35,7 @@ sent as (
     select run_id, $2, last + 1, $3::text::json, $4
     from target
     where current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+        and not is_deaf
         and state is null
         and earlier is null
         and (first_left is null or last - first_left + 1 < $5)
@@ -59,6 +63,7 @@ nudged as (
         and exists (select from runledger.lease where run_id = $1)
 )
 select
+    is_deaf,
     state,
     current_setting('transaction_isolation') as isolation,
     (select number from sent) as number,
