@@ -155,6 +155,7 @@ async fn what_is_not_there_is_refused_with_the_sentence_of_the_library_and_exit_
         ["graph", &nobody].as_slice(),
         &["run", &nobody, "--all"],
         &["steps", &nobody],
+        &["timeline", &nobody],
         &["logs", &nobody, "--json"],
         &["cancel", &nobody, "why"],
         &["pause", &nobody, "why"],
@@ -196,6 +197,8 @@ async fn wrong_usage_ends_with_exit_code_2_before_the_database_is_asked() {
         &["gate", "complete", &run, "approved", "--value", "{"],
         &["gate", "fail", &run, "approved"],
         &["cancel", &run],
+        &["timeline"],
+        &["timeline", &run, "--all"],
     ] {
         let ended = cli_at("postgres://nobody@localhost:1/nowhere", command).await;
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{command:?}: {}", ended.stderr);
@@ -293,6 +296,14 @@ async fn a_run_is_shown_with_its_error_its_attempts_and_its_steps_and_nothing_of
     assert!(said.contains("wrap") && said.contains("\\u{9b}paper"), "{said}");
     let steps = cli(&fixture, &["steps", &packed, "--json"]).await.value();
     assert_eq!((&steps[0]["output"], &steps[1]["output"]), (&json!("\u{9b}paper"), &json!(u64::MAX)));
+    let said = cli(&fixture, &["timeline", &packed]).await.done();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with("AT ") && lines[1].contains("created"), "{said}");
+    assert!(lines[3].contains("step completed") && lines[3].contains("wrap"), "{said}");
+    let told = cli(&fixture, &["timeline", &failed, "--json"]).await.value();
+    let events: Vec<&str> = told.as_array().unwrap().iter().map(|it| it["what"].as_str().unwrap()).collect();
+    assert_eq!(events, ["created", "attempt_began", "failed"], "{told}");
+    assert_eq!((&told[1]["attempt"], &told[1]["worker_id"]), (&json!(1), &json!(worker.id())));
     assert_eq!(cli(&fixture, &["logs", &packed]).await.done(), "", "its worker keeps no logs");
     assert_eq!(cli(&fixture, &["logs", &packed, "--json"]).await.value(), json!([]));
     worker.stop().await;

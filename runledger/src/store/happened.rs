@@ -76,29 +76,59 @@ pub enum TimelineEvent {
     Cancelled,
 }
 
-const WORDS: [(&str, TimelineEvent); 21] = [
-    ("created", TimelineEvent::Created),
-    ("attempt_began", TimelineEvent::AttemptBegan),
-    ("attempt_failed", TimelineEvent::AttemptFailed),
-    ("step_completed", TimelineEvent::StepCompleted),
-    ("step_failed", TimelineEvent::StepFailed),
-    ("try_failed", TimelineEvent::TryFailed),
-    ("child_created", TimelineEvent::ChildCreated),
-    ("signal_sent", TimelineEvent::SignalSent),
-    ("decided", TimelineEvent::Decided),
-    ("continued", TimelineEvent::Continued),
-    ("pinned", TimelineEvent::Pinned),
-    ("cancel_requested", TimelineEvent::CancelRequested),
-    ("pause_requested", TimelineEvent::PauseRequested),
-    ("undo_began", TimelineEvent::UndoBegan),
-    ("made_of_it", TimelineEvent::MadeOfIt),
-    ("waiting", TimelineEvent::Waiting),
-    ("blocked", TimelineEvent::Blocked),
-    ("paused", TimelineEvent::Paused),
-    ("completed", TimelineEvent::Completed),
-    ("failed", TimelineEvent::Failed),
-    ("cancelled", TimelineEvent::Cancelled),
+const EVENTS: [TimelineEvent; 21] = [
+    TimelineEvent::Created,
+    TimelineEvent::AttemptBegan,
+    TimelineEvent::AttemptFailed,
+    TimelineEvent::StepCompleted,
+    TimelineEvent::StepFailed,
+    TimelineEvent::TryFailed,
+    TimelineEvent::ChildCreated,
+    TimelineEvent::SignalSent,
+    TimelineEvent::Decided,
+    TimelineEvent::Continued,
+    TimelineEvent::Pinned,
+    TimelineEvent::CancelRequested,
+    TimelineEvent::PauseRequested,
+    TimelineEvent::UndoBegan,
+    TimelineEvent::MadeOfIt,
+    TimelineEvent::Waiting,
+    TimelineEvent::Blocked,
+    TimelineEvent::Paused,
+    TimelineEvent::Completed,
+    TimelineEvent::Failed,
+    TimelineEvent::Cancelled,
 ];
+
+impl TimelineEvent {
+    /// Its word, such as `attempt_began`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::AttemptBegan => "attempt_began",
+            Self::AttemptFailed => "attempt_failed",
+            Self::StepCompleted => "step_completed",
+            Self::StepFailed => "step_failed",
+            Self::TryFailed => "try_failed",
+            Self::ChildCreated => "child_created",
+            Self::SignalSent => "signal_sent",
+            Self::Decided => "decided",
+            Self::Continued => "continued",
+            Self::Pinned => "pinned",
+            Self::CancelRequested => "cancel_requested",
+            Self::PauseRequested => "pause_requested",
+            Self::UndoBegan => "undo_began",
+            Self::MadeOfIt => "made_of_it",
+            Self::Waiting => "waiting",
+            Self::Blocked => "blocked",
+            Self::Paused => "paused",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
 
 /// What has happened to a run, oldest first, up to so much.
 pub(crate) async fn happened(
@@ -112,7 +142,7 @@ pub(crate) async fn happened(
 
 fn entry(row: &PgRow) -> Result<TimelineEntry, sqlx::Error> {
     let word: &str = row.try_get("what")?;
-    let what = WORDS.iter().find_map(|(known, what)| (*known == word).then_some(*what));
+    let what = EVENTS.into_iter().find(|what| what.as_str() == word);
     Ok(TimelineEntry {
         at: row.try_get::<Timestamp, _>("at")?.into(),
         what: what.ok_or_else(|| sqlx::Error::Decode(format!("unknown word `{word}`").into()))?,

@@ -53,6 +53,11 @@ pub(crate) enum Command {
         /// The id of the run.
         run: Uuid,
     },
+    /// What has happened to a run, oldest first.
+    Timeline {
+        /// The id of the run.
+        run: Uuid,
+    },
     /// What the bodies of a run have logged, where its workers keep that.
     Logs {
         /// The id of the run.
@@ -131,6 +136,7 @@ impl Command {
             | Self::Runs(_)
             | Self::Run { .. }
             | Self::Steps { .. }
+            | Self::Timeline { .. }
             | Self::Logs { .. }
             | Self::Metrics { .. }
             | Self::Resources => false,

@@ -68,6 +68,7 @@ async fn carry_out(cli: Cli, url: &str) -> Said {
         Command::Runs(wanted) => runs::list(&db, wanted, json).await,
         Command::Run { run, scope } => runs::show(&db, run, &scope.into(), json).await,
         Command::Steps { run } => runs::steps(&db, run, json).await,
+        Command::Timeline { run } => runs::timeline(&db, run, json).await,
         Command::Logs { run, from } => runs::logs(&db, run, from, json).await,
         Command::Metrics { scope, window } => operate::metrics(&db, scope.into(), window, json).await,
         Command::Resources => operate::resources(&db, json).await,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use runledger::{AttemptInfo, Db, Failure, FailureKind, LogLine, RunInfo, Scope, StepInfo};
+use runledger::{AttemptInfo, Db, Failure, FailureKind, LogLine, RunInfo, Scope, StepInfo, TimelineEntry};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -181,6 +181,38 @@ impl<'s> Step<'s> {
         let error = step.result.as_ref().err();
         Self { key, ordinal: *ordinal, claim: *claim, recorded_at: instant(*recorded_at), output, error }
     }
+}
+
+/// What has happened to a run.
+pub(crate) async fn timeline(db: &Db, run: Uuid, json: bool) -> Said {
+    db.run(run).await?;
+    let told = db.timeline(run).await?;
+    if json {
+        let told: Vec<Value> = told.iter().map(entry_value).collect();
+        return json_line(&told);
+    }
+    let rows: Vec<_> = told
+        .iter()
+        .map(|entry| {
+            let attempt = entry.attempt.map(|attempt| attempt.to_string()).unwrap_or_default();
+            let worker = entry.worker_id.map(|worker| worker.to_string()).unwrap_or_default();
+            let text = |text: &Option<String>| text.as_ref().map(shown).unwrap_or_default();
+            let (step, detail) = (text(&entry.step_key), text(&entry.detail));
+            [instant(entry.at), entry.what.as_str().replace('_', " "), step, attempt, worker, detail]
+        })
+        .collect();
+    Ok(table(["AT", "WHAT", "STEP", "ATTEMPT", "WORKER", "DETAIL"], &rows))
+}
+
+fn entry_value(entry: &TimelineEntry) -> Value {
+    json!({
+        "at": instant(entry.at),
+        "what": entry.what.as_str(),
+        "step_key": entry.step_key,
+        "attempt": entry.attempt,
+        "worker_id": entry.worker_id,
+        "detail": entry.detail,
+    })
 }
 
 /// What the bodies of a run have logged.
