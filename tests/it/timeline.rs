@@ -75,5 +75,7 @@ async fn a_run_tells_what_has_happened_to_it_in_order() {
     let told = db.timeline(nodes[0].run_id).await.unwrap();
     let decided = told.iter().find(|it| it.what == TimelineEvent::Decided).unwrap();
     assert_eq!(decided.detail.as_deref(), Some("ann"));
+    let events: Vec<_> = told.iter().map(|it| it.what).collect();
+    assert_eq!(events, [Created, TimelineEvent::Decided, Completed], "no worker claims a gate");
     worker.stop().await;
 }

@@ -27,7 +27,7 @@ from (
     union all
     select 2, started_at, 'attempt_began', null, attempt, worker_id, null
     from runledger.outcome
-    where run_id = $1 and started_at is not null
+    where run_id = $1 and started_at is not null and worker_id is not null
     union all
     (select 3, sent_at, 'signal_sent', null, null, null, name from runledger.signal where run_id = $1 order by sent_at limit $2)
     union all
