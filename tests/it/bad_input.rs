@@ -6,6 +6,7 @@ mod outage;
 mod pooler;
 mod servers;
 mod values;
+mod words;
 
 /// An error with its causes, as a person reads it.
 fn told(error: &(dyn std::error::Error + 'static)) -> String {

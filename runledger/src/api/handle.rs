@@ -11,7 +11,7 @@ use super::client_error::ClientError;
 use super::db::{Db, Home, connection};
 use super::job::Job;
 use super::jobs::DefinitionOf;
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::failure::{Failure, FailureKind, words};
 use crate::model::graph::GRAPH;
 use crate::model::json::{self, Fields};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
@@ -153,11 +153,13 @@ impl<J: Job> Handle<J> {
     /// A dropped future may have cancelled nothing, this run, or this run and some of those below. Repeating it cancels the others. Once the request is
     /// stored a worker does that within about half a minute, unless the run had ended before.
     pub async fn cancel(&self, reason: &str) -> Result<Cancelled, ClientError> {
+        let reason = words(reason);
+        let reason = Some(reason.as_str());
         let mut connection = connection(self.pool()?).await?;
-        let done = cancel::cancel(&mut connection, self.run_id, Some(reason), cancel::By::Person)
+        let done = cancel::cancel(&mut connection, self.run_id, reason, cancel::By::Person)
             .await?
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })?;
-        cancel::cancel_below(&mut connection, &[self.run_id], Some(reason)).await?;
+        cancel::cancel_below(&mut connection, &[self.run_id], reason).await?;
         Ok(done)
     }
 
@@ -176,7 +178,7 @@ impl<J: Job> Handle<J> {
     /// A dropped future may or may not have paused the run. It can be repeated.
     pub async fn pause(&self, reason: &str) -> Result<Paused, ClientError> {
         let mut connection = connection(self.pool()?).await?;
-        match pause::pause(&mut connection, self.run_id, reason).await? {
+        match pause::pause(&mut connection, self.run_id, &words(reason)).await? {
             Some(Ok(paused)) => Ok(paused),
             Some(Err(NotPaused::State(state))) => {
                 Err(ClientError::WrongState { run_id: self.run_id, state, verb: "paused" })

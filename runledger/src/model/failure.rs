@@ -112,6 +112,15 @@ impl Failure {
     }
 }
 
+/// The most of what a person says in their own words that is kept: why they cancel or pause a run, disable a job, or decide about a gate, and who they are. It fits
+/// into the message of a failure.
+const MAX_WORDS: usize = 4 * 1024;
+
+/// What a person says in their own words, as it is kept.
+pub(crate) fn words(said: &str) -> String {
+    storable(said, MAX_WORDS)
+}
+
 fn storable(message: &str, most: usize) -> String {
     let kept = &message[..message.floor_char_boundary(most)];
     let text = kept.replace('\0', "\u{fffd}");

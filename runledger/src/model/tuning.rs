@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::backoff::Backoff;
+use super::failure::words;
 use super::settle::RetryPolicy;
 
 /// What an operator says of a job. What is not said is as the job's own definition has it; what a call says of itself comes before both.
@@ -23,7 +24,7 @@ impl Tuning {
 
     /// No run of the job is claimed, and none of its attempts is spent; they are queued as ever. The reason is for whoever asks.
     pub fn disabled(mut self, reason: impl Into<String>) -> Self {
-        self.disabled = Some(reason.into());
+        self.disabled = Some(words(&reason.into()));
         self
     }
 

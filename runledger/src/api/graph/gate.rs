@@ -2,6 +2,7 @@
 
 mod link;
 
+use serde::Serialize;
 use uuid::Uuid;
 
 pub use self::link::GateLink;
@@ -11,7 +12,7 @@ use crate::api::client_error::ClientError;
 use crate::api::db::{Db, connection};
 use crate::api::enqueue::input_difference;
 use crate::api::job::Payload;
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::failure::{Failure, FailureKind, words};
 use crate::model::graph_state::GraphState;
 use crate::model::name::hint;
 use crate::model::payload::{PayloadKind, Place, Plain, Stored};
@@ -114,14 +115,14 @@ impl<T: Payload> GateHandle<'_, T> {
     /// Who decides. It is kept, and shown; nobody checks it. A [link](Self::link) that was made for somebody stays theirs.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         if self.not_after.is_none() || self.by.is_none() {
-            self.by = Some(who.into());
+            self.by = Some(words(&who.into()));
         }
         self
     }
 
     /// Why. It is kept, and shown.
     pub fn reason(mut self, why: impl Into<String>) -> Self {
-        self.reason = Some(why.into());
+        self.reason = Some(words(&why.into()));
         self
     }
 
@@ -135,7 +136,7 @@ impl<T: Payload> GateHandle<'_, T> {
     ///
     /// # Cancel safety
     /// A dropped future may or may not have completed the gate. It can be repeated.
-    pub async fn complete<V: Payload>(self, value: &V) -> Result<(), ClientError> {
+    pub async fn complete<V: Serialize + ?Sized>(self, value: &V) -> Result<(), ClientError> {
         let place = Place::new(self.run_id(), PayloadKind::Output, "");
         let encode = |source| ClientError::Encode { job: format!("gate {}", self.name), source };
         let plain = Plain::of(value).map_err(|source| encode(source.into()))?;
@@ -175,9 +176,9 @@ impl<T: Payload> GateHandle<'_, T> {
             return Ok(());
         }
         let sealer = self.graph.sealer();
-        let run_id = self.run_id();
+        let (run_id, failure) = (self.run_id(), sealer.storable(failure));
         self.decided_otherwise(state, |end, _| {
-            end.as_ref().is_some_and(|end| sealer.show_failure(&place_of_error(run_id, ""), end) == *failure)
+            end.as_ref().is_some_and(|end| sealer.show_failure(&place_of_error(run_id, ""), end) == failure)
         })
         .await
     }

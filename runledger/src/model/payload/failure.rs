@@ -21,10 +21,15 @@ struct SealedFailure {
 const HIDDEN: &str = "its text is sealed";
 
 impl Sealer {
+    /// As much of a failure as is recorded.
+    pub(crate) fn storable(&self, failure: &Failure) -> Failure {
+        failure.storable(self.limits().of(PayloadKind::Error))
+    }
+
     /// A failure as it is stored. One that cannot be sealed is stored without its text: a run must be able to fail.
     #[must_use]
     pub fn seal_failure(&self, place: &Place<'_>, failure: &Failure) -> Stored {
-        let failure = failure.storable(self.limits().of(PayloadKind::Error));
+        let failure = self.storable(failure);
         let text = as_json(&failure);
         let Some(codec) = self.sealing().filter(|_| !is_engines_own(failure.kind)) else {
             return Stored(text);
