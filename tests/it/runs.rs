@@ -52,6 +52,8 @@ async fn runs_are_listed_within_the_scope_that_is_said() {
     assert_eq!(db.run_within(&Scope::tenant("acme"), acme).await.unwrap().run_id, acme);
     assert_eq!(db.run_within(&Scope::All, bolt).await.unwrap().run_id, bolt);
     assert_eq!(db.run_within(&Scope::Global, global).await.unwrap().run_id, global);
+    let unsaid = db.run_within(&Scope::tenant(""), global).await.unwrap_err();
+    assert!(unsaid.to_string().contains("tenant"), "no tenant is said by `Scope::Global`: {unsaid}");
     for (scope, of_other) in
         [(Scope::tenant("acme"), bolt), (Scope::Global, acme), (Scope::tenant("bolt"), global)]
     {

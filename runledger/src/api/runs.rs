@@ -43,13 +43,19 @@ impl Scope {
 
     /// The tenants, as they are stored; none: every one.
     pub(super) fn tenants(self) -> Result<Option<Vec<String>>, ClientError> {
+        self.check()?;
+        Ok(match self {
+            Self::Tenant(name) => Some(vec![name]),
+            Self::Global => Some(vec![String::new()]),
+            Self::All => None,
+        })
+    }
+
+    /// An empty name is no tenant, and must not mean the runs of none.
+    fn check(&self) -> Result<(), ClientError> {
         match self {
-            Self::Tenant(name) => {
-                check_key("tenant", &name)?;
-                Ok(Some(vec![name]))
-            }
-            Self::Global => Ok(Some(vec![String::new()])),
-            Self::All => Ok(None),
+            Self::Tenant(name) => Ok(check_key("tenant", name)?),
+            Self::Global | Self::All => Ok(()),
         }
     }
 
@@ -95,8 +101,9 @@ impl Db {
     /// Where a run stands, as [`run`](Self::run) tells it, if it is of such a tenant: that there is one of another is not told. One query.
     ///
     /// # Errors
-    /// [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::NoSuchRun`], the name of a tenant that breaks the rule, or a failure of the database.
     pub async fn run_within(&self, scope: &Scope, run_id: Uuid) -> Result<RunInfo, ClientError> {
+        scope.check()?;
         let run = self.run(run_id).await?;
         if scope.has(&run.tenant) { Ok(run) } else { Err(ClientError::NoSuchRun { run_id }) }
     }
