@@ -286,10 +286,12 @@ impl<T> Graph<T> {
         let name = match key {
             Some(key) => format!("{base}[{key}]"),
             None => {
-                // Of a graph that is too large nobody counts so often: it is refused.
+                // A graph with more is refused, and need not be counted through for each of them.
                 let n_same = match self.plan.nodes.len() {
-                    n_nodes if n_nodes > MAX_NODES => n_nodes,
-                    _ => self.plan.nodes.iter().filter(|node| is_counted(&node.name, base)).count(),
+                    0..MAX_NODES => {
+                        self.plan.nodes.iter().filter(|node| is_counted(&node.name, base)).count()
+                    }
+                    n_nodes => n_nodes,
                 };
                 if n_same == 0 { base.to_owned() } else { format!("{base}#{}", n_same + 1) }
             }

@@ -326,6 +326,10 @@ impl Plan {
             match self.place(&edge.needs, &places) {
                 Err(name) => problems.push(match &edge.needs {
                     Target::Elsewhere => GraphProblem::Elsewhere { node },
+                    // The others are counted, and a hint costs a look at every node.
+                    _ if problems.len() >= MAX_NAMED => {
+                        GraphProblem::Unknown { node, hint: String::new(), needs: name }
+                    }
                     _ => GraphProblem::Unknown { node, hint: self.hint(&name), needs: name },
                 }),
                 Ok(place) if place == edge.dependant => problems.push(GraphProblem::SelfDependency { node }),

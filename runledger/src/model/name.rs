@@ -62,8 +62,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let limit = (name.len() / 3).clamp(1, 3);
     known
         .into_iter()
-        .map(|candidate| (distance(name, candidate), candidate))
-        .filter(|(distance, _)| *distance <= limit)
+        .filter_map(|candidate| Some((distance_within(limit, name, candidate)?, candidate)))
         .min()
         .map(|(_, candidate)| candidate)
 }
@@ -77,8 +76,11 @@ pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String 
     }
 }
 
-/// Levenshtein's distance, over bytes: names are ASCII.
-fn distance(a: &str, b: &str) -> usize {
+/// Levenshtein's distance, over bytes: names are ASCII. None where it is beyond the limit, which shows soon: a graph may have ten thousand long names.
+fn distance_within(limit: usize, a: &str, b: &str) -> Option<usize> {
+    if a.len().abs_diff(b.len()) > limit {
+        return None;
+    }
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
         let mut diagonal = row[0];
@@ -88,8 +90,12 @@ fn distance(a: &str, b: &str) -> usize {
             diagonal = row[j + 1];
             row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
         }
+        // No later row has less than the least of this one.
+        if row.iter().all(|distance| *distance > limit) {
+            return None;
+        }
     }
-    row[b.len()]
+    Some(row[b.len()]).filter(|distance| *distance <= limit)
 }
 
 fn shown(name: &str) -> String {

@@ -171,8 +171,10 @@ impl<'r> Request<'r> {
         let there: HashMap<Uuid, &Standing> = standings.iter().map(|node| (node.run_id, node)).collect();
         match there.get(&window) {
             None => {
-                let name = self.window.to_owned();
-                return Err(ClientError::NoSuchNode { run_id, hint: self.hint(tx, &name).await?, name });
+                let known = self.names(tx).await?;
+                let (name, hint) =
+                    (self.window.to_owned(), hint(self.window, known.iter().map(String::as_str)));
+                return Err(ClientError::NoSuchNode { run_id, hint, name });
             }
             Some(Standing { ended: Some(ended), .. }) => return Err(self.closed(*ended)),
             Some(_) => {}
@@ -203,24 +205,30 @@ impl<'r> Request<'r> {
         if n > MAX_NODES {
             problems.push(GraphProblem::TooLarge { what: "nodes", n, most: MAX_NODES });
         }
+        let mut names = None;
         for node in &self.prepared.nodes {
             let is_there = there.contains_key(&child_run_id(self.graph_id, &node.name));
-            let name = || node.name.clone();
+            let name = node.name.clone();
             if is_there && !node.is_existing {
-                problems.push(GraphProblem::Taken { name: name() });
+                problems.push(GraphProblem::Taken { name });
             } else if !is_there && node.is_existing {
-                let hint = self.hint(tx, &node.name).await?;
-                problems.push(GraphProblem::NoSuchNode { name: name(), hint });
+                let known = match names.take() {
+                    Some(known) => known,
+                    None => self.names(tx).await?,
+                };
+                let known = names.insert(known);
+                let hint = hint(&name, known.iter().map(String::as_str));
+                problems.push(GraphProblem::NoSuchNode { name, hint });
             }
         }
         Ok(problems)
     }
 
-    /// The node of the graph that may be meant.
-    async fn hint(&self, tx: &mut PgConnection, name: &str) -> Result<String, ClientError> {
+    /// The names of the nodes that the graph has, for hints.
+    async fn names(&self, tx: &mut PgConnection) -> Result<Vec<String>, ClientError> {
         let most = i64::try_from(MAX_NODES).unwrap_or(i64::MAX);
         let nodes = graph::nodes(tx, self.graph_id, None, most, &self.sealer).await?;
-        Ok(hint(name, nodes.iter().map(|node| node.name.as_str())))
+        Ok(nodes.into_iter().map(|node| node.name).collect())
     }
 
     fn closed(&self, ending: NodeEnding) -> ClientError {
