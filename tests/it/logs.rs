@@ -5,8 +5,10 @@ use std::sync::OnceLock;
 use runledger::prelude::*;
 use runledger::{App, LogLine, RunLogs, Timings, Worker};
 use runledger_tests::{Fixture, eventually};
-use tracing::{Instrument, Level};
+use tracing::{Event, Instrument, Level, Subscriber};
+use tracing_subscriber::layer::{self, Layer};
 use tracing_subscriber::prelude::*;
+use tracing_subscriber::registry::LookupSpan;
 use uuid::Uuid;
 
 use crate::rows::{scalar, soon};
@@ -62,11 +64,44 @@ async fn says_much() -> Result<()> {
     Ok(())
 }
 
+/// Logs while it is shown.
+struct Restless;
+
+impl std::fmt::Debug for Restless {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        tracing::info!("is shown");
+        f.write_str("restless")
+    }
+}
+
+#[job]
+async fn says_odd_things() -> Result<()> {
+    tracing::info!(target: "a\0b", "of an odd target");
+    tracing::info!(value = ?Restless, "has shown it");
+    Ok(())
+}
+
+/// A layer that keeps something with the span of each event, as exporters of spans do.
+struct Counts;
+
+impl<S> Layer<S> for Counts
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_event(&self, event: &Event<'_>, context: layer::Context<'_, S>) {
+        if let Some(span) = context.event_span(event) {
+            span.extensions_mut().replace(0_u64);
+        }
+    }
+}
+
 /// A worker that keeps logs, in a process whose subscriber hears them.
 pub async fn worker(db: &Db) -> Worker {
     static HEARD: OnceLock<()> = OnceLock::new();
-    HEARD.get_or_init(|| tracing_subscriber::registry().with(RunLogs::layer()).init());
-    let app = App::new(db.clone()).with(jobs![speaks, talks, chatters, says_much]).timings(Timings::FAST);
+    HEARD.get_or_init(|| tracing_subscriber::registry().with(Counts).with(RunLogs::layer()).init());
+    let app = App::new(db.clone())
+        .with(jobs![speaks, talks, chatters, says_much, says_odd_things])
+        .timings(Timings::FAST);
     app.keep_logs(Level::INFO).start().await.unwrap()
 }
 
@@ -157,6 +192,22 @@ async fn a_log_is_bounded_in_lines_and_each_line_in_length_and_the_body_does_not
         );
         assert_eq!(line.fields["long"].len(), (1 << 10) + '…'.len_utf8());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_with_a_nul_and_a_value_that_logs_while_it_is_shown_hold_up_nothing() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db).await;
+    let run = says_odd_things().enqueue(&db).await.unwrap();
+    soon(run.result()).await.unwrap();
+    worker.stop().await;
+    let lines = run.logs(1).await.unwrap();
+    let said = said(&lines);
+    assert_eq!(
+        said,
+        [("", "INFO", "of an odd target"), ("", "INFO", "is shown"), ("", "INFO", "has shown it")]
+    );
+    assert_eq!((lines[0].target.as_str(), lines[2].fields["value"].as_str()), ("a\u{fffd}b", "restless"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,7 +70,7 @@ pub(crate) struct Sink {
 
 #[derive(Debug)]
 struct Said {
-    of: Of,
+    of: Arc<Of>,
     level: Level,
     target: String,
     line: Line,
@@ -119,9 +119,10 @@ impl RunLogs {
 }
 
 /// What the layer keeps with a span of ours.
+#[derive(Clone)]
 struct Kept {
     sink: Arc<Sink>,
-    of: Of,
+    of: Arc<Of>,
 }
 
 impl<S> Layer<S> for RunLogs
@@ -136,18 +137,17 @@ where
         // What `made_for` makes is one span, and nothing is made within that.
         let Some((sink, of)) = MADE_FOR.take() else { return };
         if let Some(span) = context.span(id) {
-            span.extensions_mut().insert(Kept { sink, of });
+            span.extensions_mut().insert(Kept { sink, of: Arc::new(of) });
         }
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let Some(mut scope) = context.event_scope(event) else { return };
-        let _ = scope.find(|span| {
-            let extensions = span.extensions();
-            let Some(kept) = extensions.get::<Kept>() else { return false };
-            kept.sink.take(&kept.of, event);
-            true
-        });
+        let kept = scope.find_map(|span| span.extensions().get::<Kept>().cloned());
+        // With nothing of the span held: a value that is shown may log itself, and other layers write into the span then.
+        if let Some(Kept { sink, of }) = kept {
+            sink.take(of, event);
+        }
     }
 }
 
@@ -158,7 +158,7 @@ impl Sink {
         (Arc::new(Self { level, lines, n_dropped: AtomicU64::new(0) }), waiting)
     }
 
-    fn take(&self, of: &Of, event: &Event<'_>) {
+    fn take(&self, of: Arc<Of>, event: &Event<'_>) {
         let metadata = event.metadata();
         // The more urgent a level the smaller it is.
         if *metadata.level() > self.level {
@@ -167,9 +167,9 @@ impl Sink {
         let mut heard = Heard::default();
         event.record(&mut heard);
         let said = Said {
-            of: of.clone(),
+            of,
             level: *metadata.level(),
-            target: metadata.target().to_owned(),
+            target: cut(format_args!("{}", metadata.target()), MOST_VALUE),
             line: heard.0,
             at: Instant::now(),
         };
@@ -318,8 +318,8 @@ async fn attempt(
 fn sealed(db: &Db, said: impl Iterator<Item = Said>) -> Vec<NewLogLine> {
     let sealer = db.sealer();
     let sealed = said.filter_map(|said| {
-        let Of { run_id, attempt, step_key } = said.of;
-        let place = Place::new(run_id, PayloadKind::Log, &step_key);
+        let Of { run_id, attempt, ref step_key } = *said.of;
+        let place = Place::new(run_id, PayloadKind::Log, step_key);
         let line = Plain::of(&said.line).map_err(|error| error.to_string());
         let line = line.and_then(|line| sealer.seal(&place, line).map_err(|error| error.to_string()));
         match line {
@@ -330,7 +330,7 @@ fn sealed(db: &Db, said: impl Iterator<Item = Said>) -> Vec<NewLogLine> {
                 target: said.target,
                 line,
                 at: said.at,
-                step_key,
+                step_key: step_key.clone(),
             }),
             Err(error) => {
                 tracing::warn!(error, %run_id, "a line cannot be stored");
