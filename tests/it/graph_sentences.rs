@@ -1,7 +1,7 @@
 //! What behaviours 27, 30, 31, 33 and 34 say and no other test shows, and graphs of data.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{
@@ -105,13 +105,11 @@ async fn a_graph_without_a_gate_never_waits_for_the_outside() {
         let mut graph = Graph::new("never-waits");
         graph.call(add(n, 1));
         let handle = graph.enqueue(&db).await.unwrap();
-        let begun = Instant::now();
         loop {
             match handle.graph_state().await.unwrap() {
                 GraphState::Completed => break,
                 state => assert_eq!(state, GraphState::Running, "nobody outside is waited for"),
             }
-            assert!(begun.elapsed() < crate::rows::LONG);
         }
     }
     worker.stop().await;
@@ -192,7 +190,6 @@ async fn a_graph_of_data_is_checked_against_the_registered_jobs_and_types() {
 #[tokio::test]
 async fn a_graph_of_a_hundred_thousand_nodes_is_refused_and_one_of_ten_thousand_is_written() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let begun = Instant::now();
     for (n_nodes, n_written) in [(100_000_u64, 0), (10_001, 0), (10_000, 10_001)] {
         let mut graph = Graph::new("large");
         for n in 0..n_nodes {
@@ -208,7 +205,6 @@ async fn a_graph_of_a_hundred_thousand_nodes_is_refused_and_one_of_ten_thousand_
         }
         assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, n_written);
     }
-    assert!(begun.elapsed() < crate::rows::LONG, "{:?}", begun.elapsed());
 }
 
 /// When a graph is cancelled, beside a completion and an addition.

@@ -14,7 +14,7 @@ use super::handle::Handle;
 use super::job::Job;
 use super::registry;
 use crate::model::json::{canonical, first_difference};
-use crate::model::name::hint;
+use crate::model::name::{check_job_name, hint};
 use crate::model::payload::{PayloadKind, Place, Sealer, Stored};
 use crate::model::request::ActiveKey;
 use crate::model::version::{FIRST, listed, others, parts, stored_name};
@@ -94,7 +94,7 @@ async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<
     for request in requests.iter_mut().filter(|request| request.definition.is_none()) {
         match registry::named(&request.job, request.version) {
             Some((definition, stored)) => request.adopt(definition, stored),
-            None => check_job_name(&request.job, request.version.unwrap_or(FIRST), &mut route).await?,
+            None => check_is_known(&request.job, request.version.unwrap_or(FIRST), &mut route).await?,
         }
     }
     if requests.is_empty() {
@@ -347,7 +347,7 @@ pub(crate) fn input_difference(one: &str, other: &str) -> Option<String> {
 }
 
 /// Refuses a name that neither this program nor a living worker knows in this version, as long as somebody knows any.
-async fn check_job_name(name: &str, version: u32, route: &mut Route<'_>) -> Result<(), ClientError> {
+async fn check_is_known(name: &str, version: u32, route: &mut Route<'_>) -> Result<(), ClientError> {
     unknown_job(&known_jobs(route).await?, name, version).map_or(Ok(()), Err)
 }
 
@@ -368,6 +368,9 @@ pub(super) async fn known_jobs(route: &mut Route<'_>) -> Result<Vec<String>, Cli
 
 /// What is wrong with a name in this version, where these are all that somebody knows. Nothing where nobody knows any.
 pub(super) fn unknown_job(known: &[String], name: &str, version: u32) -> Option<ClientError> {
+    if let Err(error) = check_job_name(name) {
+        return Some(error.into());
+    }
     let stored = stored_name(name, version);
     if known.is_empty() || known.iter().any(|job| *job == stored) {
         return None;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::client_error::ClientError;
 use super::definition::{Definition, Registration};
 use super::graph::map::MAP;
-use crate::model::name::check_name;
+use crate::model::name::check_job_name;
 use crate::model::settle::RetryPolicy;
 use crate::model::tuning::Tuning;
 use crate::model::version::{FIRST, stored_name};
@@ -80,7 +80,7 @@ impl Registry {
         let mut accepting: Vec<&'static Definition> = Vec::new();
         for definition in definitions {
             for name in definition.names() {
-                check_name("job", name)?;
+                check_job_name(name)?;
                 registry.check_key(name, definition)?;
                 registry.add(name, definition)?;
             }

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use super::client_error::ClientError;
 use super::db::{Db, connection};
 use super::registry;
-use crate::model::name::{check_name, hint};
+use crate::model::name::{check_job_name, hint};
 use crate::model::tuning::Tuning;
 use crate::model::version::parts;
 use crate::store::inspect::jobs_known;
@@ -93,7 +93,7 @@ pub(super) async fn known_jobs(connection: &mut PgConnection) -> Result<BTreeSet
 
 /// Refuses what is the name of no job, with the one that may be meant.
 pub(super) fn check_known(job: &str, known: &BTreeSet<String>) -> Result<(), ClientError> {
-    check_name("job", job)?;
+    check_job_name(job)?;
     if known.contains(job) {
         return Ok(());
     }

@@ -18,6 +18,9 @@ pub struct NameError {
 }
 
 const NAME_RULE: &str = "use 1 to 48 of a-z, 0-9, `_`, `.` and `-`, beginning with a letter or `_`";
+const RESERVED: &str = "runledger.";
+const RESERVED_RULE: &str =
+    "choose another: names that begin with `runledger.` are those of the engine's own jobs";
 const KEY_RULE: &str = "use 1 to 256 bytes of text without control characters";
 
 /// Checks the name of a job or queue.
@@ -37,6 +40,23 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), NameError> {
         return Ok(());
     };
     Err(NameError { what, name: shown(name), problem, rule: NAME_RULE })
+}
+
+/// Checks the name that somebody gives a job: the engine's own are not given.
+///
+/// # Errors
+/// A [`NameError`] that says which rule the name breaks.
+pub fn check_job_name(name: &str) -> Result<(), NameError> {
+    check_name("job", name)?;
+    if name.starts_with(RESERVED) {
+        return Err(NameError {
+            what: "job",
+            name: shown(name),
+            problem: "is reserved",
+            rule: RESERVED_RULE,
+        });
+    }
+    Ok(())
 }
 
 /// Checks a tenant, an idempotency key or a step's key.
@@ -109,8 +129,11 @@ mod tests {
     #[test]
     fn only_names_of_the_allow_list_pass() {
         for good in ["charge", "billing.charge-2", "_x", &"a".repeat(48)] {
-            assert_eq!(check_name("job", good), Ok(()));
+            assert_eq!(check_job_name(good), Ok(()));
         }
+        assert_eq!(check_name("job", "runledger.gate"), Ok(()));
+        let said = check_job_name("runledger.gate").unwrap_err().to_string();
+        assert!(said.starts_with("job `runledger.gate` is reserved; choose another"), "{said}");
         for bad in ["", "Charge", "1st", "x\"; drop", "naïve", "a b", &"a".repeat(49)] {
             assert!(check_name("job", bad).is_err(), "{bad:?} passed");
         }

@@ -1,7 +1,7 @@
 //! Names, keys, tenants and queues that break a rule.
 
 use runledger::prelude::*;
-use runledger::{AnyCall, ClientError, enqueue_all};
+use runledger::{AnyCall, ClientError, Graph, enqueue_all};
 use runledger_tests::Fixture;
 
 use super::told;
@@ -48,6 +48,28 @@ async fn a_job_named_by_hand_must_have_a_name_that_somebody_knows() {
     assert!(told(&typo).contains("did you mean `bad_input.named`?"), "{typo}");
     let hostile = enqueue_all([AnyCall::by_name("x'; drop schema runledger cascade; --", &())], &db).await;
     assert!(hostile.is_err());
+    assert_eq!(n_runs(&db).await, 0);
+}
+
+/// A living worker has the engine's own jobs, and yet nobody may call them.
+#[tokio::test]
+async fn the_engines_own_jobs_are_not_called_by_name() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = "insert into runledger.worker (name, version, session_name, jobs, queues)
+                  values ('w', '1', 's', '{runledger.gate,runledger.graph,runledger.map}', '{default}')";
+    crate::rows::execute(&db, worker).await;
+    for name in ["runledger.gate", "runledger.graph", "runledger.map"] {
+        let alone = enqueue_all([AnyCall::by_name(name, &())], &db).await.unwrap_err();
+        let mut graph = Graph::new("g");
+        graph.node("n", AnyCall::by_name(name, &()));
+        for error in [alone, graph.enqueue(&db).await.unwrap_err()] {
+            assert!(
+                told(&error).contains(&format!("job `{name}` is reserved; choose another")),
+                "{}",
+                told(&error)
+            );
+        }
+    }
     assert_eq!(n_runs(&db).await, 0);
 }
 
