@@ -96,23 +96,23 @@ pub fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String 
     }
 }
 
-/// Levenshtein's distance, over bytes: names are ASCII. None where it is beyond the limit, which shows soon: a graph may have ten thousand long names.
+/// Levenshtein's distance, over bytes: names are ASCII. None where it is beyond the limit, and only what lies within the limit of the diagonal is computed: a graph may have ten
+/// thousand long names.
 fn distance_within(limit: usize, a: &str, b: &str) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit {
         return None;
     }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
+    let beyond = limit + 1;
+    let mut row: Vec<usize> = (0..=b.len()).map(|distance| distance.min(beyond)).collect();
     for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-        // No later row has less than the least of this one.
-        if row.iter().all(|distance| *distance > limit) {
-            return None;
+        let (from, to) = ((i + 1).saturating_sub(limit).max(1), (i + 1 + limit).min(b.len()));
+        let mut left = if from == 1 { (i + 1).min(beyond) } else { beyond };
+        let mut diagonal = std::mem::replace(&mut row[from - 1], left);
+        for (above, y) in row[from..=to].iter_mut().zip(b.as_bytes()[from - 1..].iter()) {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = *above;
+            left = substituted.min(left + 1).min(diagonal + 1).min(beyond);
+            *above = left;
         }
     }
     Some(row[b.len()]).filter(|distance| *distance <= limit)
@@ -146,6 +146,32 @@ mod tests {
         }
         for bad in ["", "  ", "a\0b", "line\nline", &"k".repeat(257)] {
             assert!(check_key("idempotency key", bad).is_err(), "{bad:?} passed");
+        }
+    }
+
+    #[test]
+    fn a_distance_is_levenshteins_and_none_beyond_the_limit() {
+        fn plain(a: &[u8], b: &[u8]) -> usize {
+            match (a, b) {
+                ([], rest) | (rest, []) => rest.len(),
+                ([x, a @ ..], [y, b @ ..]) if x == y => plain(a, b),
+                ([_, a_rest @ ..], [_, b_rest @ ..]) => {
+                    1 + plain(a_rest, b).min(plain(a, b_rest)).min(plain(a_rest, b_rest))
+                }
+            }
+        }
+        let words: Vec<String> = (0..=5_u32)
+            .flat_map(|n| {
+                (0..1_u32 << n)
+                    .map(move |bits| (0..n).map(|at| if bits >> at & 1 == 0 { 'a' } else { 'b' }).collect())
+            })
+            .collect();
+        for (a, b) in words.iter().flat_map(|a| words.iter().map(move |b| (a, b))) {
+            let distance = plain(a.as_bytes(), b.as_bytes());
+            for limit in 0..=4 {
+                let within = Some(distance).filter(|distance| *distance <= limit);
+                assert_eq!(distance_within(limit, a, b), within, "{a} {b} {limit}");
+            }
         }
     }
 

@@ -151,17 +151,17 @@ fn an_added_node_that_needs_the_success_of_one_that_did_not_complete_is_hopeless
 }
 
 #[test]
-fn of_ten_thousand_long_names_that_are_not_there_some_are_said_with_a_hint_and_soon() {
-    let began = std::time::Instant::now();
+fn of_a_thousand_long_names_that_are_not_there_as_many_are_looked_for_as_are_said() {
     let name = |n: usize| format!("{:x<200}{n}", "");
     let mut plan = plan(&[], &[]);
-    for n in 0..MAX_NODES {
+    for n in 0..1000 {
         plan.nodes.push(PlannedNode { name: name(n), kind: PlannedKind::Job("job".to_owned()) });
         let needs = Target::Named(format!("{}y", name(n)));
         plan.edges.push(PlannedEdge { dependant: n, needs, on_terminal: false, parameters: Vec::new() });
     }
     let said = problems(&plan);
-    assert_eq!(said.len(), MAX_NODES);
+    assert_eq!(said.len(), 1000);
     assert!(said[0].ends_with(&format!("did you mean `{}`?", name(0))), "{}", said[0]);
-    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+    let n_hints = said.iter().filter(|said| said.contains("did you mean")).count();
+    assert_eq!(n_hints, MAX_NAMED, "each costs a look at every node");
 }
