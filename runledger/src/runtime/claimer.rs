@@ -26,7 +26,7 @@ use crate::store::checkpoint::Fence;
 use crate::store::claim::{Claimed, Lane, Position, claim, lanes};
 use crate::store::{wait, worker};
 
-/// After its last run a worker claims again after this pause, which doubles until [`DROWSY`]; then it says that it sleeps, and waits to be woken. At a
+/// After its last run a worker that is not told of what comes claims again after this pause, which doubles until [`DROWSY`]; then it says that it sleeps, and waits to be woken. At a
 /// run a millisecond no worker sleeps and nobody notifies; at one every ten each is announced, and starts as soon as the announcement is here.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const DROWSY: Duration = Duration::from_millis(4);
