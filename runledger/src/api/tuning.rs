@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use super::client_error::ClientError;
 use super::db::{Db, connection};
 use super::registry;
-use crate::model::name::{check_job_name, hint};
+use crate::model::name::{check_job_name, hint, is_reserved};
 use crate::model::tuning::Tuning;
 use crate::model::version::parts;
 use crate::store::inspect::jobs_known;
@@ -88,7 +88,7 @@ pub(super) async fn known_jobs(connection: &mut PgConnection) -> Result<BTreeSet
     let of_workers = jobs_known(connection).await?;
     let ours = registry::registered().flat_map(|definition| definition.names().map(str::to_owned));
     let theirs = of_workers.iter().map(|stored| parts(stored).0.to_owned());
-    Ok(ours.chain(theirs).filter(|name| !name.starts_with("runledger.")).collect())
+    Ok(ours.chain(theirs).filter(|name| !is_reserved(name)).collect())
 }
 
 /// Refuses what is the name of no job, with the one that may be meant.

@@ -48,7 +48,7 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), NameError> {
 /// A [`NameError`] that says which rule the name breaks.
 pub fn check_job_name(name: &str) -> Result<(), NameError> {
     check_name("job", name)?;
-    if name.starts_with(RESERVED) {
+    if is_reserved(name) {
         return Err(NameError {
             what: "job",
             name: shown(name),
@@ -57,6 +57,11 @@ pub fn check_job_name(name: &str) -> Result<(), NameError> {
         });
     }
     Ok(())
+}
+
+/// Whether it is the name of one of the engine's own jobs.
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with(RESERVED)
 }
 
 /// Checks a tenant, an idempotency key or a step's key.

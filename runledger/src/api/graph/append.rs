@@ -212,12 +212,10 @@ impl<'r> Request<'r> {
             if is_there && !node.is_existing {
                 problems.push(GraphProblem::Taken { name });
             } else if !is_there && node.is_existing {
-                let known = match names.take() {
-                    Some(known) => known,
-                    None => self.names(tx).await?,
-                };
-                let known = names.insert(known);
-                let hint = hint(&name, known.iter().map(String::as_str));
+                if names.is_none() {
+                    names = Some(self.names(tx).await?);
+                }
+                let hint = hint(&name, names.iter().flatten().map(String::as_str));
                 problems.push(GraphProblem::NoSuchNode { name, hint });
             }
         }

@@ -55,38 +55,22 @@ impl Figure {
     }
 }
 
+const fn figure(name: &'static str, kind: Kind, amounts: [u64; 4], smoke: u64) -> Figure {
+    Figure { name, kind, amounts, smoke }
+}
+
 /// Where no worker takes part, tuning it changes nothing. Where upstream needs half a second for a node, it gets less to do.
 pub const ALL: &[Figure] = &[
-    Figure { name: "enqueue-1", kind: Kind::Enqueue(1), amounts: [3000, 3000, 0, 3000], smoke: 50 },
-    Figure { name: "enqueue-8", kind: Kind::Enqueue(8), amounts: [6000, 6000, 0, 6000], smoke: 50 },
-    Figure { name: "enqueue-64", kind: Kind::Enqueue(64), amounts: [60_000, 10_000, 0, 30_000], smoke: 64 },
-    Figure { name: "bulk", kind: Kind::Bulk(1000), amounts: [200_000, 10_000, 0, 200_000], smoke: 1000 },
-    Figure {
-        name: "submit-3",
-        kind: Kind::Submit(Shape::Chain(3)),
-        amounts: [1000, 500, 0, 1000],
-        smoke: 10,
-    },
-    Figure {
-        name: "submit-100",
-        kind: Kind::Submit(Shape::FanOut(100)),
-        amounts: [100, 30, 0, 100],
-        smoke: 3,
-    },
-    Figure { name: "chain-3", kind: Kind::Alone(Shape::Chain(3)), amounts: [25, 10, 20, 0], smoke: 1 },
-    Figure { name: "chain-10", kind: Kind::Alone(Shape::Chain(10)), amounts: [25, 6, 20, 0], smoke: 1 },
-    Figure { name: "fan-out-100", kind: Kind::Alone(Shape::FanOut(100)), amounts: [15, 4, 8, 0], smoke: 1 },
-    Figure {
-        name: "chains-10",
-        kind: Kind::Together(Shape::Chain(10)),
-        amounts: [500, 50, 100, 0],
-        smoke: 3,
-    },
-    Figure {
-        name: "fan-outs-100",
-        kind: Kind::Together(Shape::FanOut(100)),
-        amounts: [200, 10, 20, 0],
-        smoke: 2,
-    },
-    Figure { name: "siblings", kind: Kind::Together(Shape::Siblings), amounts: [500, 50, 100, 0], smoke: 3 },
+    figure("enqueue-1", Kind::Enqueue(1), [3000, 3000, 0, 3000], 50),
+    figure("enqueue-8", Kind::Enqueue(8), [6000, 6000, 0, 6000], 50),
+    figure("enqueue-64", Kind::Enqueue(64), [60_000, 10_000, 0, 30_000], 64),
+    figure("bulk", Kind::Bulk(1000), [200_000, 10_000, 0, 200_000], 1000),
+    figure("submit-3", Kind::Submit(Shape::Chain(3)), [1000, 500, 0, 1000], 10),
+    figure("submit-100", Kind::Submit(Shape::FanOut(100)), [100, 30, 0, 100], 3),
+    figure("chain-3", Kind::Alone(Shape::Chain(3)), [25, 10, 20, 0], 1),
+    figure("chain-10", Kind::Alone(Shape::Chain(10)), [25, 6, 20, 0], 1),
+    figure("fan-out-100", Kind::Alone(Shape::FanOut(100)), [15, 4, 8, 0], 1),
+    figure("chains-10", Kind::Together(Shape::Chain(10)), [500, 50, 100, 0], 3),
+    figure("fan-outs-100", Kind::Together(Shape::FanOut(100)), [200, 10, 20, 0], 2),
+    figure("siblings", Kind::Together(Shape::Siblings), [500, 50, 100, 0], 3),
 ];
