@@ -8,22 +8,23 @@ use runledger::{ClientError, Graph, GraphHandle, Outcome, Payload};
 use runledger_tests::Fixture;
 use runledger_tests::check::graphs;
 use runledger_tests::check::shapes::{
-    Dice, NAME, Shape, check_adds, declare, expected, graph_of, judge, misended, shapes,
+    NAME, Shape, check_adds, declare, expected, graph_of, judge, misended, shapes,
 };
+use runledger_tests::seed::seed;
 
 use crate::combinators::take_some_away;
-use crate::rows::{LONG, random, scalar, worker};
+use crate::rows::{LONG, scalar, worker};
 
 /// The graph of a shape of which all but the first nodes are added while it runs, a few at a time.
 async fn submit_in_parts(db: &Db, shapes: &[Shape], seed: u64) -> GraphHandle<()> {
-    let mut dice = Dice(!seed);
-    let mut from = 1 + dice.below(shapes.len());
+    let mut dice = fastrand::Rng::with_seed(!seed);
+    let mut from = 1 + dice.usize(..shapes.len());
     let mut graph = Graph::new(NAME);
     declare(&mut graph, shapes, 0..from);
     graph.gate::<()>("window");
     let handle = graph.enqueue(db).await.unwrap();
     while from < shapes.len() {
-        let to = from + 1 + dice.below(shapes.len() - from);
+        let to = from + 1 + dice.usize(..shapes.len() - from);
         let more = || {
             let mut more = Graph::new(NAME);
             declare(&mut more, shapes, from..to);
@@ -71,7 +72,7 @@ async fn hold(n_graphs: u64, at_once: u64) {
         workers.push(worker(&Db::connect(fixture.database.url()).await.unwrap(), jobs![check_adds]).await);
     }
     let db = &fixture.db;
-    let first = random(1 << 32);
+    let first = seed() >> 32;
     let mut connection = fixture.database.connect().await.unwrap();
     let mut n_lost = 0;
     for seeds in (first..first + n_graphs).collect::<Vec<_>>().chunks(usize::try_from(at_once).unwrap()) {

@@ -54,7 +54,7 @@ pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.expect("should have ended long ago")
 }
 
-/// A number below `limit`, for delays that should differ. The last bits of a v7 id are random.
+/// Returns a random number below `limit`, to vary delays.
 pub fn random(limit: u64) -> u64 {
-    (Uuid::now_v7().as_u64_pair().1 & 0xffff_ffff) % limit
+    fastrand::u64(..limit)
 }

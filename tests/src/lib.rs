@@ -7,6 +7,7 @@ pub mod golden;
 pub mod logs;
 pub mod pooler;
 pub mod proxy;
+pub mod seed;
 pub mod testing_db;
 pub mod tools;
 

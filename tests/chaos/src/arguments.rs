@@ -1,7 +1,7 @@
 //! Names, `--name value` pairs and `--flags`.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -63,12 +63,10 @@ impl Arguments {
         self.number("seconds").map(Duration::from_secs)
     }
 
-    /// The seed, or one of the clock's.
+    /// The seed, from `--seed`, or else `RUNLEDGER_TEST_SEED`, or else random.
     #[must_use]
     pub fn seed(&self) -> u64 {
-        let of_clock =
-            || u64::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos());
-        self.number("seed").unwrap_or_else(of_clock)
+        self.number("seed").or_else(runledger_tests::seed::given).unwrap_or_else(|| fastrand::u64(..))
     }
 
     /// Whether a flag was given.

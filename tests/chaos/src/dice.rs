@@ -2,24 +2,20 @@
 
 use std::time::Duration;
 
-/// `SplitMix64`: <https://prng.di.unimi.it/splitmix64.c>.
+/// The random choices of one scenario.
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Dice(fastrand::Rng);
 
 impl Dice {
     /// The numbers of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// The next number below `limit`.
+    /// Returns a random number below `limit`, or 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit.max(1)
+        self.0.u64(..limit.max(1))
     }
 
     /// An index of something of this length.

@@ -66,44 +66,28 @@ pub struct Shape {
 /// A shape of 2 to 50 nodes, of a seed: sparse ones and dense ones, deep and wide.
 #[must_use]
 pub fn shapes(seed: u64) -> Vec<Shape> {
-    let mut dice = Dice(seed);
-    let n_nodes = 2 + dice.below(49);
-    let (density, reach) = (1 + dice.below(5), 1 + dice.below(n_nodes));
+    let mut dice = fastrand::Rng::with_seed(seed);
+    let n_nodes = 2 + dice.usize(..49);
+    let (density, reach) = (1 + dice.usize(..5), 1 + dice.usize(..n_nodes));
     (0..n_nodes)
         .map(|place| {
-            let act = match dice.below(12) {
+            let act = match dice.usize(..12) {
                 0 => Act::Fails,
                 1 => Act::TriesAgain,
                 2 | 3 => Act::TakesAWhile,
                 _ => Act::Gives,
             };
             let mut needs: BTreeMap<usize, (bool, bool)> = BTreeMap::new();
-            for _ in 0..dice.below(density + 1) {
+            for _ in 0..dice.usize(..=density) {
                 if place > 0 {
-                    let other = place - 1 - dice.below(reach.min(place));
-                    needs.insert(other, (dice.below(3) == 0, dice.below(2) == 0));
+                    let other = place - 1 - dice.usize(..reach.min(place));
+                    needs.insert(other, (dice.usize(..3) == 0, dice.usize(..2) == 0));
                 }
             }
             let needs = needs.into_iter().map(|(other, (on_terminal, fed))| (other, on_terminal, fed));
             Shape { act, needs: needs.collect() }
         })
         .collect()
-}
-
-/// Numbers that a seed decides.
-#[derive(Debug)]
-pub struct Dice(pub u64);
-
-impl Dice {
-    /// One below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % n as u64).unwrap_or_default()
-    }
 }
 
 fn name_of(place: usize) -> String {

@@ -15,25 +15,11 @@ pub const FAULTS: Faults =
 
 pub const MODEL: Ownership = Ownership::engine(2, FAULTS);
 
-/// A sequence of numbers that is the same in every run of the test.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % limit
-    }
-
-    /// Faults are one action in five where there is a choice, or no trace would come to an end.
-    fn choose(&mut self, actions: &[Action]) -> Option<Action> {
-        let (faults, wanted): (Vec<Action>, Vec<Action>) =
-            actions.iter().partition(|action| action.is_fault());
-        let from =
-            if wanted.is_empty() || (!faults.is_empty() && self.below(5) == 0) { faults } else { wanted };
-        (!from.is_empty()).then(|| from[self.below(from.len())])
-    }
+/// Chooses a fault once in five times if other actions are possible, so that every trace ends.
+fn choose(random: &mut fastrand::Rng, actions: &[Action]) -> Option<Action> {
+    let (faults, wanted): (Vec<Action>, Vec<Action>) = actions.iter().partition(|action| action.is_fault());
+    let faulty = wanted.is_empty() || (!faults.is_empty() && random.u8(..5) == 0);
+    random.choice(if faulty { faults } else { wanted })
 }
 
 /// What an attempt rarely writes by chance after another has the lease.
@@ -99,13 +85,13 @@ fn late(state: &State, action: Action, sent: &mut Sent) -> Option<Late> {
 
 /// A random trace, and what is written late in it.
 fn trace(seed: u64) -> (Vec<Action>, BTreeSet<Late>) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut state = State::first(PROCESSES, FAULTS);
     let (mut trace, mut lates, mut sent) = (Vec::new(), BTreeSet::new(), Sent::default());
     while trace.len() < LENGTH {
         let mut actions = Vec::new();
         MODEL.may(&state, &mut actions);
-        let Some(action) = random.choose(&actions) else { break };
+        let Some(action) = choose(&mut random, &actions) else { break };
         if matches!(action, Action::Claim(_)) {
             sent.forget(state.fresh_token());
         }
