@@ -67,6 +67,7 @@ mod resources;
 mod rows;
 mod runs;
 mod sagas;
+mod session_reset;
 mod shared;
 mod shutdown;
 mod signals;

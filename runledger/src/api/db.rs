@@ -18,8 +18,8 @@ use crate::runtime::inbox::Inbox;
 use crate::runtime::site::refuses_effects;
 use crate::store::migrate::{is_current, migrate};
 use crate::store::server::{OLDEST_VERSION, Server, server};
-use crate::store::session::{acquire, begin_body, connect, for_client, roll_back};
-use crate::store::timeline::{Address, Era};
+use crate::store::session::{ClientSessions, acquire, begin_body, connect};
+use crate::store::timeline::Era;
 
 /// How many connections a [`Db`] opens at most where it is not told.
 pub const DEFAULT_CONNECTIONS: u32 = 10;
@@ -168,26 +168,27 @@ impl Db {
     /// A pool that opens its connections when they are needed, to a database that is known to have our schema.
     pub(crate) fn lazily(options: PgConnectOptions, connections: u32) -> Self {
         let session_name = format!("runledger/{}", uuid::Uuid::now_v7().simple());
-        let met = Address::of(&options);
-        let moved = Arc::clone(&met);
+        let sessions = Arc::new(ClientSessions::to(&options));
+        let [opening, acquired, released] = [(); 3].map(|()| Arc::clone(&sessions));
         let pool = PgPoolOptions::new()
             .max_connections(connections.max(1))
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(false)
             .after_connect(move |connection, _| {
-                let address = Arc::clone(&met);
-                Box::pin(async move { for_client(connection, &address).await })
+                let sessions = Arc::clone(&opening);
+                Box::pin(async move { sessions.open(connection).await })
             })
             .before_acquire(move |connection, meta| {
-                let may_be_replaced = moved.has_moved_within(meta.age);
+                let may_be_replaced = acquired.may_be_replaced(meta.age);
                 Box::pin(async move {
                     Ok(!may_be_replaced
                         && (meta.idle_for < RESTED || answered(PONG, connection.ping()).await.is_ok()))
                 })
             })
             // Without the rollback acknowledged writes are lost; a connection that refuses it is of no more use.
-            .after_release(|connection, _| {
-                Box::pin(async move { Ok(answered(PATIENCE, roll_back(connection)).await.is_ok()) })
+            .after_release(move |connection, _| {
+                let sessions = Arc::clone(&released);
+                Box::pin(async move { Ok(answered(PATIENCE, sessions.reset(connection)).await.is_ok()) })
             })
             .connect_lazy_with(options.application_name(&session_name).disable_statement_logging());
         Self {
@@ -261,7 +262,8 @@ impl Db {
         &self.session_name
     }
 
-    /// The pool. What is taken from it goes back through a `ROLLBACK`.
+    /// The connection pool. A connection that returns to the pool is rolled back and reset, so its settings,
+    /// its role and its transaction do not reach the next user.
     #[must_use]
     pub fn pool(&self) -> &PgPool {
         &self.pool

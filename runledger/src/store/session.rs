@@ -1,7 +1,7 @@
 //! How the sessions of the engine and of a client are set up. Settings steer plans and bound waits; no correctness rests on them, because a pooler
 //! may drop them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -37,17 +37,47 @@ pub(crate) async fn for_heartbeat(connection: &mut PgConnection) -> Result<(), s
     set(connection, "set synchronous_commit = off").await
 }
 
-/// For the sessions of a client's pool: no warning about the `ROLLBACK` outside a transaction that every release makes; an isolation at which a keyed
-/// enqueue can tell whether its run is there, whatever the default of the role; and no compilation of plans. What looks at all that is below a run seems dear to a
-/// planner whose statistics of parents are of an empty table, or of some that have thousands of children, and would be compiled each time: 130 ms for 30 µs.
+/// For the sessions of a client's pool.
+///
+/// - No warnings, because every release sends a `ROLLBACK` outside a transaction.
+/// - Read committed, even if the role has another default, so that a keyed enqueue can see an existing run.
+/// - No just-in-time compilation: with the statistics of an empty table the planner overestimates small
+///   statements, and compiling one takes 130 ms.
 pub const CLIENT: &str =
     "set client_min_messages = error; set default_transaction_isolation = 'read committed'; set jit = off";
 
-/// Sets up a connection of a client's pool.
-pub(crate) async fn for_client(connection: &mut PgConnection, address: &Address) -> Result<(), sqlx::Error> {
-    set(connection, CLIENT).await?;
-    // Last, so that the pool counts the age of the connection from here.
-    address.admit(connection).await
+/// Ends a user's open transaction on a pooled connection, and resets its role and its settings. The next user
+/// may be the engine, whose records must not commit with a user's `synchronous_commit = off`.
+const RESET: &str = "rollback; set session authorization default; reset all";
+
+/// Sets up the connections of one client's pool, and resets them after each use.
+#[derive(Debug)]
+pub(crate) struct ClientSessions {
+    address: Arc<Address>,
+}
+
+impl ClientSessions {
+    pub(crate) fn to(options: &PgConnectOptions) -> Self {
+        Self { address: Address::of(options) }
+    }
+
+    /// Sets up a new connection.
+    pub(crate) async fn open(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        set(connection, CLIENT).await?;
+        // Last, because the pool counts the age of the connection from here.
+        self.address.admit(connection).await
+    }
+
+    /// Restores the state of a new connection, in one round trip.
+    pub(crate) async fn reset(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        static RESETS: LazyLock<String> = LazyLock::new(|| format!("{RESET}; {CLIENT}"));
+        set(connection, RESETS.as_str()).await
+    }
+
+    /// Whether a connection of this age may lead to a server that a promoted standby has replaced.
+    pub(crate) fn may_be_replaced(&self, age: Duration) -> bool {
+        self.address.has_moved_within(age)
+    }
 }
 
 /// A connection of a pool.
@@ -76,11 +106,6 @@ pub(crate) const BEGIN: &str = "begin isolation level read committed";
 pub(crate) fn is_read_committed(level: &str) -> bool {
     // PostgreSQL carries out the one as the other.
     ["read committed", "read uncommitted"].contains(&level)
-}
-
-/// Ends whatever transaction a dropped future has left open.
-pub(crate) async fn roll_back(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    set(connection, "rollback").await
 }
 
 /// What begins the transaction of a body: with a mark that leaves the session with it, in one round trip. `mark` is of hexadecimal digits.

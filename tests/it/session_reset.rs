@@ -1,0 +1,65 @@
+//! A user's session settings on a pooled connection must not reach its next user, which may be the engine.
+
+use runledger::prelude::*;
+use runledger_tests::{Fixture, PATIENCE};
+use sqlx::AssertSqlSafe;
+
+use crate::rows::worker;
+
+/// Changes the session and not only the transaction.
+#[job]
+async fn session_reset_sets(statement: String, #[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[job]
+async fn session_reset_reads(#[inject] tx: &mut Tx) -> Result<Vec<String>> {
+    Ok(sqlx::query_scalar(SETTINGS).fetch_all(&mut **tx).await?)
+}
+
+const SETTINGS: &str = "
+    select name || '=' || setting from pg_settings
+    where name in ('synchronous_commit', 'default_transaction_read_only', 'search_path', 'statement_timeout', 'jit', 'role', 'session_authorization')
+    union all select 'user=' || current_user
+    order by 1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_settings_of_a_body_do_not_reach_later_transactions() {
+    let Fixture { db: admin, database } = Fixture::new().await;
+    // The fewest connections for a worker, so that each connection is used again.
+    let db = Db::connect_with(database.url().parse().unwrap(), 3).await.unwrap();
+    let worker = worker(&db, jobs![session_reset_sets, session_reset_reads]).await;
+    let before = session_reset_reads().enqueue(&admin).await.unwrap().result_within(PATIENCE).await.unwrap();
+    for statement in [
+        "set synchronous_commit = local".to_owned(),
+        "set default_transaction_read_only = on".to_owned(),
+        "set search_path = pg_temp".to_owned(),
+        "set statement_timeout = '1h'".to_owned(),
+        "set jit = on".to_owned(),
+    ] {
+        for _ in 0..3 {
+            let set = session_reset_sets(statement.clone()).enqueue(&admin).await.unwrap();
+            set.result_within(PATIENCE).await.unwrap();
+        }
+        let after =
+            session_reset_reads().enqueue(&admin).await.unwrap().result_within(PATIENCE).await.unwrap();
+        assert_eq!(after, before, "after `{statement}`");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn role_of_a_user_does_not_reach_the_next_user_of_the_connection() {
+    let Fixture { db: admin, database } = Fixture::new().await;
+    let role = format!("reset_{}", uuid::Uuid::now_v7().simple());
+    sqlx::raw_sql(AssertSqlSafe(format!("create role {role}"))).execute(admin.pool()).await.unwrap();
+    let db = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
+    let before: Vec<String> = sqlx::query_scalar(SETTINGS).fetch_all(db.pool()).await.unwrap();
+    for statement in [format!("set role {role}"), format!("set session authorization {role}")] {
+        sqlx::raw_sql(AssertSqlSafe(statement.clone())).execute(db.pool()).await.unwrap();
+        let after: Vec<String> = sqlx::query_scalar(SETTINGS).fetch_all(db.pool()).await.unwrap();
+        assert_eq!(after, before, "after `{statement}`");
+    }
+    sqlx::raw_sql(AssertSqlSafe(format!("drop role {role}"))).execute(admin.pool()).await.unwrap();
+}
