@@ -311,7 +311,7 @@ async fn five_claimers_on_five_runs_get_five() {
 async fn watch_leases(db: &Db) {
     sqlx::raw_sql(
         "create table leased (run_id uuid, worker_id bigint, token uuid);
-         create function note_lease() returns trigger language plpgsql as
+         create function note_lease() returns trigger language plpgsql set search_path = public as
              $$ begin insert into leased values (new.run_id, new.worker_id, new.token); return new; end $$;
          create trigger note_lease after insert on runledger.lease for each row execute function note_lease();",
     )

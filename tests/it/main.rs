@@ -67,6 +67,7 @@ mod resources;
 mod rows;
 mod runs;
 mod sagas;
+mod search_path;
 mod session_reset;
 mod shared;
 mod shutdown;

@@ -308,7 +308,7 @@ async fn hears_of_it(wf: &Wf) -> Result<i64> {
 fn killer(table: &str, when: &str) -> String {
     format!(
         "create function kill() returns trigger language plpgsql as $$ begin
-             if nextval('kills') = 1 then perform pg_terminate_backend(pg_backend_pid()); end if; return null; end $$;
+             if nextval('public.kills') = 1 then perform pg_terminate_backend(pg_backend_pid()); end if; return null; end $$;
          create constraint trigger killer after insert on {table} {when} for each row execute function kill()"
     )
 }

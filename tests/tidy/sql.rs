@@ -134,6 +134,47 @@ fn every_statement_has_its_contract() {
     }
 }
 
+/// Syntax that looks like a call. It always resolves to `pg_catalog`, as does `unnest` with several
+/// arguments.
+const SYNTAX: [&str; 12] = [
+    "any", "array", "cast", "coalesce", "extract", "greatest", "least", "nullif", "operator", "position",
+    "trim", "unnest",
+];
+
+/// A statement may run on a connection of the application, whose path may list schemas that other roles
+/// create in.
+#[test]
+fn every_call_in_a_statement_names_its_schema() {
+    for file in files("runledger/src/store/sql", ".sql") {
+        for line in body(&file).lines().filter(|line| !line.trim_start().starts_with("--")) {
+            for call in unqualified_calls(line) {
+                file.check(
+                    SYNTAX.contains(&call),
+                    &format!("`{call}(` names no schema: write `pg_catalog.{call}(`"),
+                );
+            }
+        }
+    }
+}
+
+/// Returns the names before parentheses that have no schema.
+fn unqualified_calls(line: &str) -> Vec<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    line.match_indices('(')
+        .filter_map(|(at, _)| {
+            let before = &line[..at];
+            let name = &before[before.trim_end_matches(is_name).len()..];
+            let is_qualified = before[..before.len() - name.len()].ends_with('.');
+            (!name.is_empty() && !is_qualified).then_some(name)
+        })
+        .collect()
+}
+
+#[test]
+fn unqualified_calls_are_told_from_qualified_ones() {
+    assert_eq!(unqualified_calls("select count(*), pg_catalog.max(n) from t as item (a, b)"), ["count"]);
+}
+
 #[test]
 fn every_file_holds_one_statement() {
     for file in statements() {

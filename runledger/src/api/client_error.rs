@@ -84,6 +84,15 @@ pub enum ClientError {
         /// Where it is, without a password.
         address: String,
     },
+    /// A connection of the application on which functions of other schemas can replace PostgreSQL's own.
+    #[error(
+        "this connection's `search_path` is `{search_path}`, so functions in other schemas can replace PostgreSQL's own; nothing was written; put \
+         `pg_catalog` first, leave it out, or use a `Db`"
+    )]
+    UnsafeSearchPath {
+        /// The connection's `search_path`.
+        search_path: String,
+    },
     /// The schema cannot be used.
     #[error(transparent)]
     Migrate(#[from] MigrateError),

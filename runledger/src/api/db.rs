@@ -10,6 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 
 use super::client_error::ClientError;
+use super::server_check::{check_version, check_writable};
 use super::tx::Tx;
 use super::workflow::StepTx;
 use crate::model::payload::{Codec, Limits, Sealer};
@@ -17,8 +18,8 @@ use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
 use crate::runtime::site::refuses_effects;
 use crate::store::migrate::{is_current, migrate};
-use crate::store::server::{OLDEST_VERSION, Server, server};
-use crate::store::session::{ClientSessions, acquire, begin_body, connect};
+use crate::store::server::server;
+use crate::store::session::{ClientSessions, acquire, begin_body, connect, unsafe_path};
 use crate::store::timeline::Era;
 
 /// How many connections a [`Db`] opens at most where it is not told.
@@ -59,8 +60,11 @@ pub struct Db {
 impl Db {
     /// Connects, checks the server, and brings the schema `runledger` up to date.
     ///
-    /// The sessions of the [`pool`](Self::pool) have `default_transaction_isolation = 'read committed'`, `client_min_messages = error` and `jit = off`, whatever
-    /// the defaults of the role are; a query of your own that should be compiled says `set local jit = on`.
+    /// The sessions of the [`pool`](Self::pool) have `default_transaction_isolation = 'read committed'`,
+    /// `client_min_messages = error` and `jit = off`. These settings override the defaults of the role. To
+    /// compile one of your own queries, run `set local jit = on`. Sessions resolve names in `pg_catalog`
+    /// first: if the role's `search_path` lists `pg_catalog` after another schema, the session removes it
+    /// from the path.
     ///
     /// # Errors
     /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; one whose place a promoted standby has taken that
@@ -144,9 +148,7 @@ impl Db {
     async fn prepare(&self, purpose: For) -> Result<(), ClientError> {
         let mut connection = connection(&self.pool).await?;
         let server = server(&mut connection).await?;
-        if server.version_num < OLDEST_VERSION {
-            return Err(ClientError::ServerTooOld { version: server.version });
-        }
+        check_version(&server)?;
         match purpose {
             For::Looking if is_current(&mut connection).await? => Ok(()),
             For::Looking => Err(ClientError::Setup(NOT_CURRENT.to_owned())),
@@ -409,27 +411,6 @@ pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
     url.parse().map_err(ClientError::Address)
 }
 
-/// Refuses servers on which nothing would work.
-fn check_writable(server: Server, options: &PgConnectOptions) -> Result<(), ClientError> {
-    let why = match (server.in_recovery, server.read_only) {
-        (true, _) => "a standby",
-        (false, true) => "read-only",
-        (false, false) if server.creates_in_ours => {
-            return Err(ClientError::SearchPath { role: server.role, address: address(options) });
-        }
-        (false, false) => return Ok(()),
-    };
-    Err(ClientError::NotWritable { database: server.database, why })
-}
-
-/// Where a connection string leads, without its password and its settings.
-fn address(options: &PgConnectOptions) -> String {
-    let (role, host, port) = (options.get_username(), options.get_host(), options.get_port());
-    let database = options.get_database().unwrap_or(role);
-    let socket = options.get_socket().map(|socket| format!("?host={}", socket.display())).unwrap_or_default();
-    format!("postgres://{role}@{host}:{port}/{database}{socket}")
-}
-
 /// Where a statement is carried out: on a pool, on a connection, or in the caller's open transaction.
 pub trait Via<'c>: sealed::Sealed {
     #[doc(hidden)]
@@ -444,11 +425,28 @@ pub enum Route<'c> {
     Db(&'c Db),
     /// A connection of an application's pool.
     Pool(&'c PgPool),
-    /// This connection, in whatever transaction it is, with what seals what is written there where that is known.
+    /// The open transaction of a [`Db`].
+    Tx(&'c mut PgConnection, Sealer),
+    /// A connection of the application, possibly inside a transaction. The sealer encrypts the payloads, if
+    /// it is known.
     Connection(&'c mut PgConnection, Option<Sealer>),
 }
 
 impl Route<'_> {
+    /// Refuses a connection of the application if functions of other schemas can replace PostgreSQL's own on
+    /// it. Costs a round trip on a connection of the application, and nothing on the sessions of a [`Db`].
+    ///
+    /// # Errors
+    /// [`ClientError::UnsafeSearchPath`], or the database does not answer.
+    pub(crate) async fn check_path(&mut self) -> Result<(), ClientError> {
+        let path = match self {
+            Self::Db(_) | Self::Tx(..) => None,
+            Self::Pool(pool) => unsafe_path(&mut *connection(pool).await?).await?,
+            Self::Connection(connection, _) => unsafe_path(connection).await?,
+        };
+        path.map_or(Ok(()), |search_path| Err(ClientError::UnsafeSearchPath { search_path }))
+    }
+
     /// What seals what is written there.
     ///
     /// # Errors
@@ -456,7 +454,7 @@ impl Route<'_> {
     pub(crate) fn sealer(&self) -> Result<Sealer, ClientError> {
         match self {
             Self::Db(db) => Ok(db.sealer.clone()),
-            Self::Connection(_, Some(sealer)) => Ok(sealer.clone()),
+            Self::Tx(_, sealer) | Self::Connection(_, Some(sealer)) => Ok(sealer.clone()),
             Self::Pool(_) | Self::Connection(_, None) if SEALING.load(Ordering::SeqCst) > 0 => {
                 Err(ClientError::NoCodec)
             }
@@ -523,7 +521,7 @@ impl sealed::Sealed for &mut Tx {}
 impl<'c> Via<'c> for &'c mut Tx {
     fn via(self) -> Route<'c> {
         let sealer = self.sealer().clone();
-        Route::Connection(self, Some(sealer))
+        Route::Tx(self, sealer)
     }
 }
 
@@ -531,6 +529,6 @@ impl sealed::Sealed for &mut StepTx {}
 impl<'c> Via<'c> for &'c mut StepTx {
     fn via(self) -> Route<'c> {
         let sealer = self.sealer().clone();
-        Route::Connection(self, Some(sealer))
+        Route::Tx(self, sealer)
     }
 }

@@ -91,6 +91,7 @@ where
 
 async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<Submitted>, ClientError> {
     not_between_steps()?;
+    route.check_path().await?;
     for request in requests.iter_mut().filter(|request| request.definition.is_none()) {
         match registry::named(&request.job, request.version) {
             Some((definition, stored)) => request.adopt(definition, stored),
@@ -108,7 +109,9 @@ async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<
     };
     let batch = Batch { runs: requests.into_iter().map(sealed).collect::<Result<_, _>>()?, sealer: &sealer };
     match route {
-        Route::Connection(connection, _) => submit_on_connection(connection, &batch, true).await,
+        Route::Tx(connection, _) | Route::Connection(connection, _) => {
+            submit_on_connection(connection, &batch, true).await
+        }
         Route::Db(db) => submit_on_db(db, &batch).await,
         Route::Pool(pool) => submit_on_pool(pool, &batch, false, true).await,
     }
@@ -361,7 +364,7 @@ pub(super) async fn known_jobs(route: &mut Route<'_>) -> Result<Vec<String>, Cli
     known.extend(match route {
         Route::Db(db) => jobs_known(&mut *connection(db.pool()).await?).await?,
         Route::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
-        Route::Connection(connection, _) => jobs_known(connection).await?,
+        Route::Tx(connection, _) | Route::Connection(connection, _) => jobs_known(connection).await?,
     });
     Ok(known)
 }
@@ -388,6 +391,6 @@ pub(super) fn home_of(route: &Route<'_>) -> Option<Home> {
     match route {
         Route::Db(db) => Some(db.home()),
         Route::Pool(pool) => Some(Home { pool: (*pool).clone(), sealer: Sealer::default() }),
-        Route::Connection(..) => None,
+        Route::Tx(..) | Route::Connection(..) => None,
     }
 }

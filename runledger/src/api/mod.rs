@@ -34,6 +34,7 @@ pub mod published;
 pub mod registry;
 pub mod resource;
 pub mod runs;
+mod server_check;
 pub mod signal;
 pub mod step;
 pub mod tuning;

@@ -114,11 +114,12 @@ impl SendSignal {
     /// A dropped future may or may not have sent the signal. With an idempotency key it can be repeated.
     pub async fn send<'c, V: Via<'c>>(self, via: V) -> Result<Signalled, ClientError> {
         not_between_steps()?;
-        let route = via.via();
+        let mut route = via.via();
         let sealer = route.sealer()?;
         let signal = self.checked(&sealer)?;
+        route.check_path().await?;
         let sending = match route {
-            Route::Connection(connection, _) => send(connection, &signal).await?,
+            Route::Tx(connection, _) | Route::Connection(connection, _) => send(connection, &signal).await?,
             Route::Pool(pool) => on_pool(pool, &signal).await?,
             Route::Db(db) => on_pool(db.pool(), &signal).await?,
         };

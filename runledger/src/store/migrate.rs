@@ -5,6 +5,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
+use super::session::pin_path;
 use super::write::commit;
 
 /// One migration: its number, its name, its text.
@@ -100,6 +101,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0012_logs.sql"),
         breaking: false,
     },
+    Migration {
+        version: 13,
+        name: "search_path",
+        sql: include_str!("../../migrations/0013_search_path.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.
@@ -127,6 +134,15 @@ pub enum MigrateError {
     Changed {
         /// The version whose text differs.
         version: i32,
+    },
+    /// The schema exists without our tables, and another role owns it.
+    #[error(
+        "the schema `runledger` belongs to role `{owner}`, and the owner of a schema can replace what runs in it; nothing was changed; drop the schema, or \
+         `alter schema runledger owner to` the role that migrates"
+    )]
+    ForeignSchema {
+        /// The owner of the schema.
+        owner: String,
     },
     /// The database refused or did not answer.
     #[error(
@@ -186,10 +202,12 @@ async fn apply(
     let mut tx = connection.begin().await?;
     // A migration must not wait for hours behind a long transaction with new ones queuing behind it.
     sqlx::raw_sql("set local lock_timeout = '10s'").execute(&mut *tx).await?;
-    sqlx::query("select pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *tx).await?;
+    pin_path(&mut tx).await?;
+    sqlx::query("select pg_catalog.pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *tx).await?;
     if migration.version == 1 {
         // `if not exists` still needs the privilege to create: ask first.
         if applied(&mut tx, known).await?.is_none() {
+            check_owner(&mut tx).await?;
             sqlx::raw_sql(BOOKKEEPING).execute(&mut *tx).await?;
         }
     }
@@ -209,9 +227,28 @@ async fn apply(
     Ok(commit("migrate", tx.commit()).await?)
 }
 
+/// Returns the owner of a schema `runledger` that this role must not trust. This role, the roles that it is a
+/// member of, and superusers are trusted.
+const STRANGER: &str = "
+select pg_catalog.pg_get_userbyid(nspowner)::text
+from pg_catalog.pg_namespace
+cross join pg_catalog.pg_roles as me
+where nspname = 'runledger'
+    and me.rolname = current_user
+    and nspowner <> me.oid
+    and not exists (select from pg_catalog.pg_roles as owner where owner.oid = nspowner and owner.rolsuper)
+    and (me.rolsuper or not pg_catalog.pg_has_role(nspowner, 'usage'))";
+
+/// Refuses a schema that an untrusted role made before the first migration: the engine would call that role's
+/// functions in it.
+async fn check_owner(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    let owner: Option<String> = sqlx::query_scalar(STRANGER).fetch_optional(connection).await?;
+    owner.map_or(Ok(()), |owner| Err(MigrateError::ForeignSchema { owner }))
+}
+
 /// How many of the known migrations the database has, in order; none where the bookkeeping itself is missing.
 async fn applied(connection: &mut PgConnection, known: &[Migration]) -> Result<Option<usize>, MigrateError> {
-    let there: bool = sqlx::query_scalar("select to_regclass('runledger.migration') is not null")
+    let there: bool = sqlx::query_scalar("select pg_catalog.to_regclass('runledger.migration') is not null")
         .fetch_one(&mut *connection)
         .await?;
     if !there {

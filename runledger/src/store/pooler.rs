@@ -27,7 +27,7 @@ pub(crate) async fn shares_sessions(options: &PgConnectOptions) -> Result<bool, 
 /// they share sessions.
 async fn share_a_session(one: &mut PgConnection, other: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let mark = uuid::Uuid::now_v7().to_string();
-    let set = format!("select set_config('runledger.probe', '{mark}', false)");
+    let set = format!("select pg_catalog.set_config('runledger.probe', '{mark}', false)");
     sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut *one).await?;
     if probe(other).await?.as_deref() == Some(&mark) {
         return Ok(true);
@@ -39,6 +39,8 @@ async fn share_a_session(one: &mut PgConnection, other: &mut PgConnection) -> Re
 }
 
 async fn probe(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
-    let row = sqlx::raw_sql("select current_setting('runledger.probe', true)").fetch_one(connection).await?;
+    let row = sqlx::raw_sql("select pg_catalog.current_setting('runledger.probe', true)")
+        .fetch_one(connection)
+        .await?;
     row.try_get(0)
 }

@@ -1,6 +1,7 @@
 //! How the sessions of the engine and of a client are set up. Settings steer plans and bound waits; no correctness rests on them, because a pooler
 //! may drop them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Postgres};
 
+use super::sql;
 use super::timeline::Address;
 
 /// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say. Nor by
@@ -15,8 +17,16 @@ use super::timeline::Address;
 /// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs. A transaction of the
 /// engine never rests: one that does has lost its client without the server's knowing, and holds rows that the same worker needs.
 pub const ENGINE: &str = "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
-                          set plan_cache_mode = force_generic_plan; set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '30s'; \
+                          set plan_cache_mode = force_generic_plan; set search_path = pg_catalog, pg_temp; set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '30s'; \
                           set idle_in_transaction_session_timeout = '10s'";
+
+/// For sessions that run no user statements: names resolve only in `pg_catalog`.
+const PINNED: &str = "set search_path = pg_catalog, pg_temp";
+
+/// Pins the path of a transaction that runs no user statements.
+pub(crate) async fn pin_path(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(tx, "set local search_path = pg_catalog, pg_temp").await
+}
 
 /// Sets up a connection for the engine's own statements. It must not go back to users.
 pub(crate) async fn for_engine(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -37,6 +47,10 @@ pub(crate) async fn for_heartbeat(connection: &mut PgConnection) -> Result<(), s
     set(connection, "set synchronous_commit = off").await
 }
 
+/// For sessions that listen. A caller that checks the connection waits for at most 5 s (`runtime::answer`).
+const LISTENING: &str =
+    "set search_path = pg_catalog, pg_temp; set lock_timeout = '4s'; set statement_timeout = '5s'";
+
 /// For the sessions of a client's pool.
 ///
 /// - No warnings, because every release sends a `ROLLBACK` outside a transaction.
@@ -46,6 +60,16 @@ pub(crate) async fn for_heartbeat(connection: &mut PgConnection) -> Result<(), s
 pub const CLIENT: &str =
     "set client_min_messages = error; set default_transaction_isolation = 'read committed'; set jit = off";
 
+/// Removes `pg_catalog` from a path that lists it after another schema, so that it implicitly comes first.
+/// With a path such as `public, pg_catalog`, a role that may create in `public` can replace PostgreSQL's
+/// operators in the engine's statements. Returns one row if it changed the path.
+const REPAIR_PATH: &str = r#"select pg_catalog.set_config(
+        'search_path',
+        pg_catalog.regexp_replace(pg_catalog.current_setting('search_path'), ',[[:space:]]*"?pg_catalog"?[[:space:]]*(?=,|$)', '', 'gi'),
+        false
+    )
+    where pg_catalog.current_setting('search_path') operator(pg_catalog.~*) ',[[:space:]]*"?pg_catalog"?[[:space:]]*(,|$)'"#;
+
 /// Ends a user's open transaction on a pooled connection, and resets its role and its settings. The next user
 /// may be the engine, whose records must not commit with a user's `synchronous_commit = off`.
 const RESET: &str = "rollback; set session authorization default; reset all";
@@ -54,24 +78,30 @@ const RESET: &str = "rollback; set session authorization default; reset all";
 #[derive(Debug)]
 pub(crate) struct ClientSessions {
     address: Arc<Address>,
+    /// Whether the role's default path needs the repair. Checking on each release would double its cost.
+    repairs_path: AtomicBool,
 }
 
 impl ClientSessions {
     pub(crate) fn to(options: &PgConnectOptions) -> Self {
-        Self { address: Address::of(options) }
+        Self { address: Address::of(options), repairs_path: AtomicBool::new(false) }
     }
 
     /// Sets up a new connection.
     pub(crate) async fn open(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        set(connection, CLIENT).await?;
+        static OPEN: LazyLock<String> = LazyLock::new(|| format!("{CLIENT}; {REPAIR_PATH}"));
+        if sqlx::raw_sql(OPEN.as_str()).fetch_optional(&mut *connection).await?.is_some() {
+            self.repairs_path.store(true, Ordering::Relaxed);
+        }
         // Last, because the pool counts the age of the connection from here.
         self.address.admit(connection).await
     }
 
     /// Restores the state of a new connection, in one round trip.
     pub(crate) async fn reset(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        static RESETS: LazyLock<String> = LazyLock::new(|| format!("{RESET}; {CLIENT}"));
-        set(connection, RESETS.as_str()).await
+        static RESETS: LazyLock<[String; 2]> =
+            LazyLock::new(|| [format!("{RESET}; {CLIENT}"), format!("{RESET}; {CLIENT}; {REPAIR_PATH}")]);
+        set(connection, &RESETS[usize::from(self.repairs_path.load(Ordering::Relaxed))]).await
     }
 
     /// Whether a connection of this age may lead to a server that a promoted standby has replaced.
@@ -90,6 +120,7 @@ pub(crate) async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, s
 /// A connection beside a pool.
 pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     let mut connection = Box::pin(options.connect()).await?;
+    set(&mut connection, PINNED).await?;
     Address::of(options).admit(&mut connection).await?;
     Ok(connection)
 }
@@ -108,6 +139,12 @@ pub(crate) fn is_read_committed(level: &str) -> bool {
     ["read committed", "read uncommitted"].contains(&level)
 }
 
+/// Returns the `search_path` of an application's connection if another role's schema comes before
+/// `pg_catalog`.
+pub(crate) async fn unsafe_path(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar(sql::SEARCH_PATH).fetch_one(connection).await
+}
+
 /// What begins the transaction of a body: with a mark that leaves the session with it, in one round trip. `mark` is of hexadecimal digits.
 pub(crate) fn begin_body(mark: &str) -> String {
     format!("begin; set local runledger.body = '{mark}'")
@@ -120,7 +157,10 @@ pub(crate) async fn listen(options: &PgConnectOptions, channels: &[&str]) -> Res
         .max_connections(1)
         .after_connect(move |connection, _| {
             let address = Arc::clone(&address);
-            Box::pin(async move { address.admit(connection).await })
+            Box::pin(async move {
+                set(connection, LISTENING).await?;
+                address.admit(connection).await
+            })
         })
         .connect_lazy_with(options.clone());
     let mut listener = Box::pin(PgListener::connect_with(&own)).await?;

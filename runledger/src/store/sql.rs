@@ -1,5 +1,11 @@
 //! Every statement of the engine, by name. The texts are in `sql/`, one a file, each with its contract; an end that two of them have in common is in
 //! `sql/parts/`.
+//!
+//! Some statements run on connections of the application, whose `search_path` may list schemas that other
+//! roles can create in. An exact match there wins over a polymorphic or coerced match in `pg_catalog`. So a
+//! statement names the schema of each function, casts the literals after `->` and `->>`, and names the schema
+//! of polymorphic operators (`operator(pg_catalog.&&)`). `unnest` of several arrays is syntax, not a call.
+//! `tests/it/search_path.rs` checks this rule.
 
 macro_rules! statements {
     ($($name:ident = $file:literal $(+ $part:literal)?;)*) => {
@@ -91,6 +97,7 @@ statements! {
     RESOURCE_LANES = "resource_lanes";
     RESUME = "resume";
     RUN = "run";
+    SEARCH_PATH = "search_path";
     SEEN_WHOLE = "seen_whole";
     SEND_SIGNAL = "send_signal";
     RUNS = "runs";

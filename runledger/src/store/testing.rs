@@ -49,7 +49,7 @@ pub(crate) async fn databases(admin: &mut PgConnection, prefix: &str) -> Result<
 
 /// Ends the sessions of a database: one that is in use cannot be a template. The number of those that are still there.
 pub(crate) async fn end_sessions(admin: &mut PgConnection, name: &str) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar("select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = $1")
+    sqlx::query_scalar("select pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) from pg_stat_activity where datname = $1")
         .bind(name)
         .fetch_one(admin)
         .await
@@ -89,12 +89,12 @@ with pending as (
     union all
     select deadline_at
     from runledger.deadline
-    where deadline_at > clock_timestamp() and not exists (select from runledger.outcome where outcome.run_id = deadline.run_id)
+    where deadline_at > pg_catalog.clock_timestamp() and not exists (select from runledger.outcome where outcome.run_id = deadline.run_id)
 ),
 wait as (
-    select run_id, name, row_number() over (order by since, run_id, name) as place
+    select run_id, name, pg_catalog.row_number() over (order by since, run_id, name) as place
     from runledger.waiting
-    cross join unnest(wait_signals) as name
+    cross join pg_catalog.unnest(wait_signals) as name
 )
 select
     (select state from runledger.run_state where run_id = $1) as state,
@@ -126,13 +126,13 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     sqlx::query(
         "with ready as (
-             update runledger.ready set ready_at = ready_at - $1 * interval '1 microsecond' where ready_at > clock_timestamp()
+             update runledger.ready set ready_at = ready_at - $1 * interval '1 microsecond' where ready_at > pg_catalog.clock_timestamp()
          ),
          waiting as (
-             update runledger.waiting set wake_at = wake_at - $1 * interval '1 microsecond' where wake_at > clock_timestamp()
+             update runledger.waiting set wake_at = wake_at - $1 * interval '1 microsecond' where wake_at > pg_catalog.clock_timestamp()
          ),
          deadline as (
-             update runledger.deadline set deadline_at = deadline_at - $1 * interval '1 microsecond' where deadline_at > clock_timestamp()
+             update runledger.deadline set deadline_at = deadline_at - $1 * interval '1 microsecond' where deadline_at > pg_catalog.clock_timestamp()
          )
          select 1",
     )
@@ -263,7 +263,7 @@ pub(crate) async fn save(connection: &mut PgConnection) -> Result<String, sqlx::
 pub(crate) async fn reset(connection: &mut PgConnection, shape: &str) -> Result<bool, sqlx::Error> {
     loop {
         let n_left: i64 = sqlx::query_scalar(
-            "select count(pg_terminate_backend(pid)) from pg_stat_activity
+            "select pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) from pg_stat_activity
              where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'",
         )
         .fetch_one(&mut *connection)

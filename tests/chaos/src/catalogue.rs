@@ -82,11 +82,17 @@ fn every_scenario_is_named_at_each_of_its_lines() {
     }
 }
 
-/// Whether there is a test of this path: a target of the package `runledger-tests`, modules that are files, and the function.
+/// Whether a test with this path exists. The path starts with a target of the package `runledger-tests`,
+/// continues with modules that are files, and ends with the function. A path that starts with `runledger::`
+/// names a unit test of the library by its file.
 fn is_test(path: &str) -> bool {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let Some((modules, name)) = path.rsplit_once("::") else { return false };
-    let file = tests.join(modules.replace("::", "/")).with_extension("rs");
+    let folder = match modules.strip_prefix("runledger::") {
+        Some(modules) => tests.join("../runledger/src").join(modules.replace("::", "/")),
+        None => tests.join(modules.replace("::", "/")),
+    };
+    let file = folder.with_extension("rs");
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.contains(&format!("fn {name}("))
 }

@@ -196,7 +196,7 @@ impl<'r> Request<'r> {
         whole: &Whole,
         there: &HashMap<Uuid, &Standing>,
     ) -> Result<Vec<GraphProblem>, ClientError> {
-        let mut problems = undefined(&self.unnamed, &mut Route::Connection(&mut *tx, None)).await?;
+        let mut problems = undefined(&self.unnamed, &mut Route::Tx(&mut *tx, self.sealer.clone())).await?;
         if let Some(name) = whole.name.as_ref().filter(|name| **name != self.graph_name) {
             problems.push(GraphProblem::OtherGraph { name: self.graph_name.clone(), whole: name.clone() });
         }

@@ -42,10 +42,13 @@ impl<T: Payload> Graph<T> {
             let sealer = route.sealer()?;
             let run_id = self.run_id();
             let unnamed = unnamed(&self.plan, &self.nodes);
+            route.check_path().await?;
             let problems = undefined(&unnamed, &mut route).await?;
             let graph = self.draft(&sealer, problems)?.into_new_graph(run_id, &sealer)?;
             let created = match route {
-                Route::Connection(connection, _) => submit(connection, &graph, &sealer).await?,
+                Route::Tx(connection, _) | Route::Connection(connection, _) => {
+                    submit(connection, &graph, &sealer).await?
+                }
                 Route::Db(db) => submit_on_pool(db.pool(), &graph, &sealer, true).await?,
                 Route::Pool(pool) => submit_on_pool(pool, &graph, &sealer, false).await?,
             };

@@ -4,16 +4,16 @@
 -- locks: the rows of `active`, in the order of the keys; whoever has just been given one is waited for
 -- index: run_pkey, active_pkey, outcome_pkey. Only under read committed: above it the end of the run that had a key could be missed.
 with item as (
-    select run.run_id, run.tenant, run.options #>> '{active_key,job}' as job, run.options #>> '{active_key,key}' as key
-    from unnest($1::uuid[]) as wanted (run_id)
+    select run.run_id, run.tenant, run.options #>> '{active_key,job}'::text[] as job, run.options #>> '{active_key,key}'::text[] as key
+    from pg_catalog.unnest($1::uuid[]) as wanted (run_id)
     cross join lateral (select run_id, tenant, options from runledger.run where run_id = wanted.run_id offset 0) as run
-    where run.options -> 'active_key' is not null
+    where run.options -> 'active_key'::text is not null
 ),
 given as (
     insert into runledger.active as held (tenant, job, key, run_id)
     select tenant, job, key, run_id
     from item
-    where current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+    where pg_catalog.current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
     order by tenant, job, key
     on conflict (tenant, job, key) do update
     set run_id = excluded.run_id
@@ -22,4 +22,4 @@ given as (
 )
 select
     array(select run_id from item where not exists (select from given where given.run_id = item.run_id)) as refused,
-    current_setting('transaction_isolation') as isolation
+    pg_catalog.current_setting('transaction_isolation') as isolation

@@ -9,8 +9,8 @@ cross join lateral (
     select job, key, run_id
     from runledger.active
     where active.tenant = run.tenant
-        and active.job = run.options #>> '{active_key,job}'
-        and active.key = run.options #>> '{active_key,key}'
+        and active.job = run.options #>> '{active_key,job}'::text[]
+        and active.key = run.options #>> '{active_key,key}'::text[]
     offset 0
 ) as active
 where run.run_id = $1

@@ -6,7 +6,7 @@
 select
     run.graph,
     (select state from runledger.outcome where outcome.run_id = run.run_id) as state,
-    (select count(*) from runledger.run as node where node.parent_id = run.run_id and node.node is not null) as n_nodes,
+    (select pg_catalog.count(*) from runledger.run as node where node.parent_id = run.run_id and node.node is not null) as n_nodes,
     (select request from runledger.addition where addition.graph_id = run.run_id and addition.key = $2)::text as request
 from runledger.run
 where run.run_id = $1

@@ -7,7 +7,7 @@
 -- index: edge_pkey, outcome_pkey, lease_pkey, ready_pkey, waiting_pkey
 with recursive needed as (
     select run_id
-    from unnest($1::uuid[]) as item (run_id)
+    from pg_catalog.unnest($1::uuid[]) as item (run_id)
     union
     select edge.run_id
     from needed

@@ -21,7 +21,7 @@ select
     outcome.state,
     coalesce((select cancel.reason from runledger.cancel where cancel.run_id = $1), $2) as reason,
     run.graph is not null or run.node is not null as in_graph,
-    (select count(*) from told) as told
+    (select pg_catalog.count(*) from told) as told
 from runledger.run
 left join runledger.outcome using (run_id)
 where run.run_id = $1

@@ -6,7 +6,7 @@
 -- index: run_parent, outcome_pkey, cancel_pkey, undo_pkey. Runs that have ended are passed through: what they have started may go on.
 with recursive below as (
     select child.run_id, 1 as depth, coalesce((select cancel.reason from runledger.cancel where cancel.run_id = above.run_id), $2) as reason
-    from unnest($1::uuid[]) as above (run_id)
+    from pg_catalog.unnest($1::uuid[]) as above (run_id)
     cross join lateral (select run_id from runledger.run where parent_id = above.run_id offset 0) as child
     union all
     select child.run_id, below.depth + 1, below.reason

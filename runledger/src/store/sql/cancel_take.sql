@@ -43,7 +43,7 @@ undoing as (
 ),
 to_undo as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select taken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'undoing', taken.attempt, taken.crashes, taken.claims
+    select taken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'undoing', taken.attempt, taken.crashes, taken.claims
     from taken
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = taken.run_id offset 0) as run
     where taken.is_to_undo
@@ -92,5 +92,5 @@ woken as (
     where exists (select from taken where is_to_undo)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select run_id, not is_to_undo as ended, (select count(*) from told) + (select count(*) from woken) as told
+select run_id, not is_to_undo as ended, (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from woken) as told
 from taken

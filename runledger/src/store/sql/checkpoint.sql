@@ -17,17 +17,17 @@ with held as (
         offset 0
         for key share
     ) as lease
-    where $11::text is null or current_setting('runledger.body', true) = $11
+    where $11::text is null or pg_catalog.current_setting('runledger.body', true) = $11
 ),
 recorded as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, undo, claims)
     select
         run_id, key, ordinal, fingerprint, output::json, error::json, seen_len,
-        translate(seen, '[]', '{}')::bigint[], undo::json, claims
+        pg_catalog.translate(seen, '[]', '{}')::bigint[], undo::json, claims
     from held
     on conflict (run_id, key) do nothing
 )
 select
-    array_agg(position) as held,
-    case when $11::text is not null then set_config('idle_in_transaction_session_timeout', '10s', true) end as restless
+    pg_catalog.array_agg(position) as held,
+    case when $11::text is not null then pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true) end as restless
 from held

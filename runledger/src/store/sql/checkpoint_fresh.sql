@@ -20,8 +20,8 @@ recorded as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, undo, claims)
     select
         run_id, key, ordinal, fingerprint, output::json, error::json, seen_len,
-        translate(seen, '[]', '{}')::bigint[], undo::json, claims
+        pg_catalog.translate(seen, '[]', '{}')::bigint[], undo::json, claims
     from held
 )
-select array_agg(position) as held
+select pg_catalog.array_agg(position) as held
 from held

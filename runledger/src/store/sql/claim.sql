@@ -23,7 +23,7 @@ candidate as (
             and ready.job = lane.job
             and ready.priority = lane.priority
             and (ready.ready_at, ready.run_id) > (lane.after_at, lane.after_id)
-            and ready.ready_at <= now()
+            and ready.ready_at <= pg_catalog.now()
         order by ready.ready_at, ready.run_id
         limit $3
         for update skip locked
@@ -37,6 +37,6 @@ taken as (
 ),
 leased as (
     insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
-    select run_id, $2::uuid, $1, attempt + 1, crashes, claims + 1, now()
+    select run_id, $2::uuid, $1, attempt + 1, crashes, claims + 1, pg_catalog.now()
     from taken
 )

@@ -6,6 +6,6 @@
 insert into runledger.config as known (job, version, config)
 values ($1, $2, $3::text::json)
 on conflict (job, version) do update
-set config = excluded.config, changed_at = clock_timestamp()
+set config = excluded.config, changed_at = pg_catalog.clock_timestamp()
 where known.config::text <> excluded.config::text
 returning job

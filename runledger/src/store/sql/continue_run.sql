@@ -27,7 +27,7 @@ continued as (
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        held.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp() + $4::bigint * interval '1 microsecond', 'continued', 0, 0, held.claims
+        held.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp() + $4::bigint::float8 * interval '1 microsecond', 'continued', 0, 0, held.claims
     from held
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = held.run_id offset 0) as run
 ),
@@ -36,5 +36,5 @@ told as (
     where exists (select from held)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select run_id, (select count(*) from told) as told
+select run_id, (select pg_catalog.count(*) from told) as told
 from held

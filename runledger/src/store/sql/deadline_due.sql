@@ -3,11 +3,11 @@
 -- out:   run_id, deadline_ms (how long they had)
 -- locks: none
 -- index: deadline_due, run_pkey
-select due.run_id, (run.options ->> 'deadline_ms')::bigint as deadline_ms
+select due.run_id, (run.options ->> 'deadline_ms'::text)::bigint as deadline_ms
 from (
     select run_id, deadline_at
     from runledger.deadline
-    where deadline_at <= now()
+    where deadline_at <= pg_catalog.now()
     order by deadline_at
     limit $1
 ) as due

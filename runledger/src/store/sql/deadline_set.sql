@@ -4,8 +4,8 @@
 -- locks: none
 -- index: run_pkey, deadline_pkey
 insert into runledger.deadline (run_id, deadline_at)
-select run.run_id, run.start_at + (run.options ->> 'deadline_ms')::bigint * interval '1 millisecond'
-from unnest($1::uuid[]) as item (run_id)
+select run.run_id, run.start_at + (run.options ->> 'deadline_ms'::text)::float8 * interval '1 millisecond'
+from pg_catalog.unnest($1::uuid[]) as item (run_id)
 cross join lateral (select * from runledger.run where run_id = item.run_id offset 0) as run
-where run.options ->> 'deadline_ms' is not null
+where run.options ->> 'deadline_ms'::text is not null
 on conflict (run_id) do nothing

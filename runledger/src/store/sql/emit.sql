@@ -17,7 +17,7 @@ with held as (
     ) as lease
 ),
 fresh as (
-    select held.*, row_number() over said as nth, sum(octet_length(value)) over said as bytes
+    select held.*, pg_catalog.row_number() over said as nth, pg_catalog.sum(pg_catalog.octet_length(value)) over said as bytes
     from held
     where not exists (
         select
@@ -48,5 +48,5 @@ appended as (
     where place <= $7::bigint and total <= $8::bigint
 )
 select
-    (select array_agg(position) from held) as held,
-    (select array_agg(position) from placed where place > $7::bigint or total > $8::bigint) as beyond
+    (select pg_catalog.array_agg(position) from held) as held,
+    (select pg_catalog.array_agg(position) from placed where place > $7::bigint or total > $8::bigint) as beyond

@@ -4,13 +4,13 @@
 -- out:   ended (how many)
 -- locks: none
 -- index: worker_pkey, worker_living; pg_stat_activity has none
-select count(pg_terminate_backend(pid)) as ended
-from pg_stat_activity
+select pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) as ended
+from pg_catalog.pg_stat_activity
 join runledger.worker on worker.session_name = application_name
 where worker.worker_id = $1
     and usename = current_user
-    and datname = current_database()
-    and pid <> pg_backend_pid()
+    and datname = pg_catalog.current_database()
+    and pid <> pg_catalog.pg_backend_pid()
     and backend_start < worker.died_at
     and not exists (
         select from runledger.worker as living

@@ -9,11 +9,11 @@ with created as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, start_at)
     select
         run_id, job, coalesce(tenant, ''), queue, priority, input::json, options::json, idempotency_key,
-        coalesce(start_at, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond')
+        coalesce(start_at, pg_catalog.statement_timestamp() + coalesce(delay_us, 0)::float8 * interval '1 microsecond')
     from unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::timestamptz[]
     ) as item (run_id, job, tenant, queue, priority, input, options, idempotency_key, delay_us, start_at)
-    where cardinality($8::text[]) = 0 or current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+    where pg_catalog.cardinality($8::text[]) = 0 or pg_catalog.current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
     on conflict (run_id) do nothing
     returning run_id, queue, job, priority, options, start_at
 ),
@@ -27,10 +27,10 @@ told as (
     from runledger.worker
     where state = 'active' and sleeping
         and exists (select from created where created.queue = any (worker.queues) and created.job = any (worker.jobs))
-    order by random()
-    limit (select count(*) + 1 from created)
+    order by pg_catalog.random()
+    limit (select pg_catalog.count(*) + 1 from created)
 )
 select
     array(select run_id from created) as created,
-    current_setting('transaction_isolation') as isolation,
-    (select count(*) from told) as told
+    pg_catalog.current_setting('transaction_isolation') as isolation,
+    (select pg_catalog.count(*) from told) as told

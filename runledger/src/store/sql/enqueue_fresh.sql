@@ -8,7 +8,7 @@ with created as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, start_at)
     select
         run_id, job, coalesce(tenant, ''), queue, priority, input::json, options::json,
-        coalesce(start_at, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond')
+        coalesce(start_at, pg_catalog.statement_timestamp() + coalesce(delay_us, 0)::float8 * interval '1 microsecond')
     from unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::text[], $8::bigint[], $9::timestamptz[]
     ) as item (run_id, job, tenant, queue, priority, input, options, delay_us, start_at)
@@ -24,8 +24,8 @@ told as (
     from runledger.worker
     where state = 'active' and sleeping
         and exists (select from created where created.queue = any (worker.queues) and created.job = any (worker.jobs))
-    order by random()
-    limit (select count(*) + 1 from created)
+    order by pg_catalog.random()
+    limit (select pg_catalog.count(*) + 1 from created)
 )
-select count(*) as told
+select pg_catalog.count(*) as told
 from told

@@ -7,7 +7,7 @@ with taken as (
     delete from runledger.waiting
     where run_id = $1
         and state = 'waiting'
-        and ($7::timestamptz is null or statement_timestamp() < $7)
+        and ($7::timestamptz is null or pg_catalog.statement_timestamp() < $7)
         and exists (
             select
             from runledger.run
@@ -38,4 +38,4 @@ told as (
     select runledger.notify('runledger_ended', run_id::text)
     from unwatched
 )
-select exists (select from taken) as decided, coalesce(statement_timestamp() >= $7, false) as late, (select count(*) from told) as told
+select exists (select from taken) as decided, coalesce(pg_catalog.statement_timestamp() >= $7, false) as late, (select pg_catalog.count(*) from told) as told

@@ -5,4 +5,4 @@
 -- index: run_pkey
 select
     exists (select from runledger.run where run_id = $1 and job = 'runledger.gate') as is_gate,
-    statement_timestamp() + $2 * interval '1 microsecond' as expires_at
+    pg_catalog.statement_timestamp() + $2::float8 * interval '1 microsecond' as expires_at

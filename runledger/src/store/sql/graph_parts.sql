@@ -25,7 +25,7 @@ select
     run.input::text as input,
     run.options::text as options,
     (
-        select json_agg(json_build_array(needed.node, edge.on_terminal, edge.parameters))::text
+        select pg_catalog.json_agg(pg_catalog.json_build_array(needed.node, edge.on_terminal, edge.parameters))::text
         from runledger.edge
         cross join lateral (select node from runledger.run as other where other.run_id = edge.run_id offset 0) as needed
         where edge.dependant_id = run.run_id

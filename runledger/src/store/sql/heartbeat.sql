@@ -9,7 +9,7 @@
 -- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, tuning_pkey, config_pkey
 with me as (
     update runledger.worker
-    set heartbeat_at = clock_timestamp()
+    set heartbeat_at = pg_catalog.clock_timestamp()
     where worker_id = $1 and state <> 'dead'
     returning drain_requested
 )
@@ -41,14 +41,14 @@ select
     array(
         select worker_id
         from runledger.worker
-        where state <> 'dead' and worker_id <> $1 and heartbeat_at < clock_timestamp() - make_interval(secs => $2)
+        where state <> 'dead' and worker_id <> $1 and heartbeat_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2)
     ) as silent,
     runledger.server_incarnation() as incarnation,
-    exists (select from runledger.waiting where wake_at <= now()) as timers_due,
-    exists (select from runledger.deadline where deadline_at <= now()) as deadlines_due,
-    coalesce((select md5(string_agg(tuning::text, ' ' order by job)) from runledger.tuning), '') as tunings,
+    exists (select from runledger.waiting where wake_at <= pg_catalog.now()) as timers_due,
+    exists (select from runledger.deadline where deadline_at <= pg_catalog.now()) as deadlines_due,
+    coalesce((select pg_catalog.md5(pg_catalog.string_agg(tuning::text, ' ' order by job)) from runledger.tuning), '') as tunings,
     -- Whoever changes a row gives it another xmin, and nothing has to read what may be large.
-    coalesce((select md5(string_agg(concat_ws(' ', job, version, xmin), ' ' order by job, version)) from runledger.config), '') as configs,
+    coalesce((select pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', job, version, xmin), ' ' order by job, version)) from runledger.config), '') as configs,
     -- As the statement found it.
     (select heartbeat_at from runledger.worker where worker_id = $1) as last,
-    clock_timestamp() as now
+    pg_catalog.clock_timestamp() as now

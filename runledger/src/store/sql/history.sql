@@ -12,7 +12,7 @@ select
     coalesce((select input from runledger.continuation where continuation.run_id = $1), run.input)::text as input,
     case when run.node is not null then runledger.given(run.run_id) end::text as given,
     (
-        select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
+        select pg_catalog.json_agg(pg_catalog.json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
         from runledger.step
         where step.run_id = $1
     ) as steps

@@ -3,4 +3,4 @@
 -- out:   in_body
 -- locks: none
 -- index: none
-select coalesce(current_setting('runledger.body', true), '') = $1 as in_body
+select coalesce(pg_catalog.current_setting('runledger.body', true), '') = $1 as in_body

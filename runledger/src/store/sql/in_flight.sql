@@ -14,7 +14,7 @@ with page as (
         from runledger.waiting
         where run_id > $1
             -- Graphs, gates, and nodes that wait for others have no record, and their arguments are not all there.
-            and (state <> 'waiting' or wake_at is not null or cardinality(wait_any) + cardinality(wait_all) + cardinality(wait_signals) > 0)
+            and (state <> 'waiting' or wake_at is not null or pg_catalog.cardinality(wait_any) + pg_catalog.cardinality(wait_all) + pg_catalog.cardinality(wait_signals) > 0)
         order by run_id
         limit $2
     )
@@ -30,8 +30,8 @@ select
     case when run.node is not null then runledger.given(run.run_id) end::text as given,
     page.attempt,
     (
-        select json_agg(
-            json_build_array(
+        select pg_catalog.json_agg(
+            pg_catalog.json_build_array(
                 step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen,
                 -- As claim.sql.
                 case when step.claims > 0 or not exists (select from runledger.undo where undo.run_id = page.run_id) then step.undo end

@@ -3,7 +3,7 @@
 -- out:   job
 -- locks: none
 -- index: worker_living
-select distinct unnest(jobs) as job
+select distinct pg_catalog.unnest(jobs) as job
 from runledger.worker
 where state <> 'dead' and runledger.is_living(worker)
 order by job

@@ -4,10 +4,10 @@
 --        have no runs, one row without priority and first
 -- locks: none
 -- index: ready_lane, one descent a lane; the dead entries before a lane's first living one are passed over, once
-select served.queue, served.job, lane.priority, lane.first_at, lane.first_id, now() as now,
+select served.queue, served.job, lane.priority, lane.first_at, lane.first_id, pg_catalog.now() as now,
     exists (select from runledger.ready where resource > '') as need_permits
-from unnest($1::text[]) as queues (queue)
-cross join unnest($2::text[]) as jobs (job)
+from pg_catalog.unnest($1::text[]) as queues (queue)
+cross join pg_catalog.unnest($2::text[]) as jobs (job)
 cross join lateral (select queues.queue, jobs.job) as served
 left join lateral (
     with recursive lane as (

@@ -18,13 +18,13 @@ with item as (
             origin.input
         ) as input,
         -- The first is the topmost, and has nobody above it now.
-        nullif(coalesce(origin.depth, 0) - min(coalesce(origin.depth, 0)) over (), 0) as depth
+        nullif(coalesce(origin.depth, 0) - pg_catalog.min(coalesce(origin.depth, 0)) over (), 0) as depth
     from unnest($2::uuid[], $3::uuid[], $4::uuid[], $10::text[]) as item (run_id, origin_id, parent_id, sealed)
     cross join lateral (select * from runledger.run where run_id = item.origin_id offset 0) as origin
 ),
 first as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, start_at)
-    select run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, statement_timestamp()
+    select run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, pg_catalog.statement_timestamp()
     from item
     where run_id = $1
     on conflict (run_id) do nothing
@@ -32,7 +32,7 @@ first as (
 ),
 below as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, start_at)
-    select run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, statement_timestamp()
+    select run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, pg_catalog.statement_timestamp()
     from item
     where run_id <> $1 and exists (select from first)
     on conflict (run_id) do nothing
@@ -48,7 +48,7 @@ kept as (
     select
         created.run_id, step.key, step.ordinal, step.fingerprint, coalesce(kept.output::json, step.output),
         coalesce(kept.error::json, step.error), step.seen_len,
-        translate(kept.seen, '[]', '{}')::bigint[], coalesce(kept.undo::json, step.undo), 0, step.recorded_at
+        pg_catalog.translate(kept.seen, '[]', '{}')::bigint[], coalesce(kept.undo::json, step.undo), 0, step.recorded_at
     from unnest($5::uuid[], $6::text[], $7::text[], $8::text[], $11::text[], $16::text[]) as kept (run_id, key, output, seen, error, undo)
     join created using (run_id)
     cross join lateral (select * from runledger.step where step.run_id = created.origin_id and step.key = kept.key offset 0) as step
@@ -77,9 +77,9 @@ signalled as (
 ),
 limited as (
     insert into runledger.deadline (run_id, deadline_at)
-    select run_id, start_at + (options ->> 'deadline_ms')::bigint * interval '1 millisecond'
+    select run_id, start_at + (options ->> 'deadline_ms'::text)::float8 * interval '1 millisecond'
     from created
-    where options ->> 'deadline_ms' is not null
+    where options ->> 'deadline_ms'::text is not null
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
@@ -91,4 +91,4 @@ told as (
     where exists (select from created)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select exists (select from first) as created, (select count(*) from told) as told
+select exists (select from first) as created, (select pg_catalog.count(*) from told) as told

@@ -7,12 +7,12 @@ select
     run.input::text as input,
     (select input::text from runledger.continuation where continuation.run_id = run.run_id) as continued,
     (
-        select json_agg(json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
+        select pg_catalog.json_agg(pg_catalog.json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
         from runledger.step
         where step.run_id = run.run_id
     ) as steps,
     (
-        select json_agg(json_build_array(sent.name, sent.number, sent.idempotency_key, sent.payload))::text
+        select pg_catalog.json_agg(pg_catalog.json_build_array(sent.name, sent.number, sent.idempotency_key, sent.payload))::text
         from runledger.signal as sent
         where sent.run_id = run.run_id
     ) as signals

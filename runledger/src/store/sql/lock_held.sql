@@ -3,4 +3,4 @@
 -- out:   held; one row
 -- locks: none
 -- index: none
-select exists (select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid() and granted) as held
+select exists (select from pg_catalog.pg_locks where locktype = 'advisory' and pid = pg_catalog.pg_backend_pid() and granted) as held

@@ -3,4 +3,4 @@
 -- out:   free
 -- locks: the advisory lock, until the end of the transaction
 -- index: none
-select pg_try_advisory_xact_lock('runledger.worker'::regclass::oid::int4, ($1::bigint % 2147483647)::int4) as free
+select pg_catalog.pg_try_advisory_xact_lock('runledger.worker'::regclass::oid::int4, ($1::bigint % 2147483647::bigint)::int4) as free

@@ -9,7 +9,7 @@ with placed as (
     select
         item.*, coalesce(last.number, 0) + item.nth as place, coalesce(last.bytes, 0) + item.line_bytes as total
     from (
-        select said.*, row_number() over of_run as nth, sum(octet_length(line)) over of_run as line_bytes
+        select said.*, pg_catalog.row_number() over of_run as nth, pg_catalog.sum(pg_catalog.octet_length(line)) over of_run as line_bytes
         from unnest($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::bigint[]) with ordinality
             as said (run_id, step_key, attempt, level, target, line, ago_us, position)
         window of_run as (partition by run_id order by position)
@@ -25,7 +25,7 @@ with placed as (
 kept as (
     insert into runledger.log (run_id, number, step_key, attempt, level, target, line, bytes, logged_at)
     select
-        run_id, place, step_key, attempt, level, target, line::json, total, statement_timestamp() - ago_us * interval '1 microsecond'
+        run_id, place, step_key, attempt, level, target, line::json, total, pg_catalog.statement_timestamp() - ago_us::float8 * interval '1 microsecond'
     from placed
     where place <= $8::bigint and total <= $9::bigint
     order by run_id, place
@@ -33,5 +33,5 @@ kept as (
     returning run_id, number
 )
 select
-    (select array_agg(position) from placed join kept on kept.run_id = placed.run_id and kept.number = placed.place) as kept,
-    (select array_agg(position) from placed where place > $8::bigint or total > $9::bigint) as beyond
+    (select pg_catalog.array_agg(position) from placed join kept on kept.run_id = placed.run_id and kept.number = placed.place) as kept,
+    (select pg_catalog.array_agg(position) from placed where place > $8::bigint or total > $9::bigint) as beyond

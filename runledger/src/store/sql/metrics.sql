@@ -16,14 +16,14 @@ with recursive every_one (tenant) as (
 ),
 meant as (
     select tenant
-    from unnest($1::text[]) as given (tenant)
+    from pg_catalog.unnest($1::text[]) as given (tenant)
     union all
     select tenant
     from every_one
     where $1::text[] is null and tenant is not null
 ),
 live as (
-    (select run_id, case when ready_at <= now() then 'queued' else 'scheduled' end as state, ready_at as since from runledger.ready order by run_id limit $3)
+    (select run_id, case when ready_at <= pg_catalog.now() then 'queued' else 'scheduled' end as state, ready_at as since from runledger.ready order by run_id limit $3)
     union all
     (select run_id, 'running', claimed_at from runledger.lease order by run_id limit $3)
     union all
@@ -36,8 +36,8 @@ recent as (
         select run_id, job, start_at
         from runledger.run
         where tenant collate "C" = meant.tenant
-            and created_at > now() - $2::bigint * interval '1 microsecond'
-        order by created_at desc, uuid_send(run_id) desc
+            and created_at > pg_catalog.now() - $2::bigint::float8 * interval '1 microsecond'
+        order by created_at desc, pg_catalog.uuid_send(run_id) desc
         limit $3
     ) as latest
 ),
@@ -57,26 +57,26 @@ counted as (
 ),
 is_more as (
     select
-        exists (select from live group by state in ('queued', 'scheduled'), state = 'running' having count(*) >= $3)
-        or exists (select from recent group by tenant having count(*) >= $3) as is_partial
+        exists (select from live group by state in ('queued', 'scheduled'), state = 'running' having pg_catalog.count(*) >= $3)
+        or exists (select from recent group by tenant having pg_catalog.count(*) >= $3) as is_partial
 )
 select
     tenant,
-    split_part(job, '@', 1) as job,
-    count(*) filter (where state = 'queued') as queued,
-    count(*) filter (where state = 'scheduled') as scheduled,
-    count(*) filter (where state = 'running') as running,
-    count(*) filter (where state = 'waiting') as waiting,
-    count(*) filter (where state = 'blocked') as blocked,
-    count(*) filter (where state = 'paused') as paused,
-    (extract(epoch from now() - min(since) filter (where state = 'queued')) * 1000000)::bigint as oldest_us,
-    count(*) filter (where state = 'completed') as completed,
-    count(*) filter (where state = 'failed') as failed,
-    count(*) filter (where state = 'cancelled') as cancelled,
-    count(*) filter (where attempt > 1) as retried,
-    (percentile_cont(array[0.5, 0.95]) within group (order by extract(epoch from wait)::float8 * 1000000))::bigint[] as waits_us,
-    (percentile_cont(array[0.5, 0.95]) within group (order by extract(epoch from work)::float8 * 1000000))::bigint[] as works_us,
+    pg_catalog.split_part(job, '@', 1) as job,
+    pg_catalog.count(*) filter (where state = 'queued') as queued,
+    pg_catalog.count(*) filter (where state = 'scheduled') as scheduled,
+    pg_catalog.count(*) filter (where state = 'running') as running,
+    pg_catalog.count(*) filter (where state = 'waiting') as waiting,
+    pg_catalog.count(*) filter (where state = 'blocked') as blocked,
+    pg_catalog.count(*) filter (where state = 'paused') as paused,
+    (extract(epoch from pg_catalog.now() - pg_catalog.min(since) filter (where state = 'queued'))::numeric * 1000000::numeric)::bigint as oldest_us,
+    pg_catalog.count(*) filter (where state = 'completed') as completed,
+    pg_catalog.count(*) filter (where state = 'failed') as failed,
+    pg_catalog.count(*) filter (where state = 'cancelled') as cancelled,
+    pg_catalog.count(*) filter (where attempt > 1) as retried,
+    (pg_catalog.percentile_cont(array[0.5, 0.95]) within group (order by extract(epoch from wait)::float8 * 1000000::float8))::bigint[] as waits_us,
+    (pg_catalog.percentile_cont(array[0.5, 0.95]) within group (order by extract(epoch from work)::float8 * 1000000::float8))::bigint[] as works_us,
     (select is_partial from is_more) as is_partial
 from counted
-group by tenant collate "C", tenant, split_part(job, '@', 1) collate "C", split_part(job, '@', 1)
-order by tenant collate "C", split_part(job, '@', 1) collate "C"
+group by tenant collate "C", tenant, pg_catalog.split_part(job, '@', 1) collate "C", pg_catalog.split_part(job, '@', 1)
+order by tenant collate "C", pg_catalog.split_part(job, '@', 1) collate "C"

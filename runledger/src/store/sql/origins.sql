@@ -10,10 +10,10 @@ select
     origin.run_id, origin.parent_id,
     coalesce((select slice from runledger.continuation where continuation.run_id = origin.parent_id offset 0), 0) as parent_slice, origin.state,
     (
-        select json_agg(
-            json_build_array(
+        select pg_catalog.json_agg(
+            pg_catalog.json_build_array(
                 step.key, step.ordinal, step.fingerprint,
-                case when octet_length(step.output::text) = 38 then step.output end,
+                case when pg_catalog.octet_length(step.output::text) = 38 then step.output end,
                 step.error, step.seen_len, step.seen, case when step.undo is not null and step.claims > 0 then 'true'::json end
             )
         )::text
@@ -38,6 +38,6 @@ select
         offset 0
     ) as is_sealed,
     origin.in_graph,
-    (select options -> 'active_key' is not null from runledger.run where run.run_id = origin.run_id) as has_active_key
-from unnest($1::uuid[]) as wanted (run_id)
+    (select options -> 'active_key'::text is not null from runledger.run where run.run_id = origin.run_id) as has_active_key
+from pg_catalog.unnest($1::uuid[]) as wanted (run_id)
 cross join lateral (select run_id, parent_id, state, graph is not null or node is not null as in_graph from runledger.run_state where run_id = wanted.run_id offset 0) as origin

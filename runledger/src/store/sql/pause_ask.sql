@@ -10,7 +10,7 @@ with before as (
             select
             from runledger.waiting
             where waiting.run_id = $1 and waiting.state = 'waiting' and wake_at is null
-                and cardinality(wait_any) + cardinality(wait_all) + cardinality(wait_signals) = 0
+                and pg_catalog.cardinality(wait_any) + pg_catalog.cardinality(wait_all) + pg_catalog.cardinality(wait_signals) = 0
         ) as is_counted
     from runledger.run_state
     where run_id = $1
@@ -27,5 +27,5 @@ told as (
     from before
     where state = 'running'
 )
-select state, is_counted, (select count(*) from told) as told
+select state, is_counted, (select pg_catalog.count(*) from told) as told
 from before

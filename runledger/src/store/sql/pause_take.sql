@@ -12,7 +12,7 @@ with unqueued as (
 unparked as (
     delete from runledger.waiting
     where run_id = $1 and state = 'waiting' and exists (select from runledger.pause where pause.run_id = $1)
-    returning run_id, attempt, crashes, claims, statement_timestamp() as ready_at
+    returning run_id, attempt, crashes, claims, pg_catalog.statement_timestamp() as ready_at
 ),
 taken as (
     select * from unqueued
@@ -27,7 +27,7 @@ granted as (
 ),
 paused as (
     insert into runledger.waiting (run_id, state, ready_at, reason, attempt, crashes, claims, since)
-    select run_id, 'paused', ready_at, granted.reason, attempt, crashes, claims, statement_timestamp()
+    select run_id, 'paused', ready_at, granted.reason, attempt, crashes, claims, pg_catalog.statement_timestamp()
     from taken
     join granted using (run_id)
 )

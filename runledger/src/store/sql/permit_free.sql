@@ -3,7 +3,7 @@
 -- out:   told; one row: how many workers are woken
 -- locks: none
 -- index: none: workers are few
-select count(*) as told
+select pg_catalog.count(*) as told
 from (
     select runledger.notify('runledger_ready', worker_id::text)
     from runledger.worker

@@ -24,12 +24,12 @@ moved as (
 ),
 noted as (
     insert into runledger.pin (run_id, number, from_job, to_job)
-    select moved.run_id, (select count(*) from runledger.pin where pin.run_id = $1) + 1, before.job, $2
+    select moved.run_id, (select pg_catalog.count(*) from runledger.pin where pin.run_id = $1) + 1, before.job, $2
     from moved, before
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select run_id, resource, queue, $2, priority, greatest(ready_at, statement_timestamp()), cause, attempt, crashes, claims
+    select run_id, resource, queue, $2, priority, greatest(ready_at, pg_catalog.statement_timestamp()), cause, attempt, crashes, claims
     from unqueued
 ),
 told as (
@@ -37,5 +37,5 @@ told as (
     where exists (select from unqueued)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select run_id, (select count(*) from told) as told
+select run_id, (select pg_catalog.count(*) from told) as told
 from moved

@@ -20,7 +20,7 @@ noted as (
     from held
     order by run_id, step_key, position desc
     on conflict (run_id, step_key) do update
-    set value = excluded.value, noted_at = statement_timestamp()
+    set value = excluded.value, noted_at = pg_catalog.statement_timestamp()
 )
-select array_agg(position) as held
+select pg_catalog.array_agg(position) as held
 from held

@@ -5,6 +5,6 @@
 -- index: step_pkey
 select key, output::text as value
 from runledger.step
-where run_id = $1 and regexp_replace(key, '^.*/|#[0-9]+$', '', 'g') = $2 and output is not null
+where run_id = $1 and pg_catalog.regexp_replace(key, '^.*/|#[0-9]+$', '', 'g') = $2 and output is not null
 order by recorded_at desc, seen_len desc, ordinal desc
 limit 1

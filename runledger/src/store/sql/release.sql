@@ -9,8 +9,8 @@
 --        The sets between may be thousands, which the planner does not know: joined, each row of one would be compared with all of another. So they are put
 --        together and gathered by their ids, or asked by hashed subplans, which `is true` keeps from becoming joins
 with recursive ended as (
-    select run.run_id, run.parent_id as graph_id, run.node, case when outcome.error ->> 'kind' = 'skipped' then 'skipped' else outcome.state end as state
-    from unnest($1::uuid[]) as item (run_id)
+    select run.run_id, run.parent_id as graph_id, run.node, case when outcome.error ->> 'kind'::text = 'skipped' then 'skipped' else outcome.state end as state
+    from pg_catalog.unnest($1::uuid[]) as item (run_id)
     cross join lateral (select run_id, parent_id, node from runledger.run where run_id = item.run_id offset 0) as run
     cross join lateral (select state, error from runledger.outcome where outcome.run_id = item.run_id offset 0) as outcome
     where run.node is not null and run.parent_id is not null
@@ -45,7 +45,7 @@ locked as (
 finished as (
     select run_id, graph_id, cause, cause_state, coalesce(weight, 1) as weight
     from (
-        select run_id, graph_id, cause, cause_state, max(weight) over (partition by run_id) as weight
+        select run_id, graph_id, cause, cause_state, pg_catalog.max(weight) over (partition by run_id) as weight
         from (
             select run_id, graph_id, cause, cause_state, null::integer as weight from reached
             union all
@@ -69,8 +69,8 @@ left_over as (
 handed as (
     select
         run_id, graph_id, dependant_id,
-        max(weight) over (partition by run_id) as weight,
-        row_number() over (partition by run_id order by dependant_id nulls last) = 1 as is_heir
+        pg_catalog.max(weight) over (partition by run_id) as weight,
+        pg_catalog.row_number() over (partition by run_id order by dependant_id nulls last) = 1 as is_heir
     from (
         select run_id, graph_id, null::uuid as dependant_id, weight from finished
         union all
@@ -78,7 +78,7 @@ handed as (
     ) as item
 ),
 gain as (
-    select dependant_id as run_id, count(*)::integer as n_ended, coalesce(sum(weight) filter (where is_heir), 0)::integer as weight
+    select dependant_id as run_id, pg_catalog.count(*)::integer as n_ended, coalesce(pg_catalog.sum(weight) filter (where is_heir), 0)::integer as weight
     from handed
     where dependant_id is not null
     group by dependant_id
@@ -91,7 +91,7 @@ counted as (
     returning pending.run_id, pending.remaining
 ),
 reported as (
-    select graph_id as run_id, sum(weight)::integer as weight
+    select graph_id as run_id, pg_catalog.sum(weight)::integer as weight
     from handed
     where dependant_id is null and is_heir
     group by graph_id
@@ -104,14 +104,14 @@ locked_graph as (
     for update
 ),
 graph as (
-    select run_id, max(remaining) - max(weight) as remaining
+    select run_id, pg_catalog.max(remaining) - pg_catalog.max(weight) as remaining
     from (
         select run_id, remaining, null::integer as weight from locked_graph
         union all
         select run_id, null, weight from reported
     ) as item
     group by run_id
-    having count(remaining) = 1
+    having pg_catalog.count(remaining) = 1
 ),
 heard as (
     update runledger.pending
@@ -131,22 +131,22 @@ due as (
 ready_now as (
     select
         run.run_id, runledger.resource_of(run.options) as resource, run.queue, run.job, run.priority, run.node,
-        greatest(run.start_at, statement_timestamp() + coalesce((run.options ->> 'delay_us')::bigint, 0) * interval '1 microsecond') as ready_at,
-        (run.options ->> 'deadline_ms')::bigint as deadline_ms
+        greatest(run.start_at, pg_catalog.statement_timestamp() + coalesce((run.options ->> 'delay_us'::text)::bigint, 0)::float8 * interval '1 microsecond') as ready_at,
+        (run.options ->> 'deadline_ms'::text)::bigint as deadline_ms
     from due
     cross join lateral (select * from runledger.run where run.run_id = due.run_id offset 0) as run
     where run.graph is not null or exists (select from runledger.waiting where waiting.run_id = run.parent_id offset 0)
 ),
 limited as (
     insert into runledger.deadline (run_id, deadline_at)
-    select run_id, ready_at + deadline_ms * interval '1 millisecond'
+    select run_id, ready_at + deadline_ms::float8 * interval '1 millisecond'
     from ready_now
     where deadline_ms is not null and node is not null
     on conflict (run_id) do nothing
 ),
 opened as (
     update runledger.waiting
-    set since = statement_timestamp()
+    set since = pg_catalog.statement_timestamp()
     where run_id = any (array(select run_id from ready_now where job = 'runledger.gate'))
 ),
 unparked as (
@@ -156,14 +156,14 @@ unparked as (
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select run_id, max(resource), max(queue), max(job), max(priority), max(ready_at), 'woken', max(attempt), max(crashes), max(claims)
+    select run_id, pg_catalog.max(resource), pg_catalog.max(queue), pg_catalog.max(job), pg_catalog.max(priority), pg_catalog.max(ready_at), 'woken', pg_catalog.max(attempt), pg_catalog.max(crashes), pg_catalog.max(claims)
     from (
         select run_id, resource, queue, job, priority, ready_at, null::integer as attempt, null::integer as crashes, null::integer as claims from ready_now
         union all
         select run_id, null, null, null, null, null, attempt, crashes, claims from unparked
     ) as item
     group by run_id
-    having count(attempt) = 1
+    having pg_catalog.count(attempt) = 1
 ),
 abandoned as (
     delete from runledger.waiting
@@ -191,4 +191,4 @@ woken as (
     where exists (select from unparked)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select (select count(*) from told) + (select count(*) from woken) as told
+select (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from woken) as told

@@ -31,14 +31,14 @@ select
     coalesce(said.permits, 1) as permits,
     said.permits is not null as is_said,
     (
-        select count(*)
+        select pg_catalog.count(*)
         from runledger.permit
         where permit.resource = page.name
             and exists (select from runledger.lease where lease.run_id = permit.run_id and lease.token = permit.token offset 0)
     ) as held,
     (
         -- In the order of the index: nearly all runs need none, so the planner takes a resource for all of them, and would read the table.
-        select count(*)
+        select pg_catalog.count(*)
         from (
             select
             from runledger.ready

@@ -18,7 +18,7 @@ unasked as (
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        unblocked.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, greatest(unblocked.ready_at, statement_timestamp()), 'resumed',
+        unblocked.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, greatest(unblocked.ready_at, pg_catalog.statement_timestamp()), 'resumed',
         unblocked.attempt, unblocked.crashes, unblocked.claims
     from unblocked
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = unblocked.run_id offset 0) as run
@@ -28,7 +28,7 @@ told as (
     where exists (select from unblocked)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select run_id, (select count(*) from told) as told
+select run_id, (select pg_catalog.count(*) from told) as told
 from (
     select run_id from unblocked
     union

@@ -15,7 +15,7 @@ with recursive every_one (tenant) as (
 ),
 meant as (
     select tenant
-    from unnest($1::text[]) as given (tenant)
+    from pg_catalog.unnest($1::text[]) as given (tenant)
     union all
     select tenant
     from every_one
@@ -28,9 +28,9 @@ looked_at as materialized (
         select run_id, created_at
         from runledger.run
         where tenant collate "C" = meant.tenant
-            and (created_at, uuid_send(run_id))
-                < (coalesce($2::timestamptz, 'infinity'), uuid_send(coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')))
-        order by created_at desc, uuid_send(run_id) desc
+            and (created_at, pg_catalog.uuid_send(run_id))
+                < (coalesce($2::timestamptz, 'infinity'), pg_catalog.uuid_send(coalesce($3::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')))
+        order by created_at desc, pg_catalog.uuid_send(run_id) desc
         limit $4
     ) as latest
     order by created_at desc, run_id desc
@@ -41,10 +41,10 @@ wanted as (
         run.run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, run.created_at, state, attempt, crashes, cause, ready_at, worker_id,
         started_at, finished_at, error::text as error, undoing, pause_reason,
         coalesce((select wait_signals from runledger.waiting where waiting.run_id = run.run_id offset 0), '{}') as awaited_signals,
-        (select options -> 'metadata' from runledger.run as whole where whole.run_id = run.run_id offset 0)::text as metadata
+        (select options -> 'metadata'::text from runledger.run as whole where whole.run_id = run.run_id offset 0)::text as metadata
     from looked_at
     cross join lateral (select * from runledger.run_state where run_state.run_id = looked_at.run_id offset 0) as run
-    where ($5::text[] is null or split_part(job, '@', 1) = any ($5))
+    where ($5::text[] is null or pg_catalog.split_part(job, '@', 1) = any ($5))
         and ($6::text[] is null or queue = any ($6))
         and ($7::text[] is null or state = any ($7))
     order by run.created_at desc, run.run_id desc
@@ -56,7 +56,7 @@ last as (
     order by created_at, run_id
     limit 1
 )
-select (select count(*) from looked_at) as looked_at, last.created_at as last_created_at, last.run_id as last_run_id, wanted.*
+select (select pg_catalog.count(*) from looked_at) as looked_at, last.created_at as last_created_at, last.run_id as last_run_id, wanted.*
 from (select) as always
 left join last on true
 left join wanted on true

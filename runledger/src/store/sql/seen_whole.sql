@@ -6,5 +6,5 @@
 -- index: pending_pkey
 select run_id
 from runledger.pending
-where run_id = $1 and current_setting('transaction_isolation') in ('repeatable read', 'serializable')
+where run_id = $1 and pg_catalog.current_setting('transaction_isolation') in ('repeatable read', 'serializable')
 for update

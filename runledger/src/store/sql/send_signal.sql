@@ -21,9 +21,9 @@ with target as (
             from runledger.signal
             where signal.run_id = run.run_id and signal.name = $2 and signal.idempotency_key = $4
         ) as earlier,
-        coalesce((select max(number) from runledger.signal where signal.run_id = run.run_id and signal.name = $2), 0) as last,
+        coalesce((select pg_catalog.max(number) from runledger.signal where signal.run_id = run.run_id and signal.name = $2), 0) as last,
         (
-            select min(number)
+            select pg_catalog.min(number)
             from runledger.signal
             where signal.run_id = run.run_id and signal.name = $2 and signal.taken_by is null
         ) as first_left
@@ -34,7 +34,7 @@ sent as (
     insert into runledger.signal (run_id, name, number, payload, idempotency_key)
     select run_id, $2, last + 1, $3::text::json, $4
     from target
-    where current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
+    where pg_catalog.current_setting('transaction_isolation') in ('read committed', 'read uncommitted')
         and not is_deaf
         and state is null
         and earlier is null
@@ -48,7 +48,7 @@ woken as (
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select woken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
+    select woken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
     from woken
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = woken.run_id offset 0) as run
 ),
@@ -65,8 +65,8 @@ nudged as (
 select
     is_deaf,
     state,
-    current_setting('transaction_isolation') as isolation,
+    pg_catalog.current_setting('transaction_isolation') as isolation,
     (select number from sent) as number,
     earlier,
-    (select count(*) from told) + (select count(*) from nudged) as told
+    (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from nudged) as told
 from target

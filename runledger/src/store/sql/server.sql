@@ -5,17 +5,17 @@
 -- locks: none
 -- index: pg_namespace_nspname_index
 select
-    current_setting('server_version_num')::integer as version_num,
-    current_setting('server_version') as version,
-    pg_is_in_recovery() as in_recovery,
-    current_setting('default_transaction_read_only') = 'on' as read_only,
-    current_database()::text as database,
-    quote_ident(current_user) as role,
+    pg_catalog.current_setting('server_version_num')::integer as version_num,
+    pg_catalog.current_setting('server_version') as version,
+    pg_catalog.pg_is_in_recovery() as in_recovery,
+    pg_catalog.current_setting('default_transaction_read_only') = 'on' as read_only,
+    pg_catalog.current_database()::text as database,
+    pg_catalog.quote_ident(current_user) as role,
     coalesce((
         select schema.name = 'runledger'
-        from unnest(string_to_array(current_setting('search_path'), ',')) with ordinality as part (name, place)
+        from pg_catalog.unnest(pg_catalog.string_to_array(pg_catalog.current_setting('search_path'), ',')) with ordinality as part (name, place)
         cross join lateral (
-            select case when trim(part.name) like '"%"' then replace(trim(part.name), '"', '') else lower(trim(part.name)) end as name
+            select case when trim(part.name) like '"%"' then pg_catalog.replace(trim(part.name), '"', '') else pg_catalog.lower(trim(part.name)) end as name
         ) as written
         cross join lateral (select case written.name when '$user' then current_user::text else written.name end as name) as schema
         where schema.name = 'runledger' or exists (select from pg_namespace where nspname = schema.name)

@@ -15,7 +15,7 @@ said as (
     select $1, $2
     where $2::integer is not null
     on conflict (name) do update
-    set permits = excluded.permits, changed_at = clock_timestamp()
+    set permits = excluded.permits, changed_at = pg_catalog.clock_timestamp()
 ),
 told as (
     select runledger.notify('runledger_ready', '')
@@ -23,4 +23,4 @@ told as (
     where (select true from runledger.ready where resource = $1 order by resource, queue, job, priority, ready_at, run_id limit 1)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select (select permits from known) as before, (select count(*) from told) as told
+select (select permits from known) as before, (select pg_catalog.count(*) from told) as told

@@ -22,7 +22,7 @@ held as (
         from item
         cross join lateral (select ctid as spot from runledger.lease where run_id = item.run_id and token = item.token offset 0) as found
     ) as item
-    where lease.ctid = item.spot and ($11::text is null or current_setting('runledger.body', true) = $11)
+    where lease.ctid = item.spot and ($11::text is null or pg_catalog.current_setting('runledger.body', true) = $11)
     returning
         item.run_id, item.token, item.state, item.output, item.error, item.delay_us, item.due_at, item.cause, item.attempt, item.crashes,
         lease.attempt as tried, lease.claims, lease.worker_id, lease.claimed_at
@@ -34,7 +34,7 @@ failing as (
         coalesce(
             undo.error,
             (
-                select jsonb_set(held.error::jsonb, '{message}', to_jsonb((held.error::json ->> 'message') || ': ' || cancel.reason))::json
+                select pg_catalog.jsonb_set(held.error::jsonb, '{message}', pg_catalog.to_jsonb((held.error::json ->> 'message'::text) || ': ' || cancel.reason))::json
                 from runledger.cancel
                 where held.state = 'cancelled' and cancel.run_id = held.run_id and cancel.reason is not null
             ),
@@ -86,7 +86,7 @@ left_below as (
 to_undo as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
-        failing.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'undoing',
+        failing.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'undoing',
         greatest(failing.attempt - 1, 0), failing.crashes, failing.claims
     from failing
     cross join lateral (select * from runledger.run where run_id = failing.run_id offset 0) as run
@@ -101,7 +101,7 @@ queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
         held.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority,
-        coalesce(held.due_at, statement_timestamp() + held.delay_us * interval '1 microsecond'),
+        coalesce(held.due_at, pg_catalog.statement_timestamp() + held.delay_us::float8 * interval '1 microsecond'),
         held.cause, held.attempt, held.crashes, held.claims
     from held
     cross join lateral (select * from runledger.run where run_id = held.run_id offset 0) as run
@@ -109,13 +109,13 @@ queued as (
 ),
 blocked as (
     insert into runledger.waiting (run_id, state, error, attempt, crashes, claims, since)
-    select run_id, state, error::json, attempt, crashes, claims, statement_timestamp()
+    select run_id, state, error::json, attempt, crashes, claims, pg_catalog.statement_timestamp()
     from held
     where state = 'blocked'
 ),
 paused as (
     insert into runledger.waiting (run_id, state, ready_at, reason, attempt, crashes, claims, since)
-    select run_id, state, statement_timestamp(), granted.reason, attempt, crashes, claims, statement_timestamp()
+    select run_id, state, pg_catalog.statement_timestamp(), granted.reason, attempt, crashes, claims, pg_catalog.statement_timestamp()
     from held
     join granted using (run_id)
 ),
@@ -141,6 +141,6 @@ told as (
     from unwatched
 )
 select
-    run_id, token, (select count(*) from told) as told,
-    case when $11::text is not null then set_config('idle_in_transaction_session_timeout', '10s', true) end as restless
+    run_id, token, (select pg_catalog.count(*) from told) as told,
+    case when $11::text is not null then pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true) end as restless
 from held

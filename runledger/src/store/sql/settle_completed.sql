@@ -27,5 +27,5 @@ told as (
     select runledger.notify('runledger_ended', run_id::text)
     from unwatched
 )
-select array_agg(position) as held, (select count(*) from told) as told
+select pg_catalog.array_agg(position) as held, (select pg_catalog.count(*) from told) as told
 from held

@@ -24,7 +24,7 @@ created as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, start_at)
     select
         $8, $9, tenant, $10, $11, $12::text::json, $13::text::json, $1, depth,
-        coalesce($15::timestamptz, statement_timestamp() + $14::bigint * interval '1 microsecond')
+        coalesce($15::timestamptz, pg_catalog.statement_timestamp() + $14::bigint::float8 * interval '1 microsecond')
     from going_on
     where not $18
     on conflict (run_id) do nothing
@@ -32,9 +32,9 @@ created as (
 ),
 limited as (
     insert into runledger.deadline (run_id, deadline_at)
-    select run_id, start_at + ($13::text::json ->> 'deadline_ms')::bigint * interval '1 millisecond'
+    select run_id, start_at + ($13::text::json ->> 'deadline_ms'::text)::float8 * interval '1 millisecond'
     from created
-    where $13::text::json ->> 'deadline_ms' is not null
+    where $13::text::json ->> 'deadline_ms'::text is not null
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
@@ -43,7 +43,7 @@ queued as (
 ),
 recorded as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, seen, claims)
-    select run_id, $3, $4, $5, $16::text::json, $6, translate($7, '[]', '{}')::bigint[], claims
+    select run_id, $3, $4, $5, $16::text::json, $6, pg_catalog.translate($7, '[]', '{}')::bigint[], claims
     from going_on
     on conflict (run_id, key) do nothing
 ),
@@ -52,5 +52,5 @@ told as (
     where exists (select from created)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )
-select cancelled, depth > $17 as too_deep, (select count(*) from told) as told
+select cancelled, depth > $17 as too_deep, (select pg_catalog.count(*) from told) as told
 from held

@@ -17,9 +17,9 @@ with held as (
 ),
 kept as (
     insert into runledger.attempt (run_id, step_key, claims, attempt, worker_id, started_at, error)
-    select run_id, key, claims, attempt, worker_id, statement_timestamp() - took_us * interval '1 microsecond', error::json
+    select run_id, key, claims, attempt, worker_id, pg_catalog.statement_timestamp() - took_us::float8 * interval '1 microsecond', error::json
     from held
     on conflict do nothing
 )
-select array_agg(position) as held
+select pg_catalog.array_agg(position) as held
 from held

@@ -7,16 +7,16 @@ select child.run_id
 from runledger.waiting
 cross join lateral (
     select run_id
-    from unnest(waiting.wait_any) as child (run_id)
+    from pg_catalog.unnest(waiting.wait_any) as child (run_id)
     where exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
     union all
     select waiting.wait_all[1]
-    where cardinality(waiting.wait_all) > 0
+    where pg_catalog.cardinality(waiting.wait_all) > 0
         and not exists (
             select
-            from unnest(waiting.wait_all) as child (run_id)
+            from pg_catalog.unnest(waiting.wait_all) as child (run_id)
             where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
         )
 ) as child
-where waiting.state = 'waiting' and waiting.since < now() - interval '5 seconds'
+where waiting.state = 'waiting' and waiting.since < pg_catalog.now() - interval '5 seconds'
 limit $1

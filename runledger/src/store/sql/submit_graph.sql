@@ -15,10 +15,10 @@ with made as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, graph, origin_id, parent_id, depth, start_at)
     select
         $1, 'runledger.graph', coalesce(parent.tenant, $3), $4, $5, $6::text::json, $7::text::json, $8, $2, $26, parent.run_id,
-        case when parent.run_id is not null then coalesce(parent.depth, 0) + 1 end, statement_timestamp()
+        case when parent.run_id is not null then coalesce(parent.depth, 0) + 1 end, pg_catalog.statement_timestamp()
     from (select) as one
     left join lateral (select run_id, tenant, depth from runledger.run where run_id = $27 offset 0) as parent on true
-    where $2::text is not null and ($8::text is null or current_setting('transaction_isolation') in ('read committed', 'read uncommitted'))
+    where $2::text is not null and ($8::text is null or pg_catalog.current_setting('transaction_isolation') in ('read committed', 'read uncommitted'))
     on conflict (run_id) do nothing
     returning run_id, tenant, depth, options, start_at
 ),
@@ -41,7 +41,7 @@ node as (
 ),
 written as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, node, start_at)
-    select run_id, job, its_tenant, queue, priority, input::json, options::json, graph_id, its_depth, name, coalesce(instant, statement_timestamp())
+    select run_id, job, its_tenant, queue, priority, input::json, options::json, graph_id, its_depth, name, coalesce(instant, pg_catalog.statement_timestamp())
     from node
 ),
 wired as (
@@ -52,7 +52,7 @@ wired as (
 ),
 counted as (
     insert into runledger.pending (run_id, remaining, weight)
-    select run_id, cardinality($9::uuid[]), 1
+    select run_id, pg_catalog.cardinality($9::uuid[]), 1
     from made
     union all
     select run_id, needs, 1
@@ -61,7 +61,7 @@ counted as (
 ),
 grown as (
     update runledger.pending
-    set remaining = pending.remaining + (select count(*) from node where cause is null)::integer
+    set remaining = pending.remaining + (select pg_catalog.count(*) from node where cause is null)::integer
     where run_id = $1 and $2::text is null
 ),
 added as (
@@ -71,7 +71,7 @@ added as (
 ),
 parked as (
     insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)
-    select run_id, 'waiting', '{}', '{}', '{}', 0, 0, 0, statement_timestamp()
+    select run_id, 'waiting', '{}', '{}', '{}', 0, 0, 0, pg_catalog.statement_timestamp()
     from (select run_id from made union all select run_id from node where needs > 0 or (is_free and job = 'runledger.gate')) as parked
 ),
 cancelled as (
@@ -84,32 +84,32 @@ queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
     select
         run_id, runledger.resource_of(options::json), queue, job, priority,
-        coalesce(instant, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond'), 'enqueued', 0, 0, 0
+        coalesce(instant, pg_catalog.statement_timestamp() + coalesce(delay_us, 0)::float8 * interval '1 microsecond'), 'enqueued', 0, 0, 0
     from node
     where is_free and job <> 'runledger.gate'
 ),
 limited as (
     insert into runledger.deadline (run_id, deadline_at)
-    select run_id, start_at + (options ->> 'deadline_ms')::bigint * interval '1 millisecond'
+    select run_id, start_at + (options ->> 'deadline_ms'::text)::float8 * interval '1 millisecond'
     from made
-    where options ->> 'deadline_ms' is not null
+    where options ->> 'deadline_ms'::text is not null
     union all
     select
         run_id,
-        coalesce(instant, statement_timestamp() + coalesce(delay_us, 0) * interval '1 microsecond')
-            + (options::json ->> 'deadline_ms')::bigint * interval '1 millisecond'
+        coalesce(instant, pg_catalog.statement_timestamp() + coalesce(delay_us, 0)::float8 * interval '1 microsecond')
+            + (options::json ->> 'deadline_ms'::text)::float8 * interval '1 millisecond'
     from node
-    where is_free and options::json ->> 'deadline_ms' is not null
+    where is_free and options::json ->> 'deadline_ms'::text is not null
 ),
 told as (
     select runledger.notify('runledger_ready', worker_id::text)
     from runledger.worker
     where state = 'active' and sleeping
         and exists (select from node where is_free and node.queue = any (worker.queues) and node.job = any (worker.jobs))
-    order by random()
-    limit (select count(*) + 1 from node where is_free)
+    order by pg_catalog.random()
+    limit (select pg_catalog.count(*) + 1 from node where is_free)
 )
 select
     exists (select from made) as created,
-    current_setting('transaction_isolation') as isolation,
-    (select count(*) from told) as told
+    pg_catalog.current_setting('transaction_isolation') as isolation,
+    (select pg_catalog.count(*) from told) as told

@@ -4,7 +4,7 @@
 -- locks: none
 -- index: worker_pkey
 select
-    extract(epoch from clock_timestamp() - heartbeat_at)::float8 as silence,
+    extract(epoch from pg_catalog.clock_timestamp() - heartbeat_at)::float8 as silence,
     coalesce(lock_incarnation = server.incarnation, false) as lock_is_evidence,
     server.incarnation
 from runledger.worker

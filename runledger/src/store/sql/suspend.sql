@@ -15,17 +15,17 @@ ended as (
     select
         exists (select from runledger.outcome where run_id = any($3::uuid[]))
         or (
-            cardinality($4::uuid[]) > 0
+            pg_catalog.cardinality($4::uuid[]) > 0
             and not exists (
                 select
-                from unnest($4::uuid[]) as child (run_id)
+                from pg_catalog.unnest($4::uuid[]) as child (run_id)
                 where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
             )
         )
-        or count(*) < cardinality($3::uuid[] || $4::uuid[])
+        or pg_catalog.count(*) < pg_catalog.cardinality($3::uuid[] operator(pg_catalog.||) $4::uuid[])
         or exists (
             select
-            from unnest($5::text[]) as awaited (name)
+            from pg_catalog.unnest($5::text[]) as awaited (name)
             cross join lateral (
                 select
                 from runledger.signal
@@ -33,20 +33,20 @@ ended as (
                 limit 1
             ) as untaken
         ) as already,
-        case when count(*) filter (where there.parent_id is distinct from $1) > 0 then statement_timestamp() + interval '5 seconds' end as look_at
-    from unnest($3::uuid[] || $4::uuid[]) as child (run_id)
+        case when pg_catalog.count(*) filter (where there.parent_id is distinct from $1) > 0 then pg_catalog.statement_timestamp() + interval '5 seconds' end as look_at
+    from pg_catalog.unnest($3::uuid[] operator(pg_catalog.||) $4::uuid[]) as child (run_id)
     cross join lateral (select parent_id from runledger.run where run.run_id = child.run_id offset 0) as there
 ),
 parked as (
     insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
-    select held.run_id, 'waiting', $3::uuid[], $4::uuid[], $5::text[], least($6::timestamptz, ended.look_at), $7, $8, held.claims, statement_timestamp()
+    select held.run_id, 'waiting', $3::uuid[], $4::uuid[], $5::text[], least($6::timestamptz, ended.look_at), $7, $8, held.claims, pg_catalog.statement_timestamp()
     from held, ended
     where not ended.already
     returning run_id
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select held.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'woken', $7, $8, held.claims
+    select held.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'woken', $7, $8, held.claims
     from held
     cross join ended
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = held.run_id offset 0) as run

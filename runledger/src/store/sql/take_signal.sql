@@ -27,11 +27,11 @@ taken as (
 ),
 recorded as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, seen, claims)
-    select run_id, key, ordinal, fingerprint, output::json, seen_len, translate(seen, '[]', '{}')::bigint[], claims
+    select run_id, key, ordinal, fingerprint, output::json, seen_len, pg_catalog.translate(seen, '[]', '{}')::bigint[], claims
     from taken
     on conflict (run_id, key) do nothing
 )
 -- A batch may have an item twice, whose sender was dropped before its answer, and an update has it once.
 select
-    (select array_agg(position) from held) as held,
-    (select array_agg(held.position) from held join taken using (run_id, key, name, number, slice)) as taken
+    (select pg_catalog.array_agg(position) from held) as held,
+    (select pg_catalog.array_agg(held.position) from held join taken using (run_id, key, name, number, slice)) as taken

@@ -4,5 +4,5 @@
 -- locks: none
 -- index: none
 select
-    (select system_identifier::text from pg_control_system()) as system,
-    case when not pg_is_in_recovery() then left(pg_walfile_name(pg_current_wal_lsn()), 8) end as timeline
+    (select system_identifier::text from pg_catalog.pg_control_system()) as system,
+    case when not pg_catalog.pg_is_in_recovery() then pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8) end as timeline

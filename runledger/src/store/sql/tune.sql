@@ -17,9 +17,9 @@ said as (
     order by job
     on conflict (job) do update
     set (disabled, max_attempts, timeout_ms, backoff_first_ms, backoff_cap_ms, changed_at) =
-        (excluded.disabled, excluded.max_attempts, excluded.timeout_ms, excluded.backoff_first_ms, excluded.backoff_cap_ms, clock_timestamp())
+        (excluded.disabled, excluded.max_attempts, excluded.timeout_ms, excluded.backoff_first_ms, excluded.backoff_cap_ms, pg_catalog.clock_timestamp())
     where (known.disabled, known.max_attempts, known.timeout_ms, known.backoff_first_ms, known.backoff_cap_ms)
         is distinct from (excluded.disabled, excluded.max_attempts, excluded.timeout_ms, excluded.backoff_first_ms, excluded.backoff_cap_ms)
     returning job
 )
-select (select count(*) from gone) + (select count(*) from said) as changed
+select (select pg_catalog.count(*) from gone) + (select pg_catalog.count(*) from said) as changed

@@ -6,7 +6,7 @@
 with due as (
     select ctid as spot
     from runledger.waiting
-    where wake_at <= now()
+    where wake_at <= pg_catalog.now()
     order by wake_at
     limit $1
     for update skip locked
@@ -18,9 +18,9 @@ woken as (
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select woken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
+    select woken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
     from woken
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = woken.run_id offset 0) as run
 )
-select count(*) as woken
+select pg_catalog.count(*) as woken
 from woken

@@ -5,7 +5,7 @@
 -- index: run_pkey, waiting_pkey, outcome_pkey, lease_pkey
 with parent as (
     select distinct run.parent_id as run_id
-    from unnest($1::uuid[]) as ended (run_id)
+    from pg_catalog.unnest($1::uuid[]) as ended (run_id)
     cross join lateral (select parent_id from runledger.run where run.run_id = ended.run_id offset 0) as run
     where run.parent_id is not null
 ),
@@ -14,12 +14,12 @@ woken as (
     where waiting.run_id = any (array(select run_id from parent))
         and waiting.state = 'waiting'
         and (
-            waiting.wait_any && $1::uuid[]
+            waiting.wait_any operator(pg_catalog.&&) $1::uuid[]
             or (
-                waiting.wait_all && $1::uuid[]
+                waiting.wait_all operator(pg_catalog.&&) $1::uuid[]
                 and not exists (
                     select
-                    from unnest(waiting.wait_all) as child (run_id)
+                    from pg_catalog.unnest(waiting.wait_all) as child (run_id)
                     where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
                 )
             )
@@ -28,7 +28,7 @@ woken as (
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select woken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
+    select woken.run_id, runledger.resource_of(run.options), run.queue, run.job, run.priority, pg_catalog.statement_timestamp(), 'woken', woken.attempt, woken.crashes, woken.claims
     from woken
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = woken.run_id offset 0) as run
 ),
@@ -42,5 +42,5 @@ nudged as (
     from parent
     where exists (select from runledger.lease where lease.run_id = parent.run_id offset 0)
 )
-select run_id, (select count(*) from told) + (select count(*) from nudged) as told
+select run_id, (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from nudged) as told
 from woken

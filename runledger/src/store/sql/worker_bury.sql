@@ -4,6 +4,6 @@
 -- locks: the worker's row; the silence is tested again after a wait for it
 -- index: worker_pkey
 update runledger.worker
-set state = 'dead', sleeping = false, died_at = clock_timestamp(), died_why = $3
-where worker_id = $1 and state <> 'dead' and heartbeat_at <= clock_timestamp() - make_interval(secs => $2)
+set state = 'dead', sleeping = false, died_at = pg_catalog.clock_timestamp(), died_why = $3
+where worker_id = $1 and state <> 'dead' and heartbeat_at <= pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $2)
 returning worker_id

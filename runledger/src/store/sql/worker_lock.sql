@@ -4,4 +4,4 @@
 -- out:   locked
 -- locks: a session advisory lock, on this connection, until it closes
 -- index: none
-select pg_try_advisory_lock('runledger.worker'::regclass::oid::int4, ($1::bigint % 2147483647)::int4) as locked
+select pg_catalog.pg_try_advisory_lock('runledger.worker'::regclass::oid::int4, ($1::bigint % 2147483647::bigint)::int4) as locked

@@ -5,5 +5,5 @@
 -- locks: the worker's row
 -- index: worker_pkey
 update runledger.worker
-set lock_incarnation = runledger.server_incarnation(), heartbeat_at = clock_timestamp()
+set lock_incarnation = runledger.server_incarnation(), heartbeat_at = pg_catalog.clock_timestamp()
 where worker_id = $1

@@ -5,10 +5,10 @@
 -- locks: the workers' rows; those that send a heartbeat are skipped
 -- index: worker_living
 update runledger.worker
-set heartbeat_at = clock_timestamp()
+set heartbeat_at = pg_catalog.clock_timestamp()
 where worker_id = any (array(
         select worker_id
         from runledger.worker
-        where state <> 'dead' and heartbeat_at > clock_timestamp() + make_interval(secs => $1)
+        where state <> 'dead' and heartbeat_at > pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1)
         for no key update skip locked
     ))

@@ -5,7 +5,7 @@
 -- index: worker_living, lease_worker
 select
     worker_id, name, version, state, jobs, queues, heartbeat_at,
-    (select count(*) from runledger.lease where lease.worker_id = worker.worker_id) as n_held
+    (select pg_catalog.count(*) from runledger.lease where lease.worker_id = worker.worker_id) as n_held
 from runledger.worker
 where state <> 'dead' and runledger.is_living(worker)
 order by started_at, worker_id

@@ -95,7 +95,7 @@ async fn a_store_with_a_defect_does_not() {
             new: "where run_id = item.run_id offset 0",
         },
         Edit { statement: "worker_bury", old: "and heartbeat_at <=", new: "and heartbeat_at >" },
-        Edit { statement: "worker_locked", old: ", heartbeat_at = clock_timestamp()", new: "" },
+        Edit { statement: "worker_locked", old: ", heartbeat_at = pg_catalog.clock_timestamp()", new: "" },
     ] {
         let traces = tokio::spawn(carry_out(Statements::with(edit)));
         let disagreement = traces.await.expect_err(edit.statement);

@@ -239,8 +239,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-wake-of-parents",
         edits: &[Edit {
             file: "runledger/src/store/sql/wake_parents.sql",
-            old: "            waiting.wait_any && $1::uuid[]\n",
-            new: "            waiting.wait_any && $1::uuid[] and false\n",
+            old: "            waiting.wait_any operator(pg_catalog.&&) $1::uuid[]\n",
+            new: "            waiting.wait_any operator(pg_catalog.&&) $1::uuid[] and false\n",
         }],
         tests: &["crashes::a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed"],
     },
@@ -248,8 +248,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "woken-by-any-child",
         edits: &[Edit {
             file: "runledger/src/store/sql/wake_parents.sql",
-            old: "                and not exists (\n                    select\n                    from unnest(waiting.wait_all)",
-            new: "                or not exists (\n                    select\n                    from unnest(waiting.wait_all)",
+            old: "                and not exists (\n                    select\n                    from pg_catalog.unnest(waiting.wait_all)",
+            new: "                or not exists (\n                    select\n                    from pg_catalog.unnest(waiting.wait_all)",
         }],
         tests: &["families::a_parent_is_woken_once_when_its_last_child_ends_though_workers_are_killed"],
     },

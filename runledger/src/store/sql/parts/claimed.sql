@@ -15,11 +15,11 @@ select
     taken.attempt + 1 as attempt,
     taken.crashes,
     taken.claims + 1 as claims,
-    now() as claimed_at,
+    pg_catalog.now() as claimed_at,
     exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested,
     case when taken.claims > 0 then (
-        select json_agg(
-            json_build_array(
+        select pg_catalog.json_agg(
+            pg_catalog.json_build_array(
                 step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen,
                 -- What a step did that the run was given it did not do: where it is undone without its code, that is not taken back.
                 case when step.claims > 0 or not exists (select from runledger.undo where undo.run_id = taken.run_id) then step.undo end
@@ -30,9 +30,9 @@ select
     ) end as steps,
     case when taken.claims > 0 then (select state from runledger.undo where undo.run_id = taken.run_id) end as undoing,
     case when taken.claims > 0 then (
-        select json_object_agg(failed.step_key, json_build_array(failed.attempts, (extract(epoch from failed.began_at) * 1000000)::bigint))::text
+        select pg_catalog.json_object_agg(failed.step_key, pg_catalog.json_build_array(failed.attempts, (extract(epoch from failed.began_at)::numeric * 1000000::numeric)::bigint))::text
         from (
-            select attempt.step_key, count(*) as attempts, min(attempt.started_at) as began_at
+            select attempt.step_key, pg_catalog.count(*) as attempts, pg_catalog.min(attempt.started_at) as began_at
             from runledger.attempt
             where attempt.run_id = run.run_id and attempt.step_key <> '' and attempt.claims > coalesce(continuation.claims, 0)
             group by attempt.step_key
