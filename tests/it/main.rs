@@ -72,6 +72,7 @@ mod session_reset;
 mod shared;
 mod shutdown;
 mod signals;
+mod small_pools;
 mod smoke;
 mod statements;
 mod steps;

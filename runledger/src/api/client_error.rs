@@ -41,8 +41,8 @@ pub enum ClientError {
     Database(#[from] sqlx::Error),
     /// All connections of the pool were in use for too long.
     #[error(
-        "no connection became free in time: all {connections} of the pool are in use; nothing was written; hold them for shorter, or allow more \
-         (`Db::connect_with`)"
+        "no connection became free in time: all {connections} of the pool are in use; nothing was written; allow more (`Db::connect_with`), or hold \
+         them for shorter; a transactional body has one already, so give its `tx` in place of the database"
     )]
     PoolExhausted {
         /// How many connections the pool may have.

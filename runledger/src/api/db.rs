@@ -18,6 +18,8 @@ use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
 use crate::runtime::site::refuses_effects;
 use crate::store::migrate::{is_current, migrate};
+#[cfg(feature = "worker")]
+use crate::store::reserve::Reserve;
 use crate::store::server::server;
 use crate::store::session::{ClientSessions, acquire, begin_body, connect, unsafe_path};
 use crate::store::timeline::Era;
@@ -51,6 +53,9 @@ pub struct Db {
     sealing: Option<Arc<Sealing>>,
     /// Of what a worker has in hand: the time within which that may be written.
     era: Option<Arc<Era>>,
+    /// Spare connections of a worker, used while bodies hold the whole pool.
+    #[cfg(feature = "worker")]
+    reserve: Option<Reserve>,
     /// The embedded server, which lives as long as somebody uses it.
     #[cfg(all(feature = "dev", unix))]
     #[expect(dead_code, reason = "held, not read")]
@@ -200,6 +205,8 @@ impl Db {
             sealer: Sealer::default(),
             sealing: None,
             era: None,
+            #[cfg(feature = "worker")]
+            reserve: None,
             #[cfg(all(feature = "dev", unix))]
             server: None,
         }
@@ -293,9 +300,22 @@ impl Db {
 
     /// A connection. Of what a worker has [in hand](Self::within), none that may lead to a server which does not have all that it rests on.
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        #[cfg(feature = "worker")]
+        let connection = match &self.reserve {
+            Some(reserve) => reserve.or_of(&self.pool).await?,
+            None => acquire(&self.pool).await?,
+        };
+        #[cfg(not(feature = "worker"))]
         let connection = acquire(&self.pool).await?;
         self.check_era()?;
         Ok(connection)
+    }
+
+    /// The same database for a worker: [`acquire`](Self::acquire) succeeds even while bodies hold the whole
+    /// pool.
+    #[cfg(feature = "worker")]
+    pub(crate) fn with_reserve(self) -> Self {
+        Self { reserve: Some(Reserve::beside(&self.pool)), ..self }
     }
 
     /// The same database for what a worker has in hand under one number: once a promoted server has taken the place of the one on which it began there are no

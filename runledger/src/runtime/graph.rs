@@ -1,6 +1,10 @@
 //! How a graph is concluded: once its last node has ended, its run is claimed like any other, and ends by how its nodes did.
 
+use sqlx::Postgres;
+use sqlx::pool::PoolConnection;
+
 use super::answer::{PATIENCE, answered};
+use crate::api::db::Db;
 use crate::api::definition::{Definition, Location, RunFuture};
 use crate::api::invocation::{Finished, Invocation};
 use crate::model::failure::{Failure, FailureKind, Retry};
@@ -35,11 +39,21 @@ async fn conclude(invocation: &Invocation) -> Result<Plain, (Failure, Retry)> {
             .and_then(|request| request.get("result"))
             .map_err(|error| (Failure::from_chain(FailureKind::Decode, &error), Retry::Never))?;
     let (db, run_id) = (&invocation.attempt.db, invocation.attempt.fence.run_id);
-    let ends = async { graph::ends(&mut *db.acquire().await?, run_id, result.as_deref()).await };
+    let ends = async { graph::ends(&mut *wait_for_connection(db).await?, run_id, result.as_deref()).await };
     let ends = answered(PATIENCE, ends)
         .await
         .map_err(|error| (Failure::from_chain(FailureKind::Error, &error), Retry::Policy))?;
     end(ends, result.as_deref(), db.sealer()).map_err(|failure| (failure, Retry::Never))
+}
+
+/// When many graphs end at once, each waits for the pool, and a timeout of the pool would cost an attempt. The caller limits the wait.
+async fn wait_for_connection(db: &Db) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    loop {
+        match db.acquire().await {
+            Err(sqlx::Error::PoolTimedOut) => {}
+            acquired => return acquired,
+        }
+    }
 }
 
 /// The output of the result node; of a graph without one nothing. A failure where the result did not complete, or without one some node that no other needs.

@@ -133,6 +133,7 @@ pub(crate) struct Running {
 
 /// Starts a worker: returns once it is registered and has its lock.
 pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
+    let plan = Plan { db: plan.db.clone().with_reserve(), ..plan };
     if !is_quiet(&plan) {
         let options = engine_options(&plan.db);
         if shares_sessions(&options).await.map_err(|error| no_connection(&options, error))? {
@@ -388,7 +389,7 @@ impl Worker {
     }
 
     async fn say_draining(&self, worker_id: i64) {
-        let said = match self.plan.db.acquire().await {
+        let said = match self.session.open().await {
             Ok(mut connection) => self.session.answered(worker::drain(&mut connection, worker_id)).await,
             Err(error) => Err(error),
         };

@@ -26,6 +26,8 @@ pub mod pin;
 #[cfg(feature = "worker")]
 pub mod pooler;
 pub mod progress;
+#[cfg(feature = "worker")]
+pub(crate) mod reserve;
 pub mod resource;
 pub mod runs;
 pub mod server;

@@ -1,0 +1,232 @@
+//! Pools of the smallest size that a worker accepts, and bodies that hold all connections of a pool.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use runledger::prelude::*;
+use runledger::{ClientError, Graph, RunState, Timings, Worker};
+use runledger_tests::{Fixture, eventually};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{PgPool, Postgres};
+use tokio::sync::Semaphore;
+
+use crate::rows::{soon, until};
+
+/// One connection each for the claimer, the commit queue and bodies.
+const FEWEST: u32 = 3;
+
+async fn small(url: &str) -> Db {
+    let options: PgConnectOptions = url.parse().unwrap();
+    Db::connect_with(options, FEWEST).await.unwrap()
+}
+
+/// Acquires every connection of a pool.
+async fn all(pool: &PgPool) -> Vec<PoolConnection<Postgres>> {
+    let n = pool.options().get_max_connections();
+    join_all((0..n).map(|_| pool.acquire())).await.into_iter().map(Result::unwrap).collect()
+}
+
+#[job]
+async fn small_plain(n: u32) -> Result<u32> {
+    Ok(n)
+}
+
+/// Calls every function of its context while its transaction holds the last connection of the pool.
+#[job(max_attempts = 1)]
+async fn small_asks(#[inject] context: &Context, #[inject] tx: &mut Tx) -> Result<Option<u32>> {
+    sqlx::query("select 1").execute(&mut **tx).await?;
+    let before: Option<u32> = context.last_progress().await?;
+    context.progress(&7).await?;
+    context.emit("a line").await?;
+    let _: Option<u32> = context.config(1)?;
+    small_plain(1).enqueue(&mut *tx).await?;
+    assert_eq!(before, None);
+    context.last_progress().await
+}
+
+#[workflow]
+async fn small_asks_in_a_step(wf: &Wf) -> Result<Option<u32>> {
+    Ok(wf.run(small_asks()).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactional_body_on_smallest_pool_reads_its_progress() {
+    let Fixture { db, database } = Fixture::new().await;
+    let served = jobs![small_plain, small_asks, small_asks_in_a_step];
+    let worker =
+        App::new(small(database.url()).await).with(served).timings(Timings::FAST).start().await.unwrap();
+    let job = small_asks().enqueue(&db).await.unwrap();
+    let step = small_asks_in_a_step().enqueue(&db).await.unwrap();
+    let beside: Vec<_> = join_all((0..15).map(|n| small_plain(n).enqueue(&db)))
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(soon(job.result()).await.unwrap(), Some(7));
+    assert_eq!(soon(step.result()).await.unwrap(), Some(7));
+    for plain in beside {
+        soon(plain.result()).await.unwrap();
+    }
+    worker.stop().await;
+}
+
+/// Calls functions of its worker's `Db` that need a connection, while its transaction holds the last one of
+/// the pool.
+#[job(max_attempts = 1)]
+async fn small_asks_the_pool(#[inject] own: &Db, #[inject] tx: &mut Tx) -> Result<Vec<String>> {
+    let other = small_plain(1).enqueue(&mut *tx).await?.on(own);
+    let waits = small_everything().enqueue(&mut *tx).await?.on(own);
+    let signalled = waits.signal("s", &1);
+    let told = |asked: std::result::Result<(), ClientError>| match asked {
+        Ok(()) => "answered".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let asked = tokio::join!(
+        async { told(other.result().await.map(drop)) },
+        async { told(other.state().await.map(drop)) },
+        async { told(other.cancel("enough").await.map(drop)) },
+        async { told(signalled.send(own).await.map(drop)) },
+        async { told(small_plain(2).enqueue(own).await.map(drop)) },
+        async { told(small_plain(3).idempotency_key("k").enqueue(own).await.map(drop)) },
+        async { told(own.configure("small_plain", 1, &BTreeMap::from([("n", 1)])).await.map(drop)) },
+        async { told(other.progress::<u32>().await.map(drop)) },
+        async { told(other.query::<u32>("q").await.map(drop)) },
+        async { told(own.workers().await.map(drop)) },
+    );
+    let (a, b, c, d, e, f, g, h, i, j) = asked;
+    Ok(vec![a, b, c, d, e, f, g, h, i, j])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactional_body_that_asks_an_exhausted_pool_is_told_why() {
+    let Fixture { db, database } = Fixture::new().await;
+    let own = small(database.url()).await;
+    let worker = App::new(own.clone())
+        .with(jobs![small_plain, small_asks_the_pool])
+        .timings(Timings::FAST)
+        .provide(own)
+        .start()
+        .await
+        .unwrap();
+    // By now the claimer and the commit queue have their connections.
+    soon(small_plain(0).enqueue(&db).await.unwrap().result()).await.unwrap();
+    let told = soon(small_asks_the_pool().enqueue(&db).await.unwrap().result()).await.unwrap();
+    for text in &told {
+        assert!(text.contains("all 3 of the pool are in use") && text.contains("`tx`"), "{told:#?}");
+    }
+    worker.stop().await;
+}
+
+#[job]
+async fn small_waits(#[inject] gate: &Arc<Semaphore>) -> Result<()> {
+    gate.acquire().await?.forget();
+    Ok(())
+}
+
+#[job(max_attempts = 1)]
+async fn small_fails(#[inject] context: &Context) -> Result<()> {
+    context.progress(&5).await?;
+    Err("no".into())
+}
+
+#[job]
+async fn small_taken_back(n: u32) -> Result<()> {
+    assert_eq!(n, 1);
+    Ok(())
+}
+
+#[job(max_attempts = 1)]
+async fn small_taken(n: u32) -> Result<u32> {
+    Ok(n)
+}
+
+/// Calls every function of the workflow handle, then fails and is compensated.
+#[workflow]
+async fn small_everything(wf: &Wf) -> Result<()> {
+    let child = wf.start(small_plain(3)).await?;
+    assert_eq!(child.result().await?, 3);
+    wf.publish("state", &1).await?;
+    wf.emit("a line");
+    assert_eq!(wf.signal::<u32>("go").await?, 9);
+    wf.sleep(Duration::from_millis(400)).await?;
+    assert_eq!(wf.map([1_u32, 2], small_plain).await?, [1, 2]);
+    wf.saga().run(small_taken(1), |n| small_taken_back(*n)).await?;
+    wf.run(small_fails()).await?;
+    Ok(())
+}
+
+async fn starved(own: &Db) -> (Worker, Arc<Semaphore>, tokio::sync::mpsc::UnboundedReceiver<Option<u32>>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    let worker = App::new(own.clone())
+        .with(jobs![small_plain, small_waits, small_fails, small_taken, small_taken_back, small_everything])
+        .timings(Timings::FAST)
+        .linger(Duration::ZERO)
+        .provide(Arc::clone(&gate))
+        .on_failure(move |failed| {
+            let tell = tell.clone();
+            async move {
+                let _ = tell.send(failed.last_progress().unwrap());
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    (worker, gate, told)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_whose_whole_pool_is_held_goes_on() {
+    let Fixture { db, database } = Fixture::new().await;
+    let own = small(database.url()).await;
+    let held = all(own.pool()).await;
+    let (worker, gate, mut hook) = starved(&own).await;
+
+    let everything = small_everything().enqueue(&db).await.unwrap();
+    everything.signal("go", &9_u32).send(&db).await.unwrap();
+    let failed = soon(everything.result()).await.unwrap_err();
+    assert!(matches!(failed, ClientError::RunFailed { .. }), "{failed:?}");
+    let undone = db.steps(everything.id()).await.unwrap();
+    assert!(undone.iter().any(|step| step.key.contains("undo")), "{undone:#?}");
+
+    small_fails().enqueue(&db).await.unwrap();
+    while soon(hook.recv()).await.unwrap() != Some(5) {}
+
+    let mut graph = Graph::new("small");
+    let first = graph.node("first", small_plain(1));
+    let second = graph.node("second", small_plain(2));
+    graph.after(second, first);
+    let graph = graph.enqueue(&db).await.unwrap();
+    until(&db, graph.id(), |run| run.state == RunState::Completed).await;
+
+    let cancelled = small_waits().enqueue(&db).await.unwrap();
+    until(&db, cancelled.id(), |run| run.state == RunState::Running).await;
+    cancelled.cancel("enough").await.unwrap();
+    until(&db, cancelled.id(), |run| run.state == RunState::Cancelled).await;
+
+    assert_eq!(own.pool().num_idle(), 0, "nothing came back meanwhile");
+    gate.add_permits(1);
+    drop(held);
+    soon(worker.stop()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_closes_what_it_opened_beside_a_held_pool() {
+    let Fixture { db, database } = Fixture::new().await;
+    let own = small(database.url()).await;
+    let held = all(own.pool()).await;
+    let (worker, ..) = starved(&own).await;
+    soon(small_plain(1).enqueue(&db).await.unwrap().result()).await.unwrap();
+    drop(held);
+    soon(worker.stop()).await;
+    let left = "select count(*) from pg_stat_activity where application_name =
+                (select session_name from runledger.worker order by worker_id desc limit 1)";
+    let n_left = async || {
+        own.pool().close().await;
+        crate::rows::scalar::<i64>(&db, left).await
+    };
+    eventually(n_left, |n| *n == 0).await;
+}
