@@ -37,6 +37,7 @@ mod graph_maps;
 mod graph_nodes;
 mod graph_sentences;
 mod graphs;
+mod heartbeats;
 mod hooks;
 mod idempotency;
 mod incarnation;

@@ -8,6 +8,7 @@ pub mod logs;
 pub mod pooler;
 pub mod proxy;
 pub mod seed;
+pub mod suspects;
 pub mod testing_db;
 pub mod tools;
 

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::executor::{Executor, unknown_job};
 use super::held::Order;
+use super::outage::{Line, Recovery};
 use super::permits::lowest_of_full;
 use super::positions::{KnownAs, Memory, after};
 use super::serve::Session;
@@ -99,7 +100,13 @@ impl Claimer {
                 continue;
             }
             let limit = free.min(MAX_BATCH);
-            match self.take(&mut memory, limit).await {
+            let taken = self.take(&mut memory, limit).await;
+            if taken.is_ok()
+                && let Some(Recovery { n_failures, lasted }) = memory.outage.succeeded()
+            {
+                tracing::info!(n_failures, ?lasted, "claims succeed again");
+            }
+            match taken {
                 Ok((token, claimed)) if !claimed.is_empty() => {
                     memory.pause = FIRST_PAUSE;
                     memory.was_full = claimed.len() == limit;
@@ -111,7 +118,9 @@ impl Claimer {
                 }
                 Ok(_) => self.rest(&mut memory, due).await,
                 Err(error) => {
-                    tracing::warn!(%error, "a claim failed; what it may have claimed is given back");
+                    if let Some(Line { n_suppressed }) = memory.outage.failed() {
+                        tracing::warn!(%error, n_suppressed, "a claim failed; what it may have claimed is given back");
+                    }
                     memory.connection = None;
                     self.doubt.notify_one();
                     tokio::time::sleep(AFTER_ERROR).await;
@@ -366,7 +375,9 @@ impl Claimer {
         if let Ok(connection) = memory.connection(&self.session).await
             && let Err(error) = self.session.answered(wait::wake_due(connection, TIMERS)).await
         {
-            tracing::warn!(%error, "timers wait for the database");
+            if let Some(Line { n_suppressed }) = memory.timers_outage.failed() {
+                tracing::warn!(%error, n_suppressed, "timers wait for the database");
+            }
             memory.connection = None;
         }
     }

@@ -9,6 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::answer::{LIFE_SIGN, answered};
 use super::held::{Held, Order};
+use super::outage::{Line, Outage, Recovery};
 use super::task;
 use crate::store::session::listen;
 use crate::store::worker::{lock, lock_is_held, locked};
@@ -63,14 +64,20 @@ impl Control {
     ) {
         let mut asking = tokio::time::interval_at(Instant::now() + ASK, ASK);
         asking.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let outage = Outage::new();
         loop {
             let heard = tokio::select! {
                 heard = self.listener.try_recv() => heard,
                 _ = asking.tick() => match self.holds_lock().await {
-                    Ok(true) => continue,
+                    Ok(true) => {
+                        if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
+                            tracing::info!(n_failures, ?lasted, "the control connection is back");
+                        }
+                        continue;
+                    }
                     // Made anew without telling us, or refused the lock before.
                     Ok(false) => Ok(None),
-                    Err(error) => self.replace(&options, &error).await,
+                    Err(error) => self.replace(&options, &error, &outage).await,
                 },
                 () = task::raised(&mut stop) => return,
             };
@@ -97,7 +104,12 @@ impl Control {
                     wake.notify_one();
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the control connection is lost; runs are found by polling until it is back");
+                    if let Some(Line { n_suppressed }) = outage.failed() {
+                        tracing::warn!(
+                            %error, n_suppressed,
+                            "the control connection is lost; runs are found by polling until it is back"
+                        );
+                    }
                     tokio::time::sleep(RECONNECT).await;
                     // It may come back by itself, without its lock and without a word.
                     asking.reset_immediately();
@@ -116,8 +128,11 @@ impl Control {
         &mut self,
         options: &PgConnectOptions,
         error: &sqlx::Error,
+        outage: &Outage,
     ) -> Result<Option<PgNotification>, sqlx::Error> {
-        tracing::warn!(%error, "the control connection does not answer; another takes its place");
+        if let Some(Line { n_suppressed }) = outage.failed() {
+            tracing::warn!(%error, n_suppressed, "the control connection does not answer; another takes its place");
+        }
         self.listener = answered(LIFE_SIGN, listen(options, &CHANNELS)).await?;
         Ok(None)
     }

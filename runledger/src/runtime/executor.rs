@@ -25,6 +25,7 @@ use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::marks;
 use super::observers::{Observers, Watch, What};
+use super::outage::{Line, Outage};
 use super::permits::Freed;
 use super::site::Site;
 use super::span::within_span;
@@ -373,7 +374,12 @@ impl Executor {
                     tracing::error!(%error, run_id = %attempt.fence.run_id, "the end of an attempt cannot be written");
                     return false;
                 }
-                Err(error) => tracing::warn!(%error, "the end of an attempt waits for the database"),
+                Err(error) => {
+                    static OUTAGE: Outage = Outage::new();
+                    if let Some(Line { n_suppressed }) = OUTAGE.failed() {
+                        tracing::warn!(%error, n_suppressed, "the end of an attempt waits for the database");
+                    }
+                }
             }
             tokio::time::sleep(REPEAT).await;
         }

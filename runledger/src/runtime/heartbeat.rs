@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::held::{Held, Order};
+use super::outage::{Line, Outage, Recovery};
 use super::task;
 use super::timings::Timings;
 use crate::store::session::{connect, for_heartbeat};
@@ -31,6 +32,14 @@ pub(crate) struct Heart {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
+/// Whether the server aborted the statement on a time limit. The session still works; a new session would
+/// also wait for the lock.
+fn has_run_out_of_time(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    // `lock_not_available`, `query_canceled`
+    code.is_some_and(|code| ["55P03", "57014"].contains(&code.as_ref()))
+}
+
 impl Heart {
     /// Starts the thread. It ends by itself after `stop`, or when the worker is dead.
     pub(crate) fn start(self) -> Result<(), std::io::Error> {
@@ -44,11 +53,15 @@ impl Heart {
     async fn beat(mut self) {
         let mut connection: Option<PgConnection> = None;
         let mut next = Instant::now();
+        let outage = Outage::new();
         loop {
             let sent = Instant::now();
             let pause = match tokio::time::timeout(self.timings.suspect, self.once(&mut connection)).await {
                 Ok(Ok(pulse)) => {
                     let alive = pulse.alive;
+                    if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
+                        tracing::info!(n_failures, ?lasted, "heartbeats are acknowledged again");
+                    }
                     if alive {
                         // Nobody waits for it any more: the worker is stopping.
                         let _ = self.acknowledged.send(sent);
@@ -66,12 +79,21 @@ impl Heart {
                     next.saturating_duration_since(Instant::now())
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "a heartbeat was not acknowledged; no body starts until one is");
-                    connection = None;
+                    if let Some(Line { n_suppressed }) = outage.failed() {
+                        tracing::warn!(%error, n_suppressed, "a heartbeat was not acknowledged; no body starts until one is");
+                    }
+                    if !has_run_out_of_time(&error) {
+                        connection = None;
+                    }
                     RECONNECT
                 }
                 Err(_) => {
-                    tracing::warn!("a heartbeat was not acknowledged in time; no body starts until one is");
+                    if let Some(Line { n_suppressed }) = outage.failed() {
+                        tracing::warn!(
+                            n_suppressed,
+                            "a heartbeat was not acknowledged in time; no body starts until one is"
+                        );
+                    }
                     connection = None;
                     RECONNECT
                 }
@@ -107,7 +129,7 @@ impl Heart {
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let mut connection = connect(&self.options).await?;
-        for_heartbeat(&mut connection).await?;
+        for_heartbeat(&mut connection, self.timings.heartbeat).await?;
         Ok(connection)
     }
 }

@@ -23,6 +23,7 @@ use tracing_subscriber::registry::LookupSpan;
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
+use super::outage::{Line as LogLine, Outage};
 use super::task;
 use crate::api::db::Db;
 use crate::model::log::Line;
@@ -256,6 +257,7 @@ impl Logs {
 
 async fn write(db: Db, sink: Arc<Sink>, mut waiting: mpsc::Receiver<Said>, mut over: watch::Receiver<bool>) {
     let mut n_dropped = 0;
+    let outage = Outage::new();
     let mut said = Vec::new();
     loop {
         tokio::select! {
@@ -273,7 +275,9 @@ async fn write(db: Db, sink: Arc<Sink>, mut waiting: mpsc::Receiver<Said>, mut o
                     again
                 }
                 Err((error, lines)) if !*over.borrow() => {
-                    tracing::warn!(%error, n_lines = lines.len(), "what bodies log waits for the database");
+                    if let Some(LogLine { n_suppressed }) = outage.failed() {
+                        tracing::warn!(%error, n_lines = lines.len(), n_suppressed, "what bodies log waits for the database");
+                    }
                     tokio::select! {
                         () = tokio::time::sleep(AFTER_ERROR) => {}
                         () = task::raised(&mut over) => {}

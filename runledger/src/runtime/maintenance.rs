@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::held::{Held, Order};
 use super::memory::{CLOCK_JUMP, Change, Memory};
+use super::outage::{Line, Recovery};
 use super::serve::Session;
 use super::step::unit_random;
 use super::task;
@@ -238,7 +239,13 @@ impl Maintenance {
                 Ok(Finding::Buried) => n_buried += 1,
                 Ok(Finding::SuspectIn(delay)) => memory.suspect(*suspect, Instant::now() + delay),
                 Ok(Finding::Nothing) => {}
-                Err(error) => tracing::warn!(%error, suspect, "a silent worker could not be examined"),
+                Err(error) => {
+                    if let Some(Line { n_suppressed }) =
+                        memory.outages.entry("examination").or_default().failed()
+                    {
+                        tracing::warn!(%error, suspect, n_suppressed, "a silent worker could not be examined");
+                    }
+                }
             }
         }
         if n_buried > 0 {
@@ -377,7 +384,21 @@ impl Maintenance {
             // The connection had died while nobody used it; what was asked for must not wait for the next occasion.
             done = self.on_connection(memory, &work).await;
         }
-        done.inspect_err(|error| tracing::warn!(%error, what, "maintenance waits for the database")).ok()
+        let outage = memory.outages.entry(what).or_default();
+        match done {
+            Ok(done) => {
+                if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
+                    tracing::info!(what, n_failures, ?lasted, "maintenance reaches the database again");
+                }
+                Some(done)
+            }
+            Err(error) => {
+                if let Some(Line { n_suppressed }) = outage.failed() {
+                    tracing::warn!(%error, what, n_suppressed, "maintenance waits for the database");
+                }
+                None
+            }
+        }
     }
 
     async fn read_tunings(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {

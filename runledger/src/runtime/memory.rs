@@ -1,12 +1,13 @@
 //! What a worker remembers from one heartbeat to the next, and what the silence of other workers proves by it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 
+use super::outage::Outage;
 use super::timings::Timings;
 use crate::model::timestamp::Timestamp;
 use crate::store::worker::{Pulse, Silence};
@@ -39,6 +40,8 @@ pub(super) struct Memory {
     pub(super) tunings: Option<String>,
     /// The same of what they have configured.
     pub(super) configs: Option<String>,
+    /// The outages, by the name of the failing operation.
+    pub(super) outages: BTreeMap<&'static str, Outage>,
 }
 
 /// What a pulse says of the server.

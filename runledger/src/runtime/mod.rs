@@ -42,6 +42,7 @@ mod memory;
 pub(crate) mod nudge;
 #[cfg(feature = "worker")]
 pub(crate) mod observers;
+pub(crate) mod outage;
 pub(crate) mod output;
 pub(crate) mod panic;
 #[cfg(feature = "worker")]

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::claimer::{FIRST_NAP, FIRST_PAUSE};
 use super::looks::{Looks, Seen};
+use super::outage::Outage;
 use super::permits::Permits;
 use super::serve::Session;
 use crate::model::timestamp::Timestamp;
@@ -55,6 +56,10 @@ pub(super) struct Memory {
     pub(super) nap: Duration,
     /// The last pause ended by itself: nothing says that there is work.
     pub(super) unprompted: bool,
+    /// Failing claims.
+    pub(super) outage: Outage,
+    /// Failing wake-ups of timers.
+    pub(super) timers_outage: Outage,
 }
 
 impl Memory {
@@ -76,6 +81,8 @@ impl Memory {
             woken_at: None,
             nap: FIRST_NAP,
             unprompted: false,
+            outage: Outage::new(),
+            timers_outage: Outage::new(),
         }
     }
 

@@ -10,6 +10,7 @@ use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Mode};
 use super::call::{body_of, policy_of};
 use super::halt::Halt;
+use super::outage::{Line, Outage};
 use super::step::{LastFailure, Work, halted, outcome, record};
 use super::task::apart;
 use super::waiting::REPEAT;
@@ -154,7 +155,12 @@ async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
         // Apart: the code may keep what waits here without polling it, and it holds a connection.
         match apart("sharers", |_| asked(Arc::clone(attempt), key.to_owned())).await {
             Ok(sharers) => break sharers,
-            Err(error) => tracing::warn!(%error, "what is to be taken back in a fork waits for the database"),
+            Err(error) => {
+                static OUTAGE: Outage = Outage::new();
+                if let Some(Line { n_suppressed }) = OUTAGE.failed() {
+                    tracing::warn!(%error, n_suppressed, "what is to be taken back in a fork waits for the database");
+                }
+            }
         }
         tokio::time::sleep(REPEAT).await;
     };

@@ -25,6 +25,7 @@ use super::liveness::Liveness;
 use super::logs::Logs;
 use super::maintenance::{Fate, Maintenance, adopt_orphans, release};
 use super::observers::Observers;
+use super::outage::{Line, Outage};
 use super::permits::Freed;
 use super::task;
 use super::timings::Timings;
@@ -249,7 +250,12 @@ impl Worker {
             identity = loop {
                 match register(&self.plan, &self.session).await {
                     Ok(identity) => break identity,
-                    Err(error) => tracing::warn!(%error, "the worker cannot register yet"),
+                    Err(error) => {
+                        static OUTAGE: Outage = Outage::new();
+                        if let Some(Line { n_suppressed }) = OUTAGE.failed() {
+                            tracing::warn!(%error, n_suppressed, "the worker cannot register yet");
+                        }
+                    }
                 }
                 if *self.stopping.borrow() {
                     return;

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::answer::{PATIENCE, answered};
 use super::attempt::Attempt;
 use super::halt::Halt;
+use super::outage::{Line, Outage};
 use super::step::{Unstorable, Work, checkpoint_of, halted, note_undo, unit_random};
 use super::task::apart;
 use crate::api::invocation::Finished;
@@ -106,7 +107,11 @@ where
             },
         };
         if class == Class::Refused && waited < REFUSED {
-            tracing::warn!(failure = %attempt.sealer().loggable(&failed.0), "a transactional body waits for a server that writes");
+            static OUTAGE: Outage = Outage::new();
+            if let Some(Line { n_suppressed }) = OUTAGE.failed() {
+                let failure = attempt.sealer().loggable(&failed.0);
+                tracing::warn!(%failure, n_suppressed, "a transactional body waits for a server that writes");
+            }
             // A third more each time, up to some seconds: the body runs again each time.
             let pause = (ASK_AGAIN + waited / 3).min(LONGEST_PAUSE);
             tokio::time::sleep(pause).await;
@@ -339,7 +344,12 @@ async fn begin(attempt: &Attempt) -> (Tx, String) {
     loop {
         match answered(PATIENCE, attempt.db.begin_marked(&mark)).await {
             Ok(tx) => return (tx, mark),
-            Err(error) => tracing::warn!(%error, "a transactional body waits for the database"),
+            Err(error) => {
+                static OUTAGE: Outage = Outage::new();
+                if let Some(Line { n_suppressed }) = OUTAGE.failed() {
+                    tracing::warn!(%error, n_suppressed, "a transactional body waits for the database");
+                }
+            }
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }

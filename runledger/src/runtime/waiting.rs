@@ -12,6 +12,7 @@ use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Waiting};
 use super::halt::{Halt, Wait};
 use super::kept::at_work;
+use super::outage::{Line, Outage};
 use super::step::{halted, marks_first, record};
 use super::task::{LetGo, apart};
 use crate::api::db::Db;
@@ -153,7 +154,12 @@ async fn start_now(
                 let failure = Failure::from_chain(FailureKind::Error, &error);
                 return halted(attempt, Halt::Refused(failure)).await;
             }
-            Err(error) => tracing::warn!(%error, "the start of a child waits for the database"),
+            Err(error) => {
+                static OUTAGE: Outage = Outage::new();
+                if let Some(Line { n_suppressed }) = OUTAGE.failed() {
+                    tracing::warn!(%error, n_suppressed, "the start of a child waits for the database");
+                }
+            }
         }
         tokio::time::sleep(REPEAT).await;
     }
@@ -271,7 +277,12 @@ async fn look_at_child(
         Some(Ok(None)) => return (Seen::Absent, IsNews::Yes),
         // Nobody asks any more, where there is none.
         Some(Ok(Some(_))) | None => {}
-        Some(Err(error)) => tracing::warn!(%error, "the wait for a child waits for the database"),
+        Some(Err(error)) => {
+            static OUTAGE: Outage = Outage::new();
+            if let Some(Line { n_suppressed }) = OUTAGE.failed() {
+                tracing::warn!(%error, n_suppressed, "the wait for a child waits for the database");
+            }
+        }
     }
     (Seen::GoesOn(Attempt::waiting_of(attempt, ordinal, wait)), IsNews::No)
 }

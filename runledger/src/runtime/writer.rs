@@ -7,6 +7,7 @@ use sqlx::{PgConnection, Postgres};
 use tokio::sync::{mpsc, oneshot};
 
 use super::journal::{Entry, Journaled, Written};
+use super::outage::{Line, Outage, Recovery};
 use super::output;
 use super::serve::Session;
 use crate::model::failure::{Failure, FailureKind};
@@ -26,7 +27,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Writes entries until the journal is closed and empty.
 pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>) {
-    let mut writer = Writer { session, connection: None };
+    let mut writer = Writer { session, connection: None, outage: Outage::new() };
     let mut batch = Vec::with_capacity(MAX_BATCH);
     while entries.recv_many(&mut batch, MAX_BATCH).await > 0 {
         writer.commit(&mut batch).await;
@@ -36,6 +37,7 @@ pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>) 
 struct Writer {
     session: Session,
     connection: Option<PoolConnection<Postgres>>,
+    outage: Outage,
 }
 
 /// An item of one kind, with the way to acknowledge it.
@@ -96,7 +98,12 @@ impl Writer {
         let (mut pause, mut is_repeated) = (FIRST_PAUSE, false);
         loop {
             let error = match self.once(items, is_repeated).await {
-                Ok(written) => return Ok(written),
+                Ok(written) => {
+                    if let Some(Recovery { n_failures, lasted }) = self.outage.succeeded() {
+                        tracing::info!(n_failures, ?lasted, "the journal is written again");
+                    }
+                    return Ok(written);
+                }
                 Err(error) => error,
             };
             if !std::mem::replace(&mut is_repeated, true) && is_unique_violation(&error) {
@@ -107,7 +114,9 @@ impl Writer {
             if class(&error) == Class::Permanent {
                 return Err(error);
             }
-            tracing::warn!(%error, n_items = items.len(), "the journal waits for the database");
+            if let Some(Line { n_suppressed }) = self.outage.failed() {
+                tracing::warn!(%error, n_items = items.len(), n_suppressed, "the journal waits for the database");
+            }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_PAUSE);
         }
@@ -246,7 +255,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_in_hand_when_a_promoted_server_took_over_is_written_nowhere() {
         let db = Db::nowhere().within(Arc::new(Era::over()));
-        let mut writer = Writer { session: Session::to(db, Duration::from_secs(1)), connection: None };
+        let mut writer = Writer {
+            session: Session::to(db, Duration::from_secs(1)),
+            connection: None,
+            outage: Outage::new(),
+        };
         let fence = Fence { run_id: Uuid::now_v7(), token: Uuid::now_v7() };
         let noted = Noted { fence, step_key: String::new(), value: Stored::default() };
         let written = tokio::time::timeout(Duration::from_secs(600), writer.persistently(&[&noted])).await;

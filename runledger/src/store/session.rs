@@ -43,8 +43,18 @@ pub(crate) async fn for_looks(connection: &mut PgConnection) -> Result<(), sqlx:
 }
 
 /// Sets up a connection for heartbeats: they need not survive a crash of the server, and must not wait for a slow disk.
-pub(crate) async fn for_heartbeat(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    set(connection, "set synchronous_commit = off").await
+///
+/// The server aborts a heartbeat before the next one is due, so a locked table blocks at most one session of
+/// each worker.
+pub(crate) async fn for_heartbeat(
+    connection: &mut PgConnection,
+    period: Duration,
+) -> Result<(), sqlx::Error> {
+    let (lock, statement) = (period.mul_f64(0.8).as_millis().max(1), period.mul_f64(0.9).as_millis().max(1));
+    let set = format!(
+        "set synchronous_commit = off; set lock_timeout = {lock}; set statement_timeout = {statement}"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
 /// For sessions that listen. A caller that checks the connection waits for at most 5 s (`runtime::answer`).
@@ -125,10 +135,12 @@ pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
     Ok(connection)
 }
 
-/// Begins a transaction of the engine on a connection whose settings are its user's. It holds rows of runs and never rests, as those of [`ENGINE`] do not; and
-/// what it looks at after it has waited for a lock must be what was committed meanwhile, whatever the application's default level is.
-pub(crate) const BEGIN_RESTLESS: &str =
-    "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'";
+/// Begins a transaction of the engine on a connection with the user's settings. The isolation level is fixed:
+/// after a wait for a lock, the engine must read the rows that others have committed in the meantime. The
+/// limits are the ones of [`ENGINE`], because the transaction locks rows of runs: it must not idle, and a
+/// caller that stops waiting must not leave a session that waits for a lock.
+pub(crate) const BEGIN_RESTLESS: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '10s'; \
+     set local statement_timeout = '30s'";
 
 /// Begins a transaction of our own on a connection of an application.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";

@@ -1,0 +1,85 @@
+//! Heartbeats while another session locks their table.
+
+use std::collections::HashSet;
+use std::process::Stdio;
+
+use runledger::prelude::*;
+use runledger_tests::Fixture;
+use runledger_tests::proxy::{Mode, Proxy};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{ChildStderr, Command};
+
+use crate::rows::{soon, worker};
+
+#[job]
+async fn beats() -> Result<u32> {
+    Ok(3)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeat_behind_a_table_lock_occupies_one_backend_and_goes_on_afterwards() {
+    let Fixture { db, database } = Fixture::new().await;
+    let worker = worker(&db, jobs![beats]).await;
+    let number = worker.id();
+    let mut locker = database.connect().await.unwrap();
+    sqlx::raw_sql("begin; lock table runledger.worker").execute(&mut locker).await.unwrap();
+    // The session sends another statement after each aborted heartbeat.
+    let mut beats_seen = HashSet::new();
+    let waiting = "select query_start::text from pg_stat_activity
+                   where datname = current_database() and wait_event_type = 'Lock' and query like '-- heartbeat:%'";
+    let seen = async {
+        while beats_seen.len() < 5 {
+            let waiting: Vec<String> = sqlx::query_scalar(waiting).fetch_all(db.pool()).await.unwrap();
+            assert!(waiting.len() <= 1, "{} backends wait for one worker's heartbeat", waiting.len());
+            beats_seen.extend(waiting);
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    soon(seen).await;
+    sqlx::raw_sql("rollback").execute(&mut locker).await.unwrap();
+    let run = beats().enqueue(&db).await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), 3);
+    assert_eq!(worker.id(), number, "it was not taken for dead");
+    worker.stop().await;
+}
+
+/// Reads a worker's log up to the first line that contains `text`.
+async fn lines_until(log: &mut Lines<BufReader<ChildStderr>>, text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let read = async {
+        loop {
+            let line = log.next_line().await.unwrap().expect("the worker has ended");
+            lines.push(line);
+            if lines.last().is_some_and(|line| line.contains(text)) {
+                return;
+            }
+            assert!(lines.len() < 60, "{lines:#?}");
+        }
+    };
+    soon(read).await;
+    lines
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outage_is_logged_once_a_loop_then_counted_and_its_end_is_logged() {
+    let fixture = Fixture::new().await;
+    let proxy = Proxy::start(fixture.database.url()).await.unwrap();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_suspects_worker"))
+        .arg(proxy.url())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    lines_until(&mut log, "worker registered").await;
+    proxy.set(Mode::Refuse);
+    proxy.cut();
+    let outage = lines_until(&mut log, "n_suppressed").await;
+    let beats = outage.iter().filter(|line| line.contains("a heartbeat was not acknowledged")).count();
+    assert!((1..=3).contains(&beats), "{outage:#?}");
+    let claims = outage.iter().filter(|line| line.contains("a claim failed")).count();
+    assert!(claims <= 3, "{outage:#?}");
+    proxy.set(Mode::Pass);
+    lines_until(&mut log, "heartbeats are acknowledged again").await;
+}

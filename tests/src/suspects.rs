@@ -1,0 +1,24 @@
+//! Jobs for crash tests: one ends its process, the others are innocent.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+
+/// The name of the worker. A new process with the same name takes over the runs of the old one at once.
+pub const NAME: &str = "supervised";
+
+/// How many runs one process executes at the same time.
+pub const SLOTS: usize = 64;
+
+/// Ends its process with the status 3, as a user's library might.
+#[job(max_attempts = 1)]
+pub async fn exits() -> Result<()> {
+    std::process::exit(3)
+}
+
+/// Sleeps for `millis` and returns it.
+#[job(max_attempts = 1)]
+pub async fn takes_a_while(millis: u64) -> Result<u64> {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+    Ok(millis)
+}
