@@ -103,6 +103,7 @@ pub use api::graph::{
 pub use api::handle::Handle;
 #[cfg(feature = "testing")]
 pub use api::history::assert_replays;
+pub use api::installation::Adopted;
 pub use api::job::{Arguments, Job, JobError, JobResult, Payload};
 #[cfg(feature = "worker")]
 pub use api::observer::{Observed, Observer};

@@ -400,3 +400,16 @@ async fn permits_are_said_and_forgotten_and_resources_and_metrics_are_told() {
     let table = cli(&fixture, &["metrics", "--all"]).await.done();
     assert!(table.starts_with("TENANT  JOB    QUEUED") && table.contains("rests"), "{table}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_is_adopted_by_a_command() {
+    let fixture = Fixture::new().await;
+    rests().enqueue(&fixture.db).await.unwrap();
+    execute(&fixture.db, "update runledger.installation set database = 0").await;
+    let adopted = cli(&fixture, &["adopt"]).await.done();
+    assert!(adopted.starts_with("this database was a copy and is installation `"), "{adopted}");
+    let id: Uuid = scalar(&fixture.db, "select id from runledger.installation").await;
+    let again = cli(&fixture, &["adopt", "--json"]).await.value();
+    assert_eq!(again, json!({ "installation": id, "was_copy": false }));
+    worker(&fixture.db, jobs![rests]).await.stop().await;
+}

@@ -16,6 +16,7 @@ mod cancel;
 mod children;
 mod claim;
 mod cli;
+mod clones;
 mod combinators;
 mod commits;
 mod conditions;

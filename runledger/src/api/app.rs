@@ -218,8 +218,9 @@ impl App {
     /// Starts the worker and returns once it takes runs.
     ///
     /// # Errors
-    /// [`ClientError`]: no job is registered, two have one name, a name is invalid, a job asks for a type that nothing provides, the pool is too
-    /// small, logs are to be kept and nothing hears them, or the database failed.
+    /// [`ClientError`] if no job is registered, two jobs have the same name, a name is invalid, or a job injects
+    /// a type that nothing provides; if the pool is too small; if `keep_logs` is set but no subscriber has the
+    /// log layer; if the database is a [copy](crate::Db::adopt) that nobody has adopted, or fails.
     pub async fn start(self) -> Result<Worker, ClientError> {
         let registry = self.code()?;
         check_pool(&self.db)?;

@@ -84,6 +84,17 @@ pub enum ClientError {
         /// Where it is, without a password.
         address: String,
     },
+    /// The database is a copy of another one, and nobody has confirmed that workers may serve it.
+    #[error(
+        "this is {here}, a copy {of}; no worker serves it, as its unfinished runs would repeat their effects outside; cancel the runs that must not be repeated, then \
+         run `runledger adopt`, or call `db.adopt()`"
+    )]
+    Copy {
+        /// The installation that it copies, as `of installation `…`, which lives in …`.
+        of: String,
+        /// This database.
+        here: String,
+    },
     /// A connection of the application on which functions of other schemas can replace PostgreSQL's own.
     #[error(
         "this connection's `search_path` is `{search_path}`, so functions in other schemas can replace PostgreSQL's own; nothing was written; put \

@@ -10,6 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 
 use super::client_error::ClientError;
+use super::installation::adopt_if_idle;
 use super::server_check::{check_version, check_writable};
 use super::tx::Tx;
 use super::workflow::StepTx;
@@ -70,6 +71,9 @@ impl Db {
     /// compile one of your own queries, run `set local jit = on`. Sessions resolve names in `pg_catalog`
     /// first: if the role's `search_path` lists `pg_catalog` after another schema, the session removes it
     /// from the path.
+    ///
+    /// Connecting to a [copy](Self::adopt) of another database succeeds. If the copy has no unfinished runs,
+    /// this call adopts it. Otherwise workers refuse it.
     ///
     /// # Errors
     /// [`ClientError`]: no connection; a server older than PostgreSQL 13, a standby or a read-only one; one whose place a promoted standby has taken that
@@ -159,7 +163,9 @@ impl Db {
             For::Looking => Err(ClientError::Setup(NOT_CURRENT.to_owned())),
             For::Work => {
                 check_writable(server, &self.pool.connect_options())?;
-                Ok(migrate(&mut connection).await?)
+                migrate(&mut connection).await?;
+                adopt_if_idle(&mut connection).await;
+                Ok(())
             }
         }
     }

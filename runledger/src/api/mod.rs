@@ -17,6 +17,7 @@ pub mod graph;
 pub mod handle;
 pub mod happened;
 pub mod history;
+pub mod installation;
 pub mod invocation;
 pub mod job;
 pub mod jobs;

@@ -32,6 +32,7 @@ use super::timings::Timings;
 use super::writer;
 use crate::api::client_error::ClientError;
 use crate::api::db::{Db, no_connection};
+use crate::api::installation::check_home;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
@@ -173,6 +174,17 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
 fn is_quiet(plan: &Plan) -> bool {
     #[cfg(feature = "testing")]
     return super::scene::part(&plan.provided).is_some_and(|part| part.role != super::scene::Role::Only);
+    #[cfg(not(feature = "testing"))]
+    {
+        let _ = plan;
+        false
+    }
+}
+
+/// Whether the worker belongs to the test kit, which makes copies of databases itself.
+fn is_in_a_scene(plan: &Plan) -> bool {
+    #[cfg(feature = "testing")]
+    return super::scene::part(&plan.provided).is_some();
     #[cfg(not(feature = "testing"))]
     {
         let _ = plan;
@@ -448,6 +460,9 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
     let unconnected = |error| no_connection(&options, error);
     for _ in 0..NUMBERS {
         let mut connection = session.open().await.map_err(unconnected)?;
+        if !is_in_a_scene(plan) {
+            check_home(&mut connection).await?;
+        }
         let (worker_id, registered_at) =
             worker::register(&mut connection, &plan.name, plan.db.session_name(), &jobs, &plan.queues)
                 .await?;

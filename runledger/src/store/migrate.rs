@@ -107,6 +107,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0013_search_path.sql"),
         breaking: false,
     },
+    // An older worker serves a copy as if it were the original.
+    Migration {
+        version: 14,
+        name: "installation",
+        sql: include_str!("../../migrations/0014_installation.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

@@ -16,6 +16,7 @@ pub mod graph;
 pub mod happened;
 pub mod history;
 pub mod inspect;
+pub(crate) mod installation;
 pub mod link;
 pub mod log;
 pub mod metrics;

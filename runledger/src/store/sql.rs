@@ -25,6 +25,7 @@ statements! {
     ACTIVATE = "activate";
     ACTIVE_HOLDER = "active_holder";
     ADDITION = "addition";
+    ADOPT = "adopt";
     APPEND_LOCK = "append_lock";
     APPEND_LOOK = "append_look";
     ATTEMPTS = "attempts";
@@ -63,6 +64,7 @@ statements! {
     HELD = "held";
     HISTORY = "history";
     IN_BODY = "in_body";
+    INSTALLATION = "installation";
     IN_FLIGHT = "in_flight";
     JOBS_KNOWN = "jobs_known";
     LANES = "lanes";

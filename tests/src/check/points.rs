@@ -9,6 +9,7 @@ use super::scenes::Scene;
 pub const POINTS: &[(&str, Scene)] = &[
     // Statements, by their names.
     ("activate", Scene::Graph),
+    ("adopt", Scene::Pause),
     ("cancel_ask", Scene::Cancel),
     ("cancel_forget", Scene::Cancel),
     ("cancel_take", Scene::Cancel),

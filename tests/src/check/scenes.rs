@@ -34,8 +34,8 @@ pub enum Scene {
     Cancel,
     /// Lets a blocked run go on, and runs it again.
     Resume,
-    /// Pauses a queued run, moves it to another version of its code and back, tunes and configures a job and takes that back, drops a request that came too late, and lets
-    /// the run go on.
+    /// Pauses a queued run, pins it to another version of its code and back, adopts a copy, sets and clears
+    /// an override and a configuration of a job, drops a request that came too late, and resumes the run.
     Pause,
     /// Submits graphs in every way, decides about a gate, and waits for their results.
     Graph,
@@ -176,6 +176,10 @@ async fn pause(db: &Db, place: &Place) -> Result<()> {
     }
     again(async || db.tune("check.canary", Tuning::new().disabled("on purpose")).await).await?;
     again(async || db.configure("check.canary", 1, &BTreeMap::from([("answer", 42)])).await).await?;
+    // Simulates tables that were copied from another database.
+    let moved = "update runledger.installation set database = 0";
+    again(async || sqlx::query(moved).execute(db.pool()).await).await?;
+    again(async || db.adopt().await).await?;
     let worker = start(db).await?;
     again(async || db.untune("check.canary").await).await?;
     again(async || db.unconfigure("check.canary", 1).await).await?;

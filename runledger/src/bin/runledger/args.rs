@@ -107,6 +107,9 @@ pub(crate) enum Command {
         /// The id of the run.
         run: Uuid,
     },
+    /// Confirms that workers may serve this database although it is a copy of another one. Its unfinished
+    /// runs start.
+    Adopt,
     /// Lets no worker claim runs of a job until it is enabled; what else is tuned of it stays.
     Disable {
         /// The name of the job.
@@ -126,6 +129,7 @@ impl Command {
     pub(crate) fn writes(&self) -> bool {
         match self {
             Self::Gate(_)
+            | Self::Adopt
             | Self::Permits { .. }
             | Self::Cancel { .. }
             | Self::Pause { .. }

@@ -76,6 +76,7 @@ async fn carry_out(cli: Cli, url: &str) -> Said {
         Command::Cancel { run, reason } => operate::cancel(&db, run, &reason, json).await,
         Command::Pause { run, reason } => operate::pause(&db, run, &reason, json).await,
         Command::Resume { run } => operate::resume(&db, run, json).await,
+        Command::Adopt => operate::adopt(&db, json).await,
         Command::Disable { job, why } => operate::disable(&db, &job, &why, json).await,
         Command::Enable { job } => operate::enable(&db, &job, json).await,
     }

@@ -41,6 +41,16 @@ pub(crate) async fn resume(db: &Db, run: Uuid, json: bool) -> Said {
     said(json, format!("run `{run}` goes on"), &json!({ "run_id": run, "resume": "resumed" }))
 }
 
+pub(crate) async fn adopt(db: &Db, json: bool) -> Said {
+    let adopted = db.adopt().await?;
+    let sentence = if adopted.was_copy {
+        format!("this database was a copy and is installation `{}` now; workers start here", adopted.id)
+    } else {
+        format!("this database is no copy: it is installation `{}`; nothing was written", adopted.id)
+    };
+    said(json, sentence, &json!({ "installation": adopted.id, "was_copy": adopted.was_copy }))
+}
+
 /// What is said of a job under this name.
 async fn tuning(db: &Db, job: &str) -> Result<Option<Tuning>, runledger::ClientError> {
     let all = db.tunings().await?;

@@ -336,6 +336,7 @@ impl Caller {
         let config = BTreeMap::from([("answer", 42)]);
         let _ = tokio::time::timeout(PATIENCE, self.db.configure("check.flaky", 1, &config)).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.unconfigure("check.flaky", 1)).await;
+        let _ = tokio::time::timeout(PATIENCE, self.db.adopt()).await;
     }
 
     /// A graph of a random shape. What becomes of it is judged at the end, by the seed that its key has.

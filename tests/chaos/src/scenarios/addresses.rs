@@ -103,6 +103,7 @@ async fn restored(setting: Setting) -> Result<Summary> {
         let next = Cluster::start_new(Settings::new()?).await?;
         next.create_database(DATABASE).await?;
         next.restore(DATABASE, &dump).await?;
+        Db::connect(&next.url(DATABASE)).await?.adopt().await?;
         let mut claims = stage.site.monitor.pause().await;
         let kept = Content::of(&next.url(DATABASE)).await?;
         let old = stage.succeed(next)?;

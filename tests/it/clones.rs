@@ -1,0 +1,236 @@
+//! Copies of a database: no worker serves one before an operator has adopted it.
+
+use std::path::PathBuf;
+
+use runledger::__private::{MIGRATIONS, migrate_as};
+use runledger::prelude::*;
+use runledger::testing::Testing;
+use runledger::{ClientError, RunState, Timings};
+use runledger_tests::Fixture;
+use runledger_tests::testing_db::TestDb;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+use tokio::process::Command;
+
+use crate::rows::{execute, scalar, soon, until};
+
+#[job]
+async fn clones_charge(n: u32) -> Result<u32> {
+    Ok(n)
+}
+
+/// Starts a worker on a database.
+async fn start(db: &Db) -> std::result::Result<runledger::Worker, ClientError> {
+    App::new(db.clone()).with(jobs![clones_charge]).timings(Timings::FAST).start().await
+}
+
+/// The error of a worker that does not start.
+async fn refusal(db: &Db) -> String {
+    let refused = start(db).await.map(drop).unwrap_err();
+    assert!(matches!(refused, ClientError::Copy { .. }), "{refused:?}");
+    refused.to_string()
+}
+
+async fn empty() -> TestDb {
+    TestDb::new("an empty database", async |_: &str| Ok::<(), sqlx::Error>(())).await
+}
+
+/// Runs one of PostgreSQL's programs.
+async fn program(name: &str, arguments: &[&str]) {
+    let (folder, _): (PathBuf, _) = runledger::dev::on_this_machine().unwrap();
+    let ended = Command::new(folder.join(name)).args(arguments).output().await.unwrap();
+    assert!(ended.status.success(), "{name}: {}", String::from_utf8_lossy(&ended.stderr));
+}
+
+async fn admin(url: &str) -> PgConnection {
+    let options: PgConnectOptions = url.parse().unwrap();
+    options.database("postgres").connect().await.unwrap()
+}
+
+fn name_of(url: &str) -> String {
+    url.parse::<PgConnectOptions>().unwrap().get_database().unwrap().to_owned()
+}
+
+/// Workers refuse the copy, clients can read and use it, and workers serve it once it is adopted.
+async fn is_refused_until_adopted(original: &str, copy: &str, run: uuid::Uuid) {
+    let copied = Db::connect(copy).await.unwrap();
+    let told = refusal(&copied).await;
+    for words in ["a copy of installation `", "run `runledger adopt`", "no worker serves it"] {
+        assert!(told.contains(words), "`{words}` is missing: {told}");
+    }
+    assert_eq!(copied.run(run).await.unwrap().state, RunState::Queued);
+    let enqueued = clones_charge(2).enqueue(&copied).await.unwrap();
+
+    let adopted = copied.adopt().await.unwrap();
+    assert!(adopted.was_copy);
+    let worker = start(&copied).await.unwrap();
+    assert_eq!(soon(enqueued.result()).await.unwrap(), 2);
+    until(&copied, run, |run| run.state == RunState::Completed).await;
+    worker.stop().await;
+    let again = copied.adopt().await.unwrap();
+    assert_eq!((again.id, again.was_copy), (adopted.id, false));
+
+    let db = Db::connect(original).await.unwrap();
+    let id: uuid::Uuid = scalar(&db, "select id from runledger.installation").await;
+    assert_ne!(id, adopted.id);
+    let worker = start(&db).await.unwrap();
+    until(&db, run, |run| run.state == RunState::Completed).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs `pg_dump` and `psql`, which the download has not: `cargo exhaustive`"]
+async fn restored_dump_is_refused_until_adopted() {
+    let Fixture { db, database } = Fixture::new().await;
+    let run = clones_charge(1).enqueue(&db).await.unwrap().id();
+    let copy = empty().await;
+    let file = std::env::temp_dir().join(format!("runledger-{}.sql", uuid::Uuid::now_v7()));
+    let file = file.to_str().unwrap();
+    program("pg_dump", &["-d", database.url(), "-f", file]).await;
+    program("psql", &["-q", "-v", "ON_ERROR_STOP=1", "-d", copy.url(), "-f", file]).await;
+    std::fs::remove_file(file).unwrap();
+    is_refused_until_adopted(database.url(), copy.url(), run).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn database_made_from_a_template_is_refused_until_adopted() {
+    let Fixture { db, database } = Fixture::new().await;
+    let run = clones_charge(1).enqueue(&db).await.unwrap().id();
+    db.pool().close().await;
+    let (name, mut admin) = (name_of(database.url()), admin(database.url()).await);
+    let end =
+        format!("select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = '{name}'");
+    runledger_tests::eventually(
+        async || {
+            let mut own = self::admin(database.url()).await;
+            sqlx::query_scalar::<_, i64>(AssertSqlSafe(end.clone())).fetch_one(&mut own).await.unwrap()
+        },
+        |n| *n == 0,
+    )
+    .await;
+    let make = format!("create database {name}_copy template {name}");
+    sqlx::raw_sql(AssertSqlSafe(make)).execute(&mut admin).await.unwrap();
+    let copy = database.url().replace(&name, &format!("{name}_copy"));
+    is_refused_until_adopted(database.url(), &copy, run).await;
+    admin.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renamed_database_is_served() {
+    let Fixture { db, database } = Fixture::new().await;
+    let run = clones_charge(1).enqueue(&db).await.unwrap().id();
+    db.pool().close().await;
+    let (name, mut admin) = (name_of(database.url()), admin(database.url()).await);
+    let rename = format!("alter database {name} rename to {name}_renamed");
+    runledger_tests::eventually(
+        async || {
+            let mut own = self::admin(database.url()).await;
+            sqlx::raw_sql(AssertSqlSafe(rename.clone()))
+                .execute(&mut own)
+                .await
+                .map(drop)
+                .map_err(|e| e.to_string())
+        },
+        Result::is_ok,
+    )
+    .await
+    .unwrap();
+    let db = Db::connect(&database.url().replace(&name, &format!("{name}_renamed"))).await.unwrap();
+    let worker = start(&db).await.unwrap();
+    until(&db, run, |run| run.state == RunState::Completed).await;
+    worker.stop().await;
+    admin.ping().await.unwrap();
+}
+
+/// A promoted standby has the system identifier of its primary, and its database has the same oid.
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_compares_cluster_and_database() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    clones_charge(1)
+        .start_at(std::time::SystemTime::now() + runledger_tests::PATIENCE * 100)
+        .enqueue(&db)
+        .await
+        .unwrap();
+    start(&db).await.unwrap().stop().await;
+    // Simulates a server that hides its system identifier from the migration.
+    execute(&db, "update runledger.installation set system = null").await;
+    start(&db).await.unwrap().stop().await;
+
+    execute(&db, "update runledger.installation set system = '7'").await;
+    let told = refusal(&db).await;
+    assert!(told.contains("of system 7;") && told.contains("a copy of installation"), "{told}");
+    db.adopt().await.unwrap();
+    execute(&db, "update runledger.installation set database = database + 1").await;
+    refusal(&db).await;
+    execute(&db, "delete from runledger.installation").await;
+    assert!(refusal(&db).await.contains("without a record"));
+    assert!(db.adopt().await.unwrap().was_copy);
+    start(&db).await.unwrap().stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_hides_its_identifier_is_told_by_its_database_alone() {
+    let Fixture { db, database } = Fixture::new().await;
+    let (role, mut connection) =
+        (format!("{}_blind", name_of(database.url())), database.connect().await.unwrap());
+    let blind = format!(
+        "revoke execute on function pg_catalog.pg_control_system() from public; create role {role};
+         grant usage on schema runledger to {role}; grant select on runledger.installation to {role}; set role {role}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(blind)).execute(&mut connection).await.unwrap();
+    let here: (Option<String>, i64) = sqlx::query_as("select system, database from runledger.here()")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    let oid: i64 =
+        scalar(&db, "select oid::bigint from pg_database where datname = current_database()").await;
+    assert_eq!(here, (None, oid));
+    let (_, statement) =
+        runledger::__private::STATEMENTS.iter().find(|(name, _)| *name == "installation").unwrap();
+    let row = sqlx::query(*statement).fetch_one(&mut connection).await.unwrap();
+    assert!(sqlx::Row::get::<bool, _>(&row, "is_home"));
+    let gone = format!("reset role; drop owned by {role}; drop role {role}");
+    sqlx::raw_sql(AssertSqlSafe(gone)).execute(&mut connection).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_without_unfinished_runs_is_adopted_by_its_first_client() {
+    let Fixture { db, database } = Fixture::new().await;
+    let done = clones_charge(1).enqueue(&db).await.unwrap();
+    let worker = start(&db).await.unwrap();
+    soon(done.result()).await.unwrap();
+    worker.stop().await;
+    let before: uuid::Uuid = scalar(&db, "select id from runledger.installation").await;
+    execute(&db, "update runledger.installation set database = 0").await;
+    let copied = Db::connect(database.url()).await.unwrap();
+    clones_charge(2).enqueue(&copied).await.unwrap();
+    start(&copied).await.unwrap().stop().await;
+    assert_ne!(scalar::<uuid::Uuid>(&db, "select id from runledger.installation").await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn database_of_a_program_from_before_is_served_after_its_migration() {
+    let database = empty().await;
+    let mut connection = database.connect().await.unwrap();
+    let before: Vec<_> =
+        MIGRATIONS.iter().copied().take_while(|known| known.name != "installation").collect();
+    migrate_as(&mut connection, &before).await.unwrap();
+    let made = "insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+                values ('00000000-0000-0000-0000-000000000001', 'clones_charge', '', 'default', 0, '{\"n\":1}', now());
+                insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+                values ('00000000-0000-0000-0000-000000000001', 'default', 'clones_charge', 0, now(), 'enqueued', 0, 0, 0)";
+    sqlx::raw_sql(made).execute(&mut connection).await.unwrap();
+    let db = Db::connect(database.url()).await.unwrap();
+    let worker = start(&db).await.unwrap();
+    until(&db, uuid::Uuid::from_u128(1), |run| run.state == RunState::Completed).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn database_of_the_test_kit_is_served_by_any_worker() {
+    let test = Testing::new().await.unwrap();
+    let run = clones_charge(1).enqueue(test.db()).await.unwrap();
+    let worker = start(test.db()).await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), 1);
+    worker.stop().await;
+}
