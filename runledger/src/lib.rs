@@ -125,6 +125,7 @@ pub use model::link::{LinkKey, ShortSecret};
 pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, Place, Sealed, Secret};
 pub use model::picture::{EdgeKind, GraphPicture, PictureEdge, PictureError, PictureNode};
 pub use model::replay::{Divergence, StepKey};
+pub use model::shape::GateType;
 pub use model::state::RunState;
 pub use model::tuning::Tuning;
 #[cfg(feature = "worker")]

@@ -83,6 +83,26 @@ async fn cli_at(url: &str, arguments: &[&str]) -> Ended {
     Ended { code: output.status.code(), stdout, stderr }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn gate_that_needs_a_value_is_not_completed_without_one() {
+    let fixture = Fixture::new().await;
+    let run = release(&fixture.db).await.id().to_string();
+    let said = cli(&fixture, &["gate", "complete", &run, "approved"]).await.refused();
+    assert!(said.contains("needs a value and none was given; nothing was written"), "{said}");
+    assert!(said.contains("it takes an integer") && said.contains("--value '1'"), "{said}");
+    let said = cli(&fixture, &["gate", "complete", &run, "approved", "--value", "true"]).await.refused();
+    assert!(said.contains("`$` takes an integer"), "{said}");
+    assert_eq!(scalar::<i64>(&fixture.db, "select count(*) from runledger.decision").await, 0);
+    execute(&fixture.db, "delete from runledger.gate").await;
+    let said = cli(&fixture, &["gate", "complete", &run, "approved"]).await.refused();
+    assert!(said.contains("`--value null` for none"), "{said}");
+
+    let mut graph = Graph::new("unit");
+    graph.gate::<()>("go");
+    let run = graph.enqueue(&fixture.db).await.unwrap().id().to_string();
+    cli(&fixture, &["gate", "complete", &run, "go"]).await.done();
+}
+
 /// A graph that waits for a gate, and then gives what the gate was given.
 async fn release(db: &Db) -> GraphHandle<u64> {
     let mut graph = Graph::new("release");

@@ -32,6 +32,7 @@ mod embedded;
 mod enqueue;
 mod fence;
 mod gate_links;
+mod gate_types;
 mod graph_children;
 mod graph_jobs;
 mod graph_maps;

@@ -232,6 +232,18 @@ pub enum ClientError {
         /// How many it still waits for.
         n_needs: i32,
     },
+    /// The gate does not accept the value.
+    #[error("the gate `{gate}` of graph `{run_id}` was not decided: {why}; nothing was written; {advice}")]
+    GateValue {
+        /// The graph.
+        run_id: Uuid,
+        /// The gate.
+        gate: String,
+        /// Why the gate does not accept the value, or that the value is missing.
+        why: String,
+        /// The values that the gate accepts, with an example.
+        advice: String,
+    },
     /// A gate about which somebody has decided otherwise.
     #[error(
         "the gate `{gate}` of graph `{run_id}` has {ended} already{by}, and otherwise than it is to now; a decision stays; nothing was written"

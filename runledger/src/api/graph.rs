@@ -31,6 +31,7 @@ use crate::model::graph::{GATE, MAX_NODES, Plan, PlannedEdge, PlannedKind, Plann
 use crate::model::json::ErasedValue;
 use crate::model::payload::Plain;
 use crate::model::request::{Metadata, RequestOptions, identity_said};
+use crate::model::shape::GateType;
 use crate::runtime::graph::CONCLUDE;
 
 /// The job of a graph with the result `T`: what `Handle` says of its run.
@@ -95,6 +96,8 @@ struct Declared {
     /// The values of parameters that neither the call has nor another node gives.
     values: Vec<(&'static str, Box<dyn ErasedValue + Send>)>,
     said: Vec<Said>,
+    /// For a gate: the values that it accepts.
+    accepts: Option<GateType>,
 }
 
 impl Graph {
@@ -144,9 +147,14 @@ impl<T> Graph<T> {
         node
     }
 
-    /// Adds a gate: a node that somebody opens from outside, with a `V` for those that need it. See [`Handle::gate`](crate::Handle::gate).
+    /// Adds a gate: a node that completes when somebody outside provides a `V`, which its dependents receive.
+    /// See [`Handle::gate`](crate::Handle::gate).
+    ///
+    /// The submission stores the JSON shape of `V` with the gate. Every program checks a value against the
+    /// shape before it completes the gate: see [`GateType`](crate::GateType).
     pub fn gate<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
         let node = self.declare(name.into(), PlannedKind::Gate(Vec::new()), no_call());
+        self.nodes[node].accepts = Some(GateType::of::<V>());
         Node::new(self.tag, node)
     }
 
@@ -302,7 +310,7 @@ impl<T> Graph<T> {
 
     fn declare(&mut self, name: String, kind: PlannedKind, request: Request) -> usize {
         self.plan.nodes.push(PlannedNode { name, kind });
-        self.nodes.push(Declared { request, values: Vec::new(), said: Vec::new() });
+        self.nodes.push(Declared { request, values: Vec::new(), said: Vec::new(), accepts: None });
         self.nodes.len() - 1
     }
 

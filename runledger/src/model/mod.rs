@@ -24,6 +24,7 @@ pub mod replay;
 pub mod request;
 pub mod scope;
 pub mod settle;
+pub mod shape;
 pub mod state;
 pub mod timestamp;
 pub mod tuning;

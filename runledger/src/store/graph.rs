@@ -15,6 +15,7 @@ use crate::model::failure::{Failure, FailureKind};
 use crate::model::graph::Hopeless;
 use crate::model::payload::{Sealer, Stored};
 use crate::model::recorded::place_of_error;
+use crate::model::shape::GateType;
 use crate::model::state::RunState;
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::model::version::parts;
@@ -41,6 +42,8 @@ pub(crate) struct NewNode {
     pub(crate) n_waits: i32,
     /// Why it is cancelled at once, if so.
     pub(crate) hopeless: Option<Hopeless>,
+    /// For a gate: the values that it accepts.
+    pub(crate) accepts: Option<GateType>,
 }
 
 /// One edge of it.
@@ -88,7 +91,11 @@ pub(crate) async fn submit(
             .bind(run.input.as_str())
             .bind(stored(&run.options))
             .bind(&run.idempotency_key);
-        bind_nodes(head, nodes, edges).bind(origin_id).bind(parent).fetch_one(connection)
+        bind_nodes(head, nodes, edges)
+            .bind(origin_id)
+            .bind(parent)
+            .bind(accepted(nodes))
+            .fetch_one(connection)
     })
     .await?;
     Ok(Submission { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
@@ -110,7 +117,11 @@ pub(crate) async fn add(
             .bind(request)
             .bind(None::<&str>)
             .bind(key);
-        bind_nodes(head, nodes, edges).bind(None::<Uuid>).bind(None::<Uuid>).execute(connection)
+        bind_nodes(head, nodes, edges)
+            .bind(None::<Uuid>)
+            .bind(None::<Uuid>)
+            .bind(accepted(nodes))
+            .execute(connection)
     })
     .await
     .map(drop)
@@ -143,6 +154,31 @@ fn bind_nodes<'q>(put: Put<'q>, nodes: &'q [NewNode], edges: &'q [NewEdge]) -> P
         .bind(edges.iter().map(|edge| array_literal(&edge.parameters)).collect::<Vec<_>>())
 }
 
+/// The values that each gate among the nodes accepts.
+fn accepted(nodes: &[NewNode]) -> Vec<Option<String>> {
+    // Serialization cannot fail: all maps of a shape have text keys.
+    sparse(
+        nodes
+            .iter()
+            .map(|node| node.accepts.as_ref().and_then(|accepts| serde_json::to_string(accepts).ok())),
+    )
+}
+
+/// Returns the values that a gate accepts. `None` if none are stored, or if a newer program stored them in an
+/// unknown form.
+pub(crate) async fn gate_type(
+    connection: &mut PgConnection,
+    gate: Uuid,
+) -> Result<Option<GateType>, sqlx::Error> {
+    let accepts: Option<String> =
+        sqlx::query_scalar(sql::GATE_TYPE).bind(gate).fetch_optional(connection).await?;
+    Ok(read_type(accepts))
+}
+
+fn read_type(accepts: Option<String>) -> Option<GateType> {
+    accepts.and_then(|accepts| serde_json::from_str(&accepts).ok())
+}
+
 /// An array as PostgreSQL reads it: an array of arrays of different lengths cannot be sent.
 fn array_literal(items: &[String]) -> String {
     let quoted = items.iter().map(|item| format!("\"{}\"", item.replace('\\', "\\\\").replace('"', "\\\"")));
@@ -166,6 +202,8 @@ pub(crate) struct Part {
     pub(crate) state: RunState,
     pub(crate) run: NewRun,
     pub(crate) needs: Vec<(String, bool, Vec<String>)>,
+    /// For a gate: the values that it accepts.
+    pub(crate) accepts: Option<GateType>,
 }
 
 /// A graph and its nodes, as they were submitted. None where there is no such graph.
@@ -195,6 +233,7 @@ fn part(row: &PgRow) -> Result<Part, sqlx::Error> {
             idempotency_key: None,
         },
         needs: needs.map_err(|error| sqlx::Error::Decode(error.into()))?.unwrap_or_default(),
+        accepts: read_type(row.try_get("accepts")?),
     })
 }
 

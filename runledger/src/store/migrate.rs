@@ -114,6 +114,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0014_installation.sql"),
         breaking: false,
     },
+    // An older program declares gates without a type, and does not check values for other gates.
+    Migration {
+        version: 15,
+        name: "gates",
+        sql: include_str!("../../migrations/0015_gates.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

@@ -53,6 +53,7 @@ statements! {
     EXISTING = "existing";
     GATE_DECIDE = "gate_decide";
     GATE_LINK = "gate_link";
+    GATE_TYPE = "gate_type";
     GOING_ON_BELOW = "going_on_below";
     GRAPH_EDGES = "graph_edges";
     GRAPH_ENDS = "graph_ends";

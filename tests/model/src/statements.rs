@@ -304,6 +304,7 @@ impl Statements {
             .bind(vec!["{}"; edges.len()])
             .bind(None::<Uuid>)
             .bind(parent)
+            .bind(Vec::<Option<String>>::new())
             .execute(db)
             .await
             .map(drop)

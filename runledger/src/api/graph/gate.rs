@@ -18,6 +18,7 @@ use crate::model::name::hint;
 use crate::model::payload::{PayloadKind, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::request::child_run_id;
+use crate::model::shape::GateType;
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::store::graph::{self, Decided, Decision, NodeInfo};
@@ -126,13 +127,26 @@ impl<T: Payload> GateHandle<'_, T> {
         self
     }
 
-    /// Completes the gate: those that need it start, and are given this value. Once more with the same value it does nothing.
-    ///
-    /// Costs a transaction of five statements.
+    /// Returns the values that the gate accepts, as declared by the program that submitted the graph. Returns
+    /// `None` if that program predates gate types; such a gate accepts any value. Costs one query.
     ///
     /// # Errors
-    /// [`ClientError::GateDecided`] where it ended otherwise, [`GateNotOpen`](ClientError::GateNotOpen) while it waits for nodes before it,
-    /// [`NoSuchGate`](ClientError::NoSuchGate), [`Encode`](ClientError::Encode), or a failure of the database.
+    /// The database failed.
+    pub async fn value_type(&self) -> Result<Option<GateType>, ClientError> {
+        Ok(graph::gate_type(&mut *connection(self.graph.pool()?).await?, self.run_id()).await?)
+    }
+
+    /// Completes the gate: its dependents start and receive this value. Completing it again with the same
+    /// value has no effect. A value that does not fit the gate's type is refused, and the gate stays open.
+    ///
+    /// Costs one query and one transaction of five statements.
+    ///
+    /// # Errors
+    /// [`ClientError::GateValue`] if the value does not fit the gate's type,
+    /// [`GateDecided`](ClientError::GateDecided) if the gate ended with another decision,
+    /// [`GateNotOpen`](ClientError::GateNotOpen) while the gate waits for its dependencies,
+    /// [`NoSuchGate`](ClientError::NoSuchGate), [`Encode`](ClientError::Encode), or a failure of the
+    /// database.
     ///
     /// # Cancel safety
     /// A dropped future may or may not have completed the gate. It can be repeated.
@@ -141,6 +155,7 @@ impl<T: Payload> GateHandle<'_, T> {
         let encode = |source| ClientError::Encode { job: format!("gate {}", self.name), source };
         let plain = Plain::of(value).map_err(|source| encode(source.into()))?;
         let text = plain.to_string();
+        self.check(&text).await?;
         let output = self.graph.sealer().seal(&place, plain).map_err(encode)?;
         let decision = self.decision(RunState::Completed, Some(&output), None);
         if self.decide(&decision).await? {
@@ -150,6 +165,20 @@ impl<T: Payload> GateHandle<'_, T> {
             end.as_ref().is_some_and(|end| input_difference(&sealer_opens(end.clone()), &text).is_none())
         })
         .await
+    }
+
+    /// Refuses a value that does not fit the gate's type. A gate never changes its type, so the check and the
+    /// decision need not share a transaction.
+    async fn check(&self, text: &str) -> Result<(), ClientError> {
+        let Some(accepts) = self.value_type().await? else { return Ok(()) };
+        // The encoder has already refused invalid JSON.
+        let Ok(value) = serde_json::from_str(text) else { return Ok(()) };
+        accepts.check(&value).map_err(|mismatch| ClientError::GateValue {
+            run_id: self.graph.id(),
+            gate: self.name.clone(),
+            why: format!("the value does not fit: {mismatch}"),
+            advice: accepts.advice(),
+        })
     }
 
     /// Fails the gate: those that need its success are cancelled.

@@ -21,6 +21,7 @@ use crate::model::json::{ErasedValue, Fields};
 use crate::model::name::hint;
 use crate::model::payload::{PayloadError, Plain, Sealer};
 use crate::model::request::child_run_id;
+use crate::model::shape::GateType;
 use crate::model::version::FIRST;
 use crate::store::enqueue::NewRun;
 use crate::store::graph::{NewEdge, NewNode};
@@ -38,6 +39,8 @@ pub(super) struct PreparedNode {
     pub(super) job: Option<String>,
     /// Whether the graph has it already, so that it is not to be written.
     pub(super) is_existing: bool,
+    /// For a gate: the values that it accepts.
+    pub(super) accepts: Option<GateType>,
     pub(super) run: NewRun<Plain>,
 }
 
@@ -150,8 +153,9 @@ pub(super) fn prepare(
             // That it needs anything is refused with the plan.
             PlannedKind::Existing(_) => {}
         }
+        let accepts = declared.accepts.clone();
         match run_of(declared) {
-            Ok(run) => prepared.push(PreparedNode { name, job, is_existing, run }),
+            Ok(run) => prepared.push(PreparedNode { name, job, is_existing, accepts, run }),
             Err(error) => problems.push(GraphProblem::Refused { node: name, why: chain(&error) }),
         }
     }
@@ -235,6 +239,7 @@ impl Prepared {
                 name: node.name.clone(),
                 n_waits: i32::try_from(*n_waits).unwrap_or(i32::MAX),
                 hopeless: hopeless.clone(),
+                accepts: node.accepts.clone(),
             })
         })
         .collect()
@@ -252,7 +257,7 @@ fn named(parameter: &str, needed: &str) -> String {
 
 /// The run of a node.
 fn run_of(declared: Declared) -> Result<NewRun<Plain>, ClientError> {
-    let Declared { mut request, values, said: _ } = declared;
+    let Declared { mut request, values, said: _, accepts: _ } = declared;
     if let Some(option) = request.idempotency_key.as_ref() {
         let rule = "a node is known by its name in the graph; give the key to the graph";
         return Err(ClientError::Setup(format!("it has the idempotency key `{option}`: {rule}")));

@@ -154,9 +154,9 @@ pub(crate) enum Gate {
     Complete {
         #[command(flatten)]
         gate: GateArgs,
-        /// The value, as JSON.
-        #[arg(long, value_name = "JSON", default_value = "null", value_parser = json, allow_negative_numbers = true)]
-        value: Box<RawValue>,
+        /// The value, as JSON. A gate of the type `()` needs none.
+        #[arg(long, value_name = "JSON", value_parser = json, allow_negative_numbers = true)]
+        value: Option<Box<RawValue>>,
     },
     /// Fails it: the nodes that need its success are cancelled.
     Fail {

@@ -1,6 +1,6 @@
 //! Graphs: their pictures, and decisions about their gates.
 
-use runledger::{ClientError, Db, NodeInfo};
+use runledger::{ClientError, Db, GateType, NodeInfo};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -43,7 +43,15 @@ pub(crate) async fn decide(db: &Db, gate: Gate, json: bool) -> Said {
         gate = gate.reason(why);
     }
     match end {
-        End::Completed(value) => gate.complete(&value).await?,
+        End::Completed(value) => {
+            // For a missing gate, `complete` returns a better error.
+            let is_there =
+                async || graph.nodes().await.map(|nodes| nodes.iter().any(|node| node.name == name));
+            if value.is_none() && is_there().await? {
+                needs_no_value(run, &name, gate.value_type().await?)?;
+            }
+            gate.complete(&value).await?;
+        }
         End::Failed(message) => gate.fail(&message).await?,
         End::Cancelled(message) => gate.cancel(&message).await?,
     }
@@ -52,8 +60,23 @@ pub(crate) async fn decide(db: &Db, gate: Gate, json: bool) -> Said {
     if json { json_line(&decision(run, &kept)) } else { Ok(told(run, &kept)) }
 }
 
+/// Whether the gate can be completed without a value.
+fn needs_no_value(run: Uuid, name: &str, accepts: Option<GateType>) -> Result<(), String> {
+    let advice = match accepts {
+        Some(accepts) if accepts.is_unit() => return Ok(()),
+        Some(accepts) => match accepts.example() {
+            Some(example) => format!("it takes {accepts}; give it one, such as `--value '{example}'`"),
+            None => format!("it takes {accepts}; give it one with `--value`"),
+        },
+        None => "its type is not known; give it one with `--value`, or `--value null` for none".to_owned(),
+    };
+    Err(format!(
+        "gate `{name}` of graph `{run}` needs a value and none was given; nothing was written; {advice}"
+    ))
+}
+
 enum End {
-    Completed(Box<serde_json::value::RawValue>),
+    Completed(Option<Box<serde_json::value::RawValue>>),
     Failed(String),
     Cancelled(String),
 }

@@ -1,9 +1,9 @@
--- graph_parts: what a graph was made of, for another go at it.
+-- graph_parts: the definition of a graph, for recovering it as a new graph.
 -- in:    $1 graph
--- out:   run_id, name (of the graph, or of the node), is_graph, state, job, tenant, queue, priority, input, options, needs (names, whether any end will do, and
---        parameters; null where there are none); the graph first
+-- out:   run_id, name (of the graph, or of the node), is_graph, state, job, tenant, queue, priority, input, options, accepts (what a gate takes), needs (names, whether any end
+--        will do, and parameters; null where there are none); the graph first
 -- locks: none
--- index: run_pkey, run_parent, edge_pkey, and the primary keys under runledger.run_state
+-- index: run_pkey, run_parent, edge_pkey, gate_pkey, and the primary keys under runledger.run_state
 with part as (
     select run_id
     from runledger.run
@@ -24,6 +24,7 @@ select
     run.priority,
     run.input::text as input,
     run.options::text as options,
+    (select accepts from runledger.gate where gate.run_id = run.run_id)::text as accepts,
     (
         select pg_catalog.json_agg(pg_catalog.json_build_array(needed.node, edge.on_terminal, edge.parameters))::text
         from runledger.edge

@@ -7,7 +7,8 @@
 --        microseconds, $18 instants, $19 for how many others each waits, $20 the nodes because of which they cannot succeed (null: they can), $21 how those
 --        ended; arrays of one length, or empty where all are null;
 --        of edges: $22 dependants, $23 what they need, $24 whether any end will do, $25 the parameters that are given it (array literals);
---        $26 the graph that this one is another go at, $27 the workflow that it is a child of, whose tenant it has (null: none)
+-- $26 the graph that this one recovers, $27 the workflow that is its parent, whose tenant it gets (null: none);
+-- of nodes that are gates: $28 the values that they accept
 -- out:   created (whether it is new), isolation, told; one row
 -- locks: none for a graph, but a concurrent equal key waits for the other transaction; for an addition the row of the graph in `pending`
 -- index: run_pkey, pending_pkey. A graph with a key is written only under read committed: above it the answer could be wrong
@@ -43,6 +44,13 @@ written as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, parent_id, depth, node, start_at)
     select run_id, job, its_tenant, queue, priority, input::json, options::json, graph_id, its_depth, name, coalesce(instant, pg_catalog.statement_timestamp())
     from node
+),
+typed as (
+    insert into runledger.gate (run_id, accepts)
+    select gate.run_id, gate.accepts::json
+    from whole
+    cross join unnest($9::uuid[], $28::text[]) as gate (run_id, accepts)
+    where gate.accepts is not null
 ),
 wired as (
     insert into runledger.edge (dependant_id, run_id, on_terminal, parameters)
