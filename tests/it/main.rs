@@ -79,6 +79,7 @@ mod small_pools;
 mod smoke;
 mod statements;
 mod steps;
+mod suspects;
 mod tangles;
 mod timeline;
 mod transactional;

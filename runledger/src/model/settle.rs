@@ -26,11 +26,27 @@ pub enum Outcome {
     Cancelled(Failure),
     /// The record and the code disagree.
     Diverged(Failure),
+    /// The worker claimed the run but did not start it, because the worker executes another suspect alone.
+    /// The run keeps its position in the queue, at this instant.
+    Deferred(Timestamp),
     /// The process died in the middle of it; `progressed` says that it had recorded a step since its claim.
     Crashed {
         /// Whether the attempt recorded a step before it died.
         progressed: bool,
+        /// Whether the crash counts against the run.
+        blame: Blame,
     },
+}
+
+/// Whether a crash counts against a run. See docs/decisions/0018-crash-suspects.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// No: its worker stopped in order, or executed another suspect alone.
+    None,
+    /// Maybe: other runs shared the process. This can make the run a suspect, but cannot park it.
+    Shared,
+    /// Yes: no other run in the process was a suspect or newly started.
+    Alone,
 }
 
 /// The counters of a run during an attempt.
@@ -38,7 +54,8 @@ pub enum Outcome {
 pub struct Counters {
     /// Attempts begun, this one included; crashes, suspensions and shutdowns are taken off again.
     pub attempt: i32,
-    /// Crashes in a row without a step recorded between them.
+    /// Consecutive crashes that the run may have caused. A recorded step or a finished attempt resets the
+    /// count.
     pub crashes: i32,
 }
 
@@ -49,6 +66,11 @@ pub struct RetryPolicy {
     pub max_attempts: u32,
     /// The delay between them.
     pub backoff: Backoff,
+}
+
+impl RetryPolicy {
+    /// For outcomes that no policy of a job decides: releases, crashes, cancels.
+    pub const NOT_ASKED: Self = Self { max_attempts: 1, backoff: Backoff::DEFAULT };
 }
 
 /// What is written for the run.
@@ -135,6 +157,11 @@ impl Cause {
 /// How many times in a row a run may take its process down with it before it is parked.
 pub const MAX_CRASHES: i32 = 5;
 
+/// A run with this many consecutive crashes is a suspect: workers execute it with no other suspect in the
+/// process. Crashes with other runs in the process count up to this number only, so only crashes during the
+/// run's own trials can park it.
+pub const SUSPECT: i32 = 2;
+
 /// The delay before a run whose worker died is claimed again; doubled with every crash in a row, so that a run
 /// which kills its process cannot take a whole fleet down at once.
 const CRASH_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
@@ -147,10 +174,12 @@ pub fn settle(outcome: Outcome, counters: Counters, policy: &RetryPolicy, unit_r
     let unspent = Counters { attempt: (counters.attempt - 1).max(0), ..counters };
     match outcome {
         Outcome::Completed(output) => Settlement { verdict: Verdict::Complete(output), counters },
-        Outcome::Failed(failure, retry) => {
-            Settlement { verdict: after_failure(failure, retry, counters, policy, unit_random), counters }
-        }
-        Outcome::Asleep(until) => requeue(Due::At(until), Cause::Slept, unspent),
+        Outcome::Failed(failure, retry) => Settlement {
+            verdict: after_failure(failure, retry, counters, policy, unit_random),
+            counters: Counters { crashes: 0, ..counters },
+        },
+        Outcome::Asleep(until) => requeue(Due::At(until), Cause::Slept, Counters { crashes: 0, ..unspent }),
+        Outcome::Deferred(since) => requeue(Due::At(since), Cause::Released, unspent),
         Outcome::Released => requeue(Due::In(Duration::ZERO), Cause::Released, unspent),
         Outcome::Continued(delay) => {
             requeue(Due::In(delay), Cause::Continued, Counters { attempt: 0, crashes: 0 })
@@ -158,7 +187,7 @@ pub fn settle(outcome: Outcome, counters: Counters, policy: &RetryPolicy, unit_r
         Outcome::Paused => Settlement { verdict: Verdict::Pause, counters: unspent },
         Outcome::Cancelled(failure) => Settlement { verdict: Verdict::Cancel(failure), counters },
         Outcome::Diverged(failure) => Settlement { verdict: Verdict::Block(failure), counters: unspent },
-        Outcome::Crashed { progressed } => after_crash(progressed, unspent, unit_random),
+        Outcome::Crashed { progressed, blame } => after_crash(progressed, blame, unspent, unit_random),
     }
 }
 
@@ -189,19 +218,28 @@ pub fn retry_delay(retry: Retry, failures: u32, policy: &RetryPolicy, unit_rando
     }
 }
 
-fn after_crash(progressed: bool, unspent: Counters, unit_random: f64) -> Settlement {
-    let crashes = if progressed { 1 } else { unspent.crashes + 1 };
+fn after_crash(progressed: bool, blame: Blame, unspent: Counters, unit_random: f64) -> Settlement {
+    let next = if progressed { 1 } else { unspent.crashes.saturating_add(1) };
+    let crashes = match blame {
+        Blame::None if progressed => 0,
+        Blame::None => unspent.crashes,
+        Blame::Shared if progressed => next,
+        Blame::Shared => next.min(SUSPECT.max(unspent.crashes)),
+        Blame::Alone => next,
+    };
     let counters = Counters { crashes, ..unspent };
-    if crashes >= MAX_CRASHES {
+    if blame == Blame::Alone && crashes >= MAX_CRASHES {
+        let alone = crashes - SUSPECT;
         let message = format!(
-            "the process died {crashes} times in a row in this run, without a step recorded between; it was parked \
-             so that it cannot take more workers down; mend the cause and resume it, or cancel it"
+            "the process died {crashes} times in a row while it executed this run, the last {alone} times with no other suspect beside it, and no step was \
+             recorded between; the run is blocked so that it cannot end more workers; remove the cause and resume it, or cancel it"
         );
         return Settlement { verdict: Verdict::Block(Failure::new(FailureKind::Crash, message)), counters };
     }
     // The first crash is most likely the worker's own end (a deploy, a lost machine): go on at once.
     let delay = match crashes {
-        1 => Duration::ZERO,
+        _ if blame == Blame::None => Duration::ZERO,
+        0 | 1 => Duration::ZERO,
         n => CRASH_BACKOFF.delay(n.unsigned_abs() - 1, unit_random),
     };
     let message = "the process of its worker ended in the middle of this attempt, or was cut off for longer than its lease; \
@@ -256,7 +294,7 @@ mod tests {
     #[test]
     fn a_crash_a_suspension_and_a_shutdown_do_not_consume_an_attempt() {
         let outcomes = [
-            Outcome::Crashed { progressed: false },
+            Outcome::Crashed { progressed: false, blame: Blame::Shared },
             Outcome::Asleep(Timestamp::from_unix_micros(1)),
             Outcome::Released,
             Outcome::Paused,
@@ -269,17 +307,48 @@ mod tests {
 
     #[test]
     fn a_run_that_kills_its_process_five_times_in_a_row_is_parked() {
-        let settled = settle(Outcome::Crashed { progressed: false }, counters(1, 4), &POLICY, 0.5);
+        let settled = settle(crashed(Blame::Alone), counters(1, 4), &POLICY, 0.5);
         assert!(matches!(settled.verdict, Verdict::Block(Failure { kind: FailureKind::Crash, .. })));
-        let settled = settle(Outcome::Crashed { progressed: true }, counters(1, 4), &POLICY, 0.5);
+        let progressed = Outcome::Crashed { progressed: true, blame: Blame::Alone };
+        let settled = settle(progressed, counters(1, 4), &POLICY, 0.5);
         assert!(matches!(settled.verdict, Verdict::Requeue { cause: Cause::Crashed, .. }));
         assert_eq!(settled.counters.crashes, 1);
+    }
+
+    fn crashed(blame: Blame) -> Outcome {
+        Outcome::Crashed { progressed: false, blame }
+    }
+
+    #[test]
+    fn crash_beside_others_makes_a_suspect_and_never_parks() {
+        let crashes =
+            |before, blame| settle(crashed(blame), counters(1, before), &POLICY, 0.5).counters.crashes;
+        assert_eq!([0, 1, 2, 4, i32::MAX].map(|n| crashes(n, Blame::Shared)), [1, 2, 2, 4, i32::MAX]);
+        assert_eq!([0, 2, 4].map(|n| crashes(n, Blame::None)), [0, 2, 4]);
+        assert_eq!([2, 3].map(|n| crashes(n, Blame::Alone)), [3, 4]);
+        for before in [1, 4, i32::MAX] {
+            let settled = settle(crashed(Blame::Shared), counters(1, before), &POLICY, 0.5);
+            assert!(matches!(settled.verdict, Verdict::Requeue { cause: Cause::Crashed, .. }), "{before}");
+        }
+    }
+
+    #[test]
+    fn attempt_that_ends_in_order_clears_its_run_of_earlier_crashes() {
+        for outcome in
+            [Outcome::Failed(error(), Retry::Policy), Outcome::Asleep(Timestamp::from_unix_micros(1))]
+        {
+            assert_eq!(settle(outcome, counters(1, 4), &POLICY, 0.5).counters.crashes, 0);
+        }
+        for outcome in [Outcome::Released, Outcome::Paused, Outcome::Deferred(Timestamp::from_unix_micros(1))]
+        {
+            assert_eq!(settle(outcome, counters(1, 4), &POLICY, 0.5).counters.crashes, 4);
+        }
     }
 
     #[test]
     fn the_first_crash_is_retried_at_once_and_later_ones_ever_later() {
         let delay = |crashes| match settle(
-            Outcome::Crashed { progressed: false },
+            crashed(if crashes < SUSPECT { Blame::Shared } else { Blame::Alone }),
             counters(1, crashes),
             &POLICY,
             0.0,

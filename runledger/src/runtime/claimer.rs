@@ -14,13 +14,14 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::executor::{Executor, unknown_job};
-use super::held::Order;
+use super::held::{Hold, Order};
 use super::outage::{Line, Recovery};
 use super::permits::lowest_of_full;
 use super::positions::{KnownAs, Memory, after};
 use super::serve::Session;
 use super::task;
 use super::timings::Timings;
+use super::trial::is_suspect;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::Fence;
@@ -45,7 +46,7 @@ const WIDE_AWAKE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(60);
 
 /// The pause after a claim that failed.
-const AFTER_ERROR: Duration = Duration::from_millis(250);
+pub(super) const AFTER_ERROR: Duration = Duration::from_millis(250);
 
 /// Where more is queued than the last claim took, slots gather for so long until an eighth of them is free: a claim costs nearly the same for one run
 /// as for twenty.
@@ -110,7 +111,11 @@ impl Claimer {
                 Ok((token, claimed)) if !claimed.is_empty() => {
                     memory.pause = FIRST_PAUSE;
                     memory.was_full = claimed.len() == limit;
-                    self.start(&mut tasks, token, claimed);
+                    if claimed.iter().any(is_suspect) {
+                        Box::pin(self.start_with_suspects(&mut memory, &mut tasks, token, claimed)).await;
+                    } else {
+                        self.start(&mut tasks, token, claimed);
+                    }
                     self.rouse(&mut memory).await;
                     if !memory.was_full && memory.is_told() {
                         self.wait(&mut memory, due, DROWSY).await;
@@ -259,24 +264,27 @@ impl Claimer {
         Ok(memory.see((began, look?)))
     }
 
-    fn start(&self, tasks: &mut JoinSet<()>, token: Uuid, claimed: Vec<Claimed>) {
+    pub(super) fn start(&self, tasks: &mut JoinSet<()>, token: Uuid, claimed: Vec<Claimed>) {
         for run in claimed {
-            let fence = Fence { run_id: run.run_id, token };
-            let hold = self.executor.held.add(fence);
-            match self.registry.get(&run.lane.job) {
-                Some(definition) => {
-                    // In a box from the start: on the way into the set it would be copied some times.
-                    tasks.spawn(Box::pin(Arc::clone(&self.executor).execute(run, definition, hold)));
-                }
-                None => {
-                    // A claim names only jobs of the registry, so this is a defect of ours: lose nothing.
-                    tracing::error!(failure = %unknown_job(&run.lane.job), run_id = %fence.run_id);
-                    drop(hold);
-                    self.doubt.notify_one();
-                }
-            }
+            let hold = self.executor.held.add(Fence { run_id: run.run_id, token });
+            self.start_one(tasks, run, hold);
         }
         self.executor.held.claimed(token);
+    }
+
+    pub(super) fn start_one(&self, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {
+        match self.registry.get(&run.lane.job) {
+            Some(definition) => {
+                // Box the future now; adding it to the set would otherwise copy it several times.
+                tasks.spawn(Box::pin(Arc::clone(&self.executor).execute(run, definition, hold)));
+            }
+            // A claim names only jobs of the registry, so this is a defect of ours: lose nothing.
+            None => {
+                tracing::error!(failure = %unknown_job(&run.lane.job), run_id = %run.run_id);
+                drop(hold);
+                self.doubt.notify_one();
+            }
+        }
     }
 
     /// Nothing to do: look again soon, and after a while sleep until woken, until the next known instant, or for a poll.

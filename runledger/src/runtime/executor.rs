@@ -138,6 +138,17 @@ impl Executor {
         }
     }
 
+    /// Returns a claimed run that has not started to its position in the queue.
+    pub(crate) async fn put_back(self: Arc<Self>, claimed: Claimed, hold: Hold) {
+        let position = Outcome::Deferred(claimed.ready_at);
+        self.settle_unstarted(claimed, hold, position).await;
+    }
+
+    async fn settle_unstarted(&self, claimed: Claimed, hold: Hold, outcome: Outcome) {
+        let settlement = settle(outcome, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
+        self.journal.write(settled(hold.fence, settlement, &claimed, self.db.sealer())).await;
+    }
+
     fn attempt(
         &self,
         claimed: &Claimed,
@@ -327,9 +338,9 @@ impl Executor {
     /// The database refuses the output: the run fails with that as its reason.
     async fn settle_refused(&self, run: &Run, fence: Fence, failure: Failure) {
         let claimed = &run.claimed;
-        let policy = RetryPolicy { max_attempts: 1, backoff: crate::model::backoff::Backoff::DEFAULT };
         let reason = failure.clone();
-        let settlement = settle(Outcome::Failed(failure, Retry::Never), claimed.counters, &policy, 0.0);
+        let failed = Outcome::Failed(failure, Retry::Never);
+        let settlement = settle(failed, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
         let settled = settled(fence, settlement, claimed, self.db.sealer());
         match self.journal.write(settled.of_saga(true)).await {
             Written::Yes => {
@@ -427,7 +438,8 @@ impl Parting<'_> {
     async fn write(&self, connection: &mut PgConnection, attempt: &Attempt) -> Result<bool, sqlx::Error> {
         match self {
             Self::Parked(waits) => {
-                let spent = Counters { attempt: attempt.counters.attempt - 1, ..attempt.counters };
+                // The run leaves its worker in order, so earlier crashes no longer count.
+                let spent = Counters { attempt: attempt.counters.attempt - 1, crashes: 0 };
                 suspend(connection, attempt.fence, waits, spent).await
             }
             Self::Anew(input, delay) => {

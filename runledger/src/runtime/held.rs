@@ -99,6 +99,15 @@ struct Inner {
 struct Run {
     token: Uuid,
     orders: Arc<Orders>,
+    since: Instant,
+    /// Whether the run has outlived its trial.
+    is_cleared: bool,
+}
+
+impl Run {
+    fn new(token: Uuid, orders: Arc<Orders>) -> Self {
+        Self { token, orders, since: Instant::now(), is_cleared: false }
+    }
 }
 
 impl Held {
@@ -140,8 +149,7 @@ impl Held {
     /// Adds a run, which is in hand until the hold is dropped.
     pub(crate) fn add(self: &Arc<Self>, fence: Fence) -> Hold {
         let orders = Arc::new(Orders::default());
-        let before =
-            self.inner().runs.insert(fence.run_id, Run { token: fence.token, orders: Arc::clone(&orders) });
+        let before = self.inner().runs.insert(fence.run_id, Run::new(fence.token, Arc::clone(&orders)));
         if let Some(before) = before {
             // An attempt whose lease is lost, in a failover perhaps: nobody would reach it under the number of the run any more.
             before.orders.give(Order::Drop);
@@ -172,6 +180,20 @@ impl Held {
         let inner = self.inner();
         inner.claiming.contains(&fence.token)
             || inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token)
+    }
+
+    /// Whether every other run is older than `company` or has outlived a trial.
+    pub(crate) fn is_alone(&self, fence: Fence, company: Duration) -> bool {
+        let inner = self.inner();
+        let mut others = inner.runs.iter().filter(|(run_id, _)| **run_id != fence.run_id);
+        others.all(|(_, run)| run.is_cleared || run.since.elapsed() >= company)
+    }
+
+    /// Records that a run has outlived its trial.
+    pub(crate) fn clear_of_suspicion(&self, fence: Fence) {
+        if let Some(run) = self.inner().runs.get_mut(&fence.run_id).filter(|run| run.token == fence.token) {
+            run.is_cleared = true;
+        }
     }
 
     /// The runs that were told to stop as cancelled so long ago, and whose bodies go on. One that waits for its commit has none any more.

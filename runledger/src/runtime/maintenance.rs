@@ -23,7 +23,6 @@ use super::step::unit_random;
 use super::task;
 use super::timings::Timings;
 use crate::api::registry::Registry;
-use crate::model::backoff::Backoff;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::store::settle::{self as settlement, Settled};
@@ -213,7 +212,7 @@ impl Maintenance {
         for lease in &leases {
             let above = wait::above(connection, lease.run_id).await?;
             let outcome = Outcome::Cancelled(cancel::failure(None));
-            let settlement = settle(outcome, lease.counters, &ANY_POLICY, 0.0);
+            let settlement = settle(outcome, lease.counters, &RetryPolicy::NOT_ASKED, 0.0);
             // The engine's own words are never sealed.
             let item = Settled::new(lease.fence(), settlement, &Sealer::default());
             settled.push(item.below(above).of_saga(true));
@@ -436,13 +435,10 @@ impl Maintenance {
     }
 }
 
-/// Releases and crashes are not the job's failures: no policy of a job decides them.
-const ANY_POLICY: RetryPolicy = RetryPolicy { max_attempts: 1, backoff: Backoff::DEFAULT };
-
 /// Gives runs back to their queues.
 pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -> Result<(), sqlx::Error> {
     let released = |lease: Lease| {
-        let settlement = settle(Outcome::Released, lease.counters, &ANY_POLICY, 0.0);
+        let settlement = settle(Outcome::Released, lease.counters, &RetryPolicy::NOT_ASKED, 0.0);
         Settled::new(lease.fence(), settlement, &Sealer::default())
     };
     let settled: Vec<Settled> = leases.into_iter().map(released).collect();
@@ -470,10 +466,10 @@ fn crashed(orphan: &Orphan) -> Settled {
     let outcome = if orphan.cancel_requested {
         Outcome::Cancelled(cancel::failure(None))
     } else {
-        Outcome::Crashed { progressed: orphan.progressed }
+        Outcome::Crashed { progressed: orphan.progressed, blame: orphan.blame }
     };
     let fence = orphan.lease.fence();
-    let settlement = settle(outcome, orphan.lease.counters, &ANY_POLICY, unit_random());
+    let settlement = settle(outcome, orphan.lease.counters, &RetryPolicy::NOT_ASKED, unit_random());
     // A crash is told in the engine's own words, which are never sealed.
     Settled::new(fence, settlement, &Sealer::default()).below(orphan.above).of_saga(true)
 }

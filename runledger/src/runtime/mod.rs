@@ -66,6 +66,8 @@ mod telling;
 pub(crate) mod timings;
 pub(crate) mod transaction;
 #[cfg(feature = "worker")]
+mod trial;
+#[cfg(feature = "worker")]
 pub(crate) mod verify;
 pub(crate) mod waiting;
 #[cfg(feature = "worker")]

@@ -1,6 +1,7 @@
 //! Claim: due runs, from remembered positions; and the slower look that finds what positions miss.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -109,6 +110,14 @@ pub(crate) struct FailedTries {
     pub(crate) began_at: Timestamp,
 }
 
+/// The unsuccessful attempts of a suspect.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Earlier {
+    pub(crate) count: u32,
+    /// The duration of the longest one.
+    pub(crate) longest: Duration,
+}
+
 /// A run that this worker now holds.
 #[derive(Debug)]
 pub(crate) struct Claimed {
@@ -131,6 +140,8 @@ pub(crate) struct Claimed {
     pub(crate) steps: Vec<StoredStep>,
     /// The state in which it ends once what its steps did is taken back: its code is not run any more.
     pub(crate) undoing: Option<RunState>,
+    /// The unsuccessful attempts, if the run has been in two crashes.
+    pub(crate) earlier: Earlier,
     /// How often each unrecorded step has failed so far, and since when.
     pub(crate) step_failures: Vec<(String, FailedTries)>,
 }
@@ -271,7 +282,17 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         steps: steps(row)?,
         undoing: row.try_get::<Option<String>, _>("undoing")?.as_deref().and_then(RunState::parse),
         step_failures: failures(row.try_get("step_failures")?)?,
+        earlier: earlier(row.try_get("earlier")?),
     })
+}
+
+fn earlier(counted: Option<Vec<Option<i64>>>) -> Earlier {
+    let counted = counted.unwrap_or_default();
+    let number = |at: usize| counted.get(at).copied().flatten().and_then(|n| u64::try_from(n).ok());
+    Earlier {
+        count: number(0).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
+        longest: Duration::from_micros(number(1).unwrap_or(0)),
+    }
 }
 
 fn failures(text: Option<String>) -> Result<Vec<(String, FailedTries)>, sqlx::Error> {

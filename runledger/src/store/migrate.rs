@@ -121,6 +121,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0015_gates.sql"),
         breaking: false,
     },
+    // An older worker counts a crash against every run that the dead worker had claimed.
+    Migration {
+        version: 16,
+        name: "one_run_alone",
+        sql: include_str!("../../migrations/0016_one_run_alone.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

@@ -137,4 +137,5 @@ statements! {
     WORKER_PULL_BACK = "worker_pull_back";
     WORKER_REGISTER = "worker_register";
     WORKER_SLEEP = "worker_sleep";
+    WORKER_TRIAL = "worker_trial";
 }

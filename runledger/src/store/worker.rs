@@ -12,7 +12,7 @@ use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::wait::Above;
 use super::write::{commit, write};
-use crate::model::settle::Counters;
+use crate::model::settle::{Blame, Counters, SUSPECT};
 use crate::model::timestamp::Timestamp;
 
 /// What a heartbeat brings back.
@@ -70,6 +70,8 @@ pub(crate) struct Orphan {
     pub(crate) above: Above,
     pub(crate) progressed: bool,
     pub(crate) cancel_requested: bool,
+    /// Whether the crash of its worker counts against this run.
+    pub(crate) blame: Blame,
 }
 
 /// How silent a worker is, and whether its lock says anything.
@@ -161,6 +163,17 @@ pub(crate) async fn sleeping(
 
 pub(crate) async fn drain(connection: &mut PgConnection, worker_id: i64) -> Result<(), sqlx::Error> {
     write(sql::WORKER_DRAIN, |drain| sqlx::query(drain).bind(worker_id).execute(connection)).await.map(drop)
+}
+
+/// Records the run that a worker has on trial; `None` ends the trial.
+pub(crate) async fn on_trial(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    run_id: Option<Uuid>,
+) -> Result<(), sqlx::Error> {
+    write(sql::WORKER_TRIAL, |note| sqlx::query(note).bind(worker_id).bind(run_id).execute(connection))
+        .await
+        .map(drop)
 }
 
 /// How silent a living worker is; none where it is dead already.
@@ -272,10 +285,22 @@ pub(crate) async fn orphans(tx: &mut PgConnection, limit: i64) -> Result<Vec<Orp
             above: Above::read(row)?,
             progressed: progressed.contains(&lease.run_id),
             cancel_requested: row.try_get("cancel_requested")?,
+            blame: blame(row.try_get("has_stopped")?, row.try_get("trial")?, &lease),
             lease,
         })
     };
     rows.iter().zip(leases).map(orphan).collect()
+}
+
+fn blame(has_stopped: bool, trial: Option<Uuid>, lease: &Lease) -> Blame {
+    match trial {
+        _ if has_stopped => Blame::None,
+        None => Blame::Shared,
+        Some(trial) if trial == lease.run_id => Blame::Alone,
+        // A run that was never suspected may be old enough to run beside a trial, and have caused the death itself.
+        Some(_) if lease.counters.crashes < SUSPECT => Blame::Shared,
+        Some(_) => Blame::None,
+    }
 }
 
 fn lease(row: &PgRow) -> Result<Lease, sqlx::Error> {
@@ -284,4 +309,16 @@ fn lease(row: &PgRow) -> Result<Lease, sqlx::Error> {
         token: row.try_get("token")?,
         counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
     })
+}
+
+#[test]
+fn death_in_a_trial_also_makes_a_suspect_of_a_run_that_was_none() {
+    let [on_trial, other] = [(); 2].map(|()| Uuid::now_v7());
+    let of = |run_id, crashes| {
+        let counters = Counters { attempt: 1, crashes };
+        blame(false, Some(on_trial), &Lease { run_id, token: Uuid::nil(), counters })
+    };
+    assert_eq!(of(on_trial, 2), Blame::Alone);
+    assert_eq!(of(other, 0), Blame::Shared);
+    assert_eq!(of(other, SUSPECT), Blame::None, "it waits for its own trial");
 }

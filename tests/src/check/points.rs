@@ -61,6 +61,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("worker_pull_back", Scene::Work),
     ("worker_register", Scene::Work),
     ("worker_sleep", Scene::Work),
+    ("worker_trial", Scene::Timer),
     // Commits of transactions.
     ("append", Scene::Graph),
     ("active_graph", Scene::Graph),

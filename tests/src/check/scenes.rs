@@ -45,7 +45,7 @@ pub enum Scene {
     Killed,
     /// Finds a process that was paused before the commit of a transactional body.
     Paused,
-    /// Finds a run whose wait comes to its limit.
+    /// Executes a suspect on trial. Its wait for a child then reaches its limit.
     Timer,
     /// Makes the schema.
     Migrate,
@@ -266,6 +266,10 @@ async fn drain(db: &Db) -> Result<()> {
 
 async fn timer(db: &Db, place: &Place) -> Result<()> {
     let run = keyed(db, "run", || jobs::check_timer(place.clone())).await?;
+    // Simulates two crashes: the worker executes the run on trial.
+    let suspect = "with waiting as (update runledger.waiting set crashes = 2 where run_id = $1)
+                   update runledger.ready set crashes = 2 where run_id = $1";
+    again(async || sqlx::query(suspect).bind(run.id()).execute(db.pool()).await).await?;
     let worker = start(db).await?;
     let was_first = again(async || run.result().await).await?;
     anyhow::ensure!(!was_first, "the child ended at a closed gate");

@@ -1,13 +1,17 @@
 -- orphans: leases whose worker is dead or unknown, with what their settlement needs.
 -- in:    $1 how many
--- out:   run_id, token, attempt, crashes, parent_id, is_node, cancel_requested
+-- out:   run_id, token, attempt, crashes, parent_id, is_node, cancel_requested, has_stopped (whether the worker has ended in order), trial (the run that it executed
+--        with no other suspect beside it, or null)
 -- locks: the leases, skipping those that others hold: a step that is recorded now comes before this, or finds no lease any more
 -- index: worker_pkey
 select
     lease.run_id, lease.token, lease.attempt, lease.crashes, run.parent_id, run.is_node,
-    exists (select from runledger.cancel where cancel.run_id = lease.run_id) as cancel_requested
+    exists (select from runledger.cancel where cancel.run_id = lease.run_id) as cancel_requested,
+    coalesce(holder.died_why = 'stopped', false) as has_stopped,
+    holder.trial
 from runledger.lease
 cross join lateral (select parent_id, node is not null as is_node from runledger.run where run_id = lease.run_id offset 0) as run
+left join lateral (select died_why, trial from runledger.worker where worker.worker_id = lease.worker_id offset 0) as holder on true
 where not exists (
     select from runledger.worker
     where worker.worker_id = lease.worker_id and worker.state <> 'dead'

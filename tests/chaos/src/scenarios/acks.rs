@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use runledger::__private::STATEMENTS;
+use runledger::Handle;
 use runledger_tests::check::calls::Submission;
 use runledger_tests::check::fleet::Process;
 use runledger_tests::check::points::POINTS;
@@ -57,6 +58,13 @@ enum Way {
 /// Every way, one after the other.
 const WAYS: [Way; 4] = [Way::Stopped, Way::Killed, Way::Drained, Way::Terminated];
 
+/// The duration of the run that two workers crash with: longer than the time from a crash to the claim after
+/// the next crash.
+const LONG_RUN: Duration = Duration::from_secs(45);
+
+/// The duration of a run whose result the scenario awaits.
+const SHORT_RUN: Duration = Duration::from_millis(400);
+
 /// How long somebody waits for a result.
 const RESULT: Duration = Duration::from_secs(2);
 
@@ -66,6 +74,7 @@ async fn acks_lost(setting: Setting) -> Result<Summary> {
     let mut known = writes.clone();
     let (mut shift, mut ways) = (Instant::now(), WAYS.into_iter().cycle());
     let mut stopped: Option<Stopped> = None;
+    let mut victim = ask(&mut scene, LONG_RUN).await;
     scene.proxies().for_each(|proxy| writes.iter().for_each(|write| proxy.arm(write, Fault::LoseReply)));
     while scene.goes_on() || (!never(&scene, &writes).is_empty() && scene.elapsed() < setting.load + PATIENCE)
     {
@@ -79,7 +88,8 @@ async fn acks_lost(setting: Setting) -> Result<Summary> {
             if shift.elapsed() > SHIFT {
                 wait_for_a_result(&mut scene).await;
                 let way = ways.next().unwrap_or(Way::Killed);
-                change_shift(&mut scene, way, &mut stopped).await?;
+                let at = who_goes(&mut scene, way, &mut victim).await?;
+                change_shift(&mut scene, at, way, &mut stopped).await?;
                 shift = Instant::now();
             }
             if !scene.goes_on() {
@@ -143,25 +153,45 @@ async fn lose(scene: &Scene, statement: &str) {
     }
 }
 
-/// Asks for a run, and waits for its result, which the client does not.
+/// Starts a run and waits for its result. The load's client never waits for results.
 async fn wait_for_a_result(scene: &mut Scene) {
-    let number = Uuid::now_v7();
-    let call = chaos_slow(scene.site.place.of_call(number), 400);
-    match call.enqueue(scene.client.db()).await {
-        Ok(run) => {
-            let told = Submission { call: Some(number), ..Submission::acknowledged(run.id()) };
-            scene.site.asked.push(told);
-            // That it ends is a matter of the tail.
-            let _ = run.result_within(RESULT).await;
-        }
-        Err(_) => scene.site.asked.push(Submission::unanswered(number)),
+    if let Some(run) = ask(scene, SHORT_RUN).await {
+        // The tail checks that the run ends.
+        let _ = Handle::of(chaos_slow, scene.client.db(), run).result_within(RESULT).await;
     }
+}
+
+/// Enqueues a run of this duration.
+async fn ask(scene: &mut Scene, length: Duration) -> Option<Uuid> {
+    let number = Uuid::now_v7();
+    let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    let run = chaos_slow(scene.site.place.of_call(number), millis).enqueue(scene.client.db()).await;
+    let run = run.ok().map(|run| run.id());
+    scene.site.asked.push(match run {
+        Some(run) => Submission { call: Some(number), ..Submission::acknowledged(run) },
+        None => Submission::unanswered(number),
+    });
+    run
+}
+
+/// Chooses the worker to stop. A crash hits the worker that executes the victim, so that the next worker executes
+/// it in a trial. An orderly stop hits another worker, so that the victim's crash count stays.
+async fn who_goes(scene: &mut Scene, way: Way, victim: &mut Option<Uuid>) -> Result<usize> {
+    let mut connection = scene.site.connect().await?;
+    let lease = "select worker_id from runledger.lease where run_id = $1";
+    let worker: Option<i64> = sqlx::query_scalar(lease).bind(*victim).fetch_optional(&mut connection).await?;
+    let ended = "select from runledger.outcome where run_id = $1";
+    if victim.is_none() || sqlx::query(ended).bind(*victim).fetch_optional(&mut connection).await?.is_some() {
+        *victim = ask(scene, LONG_RUN).await;
+    }
+    let dies = matches!(way, Way::Killed | Way::Stopped);
+    let fits = |member: &Member| (Some(member.process.worker_id) == worker) == dies;
+    Ok(scene.crew.iter().position(fits).unwrap_or_else(|| scene.any()))
 }
 
 /// A worker goes, and another begins on the same way to the server, where faults wait for its beginning. One that is stopped is never heard of again: its
 /// silence is to be found before its process ends.
-async fn change_shift(scene: &mut Scene, way: Way, stopped: &mut Option<Stopped>) -> Result<()> {
-    let at = scene.any();
+async fn change_shift(scene: &mut Scene, at: usize, way: Way, stopped: &mut Option<Stopped>) -> Result<()> {
     let Member { mut process, proxy } = scene.crew.swap_remove(at);
     match way {
         Way::Killed => process.kill().await?,

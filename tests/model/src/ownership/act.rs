@@ -2,7 +2,7 @@
 
 use runledger::model::backoff::Backoff;
 use runledger::model::failure::Retry;
-use runledger::model::settle::{Counters, Outcome, RetryPolicy, Verdict, settle};
+use runledger::model::settle::{Blame, Counters, Outcome, RetryPolicy, Verdict, settle};
 use runledger::{Failure, FailureKind};
 
 use super::config::{Fence, Guard, Ownership};
@@ -208,7 +208,7 @@ impl Ownership {
             Action::Bury(_, other) => bury(&mut state, other),
             Action::Adopt(_) => {
                 let progressed = state.db.progressed;
-                self.give_back(&mut state.db, Outcome::Crashed { progressed });
+                self.give_back(&mut state.db, Outcome::Crashed { progressed, blame: Blame::Alone });
             }
             Action::Guard(at, number) => {
                 let attempt = &mut state.processes[at].attempts[number];

@@ -5,7 +5,7 @@ use runledger::FailureKind;
 use runledger::model::backoff::Backoff;
 use runledger::model::failure::Retry;
 use runledger::model::payload::Stored;
-use runledger::model::settle::{Counters, Outcome, RetryPolicy, settle};
+use runledger::model::settle::{Blame, Counters, Outcome, RetryPolicy, settle};
 use sqlx::PgConnection;
 use sqlx::error::DatabaseError;
 
@@ -316,7 +316,7 @@ impl Step {
                     let outcome = if lease.cancel_requested {
                         Outcome::Cancelled(failure(FailureKind::Cancelled))
                     } else {
-                        Outcome::Crashed { progressed }
+                        Outcome::Crashed { progressed, blame: Blame::Alone }
                     };
                     let settlement = settle(outcome, lease.counters, &POLICY, 0.0);
                     said.held = Some(statements.settle(db, lease.fence, &settlement).await?);

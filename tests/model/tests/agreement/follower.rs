@@ -7,7 +7,7 @@ use protocol::statements::{Fence, Statements};
 use runledger::model::backoff::Backoff;
 use runledger::model::failure::Retry;
 use runledger::model::payload::Stored;
-use runledger::model::settle::{Counters, Outcome, RetryPolicy, Settlement, settle};
+use runledger::model::settle::{Blame, Counters, Outcome, RetryPolicy, Settlement, settle};
 use runledger::{Failure, FailureKind};
 use runledger_tests::Fixture;
 use sqlx::error::DatabaseError;
@@ -229,7 +229,7 @@ impl Follower {
     async fn adopt(&mut self) {
         for orphan in self.statements.orphans(&mut self.db).await.unwrap() {
             let progressed = self.statements.progressed(&mut self.db, orphan.fence.run_id).await.unwrap();
-            let outcome = Outcome::Crashed { progressed };
+            let outcome = Outcome::Crashed { progressed, blame: Blame::Alone };
             let settlement = settle(outcome, orphan.counters, &POLICY, 0.0);
             assert!(self.settle(orphan.fence, &settlement).await);
         }

@@ -102,8 +102,8 @@ pub const MUTANTS: &[Mutant] = &[
             },
             Edit {
                 file: "runledger/src/runtime/claimer.rs",
-                old: "let fence = Fence { run_id: run.run_id, token };",
-                new: "let fence = Fence { run_id: run.run_id, token: Uuid::from_u128(u128::from(run.claims.unsigned_abs())) };",
+                old: "self.executor.held.add(Fence { run_id: run.run_id, token })",
+                new: "self.executor.held.add(Fence { run_id: run.run_id, token: Uuid::from_u128(u128::from(run.claims.unsigned_abs())) })",
             },
         ],
         tests: &[
@@ -158,8 +158,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "crash-costs-an-attempt",
         edits: &[Edit {
             file: "runledger/src/model/settle.rs",
-            old: "Outcome::Crashed { progressed } => after_crash(progressed, unspent, unit_random),",
-            new: "Outcome::Crashed { progressed } => after_crash(progressed, counters, unit_random),",
+            old: "Outcome::Crashed { progressed, blame } => after_crash(progressed, blame, unspent, unit_random),",
+            new: "Outcome::Crashed { progressed, blame } => after_crash(progressed, blame, counters, unit_random),",
         }],
         tests: &["crashes::a_crash_costs_no_attempt"],
     },

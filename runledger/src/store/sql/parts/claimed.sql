@@ -37,7 +37,14 @@ select
             where attempt.run_id = run.run_id and attempt.step_key <> '' and attempt.claims > coalesce(continuation.claims, 0)
             group by attempt.step_key
         ) as failed
-    ) end as step_failures
+    ) end as step_failures,
+    case when taken.crashes > 1 then (
+        -- An array, so that the attempts are read once.
+        select array[pg_catalog.count(*), (extract(epoch from pg_catalog.max(ended_at - started_at))::numeric * 1000000::numeric)::bigint]
+        from runledger.attempt
+        where attempt.run_id = run.run_id and attempt.step_key = ''
+            and pg_catalog.isfinite(attempt.started_at) and pg_catalog.isfinite(attempt.ended_at)
+    ) end as earlier
 from taken
 -- `offset 0` keeps the planner from turning the join round: it must be one probe a run, never a scan.
 cross join lateral (select * from runledger.run where run_id = taken.run_id offset 0) as run

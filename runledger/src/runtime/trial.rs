@@ -1,0 +1,153 @@
+//! Trials: a worker executes a run that was in two crashes with no other suspect in its process, so that the
+//! next crash has one cause.
+//!
+//! See docs/decisions/0018-crash-suspects.md. Without suspects, trials cost nothing.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::claimer::{AFTER_ERROR, Claimer};
+use super::held::Hold;
+use super::outage::Line;
+use super::positions::Memory;
+use super::task;
+use crate::model::settle::SUSPECT;
+use crate::store::checkpoint::Fence;
+use crate::store::claim::{Claimed, Earlier};
+use crate::store::worker;
+
+/// A run older than this no longer counts as a suspect while another run is on trial. This bounds how long a
+/// trial stops its worker from claiming.
+const COMPANY: Duration = Duration::from_secs(10);
+
+/// A trial lasts twice as long as the run's longest unsuccessful attempt, and at least this long. Afterwards
+/// the attempt continues and the worker claims again.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// The limit of a run's first trial, so that long runs that were killed from outside do not block their
+/// workers. The limit doubles with each later unsuccessful attempt, so that a run that crashes late gets a
+/// trial that is long enough.
+const FIRST_LONGEST: Duration = Duration::from_secs(10);
+
+/// How often a trial checks whether it is over.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Whether workers execute this run with no other suspect in the process.
+pub(super) fn is_suspect(run: &Claimed) -> bool {
+    run.counters.crashes >= SUSPECT
+}
+
+/// How long a trial lasts if the attempt does not end first.
+fn length(earlier: Earlier) -> Duration {
+    let n_since = earlier.count.saturating_sub(SUSPECT.unsigned_abs());
+    let longest = FIRST_LONGEST.saturating_mul(2_u32.saturating_pow(n_since));
+    earlier.longest.saturating_mul(2).min(longest).max(SHORTEST)
+}
+
+impl Claimer {
+    /// Starts claimed runs, some of which are suspects. Starts the others at once, then the first suspect in
+    /// a trial. Returns the other suspects to their positions in the queue, where another worker can claim
+    /// them now.
+    pub(super) async fn start_with_suspects(
+        &mut self,
+        memory: &mut Memory,
+        tasks: &mut JoinSet<()>,
+        token: Uuid,
+        claimed: Vec<Claimed>,
+    ) {
+        let (suspects, others): (Vec<_>, Vec<_>) = claimed.into_iter().partition(is_suspect);
+        let held: Vec<(Claimed, Hold)> = suspects
+            .into_iter()
+            .map(|run| {
+                let hold = self.executor.held.add(Fence { run_id: run.run_id, token });
+                (run, hold)
+            })
+            .collect();
+        self.start(tasks, token, others);
+        let mut held = held.into_iter();
+        let Some((run, hold)) = held.next() else { return };
+        for (run, hold) in held {
+            self.put_back(tasks, run, hold);
+        }
+        self.try_alone(memory, tasks, run, hold).await;
+        // The returned runs are before the cursors of the claims, so only a scan finds them.
+        memory.looks.owe();
+    }
+
+    async fn try_alone(&mut self, memory: &mut Memory, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {
+        let fence = hold.fence;
+        while !self.executor.held.is_alone(fence, COMPANY) && !*self.stop.borrow() {
+            self.pause(LOOK).await;
+        }
+        if *self.stop.borrow() || !self.note(memory, Some(fence.run_id)).await {
+            self.put_back(tasks, run, hold);
+            return;
+        }
+        let length = length(run.earlier);
+        tracing::warn!(
+            run_id = %fence.run_id, job = run.lane.job, crashes = run.counters.crashes, ?length,
+            "processes have died with this run: it is executed with no other suspect beside it"
+        );
+        let began = Instant::now();
+        self.start_one(tasks, run, hold);
+        while self.executor.held.knows(fence) && began.elapsed() < length && !*self.stop.borrow() {
+            self.pause(LOOK.min(length.saturating_sub(began.elapsed()))).await;
+        }
+        self.executor.held.clear_of_suspicion(fence);
+        self.note(memory, None).await;
+    }
+
+    /// Waits for the end of any run, for at most `longest`.
+    async fn pause(&mut self, longest: Duration) {
+        tokio::select! {
+            () = self.executor.held.freed.notified() => {}
+            () = tokio::time::sleep(longest) => {}
+            () = task::raised(&mut self.stop) => {}
+        }
+    }
+
+    fn put_back(&self, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {
+        tasks.spawn(Box::pin(std::sync::Arc::clone(&self.executor).put_back(run, hold)));
+    }
+
+    /// Records which run is on trial, and retries while the database is unavailable: the trial must not start
+    /// before the record is committed. Returns false if the worker stops first.
+    async fn note(&mut self, memory: &mut Memory, run_id: Option<Uuid>) -> bool {
+        loop {
+            let noted = match memory.connection(&self.session).await {
+                Ok(connection) => {
+                    self.session.answered(worker::on_trial(connection, self.worker_id, run_id)).await
+                }
+                Err(error) => Err(error),
+            };
+            let Err(error) = noted else { return true };
+            memory.connection = None;
+            if let Some(Line { n_suppressed }) = memory.outage.failed() {
+                tracing::warn!(%error, n_suppressed, "a trial waits for the database");
+            }
+            if *self.stop.borrow() {
+                return false;
+            }
+            tokio::time::sleep(AFTER_ERROR).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(count: u32, longest: u64) -> u64 {
+        length(Earlier { count, longest: Duration::from_secs(longest) }).as_secs()
+    }
+
+    #[test]
+    fn trial_is_twice_as_long_as_the_longest_attempt_within_a_limit_that_doubles() {
+        assert_eq!([seconds(2, 0), seconds(2, 3), seconds(2, 600)], [1, 6, 10]);
+        assert_eq!([3, 4, 8].map(|count| seconds(count, 600)), [20, 40, 640]);
+        assert_eq!([9, u32::MAX].map(|count| seconds(count, 600)), [1200, 1200]);
+    }
+}
