@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, FailureKind, RunState, enqueue_all};
+use runledger::{ClientError, FailureKind, Graph, RunState, enqueue_all};
 use runledger_tests::Fixture;
 
 use crate::children::{child_of, child_that_sleeps, parent_of_a_sleeper};
@@ -97,6 +97,36 @@ async fn a_deadline_counts_from_the_start_instant_and_only_for_runs_that_have_on
     let Err(ClientError::Conflict { difference, .. }) = other else { panic!("{other:?}") };
     assert_eq!(difference, "deadline");
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.deadline").await, 2);
+}
+
+#[job]
+async fn ends() -> Result<()> {
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_becomes_ready_has_its_own_deadline_or_none() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![ends, never_ends]).await;
+    let mut graph = Graph::new("limited");
+    let first = graph.call(ends());
+    let hour = LONG * 60;
+    for (name, deadline) in [("free", None), ("limited", Some(hour))] {
+        let node = graph.call(never_ends());
+        graph.after(node, first);
+        graph.configure(node).name(name).delay(hour);
+        if let Some(deadline) = deadline {
+            graph.configure(node).deadline(deadline);
+        }
+    }
+    let graph = graph.enqueue(&db).await.unwrap();
+    for node in graph.nodes().await.unwrap() {
+        until(&db, node.run_id, |info| info.state.is_terminal() || info.ready_at.is_some()).await;
+    }
+    let limited = "select string_agg(node, ', ') from runledger.deadline join runledger.run using (run_id)";
+    assert_eq!(scalar::<Option<String>>(&db, limited).await.as_deref(), Some("limited"));
+    Handle::cancel(&graph, "over").await.unwrap();
+    worker.stop().await;
 }
 
 #[job(deadline = "1h")]

@@ -86,6 +86,7 @@ mod transactional;
 mod transitions;
 mod tunings;
 mod two_processes;
+mod unreadable;
 mod verify;
 mod versions;
 mod waiting;

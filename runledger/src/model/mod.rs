@@ -28,6 +28,7 @@ pub mod shape;
 pub mod state;
 pub mod timestamp;
 pub mod tuning;
+pub mod unreadable;
 #[cfg(feature = "worker")]
 pub mod verification;
 pub mod version;

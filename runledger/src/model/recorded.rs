@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use super::failure::Failure;
 use super::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use super::replay::Recorded;
+use super::unreadable::Unreadable;
 use uuid::Uuid;
 
 /// A step as `json_build_array` gives it.
@@ -31,13 +32,39 @@ pub struct StoredStep {
     undo: Option<Stored>,
 }
 
-/// Reads the steps of a run. Whether they fit together, and fit the code, is for the replay to say.
+/// Reads the steps of a run. The replay checks whether the steps are consistent and match the code.
 ///
 /// # Errors
-/// Where the text is not an array of such rows.
-pub fn read(text: &str) -> Result<Vec<StoredStep>, serde_json::Error> {
-    let rows: Vec<Row> = serde_json::from_str(text)?;
+/// [`Unreadable`], with the path of the first unreadable value.
+pub fn read(text: &str) -> Result<Vec<StoredStep>, Unreadable> {
+    let rows: Vec<Row> = serde_json::from_str(text).map_err(|error| first_wrong(text, &error))?;
     Ok(rows.into_iter().map(stored).collect())
+}
+
+/// The slow path: finds the unreadable column and step.
+fn first_wrong(text: &str, error: &serde_json::Error) -> Unreadable {
+    type Check = fn(&str) -> Result<(), serde_json::Error>;
+    fn reads<'t, T: serde::Deserialize<'t>>(text: &'t str) -> Result<(), serde_json::Error> {
+        serde_json::from_str::<T>(text).map(drop)
+    }
+    // In the order of `Row`. The payloads may be any JSON.
+    let columns: [(usize, &str, Check); 4] = [
+        (1, "ordinal", |text| reads::<u64>(text)),
+        (2, "fingerprint", |text| reads::<i64>(text)),
+        (5, "seen_len", |text| reads::<u32>(text)),
+        (6, "seen", |text| reads::<Option<Vec<u64>>>(text)),
+    ];
+    let rows: Vec<Vec<Box<RawValue>>> = serde_json::from_str(text).unwrap_or_default();
+    for row in &rows {
+        let key = row.first().and_then(|key| serde_json::from_str::<String>(key.get()).ok());
+        for (at, column, check) in columns {
+            if let Some(Err(error)) = row.get(at).map(|value| check(value.get())) {
+                let key = key.unwrap_or_default();
+                return Unreadable::new(format!("step[{key}].{column}"), &error);
+            }
+        }
+    }
+    Unreadable::new("step", error)
 }
 
 fn stored((key, ordinal, fingerprint, output, error, seen_len, seen, undo): Row) -> StoredStep {

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::backoff::Backoff;
 use super::timestamp::{FURTHEST, Timestamp};
+use super::unreadable::Unreadable;
 
 /// A key that at most one run has that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,9 +83,72 @@ pub struct RequestOptions {
     /// What the program says of the run, for itself.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
     pub metadata: Metadata,
+    /// The fields of this object that an older version may ignore: see [`RequestOptions::read`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub may_ignore: Vec<String>,
 }
 
 impl RequestOptions {
+    /// Reads options written by a client of any version.
+    ///
+    /// A field that this version does not know makes the options unreadable. The run is blocked, so the
+    /// worker never silently breaks a promise of a newer client. Only the writer knows whether a field is
+    /// optional: a later version that adds such a field (a label, a hint) lists it in `may_ignore`. Every
+    /// version from this one on then executes the run without the field. A writer never lists a field that
+    /// changes when, where, how often or whether the run executes.
+    ///
+    /// # Errors
+    /// [`Unreadable`], with the path of the field.
+    pub fn read(text: &str) -> Result<Self, Unreadable> {
+        match serde_json::from_str(text) {
+            Ok(options) => Ok(options),
+            Err(error) => Self::read_by_field(text, &error),
+        }
+    }
+
+    /// The slow path: reads field by field, omits ignorable fields, and names the first unreadable one.
+    fn read_by_field(text: &str, error: &serde_json::Error) -> Result<Self, Unreadable> {
+        let fields: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text).map_err(|_| Unreadable::new("options", error))?;
+        let ignorable: Vec<String> = match fields.get("may_ignore") {
+            Some(names) => serde_json::from_value(names.clone())
+                .map_err(|error| Unreadable::new("options.may_ignore", &error))?,
+            None => Vec::new(),
+        };
+        let mut known = serde_json::Map::new();
+        for (name, value) in fields {
+            let path = format!("options.{name}");
+            let alone = serde_json::Map::from_iter([(name.clone(), value.clone())]);
+            match serde_json::from_value::<Self>(alone.into()) {
+                Ok(_) => drop(known.insert(name, value)),
+                Err(_) if !Self::FIELDS.contains(&name.as_str()) => {
+                    if !ignorable.contains(&name) {
+                        return Err(Unreadable::unknown(path));
+                    }
+                }
+                Err(error) => return Err(Unreadable::new(path, &error)),
+            }
+        }
+        serde_json::from_value(known.into()).map_err(|error| Unreadable::new("options", &error))
+    }
+
+    /// The fields that this version knows.
+    const FIELDS: [&str; 13] = [
+        "queue",
+        "priority",
+        "max_attempts",
+        "timeout_ms",
+        "deadline_ms",
+        "is_own_deadline",
+        "backoff_ms",
+        "delay_us",
+        "start_at_us",
+        "active_key",
+        "resource",
+        "metadata",
+        "may_ignore",
+    ];
+
     /// Starts no earlier than so long after the enqueue.
     pub fn set_delay(&mut self, delay: Duration) {
         self.delay_us = Some(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX));
@@ -238,6 +302,55 @@ mod tests {
             assert_ne!(id, other);
         }
         assert_ne!(keyed_run_id("a", "bc", "d"), keyed_run_id("ab", "c", "d"));
+    }
+
+    #[test]
+    fn an_unknown_field_makes_options_unreadable_unless_its_writer_lets_it_be_ignored() {
+        let unknown = RequestOptions::read(r#"{"priority":3,"not_before":"noon"}"#).unwrap_err();
+        assert_eq!(unknown, Unreadable::unknown("options.not_before"));
+        let options = RequestOptions::read(r#"{"priority":3,"label":"a","may_ignore":["label"]}"#).unwrap();
+        assert_eq!(options.priority, Some(3));
+        let other = RequestOptions::read(r#"{"label":"a","not_before":1,"may_ignore":["label"]}"#);
+        assert_eq!(other.unwrap_err().path, "options.not_before");
+    }
+
+    #[test]
+    fn a_known_field_of_a_wrong_type_is_named() {
+        for (text, path) in [
+            (r#"{"priority":"high"}"#, "options.priority"),
+            (r#"{"queue":"q","metadata":3}"#, "options.metadata"),
+            (r#"{"backoff_ms":[1]}"#, "options.backoff_ms"),
+            (r#"{"may_ignore":"label"}"#, "options.may_ignore"),
+            ("[1]", "options"),
+            ("{", "options"),
+        ] {
+            assert_eq!(RequestOptions::read(text).unwrap_err().path, path, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_known_fields_of_options_are_those_that_are_written() {
+        let all = RequestOptions {
+            queue: Some(String::new()),
+            priority: Some(0),
+            max_attempts: Some(1),
+            timeout_ms: Some(1),
+            deadline_ms: Some(1),
+            is_own_deadline: true,
+            backoff_ms: Some((1, 1)),
+            delay_us: Some(1),
+            start_at_us: Some(1),
+            active_key: Some(ActiveKey { job: String::new(), key: String::new() }),
+            resource: Some(String::new()),
+            metadata: Metadata::from([("a".to_owned(), 1.into())]),
+            may_ignore: vec![String::new()],
+        };
+        let written = serde_json::to_value(all).unwrap();
+        let mut fields: Vec<&str> = written.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut known = RequestOptions::FIELDS;
+        fields.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(fields, known);
     }
 
     #[test]

@@ -278,11 +278,10 @@ impl Claimer {
                 // Box the future now; adding it to the set would otherwise copy it several times.
                 tasks.spawn(Box::pin(Arc::clone(&self.executor).execute(run, definition, hold)));
             }
-            // A claim names only jobs of the registry, so this is a defect of ours: lose nothing.
+            // A claim names only jobs of the registry, so the row in `ready` and the run have different jobs.
             None => {
-                tracing::error!(failure = %unknown_job(&run.lane.job), run_id = %run.run_id);
-                drop(hold);
-                self.doubt.notify_one();
+                let failure = unknown_job(&run.lane.job);
+                tasks.spawn(Box::pin(Arc::clone(&self.executor).block(run, failure, hold)));
             }
         }
     }

@@ -102,17 +102,19 @@ impl Executor {
         definition: &'static Definition,
         hold: Hold,
     ) {
-        let policy = policy_of(&claimed.options, definition, &self.registry).retry;
+        let policy = policy_of(&claimed.content.options, definition, &self.registry).retry;
+        let unreadable = claimed.unreadable.take();
         let (Opened { input, steps, unmet }, unreadable) = match opened(&mut claimed, self.db.sealer()) {
-            Ok(opened) => (opened, None),
-            Err(error) => (Opened::default(), Some(error)),
+            Ok(opened) => (opened, unreadable),
+            Err(error) => (Opened::default(), Some(unreadable.unwrap_or_else(|| error.to_failure()))),
         };
         let attempt = Arc::new(self.attempt(&claimed, steps, &hold, definition));
         let watch = self.observers.watch(&claimed, self.worker_id);
         let run = Run { claimed, input: input.into(), watch };
         let claimed = &run.claimed;
-        let end = if let Some(error) = unreadable {
-            end_of(Halt::Sealed(error.to_failure()))
+        let is_unreadable = unreadable.is_some();
+        let end = if let Some(failure) = unreadable {
+            End::Outcome(Outcome::Diverged(failure))
         } else if let Some(state) = claimed.undoing {
             tokio::select! {
                 biased;
@@ -132,7 +134,8 @@ impl Executor {
         };
         hold.orders.leave_body();
         self.finish(&attempt, &run, &policy, end).await;
-        if run.claimed.options.resource.is_some() {
+        // An unreadable run may hold a permit. A spurious hint costs one claim.
+        if is_unreadable || run.claimed.content.options.resource.is_some() {
             self.freed.note();
             let _ = self.due.send(Duration::ZERO);
         }
@@ -142,6 +145,12 @@ impl Executor {
     pub(crate) async fn put_back(self: Arc<Self>, claimed: Claimed, hold: Hold) {
         let position = Outcome::Deferred(claimed.ready_at);
         self.settle_unstarted(claimed, hold, position).await;
+    }
+
+    /// Blocks a claimed run that this worker cannot execute.
+    pub(crate) async fn block(self: Arc<Self>, claimed: Claimed, failure: Failure, hold: Hold) {
+        tracing::warn!(job = claimed.lane.job, run_id = %claimed.run_id, %failure, "a run is blocked");
+        self.settle_unstarted(claimed, hold, Outcome::Diverged(failure)).await;
     }
 
     async fn settle_unstarted(&self, claimed: Claimed, hold: Hold, outcome: Outcome) {
@@ -179,7 +188,7 @@ impl Executor {
             marking: tokio::sync::Mutex::default(),
             #[cfg(feature = "logs")]
             logs: self.logs.clone(),
-            progress: std::sync::Mutex::new(Progress::new(replay, claimed.step_failures.clone())),
+            progress: std::sync::Mutex::new(Progress::new(replay, claimed.content.step_failures.clone())),
         }
     }
 
@@ -190,7 +199,7 @@ impl Executor {
         }
         let claimed = &run.claimed;
         let definition = attempt.definition;
-        let timeout = policy_of(&claimed.options, definition, &self.registry).timeout;
+        let timeout = policy_of(&claimed.content.options, definition, &self.registry).timeout;
         let input = &run.input;
         let number = claimed.counters.attempt.unsigned_abs();
         let invoke = |tx| -> RunFuture {
@@ -419,9 +428,10 @@ struct Opened {
 
 /// Takes the input and the steps of a run out, as its code reads them.
 fn opened(claimed: &mut Claimed, sealer: &Sealer) -> Result<Opened, PayloadError> {
-    let (input, steps) = (std::mem::take(&mut claimed.input), std::mem::take(&mut claimed.steps));
+    let content = &mut claimed.content;
+    let (input, steps) = (std::mem::take(&mut content.input), std::mem::take(&mut content.steps));
     let place = Place::new(claimed.run_id, PayloadKind::Input, "");
-    let given = std::mem::take(&mut claimed.given);
+    let given = std::mem::take(&mut content.given);
     let unmet = given::unmet(&given, sealer)?;
     let input = given::fill(sealer.open(&place, input)?, given, sealer)?;
     Ok(Opened { input, steps: recorded::open(steps, claimed.run_id, sealer)?, unmet })
@@ -519,10 +529,12 @@ async fn obey(orders: &Orders) -> End {
     }
 }
 
-/// The failure of a run whose workflow this worker does not know any more: never used to fail it, only to say so.
+/// Why a run is blocked if its row in `ready` names another job than the run itself.
 pub(crate) fn unknown_job(job: &str) -> Failure {
     Failure::new(
         FailureKind::Setup,
-        format!("this worker claimed a run of `{job}`, which it has no code for; it was handed back"),
+        format!(
+            "`ready.job` of this run differs from its job `{job}`, which this worker has no code for; nothing was executed; resume the run: its row of `ready` is written anew"
+        ),
     )
 }

@@ -43,7 +43,7 @@ use crate::model::timestamp::Timestamp;
 use crate::model::verification::{Verdict, Verification};
 use crate::model::version::{others, parts};
 use crate::store::checkpoint::Fence;
-use crate::store::verify::{InFlight, in_flight};
+use crate::store::verify::{Content, InFlight, in_flight};
 use crate::store::wait::Above;
 
 /// Runs that are read at once, and rehearsed side by side: the bound on memory.
@@ -70,7 +70,7 @@ pub(crate) async fn verify(
             let (job, run_id) = (found.job.clone(), found.run_id);
             let verdicts = match Script::open(found, sealer) {
                 Ok(script) => stage.verdicts(&script).await,
-                Err(error) => vec![Verdict::Undecodable { failure: error.to_failure() }],
+                Err(failure) => vec![Verdict::Undecodable { failure }],
             };
             (job, run_id, verdicts.into_iter().map(|verdict| shown(verdict, sealer)))
         }));
@@ -119,11 +119,11 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn open(found: InFlight, sealer: &Sealer) -> Result<Self, PayloadError> {
-        let InFlight { run_id, job, tenant, graph_id, input, given, attempt, steps, undoing } = found;
-        let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input)?;
-        let input = given::fill(input, given, sealer)?.into();
-        let steps = recorded::open(steps, run_id, sealer)?;
+    fn open(found: InFlight, sealer: &Sealer) -> Result<Self, Failure> {
+        let InFlight { run_id, job, tenant, graph_id, attempt, undoing, content } = found;
+        let content = content.map_err(|unreadable| unreadable.to_failure())?;
+        let (input, steps) =
+            opened(run_id, content, sealer).map_err(|error: PayloadError| error.to_failure())?;
         Ok(Self { run_id, job, tenant, graph_id, input, attempt, steps, undoing, ignores_inputs: false })
     }
 
@@ -148,6 +148,17 @@ impl Script {
         let replay = Replay::new(self.steps.clone());
         if self.ignores_inputs { replay.ignoring_inputs() } else { replay }
     }
+}
+
+/// The input and the steps of a run, as its code reads them.
+fn opened(
+    run_id: Uuid,
+    content: Content,
+    sealer: &Sealer,
+) -> Result<(Arc<str>, Vec<Recorded>), PayloadError> {
+    let Content { input, given, steps } = content;
+    let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input)?;
+    Ok((given::fill(input, given, sealer)?.into(), recorded::open(steps, run_id, sealer)?))
 }
 
 /// What attempts have around them that do nothing.

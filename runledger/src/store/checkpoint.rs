@@ -10,6 +10,7 @@ use super::write::{of_steps, write};
 use super::{sparse, sql};
 use crate::model::payload::Stored;
 use crate::model::recorded::{self, StoredStep};
+use crate::model::unreadable::Unreadable;
 
 /// The right to write for an attempt: the run, and the random token of the claim that began the attempt.
 ///
@@ -181,9 +182,9 @@ pub(crate) async fn recorded(
 }
 
 /// The steps in a row, as the statements gather them.
-pub(crate) fn steps(row: &PgRow) -> Result<Vec<StoredStep>, sqlx::Error> {
-    let text: Option<&str> = row.try_get("steps")?;
-    text.map_or(Ok(Vec::new()), recorded::read).map_err(|error| sqlx::Error::Decode(error.into()))
+pub(crate) fn steps(row: &PgRow) -> Result<Vec<StoredStep>, Unreadable> {
+    let text: Option<&str> = row.try_get("steps").map_err(|error| Unreadable::new("step", &error))?;
+    text.map_or(Ok(Vec::new()), recorded::read)
 }
 
 /// A list of numbers in JSON's notation, which the statement turns into an array: arrays of arrays cannot be ragged.

@@ -8,10 +8,10 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::steps;
-use super::enqueue::loaded;
 use super::wait::Above;
 use super::write::write;
 use super::{given, sql};
+use crate::model::failure::Failure;
 use crate::model::given::Given;
 use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
@@ -19,6 +19,7 @@ use crate::model::request::RequestOptions;
 use crate::model::settle::Counters;
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
+use crate::model::unreadable::Unreadable;
 
 /// One line of runs: all of a queue, a job and a priority.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -125,23 +126,32 @@ pub(crate) struct Claimed {
     pub(crate) lane: Lane,
     pub(crate) tenant: String,
     pub(crate) above: Above,
-    pub(crate) input: Stored,
-    /// What it is given by the nodes that it needs, where it is one of a graph.
-    pub(crate) given: Vec<Given>,
-    /// How often it has begun anew.
-    pub(crate) slice: u32,
-    /// Whether it was made of another run.
-    pub(crate) is_linked: bool,
-    pub(crate) options: RequestOptions,
     pub(crate) ready_at: Timestamp,
     pub(crate) claimed_at: Timestamp,
     pub(crate) counters: Counters,
     pub(crate) cancel_requested: bool,
-    pub(crate) steps: Vec<StoredStep>,
     /// The state in which it ends once what its steps did is taken back: its code is not run any more.
     pub(crate) undoing: Option<RunState>,
+    /// The number of continue-as-new slices before this one.
+    pub(crate) slice: u32,
+    /// Whether it was created from another run.
+    pub(crate) is_linked: bool,
     /// The unsuccessful attempts, if the run has been in two crashes.
     pub(crate) earlier: Earlier,
+    pub(crate) content: Content,
+    /// Why its rows are unreadable. Its content is then empty, and the executor blocks the run.
+    pub(crate) unreadable: Option<Failure>,
+}
+
+/// The values that clients and steps stored for a run. An operator or another version may have stored
+/// anything.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) input: Stored,
+    /// For a node of a graph: the values that its dependencies provide.
+    pub(crate) given: Vec<Given>,
+    pub(crate) options: RequestOptions,
+    pub(crate) steps: Vec<StoredStep>,
     /// How often each unrecorded step has failed so far, and since when.
     pub(crate) step_failures: Vec<(String, FailedTries)>,
 }
@@ -260,7 +270,12 @@ fn first(row: &PgRow) -> Result<Option<(Lane, First)>, sqlx::Error> {
     Ok(Some((lane, First { before: Position::before(due_at, row.try_get("first_id")?), due_at })))
 }
 
+/// Reads a claimed run. Its content may be unreadable: that blocks this run, not the batch.
 fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
+    let (content, unreadable) = match content(row) {
+        Ok(content) => (content, None),
+        Err(unreadable) => (Content::default(), Some(unreadable.to_failure())),
+    };
     Ok(Claimed {
         run_id: row.try_get("run_id")?,
         lane: Lane {
@@ -270,19 +285,16 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         },
         tenant: row.try_get("tenant")?,
         above: Above::read(row)?,
-        input: Stored::read(row.try_get("input")?),
-        given: given(row)?,
-        slice: row.try_get::<i32, _>("slice")?.unsigned_abs(),
-        is_linked: row.try_get("is_linked")?,
-        options: loaded(row.try_get("options")?)?,
         ready_at: row.try_get("ready_at")?,
         claimed_at: row.try_get("claimed_at")?,
         counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
         cancel_requested: row.try_get("cancel_requested")?,
-        steps: steps(row)?,
         undoing: row.try_get::<Option<String>, _>("undoing")?.as_deref().and_then(RunState::parse),
-        step_failures: failures(row.try_get("step_failures")?)?,
+        slice: row.try_get::<i32, _>("slice")?.unsigned_abs(),
+        is_linked: row.try_get("is_linked")?,
         earlier: earlier(row.try_get("earlier")?),
+        content,
+        unreadable,
     })
 }
 
@@ -295,10 +307,29 @@ fn earlier(counted: Option<Vec<Option<i64>>>) -> Earlier {
     }
 }
 
-fn failures(text: Option<String>) -> Result<Vec<(String, FailedTries)>, sqlx::Error> {
-    let Some(text) = text else { return Ok(Vec::new()) };
+fn content(row: &PgRow) -> Result<Content, Unreadable> {
+    for counter in ["attempt", "crashes", "claims"] {
+        let count: i32 = row.try_get(counter).map_err(|error| Unreadable::new(counter, &error))?;
+        if count == i32::MAX {
+            return Err(Unreadable::full(counter));
+        }
+    }
+    let text = |column: &'static str| -> Result<Option<&str>, Unreadable> {
+        row.try_get(column).map_err(|error| Unreadable::new(column, &error))
+    };
+    let options = text("options")?.map(RequestOptions::read).transpose()?;
+    Ok(Content {
+        input: Stored::read(text("input")?.unwrap_or("null").to_owned()),
+        given: given(row)?,
+        options: options.unwrap_or_default(),
+        steps: steps(row)?,
+        step_failures: text("step_failures")?.map_or(Ok(Vec::new()), failures)?,
+    })
+}
+
+fn failures(text: &str) -> Result<Vec<(String, FailedTries)>, Unreadable> {
     let counts: BTreeMap<String, (u32, i64)> =
-        serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        serde_json::from_str(text).map_err(|error| Unreadable::new("attempt.started_at", &error))?;
     let tries = |(count, began)| FailedTries { count, began_at: Timestamp::from_unix_micros(began) };
     Ok(counts.into_iter().map(|(key, counted)| (key, tries(counted))).collect())
 }

@@ -129,9 +129,6 @@ pub(crate) fn stored(options: &RequestOptions) -> Option<String> {
 }
 
 /// The options as they were stored.
-pub(crate) fn loaded(options: Option<String>) -> Result<RequestOptions, sqlx::Error> {
-    match options {
-        None => Ok(RequestOptions::default()),
-        Some(text) => serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into())),
-    }
+pub(crate) fn loaded(options: Option<&str>) -> Result<RequestOptions, sqlx::Error> {
+    Ok(options.map_or(Ok(RequestOptions::default()), RequestOptions::read)?)
 }

@@ -323,7 +323,9 @@ pub(super) fn run_info(row: &PgRow, sealer: &Sealer) -> Result<RunInfo, sqlx::Er
         pause_reason: row.try_get("pause_reason")?,
         awaited_signals: row.try_get("awaited_signals")?,
         metadata: match row.try_get::<Option<String>, _>("metadata")? {
-            Some(text) => serde_json::from_str(&text).map_err(|error| sqlx::Error::Decode(error.into()))?,
+            // Ignore unreadable metadata, so that a list shows all runs. The worker that claims this run
+            // reports the error.
+            Some(text) => serde_json::from_str(&text).unwrap_or_default(),
             None => Metadata::new(),
         },
     })

@@ -53,12 +53,20 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::model::given::{self, Given};
+use crate::model::unreadable::Unreadable;
 
 /// What a row says that a node is given by those that it needs: its column `given`.
-pub(crate) fn given(row: &PgRow) -> Result<Vec<Given>, sqlx::Error> {
-    let text: Option<String> = row.try_get("given")?;
-    let given = text.map(|text| given::read(&text)).transpose();
-    Ok(given.map_err(|error| sqlx::Error::Decode(error.into()))?.unwrap_or_default())
+pub(crate) fn given(row: &PgRow) -> Result<Vec<Given>, Unreadable> {
+    let text: Option<&str> =
+        row.try_get("given").map_err(|error| Unreadable::new("edge.parameters", &error))?;
+    text.map_or(Ok(Vec::new()), given::read).map_err(|error| Unreadable::new("edge.parameters", &error))
+}
+
+/// For statements about one run, where an unreadable row affects no other run.
+impl From<Unreadable> for sqlx::Error {
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Decode(unreadable.into())
+    }
 }
 
 /// A column that is empty where it has no value at all, as is usual for some: `unnest` fills it with nulls, and nothing is sent.

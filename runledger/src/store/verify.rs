@@ -9,6 +9,7 @@ use super::{given, sql};
 use crate::model::given::Given;
 use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
+use crate::model::unreadable::Unreadable;
 
 /// A run in flight, as it is stored.
 #[derive(Debug)]
@@ -17,14 +18,21 @@ pub(crate) struct InFlight {
     pub(crate) job: String,
     pub(crate) tenant: String,
     pub(crate) graph_id: Option<Uuid>,
-    pub(crate) input: Stored,
-    /// What it is given by the nodes that it needs, where it is one of a graph.
-    pub(crate) given: Vec<Given>,
     /// Attempts spent.
     pub(crate) attempt: i32,
-    pub(crate) steps: Vec<StoredStep>,
     /// Whether its code is not run any more: what its steps did is taken back.
     pub(crate) undoing: bool,
+    /// An unreadable row affects only its own run, not the page.
+    pub(crate) content: Result<Content, Unreadable>,
+}
+
+/// The parts of a run that its code reads.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) input: Stored,
+    /// For a node of a graph: the values that its dependencies provide.
+    pub(crate) given: Vec<Given>,
+    pub(crate) steps: Vec<StoredStep>,
 }
 
 /// The next runs in flight after this one.
@@ -43,10 +51,12 @@ fn found(row: &PgRow) -> Result<InFlight, sqlx::Error> {
         job: row.try_get("job")?,
         tenant: row.try_get("tenant")?,
         graph_id: row.try_get("graph_id")?,
-        input: Stored::read(row.try_get("input")?),
-        given: given(row)?,
         attempt: row.try_get("attempt")?,
-        steps: steps(row)?,
         undoing: row.try_get("undoing")?,
+        content: content(row, row.try_get("input")?),
     })
+}
+
+fn content(row: &PgRow, input: String) -> Result<Content, Unreadable> {
+    Ok(Content { input: Stored::read(input), given: given(row)?, steps: steps(row)? })
 }

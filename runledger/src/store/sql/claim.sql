@@ -39,6 +39,7 @@ taken as (
 ),
 leased as (
     insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
-    select run_id, $2::uuid, $1, attempt + 1, crashes, claims + 1, pg_catalog.now()
+    -- Stays at the maximum of the column: the worker blocks the run, and the claim of the other runs succeeds.
+    select run_id, $2::uuid, $1, least(attempt, 2147483646) + 1, crashes, least(claims, 2147483646) + 1, pg_catalog.now()
     from taken
 )

@@ -3,7 +3,7 @@
 -- out:   run_id, deadline_ms (how long they had)
 -- locks: none
 -- index: deadline_due, run_pkey
-select due.run_id, (run.options ->> 'deadline_ms'::text)::bigint as deadline_ms
+select due.run_id, (extract(epoch from coalesce(runledger.duration_of(run.options, 'deadline_ms'), interval '0'))::numeric * 1000::numeric)::bigint as deadline_ms
 from (
     select run_id, deadline_at
     from runledger.deadline

@@ -131,17 +131,17 @@ due as (
 ready_now as (
     select
         run.run_id, runledger.resource_of(run.options) as resource, run.queue, run.job, run.priority, run.node,
-        greatest(run.start_at, pg_catalog.statement_timestamp() + coalesce((run.options ->> 'delay_us'::text)::bigint, 0)::float8 * interval '1 microsecond') as ready_at,
-        (run.options ->> 'deadline_ms'::text)::bigint as deadline_ms
+        greatest(run.start_at, pg_catalog.statement_timestamp() + coalesce(runledger.duration_of(run.options, 'delay_us'), interval '0')) as ready_at,
+        runledger.duration_of(run.options, 'deadline_ms') as deadline
     from due
     cross join lateral (select * from runledger.run where run.run_id = due.run_id offset 0) as run
     where run.graph is not null or exists (select from runledger.waiting where waiting.run_id = run.parent_id offset 0)
 ),
 limited as (
     insert into runledger.deadline (run_id, deadline_at)
-    select run_id, ready_at + deadline_ms::float8 * interval '1 millisecond'
+    select run_id, ready_at + deadline
     from ready_now
-    where deadline_ms is not null and node is not null
+    where deadline is not null and node is not null
     on conflict (run_id) do nothing
 ),
 opened as (

@@ -41,7 +41,7 @@ wanted as (
         run.run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, run.created_at, state, attempt, crashes, cause, ready_at, worker_id,
         started_at, finished_at, error::text as error, undoing, pause_reason,
         coalesce((select wait_signals from runledger.waiting where waiting.run_id = run.run_id offset 0), '{}') as awaited_signals,
-        (select options -> 'metadata'::text from runledger.run as whole where whole.run_id = run.run_id offset 0)::text as metadata
+        (select runledger.option_of(options, 'metadata') from runledger.run as whole where whole.run_id = run.run_id offset 0) as metadata
     from looked_at
     cross join lateral (select * from runledger.run_state where run_state.run_id = looked_at.run_id offset 0) as run
     where ($5::text[] is null or pg_catalog.split_part(job, '@', 1) = any ($5))

@@ -124,6 +124,7 @@ tried as (
     select run_id, claims, tried, worker_id, claimed_at, error::json
     from held
     where state in ('queued', 'blocked') and error is not null
+    on conflict do nothing
 ),
 unwatched as (
     delete from runledger.watch

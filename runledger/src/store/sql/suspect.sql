@@ -4,7 +4,10 @@
 -- locks: none
 -- index: worker_pkey
 select
-    extract(epoch from pg_catalog.clock_timestamp() - heartbeat_at)::float8 as silence,
+    -- Clamped to one year: the difference to an infinite instant is an error.
+    extract(
+        epoch from pg_catalog.clock_timestamp() - least(greatest(heartbeat_at, pg_catalog.clock_timestamp() - interval '1 year'), pg_catalog.clock_timestamp() + interval '1 year')
+    )::float8 as silence,
     coalesce(lock_incarnation = server.incarnation, false) as lock_is_evidence,
     server.incarnation
 from runledger.worker

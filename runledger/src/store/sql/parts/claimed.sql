@@ -12,9 +12,9 @@ select
     run.options::text as options,
     taken.priority,
     taken.ready_at,
-    taken.attempt + 1 as attempt,
+    least(taken.attempt, 2147483646) + 1 as attempt,
     taken.crashes,
-    taken.claims + 1 as claims,
+    least(taken.claims, 2147483646) + 1 as claims,
     pg_catalog.now() as claimed_at,
     exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested,
     case when taken.claims > 0 then (
@@ -30,7 +30,10 @@ select
     ) end as steps,
     case when taken.claims > 0 then (select state from runledger.undo where undo.run_id = taken.run_id) end as undoing,
     case when taken.claims > 0 then (
-        select pg_catalog.json_object_agg(failed.step_key, pg_catalog.json_build_array(failed.attempts, (extract(epoch from failed.began_at)::numeric * 1000000::numeric)::bigint))::text
+        select pg_catalog.json_object_agg(failed.step_key, pg_catalog.json_build_array(
+                failed.attempts,
+                case when pg_catalog.isfinite(failed.began_at) then (extract(epoch from failed.began_at)::numeric * 1000000::numeric)::bigint else 0 end
+            ))::text
         from (
             select attempt.step_key, pg_catalog.count(*) as attempts, pg_catalog.min(attempt.started_at) as began_at
             from runledger.attempt

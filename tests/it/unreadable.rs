@@ -1,0 +1,235 @@
+//! Rows that this version cannot read block their own run, with the path in the reason. Every other run
+//! continues.
+
+use runledger::prelude::*;
+use runledger::{Graph, RunState, Scope};
+use runledger_tests::Fixture;
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+use crate::rows::{execute, scalar, soon, until, worker};
+
+#[job]
+async fn bystander() -> Result<u32> {
+    Ok(7)
+}
+
+/// Makes rows of a run unreadable. The statement has `$run` in place of the run's id.
+async fn break_rows(db: &Db, run_id: Uuid, statement: &str) {
+    execute(db, &statement.replace("$run", &format!("'{run_id}'"))).await;
+}
+
+/// Returns the reason why a run is blocked.
+async fn why_blocked(db: &Db, run_id: Uuid) -> String {
+    let info = until(db, run_id, |info| info.state == RunState::Blocked).await;
+    info.error.unwrap().to_string()
+}
+
+/// Statements that change rows of a queued run, and a part of the reason for the block.
+const QUEUED: [(&str, &str); 11] = [
+    (r#"update runledger.run set options = '{"x":1}' where run_id = $run"#, "`options.x`"),
+    (r#"update runledger.run set options = '{"priority":"high"}' where run_id = $run"#, "`options.priority`"),
+    (r#"update runledger.run set options = '{"metadata":[1]}' where run_id = $run"#, "`options.metadata`"),
+    (r#"update runledger.run set options = '{"queue":"\ud800"}' where run_id = $run"#, "`options`"),
+    ("update runledger.run set options = '[1]' where run_id = $run", "`options`"),
+    ("update runledger.run set options = '5' where run_id = $run", "`options`"),
+    ("update runledger.ready set attempt = 2147483647 where run_id = $run", "`attempt`"),
+    ("update runledger.ready set crashes = 2147483647 where run_id = $run", "`crashes`"),
+    ("update runledger.ready set claims = 2147483647 where run_id = $run", "`claims`"),
+    (
+        "insert into runledger.attempt (run_id, step_key, claims, attempt, worker_id, started_at, error)
+         values ($run, 's', 9, 1, 1, 'infinity', '{}'), ($run, 't', 9, 1, 1, null, '{}');
+         update runledger.ready set claims = 1 where run_id = $run",
+        "",
+    ),
+    ("update runledger.ready set job = 'bystander' where run_id = $run", "`ready.job`"),
+];
+
+mod elsewhere {
+    use runledger::prelude::*;
+
+    /// A job that no worker of these tests serves.
+    #[job]
+    pub async fn unserved() -> Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_queued_run_is_blocked_with_its_path_and_others_complete() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut broken = Vec::new();
+    for (statement, path) in QUEUED {
+        let run_id = if path == "`ready.job`" {
+            elsewhere::unserved().enqueue(&db).await.unwrap().id()
+        } else {
+            bystander().enqueue(&db).await.unwrap().id()
+        };
+        break_rows(&db, run_id, statement).await;
+        broken.push((run_id, path));
+    }
+    let others = [bystander().enqueue(&db).await.unwrap(), bystander().enqueue(&db).await.unwrap()];
+    let worker = worker(&db, jobs![bystander]).await;
+    for other in &others {
+        assert_eq!(soon(other.result()).await.unwrap(), 7);
+    }
+    for (run_id, path) in broken {
+        if path.is_empty() {
+            until(&db, run_id, |info| info.state == RunState::Completed).await;
+            continue;
+        }
+        let why = why_blocked(&db, run_id).await;
+        assert!(why.contains(path) && why.contains("nothing was executed"), "{path}: {why}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_run_completes_once_its_row_is_mended_and_it_is_resumed() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run = bystander().enqueue(&db).await.unwrap();
+    break_rows(&db, run.id(), r#"update runledger.run set options = '{"x":1}' where run_id = $run"#).await;
+    let worker = worker(&db, jobs![bystander]).await;
+    why_blocked(&db, run.id()).await;
+    run.resume().await.unwrap();
+    let n_attempts = async || scalar::<i64>(&db, "select count(*) from runledger.attempt").await;
+    runledger_tests::eventually(n_attempts, |n| *n == 2).await;
+    until(&db, run.id(), |info| info.state == RunState::Blocked).await;
+    break_rows(&db, run.id(), "update runledger.run set options = null where run_id = $run").await;
+    run.resume().await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), 7);
+    assert_eq!(run.info().await.unwrap().attempt, 1, "what was not executed is not counted");
+    worker.stop().await;
+}
+
+#[job]
+async fn first() -> Result<u32> {
+    Ok(1)
+}
+
+#[workflow]
+async fn two_steps(wf: &Wf) -> Result<u32> {
+    let one = wf.run(first()).await?;
+    wf.signal::<()>("go").await?;
+    Ok(one + wf.run(first()).await?)
+}
+
+/// Statements that change recorded steps of a live run, and a part of the reason for the block.
+const RECORDED: [(&str, &str); 4] = [
+    ("update runledger.step set seen = '{1,null}' where run_id = $run", "`step[first].seen`"),
+    ("update runledger.step set ordinal = -1 where run_id = $run", "`step[first].ordinal`"),
+    ("update runledger.step set seen_len = -1 where run_id = $run", "`step[first].seen_len`"),
+    (r#"update runledger.run set options = '{"a":"\u0000"}' where run_id = $run"#, "`options.a`"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_step_blocks_its_run_and_verify_names_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let serves = jobs![two_steps, first];
+    let first_worker = worker(&db, serves).await;
+    let mut broken = Vec::new();
+    for (statement, path) in RECORDED {
+        let run = two_steps().enqueue(&db).await.unwrap();
+        until(&db, run.id(), |info| info.state == RunState::Waiting).await;
+        broken.push((run, statement, path));
+    }
+    let other = two_steps().enqueue(&db).await.unwrap();
+    until(&db, other.id(), |info| info.state == RunState::Waiting).await;
+    first_worker.stop().await;
+    for (run, statement, _) in &broken {
+        break_rows(&db, run.id(), statement).await;
+    }
+    let verification = App::new(db.clone()).with(serves).verify().await.unwrap();
+    let report = verification.to_string();
+    let (n_unreadable, path) = ("3 runs of `two_steps`", "`step[first].");
+    assert!(report.contains(n_unreadable) && report.contains(path), "{report}");
+    for (run, ..) in &broken {
+        run.signal("go", &()).await.unwrap();
+    }
+    other.signal("go", &()).await.unwrap();
+    let second_worker = worker(&db, serves).await;
+    assert_eq!(soon(other.result()).await.unwrap(), 2);
+    for (run, _, path) in &broken {
+        let why = why_blocked(&db, run.id()).await;
+        assert!(why.contains(path), "{path}: {why}");
+    }
+    second_worker.stop().await;
+}
+
+#[job(max_attempts = 2, backoff = "1ms..1ms")]
+async fn fails_once(#[inject] context: &Context) -> Result<u32> {
+    if context.attempt() == 1 { Err("again".into()) } else { Ok(context.attempt()) }
+}
+
+/// A client can write metadata that SQL cannot parse. Only the list of runs parses metadata in SQL.
+#[tokio::test(flavor = "multi_thread")]
+async fn options_that_only_sql_cannot_read_hold_up_no_retry_and_no_list() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run = fails_once().enqueue(&db).await.unwrap();
+    let nul = r#"update runledger.run set options = '{"metadata":{"a":"\u0000 \"resource\""}}' where run_id = $run"#;
+    break_rows(&db, run.id(), nul).await;
+    let other = fails_once().enqueue(&db).await.unwrap();
+    let worker = worker(&db, jobs![fails_once]).await;
+    assert_eq!(soon(other.result()).await.unwrap(), 2);
+    assert_eq!(soon(run.result()).await.unwrap(), 2);
+    assert_eq!(db.runs(Scope::All).await.unwrap().runs.len(), 2);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orphan_with_full_counters_is_settled_beside_the_other_orphans() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let (full, other) = (bystander().enqueue(&db).await.unwrap(), bystander().enqueue(&db).await.unwrap());
+    // A dead worker holds both runs.
+    let dead = "with taken as (delete from runledger.ready returning run_id)
+                insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+                select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
+    execute(&db, dead).await;
+    let fill = "update runledger.lease set attempt = 2147483647, crashes = 2147483647, claims = 2147483647 where run_id = $run;
+                insert into runledger.attempt (run_id, claims, attempt, worker_id, error) values ($run, 2147483647, 2147483647, 1, '{}')";
+    break_rows(&db, full.id(), fill).await;
+    let worker = worker(&db, jobs![bystander]).await;
+    assert_eq!(soon(other.result()).await.unwrap(), 7);
+    until(&db, full.id(), |info| info.state == RunState::Queued).await;
+    // Skip the backoff after so many crashes.
+    break_rows(&db, full.id(), "update runledger.ready set ready_at = now() where run_id = $run").await;
+    assert!(why_blocked(&db, full.id()).await.contains("`attempt`"));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_worker_with_an_infinite_heartbeat_is_buried() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let silent = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
+                  values ('silent', '0', 'silent', '{}', '{}', '-infinity', runledger.server_incarnation())";
+    execute(&db, silent).await;
+    let living = worker(&db, jobs![bystander]).await;
+    let is_dead = "select count(*) from runledger.worker where name = 'silent' and state = 'dead'";
+    runledger_tests::eventually(async || scalar::<i64>(&db, is_dead).await, |n| *n == 1).await;
+    living.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_with_unreadable_delay_is_released_and_blocked_alone() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("unreadable");
+    let root = graph.node("root", first());
+    for node in [graph.node("bad", first()), graph.node("good", bystander())] {
+        graph.after(node, root);
+    }
+    graph.enqueue(&db).await.unwrap();
+    let node = async |name: &str| -> Uuid {
+        sqlx::query_scalar(AssertSqlSafe(format!("select run_id from runledger.run where node = '{name}'")))
+            .fetch_one(db.pool())
+            .await
+            .unwrap()
+    };
+    let (bad, good) = (node("bad").await, node("good").await);
+    let text =
+        r#"update runledger.run set options = '{"delay_us":"soon","deadline_ms":1.5}' where run_id = $run"#;
+    break_rows(&db, bad, text).await;
+    let worker = worker(&db, jobs![first, bystander]).await;
+    until(&db, good, |info| info.state == RunState::Completed).await;
+    assert!(why_blocked(&db, bad).await.contains("`options.deadline_ms`"));
+    worker.stop().await;
+}
