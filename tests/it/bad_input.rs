@@ -2,6 +2,7 @@
 
 mod durations;
 mod names;
+mod nuls;
 mod outage;
 mod pooler;
 mod servers;

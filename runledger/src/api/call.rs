@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::client_error::ClientError;
 use super::definition::{Definition, Kind};
 use super::job::Job;
-use crate::model::json::{EncodeError, ErasedValue};
+use crate::model::json::{EncodeError, ErasedValue, encode};
 use crate::model::name::{check_key, check_name};
 use crate::model::payload::Plain;
 use crate::model::request::{ActiveKey, MAX_METADATA, Metadata, RequestOptions, identity_said, keyed_run_id};
@@ -339,10 +339,14 @@ pub(crate) fn active_key(job: &str, key: &str) -> Result<ActiveKey, ClientError>
 /// Checks what is said of a run, or graph.
 ///
 /// # Errors
-/// [`ClientError::Name`], or that it is too large.
+/// [`ClientError::Name`], or the call cannot be stored, or it is too large.
 pub(crate) fn check_metadata(metadata: &Metadata) -> Result<(), ClientError> {
-    for name in metadata.keys() {
+    for (name, value) in metadata {
         check_key("name of metadata", name)?;
+        if let Err(error) = encode(value) {
+            let message = format!("the metadata `{name}` cannot be stored: {error}; nothing was written");
+            return Err(ClientError::Setup(message));
+        }
     }
     let n_bytes =
         if metadata.is_empty() { 0 } else { serde_json::to_string(metadata).map_or(0, |text| text.len()) };

@@ -14,6 +14,7 @@ use super::db::{Db, connection, not_between_steps};
 use super::job::Payload;
 use super::tuning::{check_known, known_jobs};
 use crate::model::json;
+use crate::model::name::check_text;
 use crate::model::payload::{PayloadKind, Place, Plain};
 use crate::store::config::{self, StoredConfig};
 
@@ -101,8 +102,9 @@ impl Db {
     /// Forgets a configuration: bodies that ask for this version are given none, from the next heartbeat of each worker on. False where none was stored under this name and version.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// The name contains a NUL character, or the database failed.
     pub async fn unconfigure(&self, job: &str, version: u32) -> Result<bool, ClientError> {
+        check_text("job", job)?;
         let mut connection = connection(self.pool()).await?;
         match i32::try_from(version) {
             Ok(version) => Ok(config::forget(&mut connection, job, version).await?),

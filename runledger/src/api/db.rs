@@ -426,6 +426,13 @@ enum For {
 /// [`ClientError::Address`]. An `@` behind what the driver takes for the host is that of a password which has a bare `/`, `?` or `#`: its parts would be
 /// taken for a port and the name of a database, and shown as these.
 pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
+    if let Some((scheme, _)) = url.split_once("://")
+        && !["postgres", "postgresql"].iter().any(|ours| ours.eq_ignore_ascii_case(scheme))
+    {
+        // The driver accepts any scheme. The error omits this one: it may be part of a password.
+        let why = "it begins with another scheme than `postgres://` or `postgresql://`";
+        return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
+    }
     let behind_scheme = url.split_once("://").map_or(url, |(_, behind)| behind);
     let behind_host = behind_scheme.find(['/', '?', '#']).map_or("", |end| &behind_scheme[end..]);
     // The values of settings may have one.

@@ -15,7 +15,7 @@ use super::step::Step;
 use super::workflow::{Wf, refused};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
-use crate::model::name::check_name;
+use crate::model::name::{check_name, check_text};
 use crate::model::payload::{PUBLISHED, PayloadError, PayloadKind, Place, Plain};
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::halt::Halt;
@@ -126,6 +126,7 @@ impl<J: Job> Handle<J> {
     /// # Errors
     /// [`ClientError::Decode`], [`ClientError::Unreadable`], or a failure of the database.
     pub async fn query<T: Payload>(&self, name: &str) -> std::result::Result<Option<T>, ClientError> {
+        check_text("published state", name)?;
         let mut connection = connection(self.pool()?).await?;
         let published = progress::published(&mut connection, self.id(), &key_of(name)).await?;
         let sealer = self.sealer();
@@ -149,6 +150,7 @@ impl<J: Job> Handle<J> {
         &self,
         step_key: &str,
     ) -> std::result::Result<Option<T>, ClientError> {
+        check_text("step", step_key)?;
         let mut connection = connection(self.pool()?).await?;
         let said = progress::last(&mut connection, self.id(), step_key).await?;
         let (sealer, place) = (self.sealer(), Place::new(self.id(), PayloadKind::Progress, step_key));

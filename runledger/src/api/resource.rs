@@ -2,7 +2,7 @@
 
 use super::client_error::ClientError;
 use super::db::{Db, connection};
-use crate::model::name::check_key;
+use crate::model::name::{check_key, check_text};
 use crate::store::resource::{self, Resource};
 
 /// How many resources a page has at most.
@@ -40,9 +40,11 @@ impl Db {
     /// The resources of which permits were said or taken, or that queued runs need, by name: at most 1,000, and the next ones `after` the last name. One query.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// The name contains a NUL character, or the database failed.
     pub async fn resources(&self, after: Option<&str>) -> Result<Vec<Resource>, ClientError> {
-        Ok(resource::page(&mut *connection(self.pool()).await?, after.unwrap_or_default(), PAGE).await?)
+        let after = after.unwrap_or_default();
+        check_text("resource", after)?;
+        Ok(resource::page(&mut *connection(self.pool()).await?, after, PAGE).await?)
     }
 }
 

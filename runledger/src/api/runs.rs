@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::client_error::ClientError;
 use super::db::{Db, connection};
 use super::registry;
-use crate::model::name::check_key;
+use crate::model::name::{check_key, check_text};
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::store::inspect::RunInfo;
@@ -93,7 +93,7 @@ impl Db {
     /// it as long as it has a `next`. With [`Scope::All`] it looks at so many of each tenant.
     ///
     /// # Errors
-    /// A tenant that breaks the rule of names, or a failure of the database.
+    /// The tenant is not a valid name, the job or queue contains a NUL character, or the database failed.
     pub fn runs(&self, scope: Scope) -> ListRuns {
         ListRuns { db: self.clone(), scope, wanted: Wanted::default(), limit: DEFAULT }
     }
@@ -153,6 +153,12 @@ impl ListRuns {
 
     async fn read(self) -> Result<RunsPage, ClientError> {
         let Self { db, scope, wanted, limit } = self;
+        for job in wanted.jobs.iter().flatten() {
+            check_text("job", job)?;
+        }
+        for queue in wanted.queues.iter().flatten() {
+            check_text("queue", queue)?;
+        }
         let is_any = wanted.jobs.is_none() && wanted.queues.is_none() && wanted.states.is_none();
         let look_at = if is_any { limit } else { LOOK_AT.max(limit) };
         let wanted =

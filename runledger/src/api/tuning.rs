@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use super::client_error::ClientError;
 use super::db::{Db, connection};
 use super::registry;
-use crate::model::name::{check_job_name, hint, is_reserved};
+use crate::model::name::{check_job_name, check_text, hint, is_reserved};
 use crate::model::tuning::Tuning;
 use crate::model::version::parts;
 use crate::store::inspect::jobs_known;
@@ -69,8 +69,9 @@ impl Db {
     /// Forgets what was said of a job: its own definition holds again, from the next heartbeat of each worker on. False where nothing was said of it under this name.
     ///
     /// # Errors
-    /// A failure of the database.
+    /// The name contains a NUL character, or the database failed.
     pub async fn untune(&self, job: &str) -> Result<bool, ClientError> {
+        check_text("job", job)?;
         Ok(tuning::forget(&mut *connection(self.pool()).await?, job).await?)
     }
 

@@ -21,6 +21,7 @@ const NAME_RULE: &str = "use 1 to 48 of a-z, 0-9, `_`, `.` and `-`, beginning wi
 const RESERVED: &str = "runledger.";
 const RESERVED_RULE: &str =
     "choose another: names that begin with `runledger.` are those of the engine's own jobs";
+const TEXT_RULE: &str = "no text in PostgreSQL has one";
 const KEY_RULE: &str = "use 1 to 256 bytes of text without control characters";
 
 /// Checks the name of a job or queue.
@@ -79,6 +80,17 @@ pub fn check_key(what: &'static str, key: &str) -> Result<(), NameError> {
         return Ok(());
     };
     Err(NameError { what, name: shown(key), problem, rule: KEY_RULE })
+}
+
+/// Checks a text that is not a name but that a query searches for.
+///
+/// # Errors
+/// [`NameError`] if the text has a NUL character, which PostgreSQL cannot store.
+pub fn check_text(what: &'static str, text: &str) -> Result<(), NameError> {
+    if !text.contains('\0') {
+        return Ok(());
+    }
+    Err(NameError { what, name: shown(text), problem: "has a NUL character", rule: TEXT_RULE })
 }
 
 /// The known name nearest to `name`, if one is near enough to be a slip of the hand.

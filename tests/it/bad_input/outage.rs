@@ -147,3 +147,27 @@ async fn a_pool_whose_connections_are_all_in_use_is_named_as_the_reason() {
     drop(held);
     later(1).enqueue(&db).await.unwrap();
 }
+
+#[tokio::test]
+async fn address_of_another_database_is_refused_without_its_password() {
+    for address in [
+        "mysql://annabel:hunter2@db/app",
+        "jdbc:postgresql://annabel:hunter2@db/app",
+        "http://annabel:hunter2@db",
+        "hunter2://db",
+        "postgre://annabel:hunter2@db/app",
+    ] {
+        let error = Db::connect(address).await.unwrap_err();
+        assert!(matches!(error, ClientError::Address(_)), "{address}: {error:?}");
+        let text = told(&error);
+        for words in ["`postgres://role:password@host:5432/database`", "`postgres://` or `postgresql://`"] {
+            assert!(text.contains(words), "`{words}` is missing: {text}");
+        }
+        for part in ["annabel", "hunter2"] {
+            assert!(!text.contains(part), "{text}");
+        }
+    }
+    // The scheme of a URL is not case-sensitive.
+    let unreachable = Db::connect("PostgreSQL://nobody@127.0.0.1:1/app").await.unwrap_err();
+    assert!(matches!(unreachable, ClientError::Connect { .. }), "{unreachable:?}");
+}

@@ -113,6 +113,7 @@ fn explain(refusal: Option<Refusal>, error: &JsonError, path: String) -> EncodeE
         Some(Refusal::TooDeep) => EncodeError::TooDeep { path },
         Some(Refusal::TooLarge) => EncodeError::TooLarge { path },
         Some(Refusal::WideInteger) => EncodeError::WideInteger { path },
+        Some(Refusal::LongNumber) => EncodeError::LongNumber { path },
         Some(Refusal::Fragment) => EncodeError::Fragment { path },
         Some(Refusal::Display) | None => match error.classify() {
             // The only syntax that a value can break is that of a key.

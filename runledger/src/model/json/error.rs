@@ -59,12 +59,20 @@ pub enum EncodeError {
         /// Where the map is.
         path: String,
     },
-    /// An integer of 128 bits that does not fit 64.
+    /// An integer beyond 64 bits, from a 128-bit type or from ready-made JSON (`RawValue`).
     #[error(
         "the integer at `{path}` needs more than 64 bits: a reader of JSON rounds it to a float; store it as a string"
     )]
     WideInteger {
         /// Where it is.
+        path: String,
+    },
+    /// A number in ready-made JSON (`RawValue`) with more digits than a float can store.
+    #[error(
+        "the number at `{path}` has more digits than a float keeps (17): a reader of JSON rounds it; store it as a string"
+    )]
+    LongNumber {
+        /// The path of the number.
         path: String,
     },
     /// Ready-made JSON (`RawValue`) that does not read back.

@@ -17,6 +17,7 @@ pub(super) enum Refusal {
     TooDeep,
     TooLarge,
     WideInteger,
+    LongNumber,
     Fragment,
     Display,
 }
@@ -196,6 +197,14 @@ impl Formatter for Guard<'_> {
         CompactFormatter.write_u128(writer, value)
     }
 
+    // `serde_json` numbers in programs that enable its feature `arbitrary_precision`.
+    fn write_number_str<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: &str) -> io::Result<()> {
+        if let Some(refusal) = number_refusal(value).filter(|_| !self.0.in_key.get()) {
+            return Err(self.0.refuse(refusal));
+        }
+        CompactFormatter.write_number_str(writer, value)
+    }
+
     fn write_raw_fragment<W: ?Sized + io::Write>(
         &mut self,
         writer: &mut W,
@@ -211,12 +220,61 @@ impl Formatter for Guard<'_> {
 
 fn tree_refusal(tree: &Tree<'_>) -> Option<Refusal> {
     match tree {
-        Tree::Literal(literal) => is_out_of_range(literal).then_some(Refusal::Fragment),
+        Tree::Literal(literal) => number_refusal(literal),
         Tree::Text(text) => text.contains('\0').then_some(Refusal::Nul),
         Tree::Array(items) => items.iter().find_map(tree_refusal),
         Tree::Object(fields) => fields.iter().find_map(|(key, value)| {
             if key.contains('\0') { Some(Refusal::NulInKey) } else { tree_refusal(value) }
         }),
+    }
+}
+
+/// Why a number is refused: readers would round it.
+fn number_refusal(literal: &str) -> Option<Refusal> {
+    if !literal.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return None;
+    }
+    if !literal.contains(['.', 'e', 'E']) {
+        let is_wide = literal.parse::<i64>().is_err() && literal.parse::<u64>().is_err();
+        return is_wide.then_some(Refusal::WideInteger);
+    }
+    if is_out_of_range(literal) {
+        return Some(Refusal::Fragment);
+    }
+    is_rounded(literal).then_some(Refusal::LongNumber)
+}
+
+/// This many digits distinguish every pair of floats. Programs write floats with at most this many.
+const FLOAT_DIGITS: usize = 17;
+
+/// Whether a float loses digits of this number.
+fn is_rounded(literal: &str) -> bool {
+    let written = Decimal::of(literal);
+    let is_long = written.as_ref().is_none_or(|decimal| decimal.digits.len() > FLOAT_DIGITS);
+    is_long && literal.parse::<f64>().is_ok_and(|read| Decimal::of(&format!("{read:e}")) != written)
+}
+
+/// A number as its digits without leading and trailing zeros, and the position of the decimal point.
+#[derive(Debug, PartialEq, Eq)]
+struct Decimal {
+    is_negative: bool,
+    digits: String,
+    exponent: i64,
+}
+
+impl Decimal {
+    fn of(literal: &str) -> Option<Self> {
+        let (is_negative, literal) = literal.strip_prefix('-').map_or((false, literal), |rest| (true, rest));
+        let (mantissa, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
+        let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let all = format!("{whole}{part}");
+        let digits = all.trim_start_matches('0').trim_end_matches('0').to_owned();
+        if digits.is_empty() {
+            return Some(Self { is_negative, digits, exponent: 0 });
+        }
+        let n_trailing = all.len() - all.trim_end_matches('0').len();
+        let moved = i64::try_from(n_trailing).ok()? - i64::try_from(part.len()).ok()?;
+        Some(Self { is_negative, digits, exponent: exponent.parse::<i64>().ok()?.checked_add(moved)? })
     }
 }
 
@@ -228,9 +286,6 @@ const EXPONENT_LIMIT: i64 = i32::MAX as i64 / 2;
 
 /// Whether a float cannot tell this number from infinity or from zero, or a `numeric` cannot hold its digits.
 fn is_out_of_range(literal: &str) -> bool {
-    if !literal.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
-        return false;
-    }
     let (digits, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
     let is_zero = !digits.contains(|digit: char| matches!(digit, '1'..='9'));
     let is_lost =

@@ -111,6 +111,43 @@ fn an_integer_beyond_64_bits_is_refused_unless_it_is_a_key() {
 }
 
 #[test]
+fn number_that_a_reader_rounds_is_refused_in_ready_made_json() {
+    let highest = u64::MAX.to_string();
+    for kept in [
+        highest.as_str(),
+        "-9223372036854775808",
+        "0.10000000000000001",
+        "1e25",
+        "1.50000000000000000000",
+        "-0",
+    ] {
+        assert_eq!(encode(&[raw(kept)]).unwrap(), format!("[{kept}]"));
+    }
+    assert_eq!(encode(&raw(r#"{"18446744073709551616":1}"#)).unwrap(), r#"{"18446744073709551616":1}"#);
+    for wide in [
+        "18446744073709551616",
+        "-9223372036854775809",
+        r#"{"a":[123456789012345678901234567890]}"#,
+        r#"{"a":18446744073709551616,"a":1}"#,
+    ] {
+        assert_eq!(
+            encode(&[raw(wide)]).unwrap_err(),
+            EncodeError::WideInteger { path: "$[0]".into() },
+            "{wide}"
+        );
+    }
+    for long in
+        ["12345678901234567.89", "123456789012345678e0", "0.3333333333333333333", "-1.00000000000000000001"]
+    {
+        assert_eq!(
+            encode(&[raw(long)]).unwrap_err(),
+            EncodeError::LongNumber { path: "$[0]".into() },
+            "{long}"
+        );
+    }
+}
+
+#[test]
 fn a_key_that_json_cannot_hold_is_refused() {
     let error = encode(&json!({})).and_then(|_| encode(&[HashMap::from([((1, 2), 3)])])).unwrap_err();
     assert_eq!(error, EncodeError::Key { path: "$[0]".into() });
