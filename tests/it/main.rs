@@ -44,6 +44,7 @@ mod hooks;
 mod idempotency;
 mod incarnation;
 mod kept;
+mod limits;
 mod lingering;
 mod linked;
 mod logs;

@@ -1,6 +1,6 @@
 //! Behaviour 19: the user's writes and the record in one commit.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use runledger::prelude::*;
@@ -407,17 +407,50 @@ async fn refused_writer(code: String, #[inject] tx: &mut Tx) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transactional_body_waits_while_the_server_has_no_room_or_is_read_only() {
-    for code in ["53100", "25006"] {
-        let Fixture { db, database: _database } = Fixture::new().await;
-        execute(&db, TABLES).await;
-        let worker = crate::rows::worker(&db, jobs![refused_writer]).await;
-        let run = refused_writer(code.to_owned()).enqueue(&db).await.unwrap();
-        soon(run.result()).await.expect("what the server lacks is no failure of the body");
-        assert_eq!(scalar::<i64>(&db, "select last_value from bodies").await, REFUSALS + 1);
-        assert_eq!(run.info().await.unwrap().attempt, 1);
-        worker.stop().await;
-    }
+async fn a_transactional_body_waits_while_the_server_has_no_room() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let worker = crate::rows::worker(&db, jobs![refused_writer]).await;
+    let run = refused_writer("53100".to_owned()).enqueue(&db).await.unwrap();
+    soon(run.result()).await.expect("what the server lacks is no failure of the body");
+    assert_eq!(scalar::<i64>(&db, "select last_value from bodies").await, REFUSALS + 1);
+    assert_eq!(run.info().await.unwrap().attempt, 1);
+    worker.stop().await;
+}
+
+static READ_ONLY_BODIES: AtomicUsize = AtomicUsize::new(0);
+static READ_ONLY_PID: AtomicI32 = AtomicI32::new(0);
+
+#[job(max_attempts = 1)]
+async fn read_only_writer(#[inject] tx: &mut Tx) -> Result<()> {
+    READ_ONLY_BODIES.fetch_add(1, Ordering::SeqCst);
+    let pid = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut **tx).await?;
+    READ_ONLY_PID.store(pid, Ordering::SeqCst);
+    sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// Simulates a server that a promoted standby has replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactional_body_waits_while_its_session_is_read_only() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, TABLES).await;
+    let own = Db::connect_with(database.url().parse().unwrap(), 3).await.unwrap();
+    let worker = crate::rows::worker(&own, jobs![innocent_writer, read_only_writer]).await;
+    // By now the claimer and the commit queue have their sessions. Only the body's session is new.
+    soon(innocent_writer().enqueue(&db).await.unwrap().result()).await.unwrap();
+    let name: String = scalar(&db, "select current_database()::text").await;
+    execute(&db, &format!("alter database {name} set default_transaction_read_only = on")).await;
+    own.pool().acquire().await.unwrap().close().await.unwrap();
+    let run = read_only_writer().enqueue(&db).await.unwrap();
+    eventually(async || READ_ONLY_BODIES.load(Ordering::SeqCst), |n| *n >= 4).await;
+    execute(&db, &format!("alter database {name} reset default_transaction_read_only")).await;
+    let end = format!("select pg_terminate_backend({})", READ_ONLY_PID.load(Ordering::SeqCst));
+    execute(&db, &end).await;
+    soon(run.result()).await.expect("what the server refuses is no failure of the body");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 1);
+    assert_eq!(run.info().await.unwrap().attempt, 1);
+    worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,7 @@ use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::json::{self, Fields};
 use crate::model::payload::Plain;
 use crate::runtime::attempt::Attempt;
-use crate::store::error::{Class, class_in_chain};
+use crate::store::error::{Cause, Class, cause_in_chain};
 
 /// One try of a body.
 #[derive(Debug)]
@@ -34,9 +34,9 @@ pub struct Finished {
     pub(crate) result: Result<Plain, (Failure, Retry)>,
     /// The transaction of a transactional body, still open.
     pub(crate) tx: Option<Tx>,
-    /// The class of an error that is the database's and not the body's: a serialization failure, a deadlock, a lost connection, a server without room.
-    /// The body's transaction is undone.
-    pub(crate) undone: Option<Class>,
+    /// An error caused by the database and not by the body: a serialization failure, a deadlock, a lost
+    /// connection, or a server out of resources. The body's transaction is rolled back.
+    pub(crate) undone: Option<Cause>,
 }
 
 impl Finished {
@@ -164,8 +164,8 @@ pub(crate) fn finished<R: JobResult>(result: R, tx: Option<Tx>) -> Finished {
             None,
         ),
         Err(error) => {
-            let class = class_in_chain(error.as_std()).filter(|class| *class != Class::Permanent);
-            (Err(failed(&error)), class)
+            let cause = cause_in_chain(error.as_std()).filter(|cause| cause.class != Class::Permanent);
+            (Err(failed(&error)), cause)
         }
     };
     Finished { result, tx, undone }

@@ -29,6 +29,7 @@ pub(crate) mod hook;
 pub(crate) mod inbox;
 pub(crate) mod journal;
 pub(crate) mod kept;
+mod limits;
 pub(crate) mod liveness;
 #[cfg(feature = "logs")]
 pub(crate) mod logs;

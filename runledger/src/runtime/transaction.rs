@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::PgConnection;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::answer::{PATIENCE, answered};
 use super::attempt::Attempt;
 use super::halt::Halt;
+use super::limits::{Meddling, Met, met};
 use super::outage::{Line, Outage};
 use super::step::{Unstorable, Work, checkpoint_of, halted, note_undo, unit_random};
 use super::task::apart;
@@ -21,7 +22,8 @@ use crate::model::payload::{PayloadError, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::{Checkpoint, Found, checkpoint, is_in_body, recorded};
-use crate::store::error::{Class, class};
+use crate::store::error::{Cause, Class, cause, class};
+use crate::store::limits::may_write;
 #[cfg(feature = "worker")]
 use crate::store::wait::Above;
 use crate::store::write;
@@ -82,31 +84,41 @@ where
 {
     let mut tries = 1;
     let mut waited = Duration::ZERO;
+    let mut meddled = false;
     loop {
         // Held to the end of this try. The semaphore is never closed; should it be, there is no limit.
         let permit = Arc::clone(&attempt.transactions).acquire_owned().await;
         let (tx, mark) = begin(attempt).await;
         // Each time, and after the wait for a connection: the last transaction may have failed because this worker was declared dead.
         attempt.liveness.guard().await;
+        let began = Instant::now();
         let finished = run(tx).await;
-        let (failed, class) = match (finished.result, finished.tx) {
+        let undone = match (finished.result, finished.tx) {
             (Err(failed), tx) => match undone_by(failed.1, finished.undone, tx, &mark).await {
-                Some(class) => {
+                Ended::Undone(cause, meddling) => {
                     drop(permit);
-                    (failed, class)
+                    Undone { failed, cause, meddling }
                 }
-                None => return Err(failed),
+                Ended::ByStatement(cause) => {
+                    return Err(explained(attempt, failed, cause, began.elapsed()).await);
+                }
+                Ended::ByBody => return Err(failed),
             },
             (Ok(_), None) => return Err(no_transaction()),
             (Ok(output), Some(tx)) => match finish(attempt, commit, (tx, permit), &mark, &output).await {
                 End::Done => return Ok(Ok(output.into_text())),
                 End::Recorded(result) => return Ok(result),
                 End::Failed(failed) => return Err(failed),
-                End::Undone(failure, class) => ((failure, Retry::Policy), class),
+                End::Undone(undone) => *undone,
                 End::Halted(halt) => return halted(attempt, halt).await,
             },
         };
-        if class == Class::Refused && waited < REFUSED {
+        let Undone { failed, cause, meddling } = undone;
+        // Fail on the second time only: a server may have been promoted between the statement and the check.
+        if let Some(meddling) = meddling.filter(|_| std::mem::replace(&mut meddled, true)) {
+            return Err((meddling.failure(failed.0), Retry::Never));
+        }
+        if cause.class == Class::Refused && waited < REFUSED {
             static OUTAGE: Outage = Outage::new();
             if let Some(Line { n_suppressed }) = OUTAGE.failed() {
                 let failure = attempt.sealer().loggable(&failed.0);
@@ -118,12 +130,46 @@ where
             waited += pause;
             continue;
         }
-        if tries >= most_tries(class) || class == Class::Refused {
+        let limit = met(attempt, cause, began.elapsed()).await;
+        let most = limit.as_ref().and_then(Met::most_tries).unwrap_or_else(|| most_tries(cause.class));
+        let setting = limit.as_ref().map(Met::setting);
+        let failed = match &limit {
+            Some(limit) => (limit.explain(failed.0), failed.1),
+            None => failed,
+        };
+        if tries >= most || cause.class == Class::Refused {
             return Err(failed);
+        }
+        if cause.class != Class::Conflict {
+            tracing::warn!(
+                run_id = %attempt.fence.run_id, job = attempt.definition.name, tries, setting, failure = %attempt.sealer().loggable(&failed.0),
+                "the transaction of a body was undone; the body runs again"
+            );
         }
         let pause = FIRST_PAUSE * 2_u32.pow((tries - 1).min(DOUBLINGS));
         tokio::time::sleep(pause.mul_f64(1.0 + unit_random())).await;
         tries += 1;
+    }
+}
+
+/// A transaction rolled back for a reason other than its body's failure.
+struct Undone {
+    failed: (Failure, Retry),
+    cause: Cause,
+    /// Whether the body prevented the engine from recording.
+    meddling: Option<Meddling>,
+}
+
+/// Adds the limit to a body's failure, if one of its statements reached a limit.
+async fn explained(
+    attempt: &Attempt,
+    (failure, retry): (Failure, Retry),
+    cause: Cause,
+    lasted: Duration,
+) -> (Failure, Retry) {
+    match met(attempt, cause, lasted).await.filter(Met::is_certain) {
+        Some(limit) => (limit.explain(failure), retry),
+        None => (failure, retry),
     }
 }
 
@@ -134,17 +180,41 @@ fn most_tries(class: Class) -> u32 {
     }
 }
 
-/// Why the transaction of a body that failed is undone, where that and not the body is the reason: the same error of another database, or one that the
-/// body made a decision about, is the body's own affair.
-async fn undone_by(retry: Retry, class: Option<Class>, tx: Option<Tx>, mark: &str) -> Option<Class> {
-    let class = class.filter(|_| retry == Retry::Policy)?;
-    if class == Class::Conflict {
-        return Some(class);
+/// How the transaction of a failed body ended.
+enum Ended {
+    /// The body failed by itself. This includes database errors of another database, and errors that the body
+    /// classified.
+    ByBody,
+    /// A statement of the body failed.
+    ByStatement(Cause),
+    /// The database rolled it back, or the body changed its transaction.
+    Undone(Cause, Option<Meddling>),
+}
+
+async fn undone_by(retry: Retry, cause: Option<Cause>, tx: Option<Tx>, mark: &str) -> Ended {
+    let Some(cause) = cause.filter(|_| retry == Retry::Policy) else { return Ended::ByBody };
+    if cause.class == Class::Conflict {
+        return Ended::Undone(cause, None);
     }
+    let Some(mut tx) = tx else { return Ended::ByBody };
     // In a failed transaction the server answers so; on a lost connection nothing does.
-    let mut tx = tx?;
-    let error = answered(PONG, is_in_body(&mut tx, mark)).await.err()?;
-    (class == Class::Refused || !is_aborted(&error)).then_some(class)
+    match answered(PONG, is_in_body(&mut tx, mark)).await {
+        Ok(_) => Ended::ByBody,
+        Err(error) if !is_aborted(&error) => Ended::Undone(cause, None),
+        Err(_) => match cause.class {
+            Class::Refused => Ended::Undone(cause, meddling(&mut tx, cause).await),
+            Class::Conflict | Class::Transient | Class::Permanent => Ended::ByStatement(cause),
+        },
+    }
+}
+
+/// Finds the change by which the body made its transaction unwritable. The transaction has already failed.
+async fn meddling(tx: &mut PgConnection, cause: Cause) -> Option<Meddling> {
+    if !Meddling::is_possible(cause) {
+        return None;
+    }
+    let may = answered(PONG, may_write(tx)).await.ok()?;
+    Meddling::of(cause, may)
 }
 
 enum End {
@@ -152,7 +222,7 @@ enum End {
     /// It had been recorded before: the acknowledgement of an earlier commit was lost.
     Recorded(Result<String, Failure>),
     /// Another transaction was in the way, or the connection is lost; nothing was written.
-    Undone(Failure, Class),
+    Undone(Box<Undone>),
     Failed((Failure, Retry)),
     /// The attempt cannot go on.
     Halted(Halt),
@@ -203,7 +273,10 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
         Err(error) if class(&error) == Class::Permanent => {
             return End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Never));
         }
-        Err(error) => return undone(&error),
+        Err(error) => {
+            let meddling = meddling(&mut tx, cause(&error)).await;
+            return undone_with(&error, meddling);
+        }
     }
     write::of_steps(record.key().into_iter());
     match answered(PATIENCE, write::commit("body", tx.commit())).await {
@@ -369,9 +442,13 @@ fn is_aborted(error: &sqlx::Error) -> bool {
 }
 
 fn undone(error: &sqlx::Error) -> End {
-    let class = class(error);
-    let tries = format!("{} tries", most_tries(class));
-    let (within, why) = match class {
+    undone_with(error, None)
+}
+
+fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>) -> End {
+    let cause = cause(error);
+    let tries = format!("{} tries", most_tries(cause.class));
+    let (within, why) = match cause.class {
         Class::Conflict => (tries, "it met a serialization failure or a deadlock"),
         Class::Refused => (format!("{} s of tries", REFUSED.as_secs()), "the server refused to write"),
         Class::Transient | Class::Permanent if is_lost(error) => (tries, "its connection was lost"),
@@ -382,7 +459,8 @@ fn undone(error: &sqlx::Error) -> End {
         "the body's transaction was not committed in {within}, the last time because {why}; nothing was written: {}",
         failure.message
     );
-    End::Undone(Failure { message, ..failure }, class)
+    let failed = (Failure { message, ..failure }, Retry::Policy);
+    End::Undone(Box::new(Undone { failed, cause, meddling }))
 }
 
 fn went_on(error: &sqlx::Error) -> (Failure, Retry) {

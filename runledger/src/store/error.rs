@@ -33,16 +33,100 @@ pub(crate) fn class(error: &SqlxError) -> Class {
     }
 }
 
+/// A limit of the server that ends a statement, a transaction or a session. An operator may have set it on
+/// the role or the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// The time between two statements of a transaction.
+    Idle,
+    /// The time of a whole transaction, since PostgreSQL 17.
+    Transaction,
+    /// The time of a statement.
+    Statement,
+    /// The time of a wait for a lock.
+    Lock,
+}
+
+impl Limit {
+    pub(crate) const ALL: [Self; 4] = [Self::Idle, Self::Transaction, Self::Statement, Self::Lock];
+
+    /// The name of its setting.
+    pub(crate) fn setting(self) -> &'static str {
+        match self {
+            Self::Idle => "idle_in_transaction_session_timeout",
+            Self::Transaction => "transaction_timeout",
+            Self::Statement => "statement_timeout",
+            Self::Lock => "lock_timeout",
+        }
+    }
+
+    /// Whether the server ends the session at this limit.
+    pub(crate) fn ends_session(self) -> bool {
+        match self {
+            Self::Idle | Self::Transaction => true,
+            Self::Statement | Self::Lock => false,
+        }
+    }
+}
+
+/// The reason of a failed statement, finer than its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The server reports this limit. A cancelled statement has the same code as a statement that took too
+    /// long.
+    Limit(Limit),
+    /// The transaction is read-only.
+    ReadOnly,
+    /// The role lacks a privilege.
+    Privilege,
+    /// The session is lost, and the server gave no reason.
+    Lost,
+    /// Any other reason.
+    Other,
+}
+
+/// The class and the reason of a database error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cause {
+    pub(crate) class: Class,
+    pub(crate) reason: Reason,
+}
+
+/// Classifies an error of sqlx, with its reason.
+pub(crate) fn cause(error: &SqlxError) -> Cause {
+    let reason = match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
+        Some(code) => reason_of_code(&code),
+        None => match class(error) {
+            Class::Transient => Reason::Lost,
+            Class::Refused | Class::Conflict | Class::Permanent => Reason::Other,
+        },
+    };
+    Cause { class: class(error), reason }
+}
+
 /// Classifies any error by the first error of sqlx in its chain: what a user's body returned.
-pub(crate) fn class_in_chain(error: &(dyn StdError + 'static)) -> Option<Class> {
+pub(crate) fn cause_in_chain(error: &(dyn StdError + 'static)) -> Option<Cause> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(sqlx) = error.downcast_ref::<SqlxError>() {
-            return Some(class(sqlx));
+            return Some(cause(sqlx));
         }
         next = error.source();
     }
     None
+}
+
+fn reason_of_code(code: &str) -> Reason {
+    match code {
+        "25P03" => Reason::Limit(Limit::Idle),
+        "25P04" => Reason::Limit(Limit::Transaction),
+        "57014" => Reason::Limit(Limit::Statement),
+        "55P03" => Reason::Limit(Limit::Lock),
+        "25006" => Reason::ReadOnly,
+        "42501" => Reason::Privilege,
+        _ if code.starts_with("08") || code.starts_with("57P0") => Reason::Lost,
+        _ => Reason::Other,
+    }
 }
 
 fn class_of_code(code: &str) -> Class {
@@ -96,7 +180,23 @@ mod tests {
     fn the_class_is_found_below_other_errors() {
         let error =
             crate::api::error::Error::from(anyhow::Error::new(SqlxError::PoolTimedOut).context("charging"));
-        assert_eq!(class_in_chain(error.as_std()), Some(Class::Transient));
-        assert_eq!(class_in_chain(&std::fmt::Error), None);
+        let lost = Cause { class: Class::Transient, reason: Reason::Lost };
+        assert_eq!(cause_in_chain(error.as_std()), Some(lost));
+        assert_eq!(cause_in_chain(&std::fmt::Error), None);
+    }
+
+    #[test]
+    fn limit_is_told_by_its_code() {
+        let codes = [
+            ("25P03", Limit::Idle),
+            ("25P04", Limit::Transaction),
+            ("57014", Limit::Statement),
+            ("55P03", Limit::Lock),
+        ];
+        for (code, limit) in codes {
+            assert_eq!(reason_of_code(code), Reason::Limit(limit), "{code}");
+        }
+        assert_eq!(reason_of_code("57P01"), Reason::Lost);
+        assert_eq!(reason_of_code("23505"), Reason::Other);
     }
 }

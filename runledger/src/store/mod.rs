@@ -17,6 +17,7 @@ pub mod happened;
 pub mod history;
 pub mod inspect;
 pub(crate) mod installation;
+pub(crate) mod limits;
 pub mod link;
 pub mod log;
 pub mod metrics;

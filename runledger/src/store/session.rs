@@ -151,6 +151,11 @@ pub(crate) fn is_read_committed(level: &str) -> bool {
     ["read committed", "read uncommitted"].contains(&level)
 }
 
+/// Rolls back the open transaction, if there is one.
+pub(crate) async fn roll_back(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "rollback").await
+}
+
 /// Returns the `search_path` of an application's connection if another role's schema comes before
 /// `pg_catalog`.
 pub(crate) async fn unsafe_path(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {

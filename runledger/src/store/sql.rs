@@ -70,6 +70,7 @@ statements! {
     JOBS_KNOWN = "jobs_known";
     LANES = "lanes";
     LAST_PROGRESS = "last_progress";
+    LIMITS = "limits";
     LINK = "link";
     LINK_FROM = "link_from";
     LOCK_HELD = "lock_held";
@@ -79,6 +80,7 @@ statements! {
     LOCK_RUNS = "lock_runs";
     LOG = "log";
     LOGGED = "logged";
+    MAY_WRITE = "may_write";
     METRICS = "metrics";
     ORIGINS = "origins";
     ORPHANS = "orphans";

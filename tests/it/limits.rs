@@ -1,0 +1,213 @@
+//! Limits that an operator has set on the database, and bodies that change their own transaction.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, Failure, FailureKind};
+use runledger_tests::Fixture;
+use sqlx::AssertSqlSafe;
+use tracing::field::{Field, Visit};
+use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
+
+use crate::rows::{execute, scalar, soon, worker};
+
+/// Sets limits for new sessions of this database.
+async fn limited<const N: usize>(fixture: &Fixture, limits: [(&str, &str); N]) -> Db {
+    let name: String = scalar(&fixture.db, "select current_database()::text").await;
+    for (setting, value) in limits {
+        execute(&fixture.db, &format!("alter database {name} set {setting} = '{value}'")).await;
+    }
+    Db::connect(fixture.database.url()).await.unwrap()
+}
+
+/// Asserts the failure of a run.
+fn failure<T: std::fmt::Debug>(result: std::result::Result<T, ClientError>) -> Failure {
+    match result {
+        Err(ClientError::RunFailed { failure, .. }) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn says(failure: &Failure, words: &[&str]) {
+    let text = failure.to_string();
+    for words in words {
+        assert!(text.contains(words), "`{words}` is missing: {text}");
+    }
+}
+
+/// Collects the program's warnings, one per line.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<String>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Heard {
+    fn on_event(&self, event: &tracing::Event<'_>, _: LayerContext<'_, S>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().unwrap().push_str(&(line.0 + "\n"));
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, "{}={value:?} ", field.name());
+    }
+}
+
+static SLOW: AtomicU32 = AtomicU32::new(0);
+
+/// Leaves its transaction idle for longer than the limit.
+#[job(max_attempts = 2, backoff = "1ms..1ms")]
+async fn limits_slow(asks: bool, #[inject] tx: &mut Tx) -> Result<()> {
+    SLOW.fetch_add(1, Ordering::SeqCst);
+    sqlx::query("select 1").execute(&mut **tx).await?;
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    if asks {
+        sqlx::query("select 1").execute(&mut **tx).await?;
+    }
+    Ok(())
+}
+
+#[workflow]
+async fn limits_slow_step(wf: &Wf) -> Result<()> {
+    Ok(wf.run(limits_slow(true)).await?)
+}
+
+/// Runs on one thread, because the subscriber is bound to the thread.
+#[tokio::test]
+async fn body_that_rests_too_long_names_the_setting_and_runs_at_most_twice_an_attempt() {
+    let heard = Heard::default();
+    let _hearing = tracing::subscriber::set_default(tracing_subscriber::registry().with(heard.clone()));
+    let fixture = Fixture::new().await;
+    let own = limited(&fixture, [("idle_in_transaction_session_timeout", "200ms")]).await;
+    let worker = worker(&own, jobs![limits_slow, limits_slow_step]).await;
+    let named = ["`idle_in_transaction_session_timeout` (`200ms`)", "nothing was written", "alter role"];
+    for asks in [true, false] {
+        SLOW.store(0, Ordering::SeqCst);
+        heard.0.lock().unwrap().clear();
+        says(&failure(soon(limits_slow(asks).enqueue(&fixture.db).await.unwrap().result()).await), &named);
+        let n = SLOW.load(Ordering::SeqCst);
+        assert!((2..=4).contains(&n), "{n} bodies in two attempts");
+        let heard = heard.0.lock().unwrap();
+        let n_told =
+            heard.lines().filter(|line| line.contains("idle_in_transaction_session_timeout")).count();
+        assert_eq!(n_told, n as usize, "a body without a word: {heard}");
+    }
+    says(&failure(soon(limits_slow_step().enqueue(&fixture.db).await.unwrap().result()).await), &named);
+    worker.stop().await;
+}
+
+#[job(max_attempts = 1)]
+async fn limits_statement(statement: String, #[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_that_meets_a_limit_names_the_setting() {
+    let fixture = Fixture::new().await;
+    execute(&fixture.db, "create table held (n integer); insert into held values (1)").await;
+    let own = limited(&fixture, [("statement_timeout", "2s"), ("lock_timeout", "300ms")]).await;
+    let worker = worker(&own, jobs![limits_statement]).await;
+    let slow = limits_statement("select pg_sleep(60)".to_owned()).enqueue(&fixture.db).await.unwrap();
+    says(
+        &failure(soon(slow.result()).await),
+        &["`statement_timeout` (`2s`)", "alter role", "canceling statement"],
+    );
+    let mut holder = fixture.db.pool().begin().await.unwrap();
+    sqlx::query("update held set n = 2").execute(&mut *holder).await.unwrap();
+    let waits = limits_statement("update held set n = 3".to_owned()).enqueue(&fixture.db).await.unwrap();
+    says(&failure(soon(waits.result()).await), &["`lock_timeout` (`300ms`)", "alter role", "lock timeout"]);
+    holder.rollback().await.unwrap();
+    worker.stop().await;
+}
+
+#[job]
+async fn limits_plain(n: u32) -> Result<u32> {
+    Ok(n)
+}
+
+#[workflow]
+async fn limits_workflow(wf: &Wf) -> Result<u32> {
+    let mut sum = 0;
+    for n in 0..3 {
+        sum += wf.start(limits_plain(n)).await?.result().await?;
+        // Longer than the idle limit of a session.
+        wf.sleep(Duration::from_millis(1300)).await?;
+        sum += wf.run(limits_plain(n)).await?;
+    }
+    Ok(sum)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_works_under_the_limits_of_its_database() {
+    let fixture = Fixture::new().await;
+    let mut limits = vec![
+        ("statement_timeout", "1s"),
+        ("lock_timeout", "1s"),
+        ("idle_in_transaction_session_timeout", "1s"),
+    ];
+    let version: i32 = scalar(&fixture.db, "select current_setting('server_version_num')::integer").await;
+    if version >= 140_000 {
+        limits.push(("idle_session_timeout", "1s"));
+    }
+    let name: String = scalar(&fixture.db, "select current_database()::text").await;
+    for (setting, value) in limits {
+        execute(&fixture.db, &format!("alter database {name} set {setting} = '{value}'")).await;
+    }
+    let own = Db::connect(fixture.database.url()).await.unwrap();
+    let worker = worker(&own, jobs![limits_plain, limits_workflow]).await;
+    assert_eq!(soon(limits_workflow().enqueue(&own).await.unwrap().result()).await.unwrap(), 6);
+    assert_eq!(soon(limits_plain(4).enqueue(&own).await.unwrap().result()).await.unwrap(), 4);
+    worker.stop().await;
+}
+
+static MEDDLED: AtomicU32 = AtomicU32::new(0);
+
+/// Changes its transaction, then writes itself or leaves the write to the engine.
+#[job(max_attempts = 3, backoff = "1ms..1ms")]
+async fn limits_meddles(first: String, then: String, #[inject] tx: &mut Tx) -> Result<()> {
+    MEDDLED.fetch_add(1, Ordering::SeqCst);
+    for statement in [first, then] {
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut **tx).await?;
+    }
+    Ok(())
+}
+
+#[workflow]
+async fn limits_meddles_in_a_step(wf: &Wf, first: String) -> Result<()> {
+    Ok(wf.run(limits_meddles(first, "select 1".to_owned())).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_that_keeps_its_record_from_being_written_fails_for_good_and_says_how() {
+    let fixture = Fixture::new().await;
+    let name: String = scalar(&fixture.db, "select current_database()::text").await;
+    let role = format!("{name}_reader");
+    execute(&fixture.db, &format!("create role {role}; create table books (n integer)")).await;
+    let worker = worker(&fixture.db, jobs![limits_meddles, limits_meddles_in_a_step]).await;
+    let set_role = format!("set role {role}");
+    let read_only = "set transaction read only";
+    for (first, then, said) in [
+        (read_only, "select 1", "the body made its transaction read-only"),
+        (read_only, "insert into books values (1)", "the body made its transaction read-only"),
+        (set_role.as_str(), "select 1", "the body changed the role of its transaction"),
+    ] {
+        MEDDLED.store(0, Ordering::SeqCst);
+        let run = limits_meddles(first.to_owned(), then.to_owned()).enqueue(&fixture.db).await.unwrap();
+        let failed = failure(soon(run.result()).await);
+        says(&failed, &[said, "nothing was written"]);
+        assert_eq!(failed.kind, FailureKind::Setup);
+        assert_eq!(MEDDLED.load(Ordering::SeqCst), 2, "{first}; {then}");
+        assert_eq!(run.info().await.unwrap().attempt, 1);
+    }
+    let step = limits_meddles_in_a_step(set_role).enqueue(&fixture.db).await.unwrap();
+    says(&failure(soon(step.result()).await), &["the body changed the role of its transaction"]);
+    worker.stop().await;
+    execute(&fixture.db, &format!("drop role {role}")).await;
+}
