@@ -60,7 +60,7 @@ async fn errors_of_a_graph_are_all_reported_before_any_write_with_the_offending_
         "`a` is given the parameter `regoin`, which its job `extract` does not have; did you mean `region`?",
         "nothing gives `unfed` the parameter `b`, which its job `add` needs",
         "`gate` needs a node of another graph",
-        "its result is to be that of `a node of another graph`",
+        "`result` is given a node of another graph",
     ] {
         assert!(said.contains(part), "{part:?} is not said in:\n{said}");
     }

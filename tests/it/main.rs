@@ -34,6 +34,7 @@ mod fence;
 mod gate_links;
 mod gate_types;
 mod graph_children;
+mod graph_foreign_nodes;
 mod graph_jobs;
 mod graph_maps;
 mod graph_nodes;

@@ -173,10 +173,10 @@ impl<T> Graph<T> {
         Node::new(self.tag, place)
     }
 
-    /// Lets a node start only after another: by a handle or a name, after its success, or with `on_terminal()` after any end.
+    /// Makes a node depend on another node, given by handle or name: the node starts after the other
+    /// completes, or with `on_terminal()` after any outcome. Both must be nodes of this graph.
     pub fn after<V>(&mut self, node: Node<V>, need: impl Into<Need>) -> &mut Self {
-        self.edge(node.place, need.into(), Vec::new());
-        self
+        self.edge_of("after", node, need.into(), Vec::new())
     }
 
     /// Gives a parameter of a node what another gives, as [`then`](Self::then) does, without the compiler: the node must be of this graph, and the job must have
@@ -187,20 +187,20 @@ impl<T> Graph<T> {
         parameter: impl Into<String>,
         need: impl Into<Need>,
     ) -> &mut Self {
-        self.edge(node.place, need.into(), vec![parameter.into()]);
-        self
+        self.edge_of("feed", node, need.into(), vec![parameter.into()])
     }
 
     /// Lets a node run only if another, before it, gave `true`. Otherwise it is skipped, and so is what needs its success; that a node was skipped lets no graph fail.
     pub fn only_if<V>(&mut self, node: Node<V>, condition: impl Into<Condition>) -> &mut Self {
-        self.edge(node.place, condition.into().0, vec![CONDITION.to_string()]);
-        self
+        self.edge_of("only_if", node, condition.into().0, vec![CONDITION.to_string()])
     }
 
     /// The options of a node: `graph.configure(merged).priority(5).max_attempts(2)`.
     pub fn configure<V>(&mut self, node: Node<V>) -> Configure<'_> {
-        let place = if node.tag == self.tag { node.place } else { usize::MAX };
-        Configure::new(self.nodes.get_mut(place), self.plan.nodes.get_mut(place))
+        match self.own(node, "configure") {
+            Some(place) => Configure::new(self.nodes.get_mut(place), self.plan.nodes.get_mut(place)),
+            None => Configure::new(None, None),
+        }
     }
 
     /// Makes what a node gives the result of the graph: what its handle's `result()` gives. The graph fails where this node does not complete, and completes
@@ -334,6 +334,29 @@ impl<T> Graph<T> {
             let need = Need { target: Target::At(*other), tag: Some(*tag), on_terminal: *on_terminal };
             self.edge(place, need, vec![parameter]);
         }
+    }
+
+    /// The index of the node that a method changes. Returns `None`, and the graph refuses its submission, if
+    /// another graph made the node.
+    fn own<V>(&mut self, node: Node<V>, method: &'static str) -> Option<usize> {
+        if node.tag == self.tag {
+            return Some(node.place);
+        }
+        self.plan.foreign.insert(method);
+        None
+    }
+
+    fn edge_of<V>(
+        &mut self,
+        method: &'static str,
+        node: Node<V>,
+        need: Need,
+        parameters: Vec<String>,
+    ) -> &mut Self {
+        if let Some(place) = self.own(node, method) {
+            self.edge(place, need, parameters);
+        }
+        self
     }
 
     fn edge(&mut self, dependant: usize, need: Need, parameters: Vec<String>) {

@@ -5,7 +5,7 @@ mod addition;
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
@@ -88,6 +88,8 @@ pub struct Plan {
     pub edges: Vec<PlannedEdge>,
     /// The node whose output is its result.
     pub result: Option<Target>,
+    /// The methods that should change a node but received a node of another graph.
+    pub foreign: BTreeSet<&'static str>,
 }
 
 /// A checked graph: every edge leads from one place to another.
@@ -160,6 +162,14 @@ pub enum GraphProblem {
     Elsewhere {
         /// The node.
         node: String,
+    },
+    /// A method should change a node but received a node of another graph.
+    #[error(
+        "`{method}` is given a node of another graph; use a node that this graph made, and in an addition name a node of the graph with `existing`"
+    )]
+    ForeignNode {
+        /// The method.
+        method: &'static str,
     },
     /// A node needs itself.
     #[error("`{node}` needs itself")]
@@ -319,6 +329,7 @@ impl Plan {
             problems.push(error.into());
         }
         self.check_sizes(&mut problems);
+        problems.extend(self.foreign.iter().map(|method| GraphProblem::ForeignNode { method }));
         let places = self.check_nodes(&mut problems);
         let mut needs: Vec<BTreeMap<usize, Need>> = vec![BTreeMap::new(); self.nodes.len()];
         for edge in &self.edges {
@@ -355,7 +366,10 @@ impl Plan {
         let result = self.result.as_ref().and_then(|target| match self.place(target, &places) {
             Ok(place) => Some(place),
             Err(name) => {
-                problems.push(GraphProblem::UnknownResult { hint: self.hint(&name), name });
+                problems.push(match target {
+                    Target::Elsewhere => GraphProblem::ForeignNode { method: "result" },
+                    _ => GraphProblem::UnknownResult { hint: self.hint(&name), name },
+                });
                 None
             }
         });

@@ -19,7 +19,7 @@ fn plan(nodes: &[&str], edges: &[(&str, &str)]) -> Plan {
                 parameters: Vec::new(),
             })
             .collect(),
-        result: None,
+        ..Plan::default()
     }
 }
 
