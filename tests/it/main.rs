@@ -33,6 +33,7 @@ mod enqueue;
 mod fence;
 mod gate_links;
 mod gate_types;
+mod graph_cancels;
 mod graph_children;
 mod graph_foreign_nodes;
 mod graph_jobs;

@@ -1,5 +1,6 @@
 //! Cancel: what a person or another run does to a run from outside.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,10 @@ pub(crate) enum By {
 /// Why what a failed run has left is cancelled: the words of `settle.sql`.
 #[cfg(feature = "worker")]
 pub(crate) const FAILED_ABOVE: &str = "a run above it has failed";
+
+/// The maximum number of nodes that one transaction cancels. It locks the counters of their dependents for
+/// some 10 ms.
+const NODES_AT_ONCE: usize = 1_000;
 
 /// How often a cancel is tried that meets the locks of a settlement crosswise: it locks a child and then its parent, a batch of settlements the parents
 /// of its runs in the order of their ids.
@@ -82,7 +87,7 @@ async fn cancel_once(
     }
     if asked.try_get("in_graph")? {
         // What its end counts, before what stands behind that.
-        lock_pending(&mut tx, run_id).await?;
+        lock_pending(&mut tx, &[run_id]).await?;
     }
     let reason: Option<String> = asked.try_get("reason")?;
     // Words of the engine and of an operator: never sealed.
@@ -118,18 +123,72 @@ async fn below(
     budget: &mut Budget,
 ) -> Result<bool, sqlx::Error> {
     loop {
-        let below: Vec<(Uuid, Option<String>)> =
+        let below: Vec<(Uuid, i32, bool, Option<String>)> =
             sqlx::query_as(sql::CANCEL_BELOW).bind(runs).bind(reason).fetch_all(&mut *connection).await?;
-        if below.is_empty() {
-            return Ok(true);
+        let Some((_, topmost, ..)) = below.first() else { return Ok(true) };
+        let mut free: BTreeMap<Option<&str>, Vec<Uuid>> = BTreeMap::new();
+        for (run_id, .., reason) in below.iter().filter(|(_, _, is_free, _)| *is_free) {
+            free.entry(reason.as_deref()).or_default().push(*run_id);
         }
-        for (run_id, reason) in below {
+        let mut n_taken = 0;
+        for (reason, nodes) in &free {
+            for nodes in nodes.chunks(NODES_AT_ONCE) {
+                if budget.is_spent() {
+                    return Ok(false);
+                }
+                n_taken += budget.spend(cancel_nodes(connection, nodes, *reason)).await?;
+            }
+        }
+        if n_taken > 0 {
+            continue;
+        }
+        for (run_id, .., reason) in below.iter().filter(|(_, depth, ..)| depth == topmost) {
             if budget.is_spent() {
                 return Ok(false);
             }
-            budget.spend(cancel(connection, run_id, reason.as_deref(), By::Engine)).await?;
+            budget.spend(cancel(connection, *run_id, reason.as_deref(), By::Engine)).await?;
         }
     }
+}
+
+/// Cancels nodes of ended graphs in one transaction: unclaimed nodes without recorded steps and without
+/// children. Returns how many it cancelled.
+async fn cancel_nodes(
+    connection: &mut PgConnection,
+    nodes: &[Uuid],
+    reason: Option<&str>,
+) -> Result<usize, sqlx::Error> {
+    for _ in 1..TRIES {
+        match cancel_nodes_once(connection, nodes, reason).await {
+            Err(error) if class(&error) == Class::Conflict => {}
+            done => return done,
+        }
+    }
+    cancel_nodes_once(connection, nodes, reason).await
+}
+
+async fn cancel_nodes_once(
+    connection: &mut PgConnection,
+    nodes: &[Uuid],
+    reason: Option<&str>,
+) -> Result<usize, sqlx::Error> {
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    sqlx::query(sql::LOCK_RUNS).bind(nodes).execute(&mut *tx).await?;
+    lock_pending(&mut tx, nodes).await?;
+    // The engine and operators never seal their reasons, so every node gets the same text.
+    let error = Sealer::default().seal_failure(&place_of_error(Uuid::nil(), ""), &failure(reason));
+    let row = write(sql::CANCEL_NODES, |take| {
+        sqlx::query(take).bind(nodes).bind(error.as_str()).fetch_one(&mut *tx)
+    })
+    .await?;
+    let taken: Vec<Uuid> = row.try_get("taken")?;
+    if taken.is_empty() {
+        tx.rollback().await?;
+        return Ok(0);
+    }
+    release(&mut tx, &taken).await?;
+    commit("cancel_batch", tx.commit()).await?;
+    Ok(taken.len())
 }
 
 /// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have ended. Drops those that are done.

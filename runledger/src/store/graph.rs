@@ -190,9 +190,10 @@ pub(crate) async fn release(connection: &mut PgConnection, ended: &[Uuid]) -> Re
     write(sql::RELEASE, |release| sqlx::query(release).bind(ended).execute(connection)).await.map(drop)
 }
 
-/// Locks what the end of a node or a graph that no worker holds will count. False for a run that is neither.
-pub(crate) async fn lock_pending(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
-    Ok(!sqlx::query(sql::LOCK_PENDING).bind(run_id).fetch_all(connection).await?.is_empty())
+/// Locks the counters that change when these unclaimed nodes and graphs end. Returns false if the runs are
+/// neither.
+pub(crate) async fn lock_pending(connection: &mut PgConnection, runs: &[Uuid]) -> Result<bool, sqlx::Error> {
+    Ok(!sqlx::query(sql::LOCK_PENDING).bind(runs).fetch_all(connection).await?.is_empty())
 }
 
 /// What a graph, or one of its nodes, was made of.
@@ -367,7 +368,7 @@ pub(crate) async fn decide(
 ) -> Result<Decided, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![gate]).execute(&mut *tx).await?;
-    lock_pending(&mut tx, gate).await?;
+    lock_pending(&mut tx, &[gate]).await?;
     let row = write(sql::GATE_DECIDE, |decide| {
         sqlx::query(decide)
             .bind(gate)

@@ -33,6 +33,7 @@ statements! {
     CANCEL_BELOW = "cancel_below";
     CANCEL_FORGET = "cancel_forget";
     CANCEL_LEFT = "cancel_left";
+    CANCEL_NODES = "cancel_nodes";
     CANCEL_TAKE = "cancel_take";
     CHECKPOINT = "checkpoint";
     CHECKPOINT_FRESH = "checkpoint_fresh";

@@ -147,6 +147,15 @@ async fn cancel(db: &Db, place: &Place) -> Result<()> {
     eventually(state, waits).await;
     let cancelled = again(async || parent.cancel("on purpose").await).await?;
     anyhow::ensure!(cancelled != Cancelled::Requested, "nobody held it");
+    // Nobody decides its gate, so unclaimed nodes remain.
+    let graph = again(async || {
+        let mut graph = Graph::new("check.cancelled").idempotency_key("cancelled");
+        let gate = graph.gate::<u64>("gate");
+        graph.then(jobs::check_sum, (vec![gate],));
+        graph.enqueue(db).await
+    })
+    .await?;
+    again(async || graph.cancel("on purpose").await).await?;
     worker.stop().await;
     // The first thing that a worker does is to carry out what was left.
     let worker = start(db).await?;

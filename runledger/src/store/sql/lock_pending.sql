@@ -1,11 +1,12 @@
--- lock_pending: locks what the end of a node that no worker holds will count, before anything that stands behind it: the same rows in the same order as
---               release.sql, so that the two do not meet crosswise. Nothing for a run that is neither a node nor a graph.
--- in:    $1 run
+-- lock_pending: locks the counters that change when these unclaimed nodes end, before any later lock: the same rows in the same order as release.sql,
+--               so that the two cannot deadlock. No effect for runs that are neither nodes nor graphs.
+-- in:    $1 runs
 -- out:   run_id
 -- locks: rows of `pending`, in the order of their ids
 -- index: edge_run, pending_pkey
 with recursive reached as (
-    select $1::uuid as run_id
+    select item.run_id
+    from pg_catalog.unnest($1::uuid[]) as item (run_id)
     union
     select edge.dependant_id
     from reached

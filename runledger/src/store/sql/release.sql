@@ -1,6 +1,6 @@
--- release: what the ends of nodes bring about: nodes that waited for the last of them go to their queues, or stand open where they are gates; nodes that can
---          not succeed any more are cancelled, and those that need them; a graph of which the last node has ended goes to its queue, to be concluded.
--- in:    $1 nodes that ended in this transaction
+-- release: releases the dependents of ended nodes: a node whose last dependency ended goes to its queue, or opens if it is a gate; a node that can no longer
+--          succeed is cancelled with its dependents; a graph whose last node ended goes to its queue, to be concluded.
+-- in:    $1 nodes that ended in this transaction; some may depend on others of them
 -- out:   told; one row
 -- locks: of `pending` the rows of these nodes, of those that need them, and of those below that they take with them, in the order of their ids; then those of
 --        the graphs, in that order; after these `ready`, `waiting` and `watch`. Who ends a node that no worker holds locks the same first: lock_pending.sql
@@ -28,7 +28,7 @@ doomed as (
 reached as (
     select run_id, graph_id, null as cause, null as cause_state from ended
     union all
-    (select distinct on (run_id) run_id, graph_id, cause, cause_state from doomed order by run_id, cause_state = 'skipped', cause)
+    (select distinct on (run_id) run_id, graph_id, cause, cause_state from doomed where run_id not in (select run_id from ended) order by run_id, cause_state = 'skipped', cause)
 ),
 needing as (
     select reached.run_id, reached.graph_id, edge.dependant_id
@@ -64,7 +64,7 @@ left_over as (
     from needing
     where (run_id in (select run_id from finished)) is true
         and (dependant_id in (select run_id from locked)) is true
-        and dependant_id not in (select run_id from hopeless)
+        and dependant_id not in (select run_id from finished)
 ),
 handed as (
     select
