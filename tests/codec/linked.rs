@@ -48,6 +48,31 @@ async fn a_sealed_run_is_revived_with_its_steps_its_child_and_its_signals() {
     worker.stop().await;
 }
 
+/// Records progress, and fails for good the first time.
+#[job(max_attempts = 1)]
+async fn comes_to(word: String, #[inject] context: &Context) -> Result<String> {
+    match context.last_progress::<String>().await? {
+        Some(said) => Ok(said),
+        None => {
+            context.progress(&word).await?;
+            Err(Error::terminal("not yet"))
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sealed_progress_is_kept_by_a_revived_job() {
+    let Fixture { db, database: _database } = sealed().await;
+    let worker = worker(&db, jobs![comes_to]).await;
+    let handle = comes_to("abc".into()).enqueue(&db).await.unwrap();
+    assert!(soon(handle.result()).await.is_err());
+    let revived = handle.revive(RunState::Failed).await.unwrap();
+    assert_eq!(soon(revived.result()).await.unwrap(), "abc");
+    let plain = "select count(*) from runledger.progress where value ->> '$sealed' is null";
+    assert_eq!(scalar::<i64>(&db, plain).await, 0);
+    worker.stop().await;
+}
+
 /// Takes back what it said before it may fail.
 #[workflow]
 async fn turns_back(wf: &Wf, word: String) -> Result<String> {

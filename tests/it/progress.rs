@@ -44,6 +44,48 @@ async fn a_job_that_fails_goes_on_from_its_last_progress() {
     worker.stop().await;
 }
 
+/// Records the third line as its progress, and fails for good the first time.
+#[job(max_attempts = 1)]
+async fn import_or_give_up(#[inject] context: &Context) -> Result<u32> {
+    match context.last_progress::<u32>().await? {
+        Some(line) => Ok(line),
+        None => {
+            context.progress(&3_u32).await?;
+            Err(Error::terminal("the line is down"))
+        }
+    }
+}
+
+#[workflow]
+async fn import_in_a_step(wf: &Wf) -> Result<u32> {
+    Ok(wf.run(import_or_give_up()).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revived_job_keeps_its_last_progress() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![import_or_give_up]).await;
+    let handle = import_or_give_up().enqueue(&db).await.unwrap();
+    assert!(soon(handle.result()).await.is_err());
+    let revived = handle.revive(RunState::Failed).await.unwrap();
+    assert_eq!(soon(revived.result()).await.unwrap(), 3);
+    assert_eq!(revived.progress::<u32>().await.unwrap(), Some(3));
+    let again = handle.run_again().await.unwrap();
+    assert!(soon(again.result()).await.is_err(), "a run from the start has said nothing yet");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revived_step_keeps_its_last_progress() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![import_in_a_step, import_or_give_up]).await;
+    let handle = import_in_a_step().enqueue(&db).await.unwrap();
+    assert!(soon(handle.result()).await.is_err());
+    let revived = handle.revive(RunState::Failed).await.unwrap();
+    assert_eq!(soon(revived.result()).await.unwrap(), 3);
+    worker.stop().await;
+}
+
 static STEP_LINES: AtomicU32 = AtomicU32::new(0);
 
 #[job]

@@ -55,6 +55,7 @@ impl<J: Job> Handle<J> {
             input: None,
             steps: Vec::new(),
             signals: Vec::new(),
+            progress: Vec::new(),
         };
         let whole = Whole { links: vec![again], remade: Vec::new(), has_active_key: origin.has_active_key };
         self.linked(&mut connection, whole, Signals::Left).await
@@ -262,7 +263,16 @@ async fn with_children(
             seen: step.seen,
         };
         let steps = steps.into_iter().zip(outputs).map(kept).collect();
-        links.push(Link { run_id, origin_id, parent_id, is_sealed, input: None, steps, signals: Vec::new() });
+        links.push(Link {
+            run_id,
+            origin_id,
+            parent_id,
+            is_sealed,
+            input: None,
+            steps,
+            signals: Vec::new(),
+            progress: Vec::new(),
+        });
     }
     Ok((links, remade))
 }
@@ -298,6 +308,11 @@ fn reseal(link: &mut Link, held: Payloads, signals: Signals, sealer: &Sealer) ->
         let place = |run_id| Place::new(run_id, PayloadKind::Signal, &key);
         let payload = sealer.reseal(&place(from), &place(to), signal.payload)?;
         link.signals.push(KeptSignal { name: signal.name, number: signal.number, payload });
+    }
+    for (key, value) in held.progress.into_iter().filter(|_| signals == Signals::Kept) {
+        let place = |run_id| Place::new(run_id, PayloadKind::Progress, &key);
+        let value = sealer.reseal(&place(from), &place(to), value)?;
+        link.progress.push((key, value));
     }
     Ok(())
 }

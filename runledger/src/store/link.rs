@@ -44,6 +44,8 @@ pub(crate) struct Link {
     pub(crate) steps: Vec<KeptStep>,
     /// What takes the places of the payloads of signals.
     pub(crate) signals: Vec<KeptSignal>,
+    /// The payloads that replace the progress of bodies, each with the key of its step.
+    pub(crate) progress: Vec<(String, Stored)>,
 }
 
 /// What becomes of the signals that were sent to the old runs.
@@ -84,6 +86,8 @@ pub(crate) struct Payloads {
     pub(crate) continued: Option<Stored>,
     pub(crate) steps: Vec<StoredStep>,
     pub(crate) signals: Vec<Signal>,
+    /// The last progress of bodies, each with the key of its step.
+    pub(crate) progress: Vec<(String, Stored)>,
 }
 
 /// A signal that was sent to a run of which another is made.
@@ -102,6 +106,10 @@ pub(crate) async fn payloads(connection: &mut PgConnection, run_id: Uuid) -> Res
     let undecodable = |error: serde_json::Error| sqlx::Error::Decode(error.into());
     let signals: Option<String> = row.try_get("signals")?;
     let sent: Vec<Sent> = serde_json::from_str(signals.as_deref().unwrap_or("[]")).map_err(undecodable)?;
+    let progress: Option<String> = row.try_get("progress")?;
+    let noted: Vec<(String, Box<RawValue>)> =
+        serde_json::from_str(progress.as_deref().unwrap_or("[]")).map_err(undecodable)?;
+    let noted = noted.into_iter().map(|(key, value)| (key, Stored::read(value.get().to_owned())));
     let signals = sent.into_iter().map(|(name, number, idempotency_key, payload)| {
         let payload = Stored::read(payload.get().to_owned());
         Signal { name, number, idempotency_key, payload }
@@ -111,6 +119,7 @@ pub(crate) async fn payloads(connection: &mut PgConnection, run_id: Uuid) -> Res
         continued: row.try_get::<Option<String>, _>("continued")?.map(Stored::read),
         steps: steps(&row)?,
         signals: signals.collect(),
+        progress: noted.collect(),
     })
 }
 
@@ -156,6 +165,8 @@ pub(crate) async fn link(
         links.iter().flat_map(|link| link.steps.iter().map(|step| (link.run_id, step))).collect();
     let sent: Vec<(Uuid, &KeptSignal)> =
         links.iter().flat_map(|link| link.signals.iter().map(|signal| (link.run_id, signal))).collect();
+    let noted: Vec<(Uuid, &(String, Stored))> =
+        links.iter().flat_map(|link| link.progress.iter().map(|noted| (link.run_id, noted))).collect();
     let row = write(sql::LINK, |make| {
         sqlx::query(make)
             .bind(first)
@@ -174,6 +185,9 @@ pub(crate) async fn link(
             .bind(sent.iter().map(|(_, signal)| signal.number).collect::<Vec<_>>())
             .bind(sent.iter().map(|(_, signal)| signal.payload.as_str()).collect::<Vec<_>>())
             .bind(sparse(steps.iter().map(|(_, step)| step.undo.as_ref().map(Stored::as_str))))
+            .bind(noted.iter().map(|(run_id, _)| *run_id).collect::<Vec<_>>())
+            .bind(noted.iter().map(|(_, (key, _))| key.as_str()).collect::<Vec<_>>())
+            .bind(noted.iter().map(|(_, (_, value))| value.as_str()).collect::<Vec<_>>())
             .fetch_one(connection)
     })
     .await?;

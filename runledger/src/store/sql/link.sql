@@ -1,14 +1,15 @@
--- link: makes another go at a run: a new one of the same request, linked to it, with some of its recorded steps; and with it those that take the places of
---       runs below. Nothing where it is there already.
--- in:    $1 the new run, $2 new runs (it and those below it), $3 their origins, $4 their parents (null for none);
---        $5 the new runs of steps, $6 keys, $7 outputs in the place of the recorded ones (null: those), $8 seen (as JSON arrays, or null),
---        $9 whether they go on from where the origins are: with the signals that were sent to these, of which those are left that none of the steps has
---        taken, nor any before they began anew, and with the input of one that has begun anew;
---        in the place of what the origins have, where that is sealed for them: $10 inputs, $11 errors of steps (each as many as there are, or empty);
---        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads; $16 undos of steps (as many as there are, or empty)
+-- link: creates a run from an existing one: the same request, linked to it, with some of its recorded steps; and a run for each given descendant.
+--       No effect if the new run exists.
+-- in:    $1 the new run, $2 all new runs (it and its descendants), $3 their origins, $4 their parents (null for none);
+--        $5 the new runs of steps, $6 keys, $7 outputs that replace the recorded ones (null: keep them), $8 seen (as JSON arrays, or null),
+--        $9 whether they continue from the state of their origins: with its progress, with its signals except those consumed by the given steps or
+--        before a continue-as-new, and with the latest input after a continue-as-new;
+--        payloads that were sealed for the origins and are now sealed for the new runs: $10 inputs, $11 errors of steps (one each, or empty);
+--        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads; $16 undos of steps (one each, or empty);
+--        $17 the new runs of progress, $18 step keys, $19 values
 -- out:   created (whether it is new), told; one row
 -- locks: none; a concurrent link of the same id waits for the other transaction
--- index: run_pkey, step_pkey, signal_pkey, deadline_pkey, continuation_pkey. The first claim of the new run counts as its second, so that it reads the steps; theirs is none of its claims.
+-- index: run_pkey, step_pkey, signal_pkey, progress_pkey, deadline_pkey, continuation_pkey. The first claim of the new run counts as its second, so that it reads the steps; the copied steps have claim 0.
 with item as (
     select
         item.*, origin.job, origin.tenant, origin.queue, origin.priority, origin.options,
@@ -74,6 +75,15 @@ signalled as (
     left join unnest($12::uuid[], $13::text[], $14::integer[], $15::text[]) as resealed (run_id, name, number, payload)
         on resealed.run_id = created.run_id and resealed.name = sent.name and resealed.number = sent.number
     where $9 and (resealed.payload is not null or position('"$sealed"' in sent.payload::text) = 0)
+),
+progressed as (
+    insert into runledger.progress (run_id, step_key, value, noted_at)
+    select created.run_id, noted.step_key, coalesce(resealed.value::json, noted.value), noted.noted_at
+    from created
+    cross join lateral (select step_key, value, noted_at from runledger.progress where progress.run_id = created.origin_id offset 0) as noted
+    left join unnest($17::uuid[], $18::text[], $19::text[]) as resealed (run_id, step_key, value)
+        on resealed.run_id = created.run_id and resealed.step_key = noted.step_key
+    where $9 and (resealed.value is not null or position('"$sealed"' in noted.value::text) = 0)
 ),
 limited as (
     insert into runledger.deadline (run_id, deadline_at)

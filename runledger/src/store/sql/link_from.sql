@@ -1,8 +1,8 @@
--- link_from: the payloads of a run of which another is to be made: sealed ones are sealed for their run, so the client seals them anew.
+-- link_from: the payloads of the origin of a new run. Sealed payloads are bound to their run, so the client seals them again.
 -- in:    $1 run
--- out:   input, continued (the input of one that has begun anew, else null), steps (as a claim brings them), signals; one row where it exists
+-- out:   input, continued (the input of one that has begun anew, else null), steps (as a claim brings them), signals, progress; one row where it exists
 -- locks: none; a signal that is sent between this and link.sql comes after the new run, and is the old one's alone
--- index: run_pkey, continuation_pkey, step_pkey, signal_pkey
+-- index: run_pkey, continuation_pkey, step_pkey, signal_pkey, progress_pkey
 select
     run.input::text as input,
     (select input::text from runledger.continuation where continuation.run_id = run.run_id) as continued,
@@ -15,6 +15,11 @@ select
         select pg_catalog.json_agg(pg_catalog.json_build_array(sent.name, sent.number, sent.idempotency_key, sent.payload))::text
         from runledger.signal as sent
         where sent.run_id = run.run_id
-    ) as signals
+    ) as signals,
+    (
+        select pg_catalog.json_agg(pg_catalog.json_build_array(noted.step_key, noted.value))::text
+        from runledger.progress as noted
+        where noted.run_id = run.run_id
+    ) as progress
 from runledger.run
 where run.run_id = $1

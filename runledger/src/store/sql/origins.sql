@@ -5,7 +5,7 @@
 --        is taken back), is_sealed (whether a payload that another go at the run would take over is sealed), in_graph (whether it is a graph or a node of
 --        one), has_active_key; those that exist
 -- locks: none
--- index: run_pkey, step_pkey, undo_pkey, signal_pkey, continuation_pkey, and the primary keys under runledger.run_state
+-- index: run_pkey, step_pkey, undo_pkey, signal_pkey, progress_pkey, continuation_pkey, and the primary keys under runledger.run_state
 select
     origin.run_id, origin.parent_id,
     coalesce((select slice from runledger.continuation where continuation.run_id = origin.parent_id offset 0), 0) as parent_slice, origin.state,
@@ -33,6 +33,8 @@ select
             select undo from runledger.step where step.run_id = origin.run_id
             union all
             select payload from runledger.signal where signal.run_id = origin.run_id
+            union all
+            select value from runledger.progress where progress.run_id = origin.run_id
         ) as held
         where position('"$sealed"' in held.payload::text) > 0
         offset 0
