@@ -5,6 +5,7 @@ mod combinators;
 mod graphs;
 mod histories;
 mod inputs;
+mod not_due;
 mod order;
 mod outputs;
 mod reading;

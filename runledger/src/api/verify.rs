@@ -15,6 +15,12 @@ impl App {
     /// workflow does between its steps is done as in every replay. Of a job only the stored input is read, to see whether it fits. Runs of jobs that this
     /// program does not have are [`Verdict::NoCode`](crate::Verdict::NoCode): where programs share a database, look at the findings.
     ///
+    /// A node of a graph that waits for other nodes has no record. `verify` checks that the program has the
+    /// node's job in its version, and that every required parameter is in the call or comes from another
+    /// node. It does not check the types of the values. The same rules apply to the items of a
+    /// [map](crate::Graph::map) node that has not started. Gates and unfinished graphs need no code and are
+    /// not counted.
+    ///
     /// What the recorded steps of sagas did must still be there to take back: where the job of a recorded undo is gone, or does not read its recorded input, that
     /// is a finding at `undo[key]`, whether the run goes on or is being undone. Undos that are done need nothing more.
     ///

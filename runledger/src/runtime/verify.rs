@@ -4,6 +4,8 @@
 //! pending for ever. The body is polled until nothing moves any more. That it has then claimed all that is recorded, and received what was received
 //! before, is all that a replay needs. Its attempt has no database, so that even what forgot to ask could not write.
 
+mod not_due;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,10 +68,17 @@ pub(crate) async fn verify(
         let Some(end) = page.last() else { return Ok(verification) };
         last = end.run_id;
         let (sealer, stage) = (db.sealer(), &stage);
-        let verdicts = side_by_side(page.into_iter().map(|found| async move {
-            let (job, run_id) = (found.job.clone(), found.run_id);
+        let with_code = page.into_iter().filter(|it| it.fed.is_none() || !not_due::has_no_code(&it.job));
+        let verdicts = side_by_side(with_code.map(|found| async move {
+            let (mut job, run_id) = (found.job.clone(), found.run_id);
             let verdicts = match Script::open(found, sealer) {
-                Ok(script) => stage.verdicts(&script).await,
+                Ok(script) => match stage.without_code_of_items(&script) {
+                    Some((of_items, verdict)) => {
+                        job = of_items;
+                        vec![verdict]
+                    }
+                    None => stage.verdicts(&script).await,
+                },
                 Err(failure) => vec![Verdict::Undecodable { failure }],
             };
             (job, run_id, verdicts.into_iter().map(|verdict| shown(verdict, sealer)))
@@ -116,15 +125,17 @@ pub(crate) struct Script {
     undoing: bool,
     /// Whether the inputs of its steps cannot be compared.
     ignores_inputs: bool,
+    /// For a node that waits for other nodes: the parameters that those nodes provide.
+    fed: Option<Vec<String>>,
 }
 
 impl Script {
     fn open(found: InFlight, sealer: &Sealer) -> Result<Self, Failure> {
-        let InFlight { run_id, job, tenant, graph_id, attempt, undoing, content } = found;
+        let InFlight { run_id, job, tenant, graph_id, attempt, undoing, fed, content } = found;
         let content = content.map_err(|unreadable| unreadable.to_failure())?;
         let (input, steps) =
             opened(run_id, content, sealer).map_err(|error: PayloadError| error.to_failure())?;
-        Ok(Self { run_id, job, tenant, graph_id, input, attempt, steps, undoing, ignores_inputs: false })
+        Ok(Self { run_id, job, tenant, graph_id, input, attempt, steps, undoing, ignores_inputs: false, fed })
     }
 
     /// A history, for a program that may not have the key of its fingerprints. It is held as it was before the engine took back what its steps did: as the
@@ -141,6 +152,7 @@ impl Script {
             steps: history.recorded().into_iter().filter(|step| !step.is_undone_by_engine()).collect(),
             undoing: false,
             ignores_inputs: history.keyed && !sealer.opens(),
+            fed: None,
         }
     }
 
@@ -192,14 +204,11 @@ impl Stage {
     pub(crate) async fn verdicts(&self, script: &Script) -> Vec<Verdict> {
         let Some(definition) = self.registry.get(&script.job) else {
             // Nor does this program undo it: a worker claims runs of its own jobs alone.
-            let served = others(&script.job, self.registry.names());
-            let version = parts(&script.job).1;
-            return vec![if served.is_empty() {
-                Verdict::NoCode
-            } else {
-                Verdict::NoVersion { version, served }
-            }];
+            return vec![self.no_code(&script.job)];
         };
+        if let Some(fed) = &script.fed {
+            return vec![not_due::verdict(definition, &script.input, fed)];
+        }
         let own = if script.undoing { Verdict::Replays } else { self.rehearse(definition, script).await };
         let mut verdicts = vec![own];
         for (key, call) in script.replay().to_undo() {
@@ -209,6 +218,25 @@ impl Stage {
             }
         }
         verdicts
+    }
+
+    /// The job of a map node's items, and why the program cannot run it. `None` if it can, or if the map node
+    /// has started: its items are then runs of their own.
+    fn without_code_of_items(&self, script: &Script) -> Option<(String, Verdict)> {
+        let job = not_due::item_job(&script.job, &script.input, !script.steps.is_empty())?;
+        if self.registry.get(&job).is_some() {
+            return None;
+        }
+        let verdict = self.no_code(&job);
+        Some((job, verdict))
+    }
+
+    /// The verdict for a run whose stored name the program does not have.
+    fn no_code(&self, stored: &str) -> Verdict {
+        match others(stored, self.registry.names()) {
+            served if served.is_empty() => Verdict::NoCode,
+            served => Verdict::NoVersion { version: parts(stored).1, served },
+        }
     }
 
     /// Whether a recorded call could be carried out: its job is there, and reads its input. Its body is not run.
@@ -224,6 +252,7 @@ impl Stage {
             steps: Vec::new(),
             undoing: false,
             ignores_inputs: true,
+            fed: None,
         };
         match self.rehearse(definition, &of_call).await {
             Verdict::Undecodable { failure } => Err(failure),

@@ -22,6 +22,8 @@ pub(crate) struct InFlight {
     pub(crate) attempt: i32,
     /// Whether its code is not run any more: what its steps did is taken back.
     pub(crate) undoing: bool,
+    /// For a graph, a gate, or a node that waits for other nodes: the parameters that other nodes provide.
+    pub(crate) fed: Option<Vec<String>>,
     /// An unreadable row affects only its own run, not the page.
     pub(crate) content: Result<Content, Unreadable>,
 }
@@ -53,6 +55,7 @@ fn found(row: &PgRow) -> Result<InFlight, sqlx::Error> {
         graph_id: row.try_get("graph_id")?,
         attempt: row.try_get("attempt")?,
         undoing: row.try_get("undoing")?,
+        fed: row.try_get("fed")?,
         content: content(row, row.try_get("input")?),
     })
 }

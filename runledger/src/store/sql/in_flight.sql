@@ -1,20 +1,21 @@
--- in_flight: a page of the runs that have not ended, with what is recorded of them, for a look at whether the code still follows it.
+-- in_flight: a page of live runs with their records, to verify that the code still replays them.
 -- in:    $1 the last run of the page before, $2 how many
 -- out:   run_id, job, tenant, graph_id (where it is a node), input, given (what a node is given by those that it needs), attempt (those spent), steps, undoing
---        (whether its code is not run any more)
+--        (whether its code is not run any more), fed (of graphs, of gates and of nodes that wait for others: the parameters that other nodes give it)
 -- locks: none
--- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey, continuation_pkey
+-- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey, continuation_pkey, edge_pkey
 with page as (
-    (select run_id, attempt from runledger.ready where run_id > $1 order by run_id limit $2)
+    (select run_id, attempt, false as is_counted from runledger.ready where run_id > $1 order by run_id limit $2)
     union all
-    (select run_id, attempt - 1 from runledger.lease where run_id > $1 order by run_id limit $2)
+    (select run_id, attempt - 1, false from runledger.lease where run_id > $1 order by run_id limit $2)
     union all
     (
-        select run_id, attempt
+        select
+            run_id, attempt,
+            state = 'waiting' and wake_at is null
+                and pg_catalog.cardinality(wait_any) + pg_catalog.cardinality(wait_all) + pg_catalog.cardinality(wait_signals) = 0
         from runledger.waiting
         where run_id > $1
-            -- Graphs, gates, and nodes that wait for others have no record, and their arguments are not all there.
-            and (state <> 'waiting' or wake_at is not null or pg_catalog.cardinality(wait_any) + pg_catalog.cardinality(wait_all) + pg_catalog.cardinality(wait_signals) > 0)
         order by run_id
         limit $2
     )
@@ -27,7 +28,7 @@ select
     run.tenant,
     case when run.node is not null then run.parent_id end as graph_id,
     coalesce((select input from runledger.continuation where continuation.run_id = page.run_id), run.input)::text as input,
-    case when run.node is not null then runledger.given(run.run_id) end::text as given,
+    case when run.node is not null and not page.is_counted then runledger.given(run.run_id) end::text as given,
     page.attempt,
     (
         select pg_catalog.json_agg(
@@ -40,7 +41,15 @@ select
         from runledger.step
         where step.run_id = page.run_id
     ) as steps,
-    exists (select from runledger.undo where undo.run_id = page.run_id offset 0) as undoing
+    exists (select from runledger.undo where undo.run_id = page.run_id offset 0) as undoing,
+    case
+        when page.is_counted then array(
+            select parameter
+            from runledger.edge
+            cross join lateral pg_catalog.unnest(edge.parameters) as parameter
+            where edge.dependant_id = page.run_id
+        )
+    end as fed
 from page
 cross join lateral (select * from runledger.run where run_id = page.run_id offset 0) as run
 order by page.run_id

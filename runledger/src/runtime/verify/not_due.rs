@@ -1,0 +1,58 @@
+//! Nodes that wait for other nodes. Their arguments are incomplete, so `verify` cannot replay their code. It
+//! checks only whether the program can run them later.
+
+use serde::Deserialize;
+
+use crate::api::definition::{Definition, Param};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::given::CONDITION;
+use crate::model::graph::{GATE, GRAPH, MAP};
+use crate::model::json::Fields;
+use crate::model::verification::Verdict;
+use crate::model::version::stored_name;
+
+/// Whether the program needs no code for this name: a gate, or a graph with unfinished nodes.
+pub(super) fn has_no_code(job: &str) -> bool {
+    job == GATE || job == GRAPH
+}
+
+/// The stored job name of the items of a map node that has not started.
+pub(super) fn item_job(job: &str, input: &str, has_begun: bool) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Items {
+        job: String,
+        version: u32,
+    }
+    if job != MAP || has_begun {
+        return None;
+    }
+    let Items { job, version } = serde_json::from_str(input).ok()?;
+    Some(stored_name(&job, version).into_owned())
+}
+
+/// Checks whether a node's own arguments and the parameters from other nodes are complete.
+pub(super) fn verdict(definition: &Definition, input: &str, fed: &[String]) -> Verdict {
+    let own = match Fields::parse(input) {
+        Ok(own) => own,
+        Err(error) => {
+            let failure = Failure::new(FailureKind::Decode, error.to_string());
+            return Verdict::Undecodable { failure };
+        }
+    };
+    let is_given =
+        |name: &str| own.has(name) || fed.iter().any(|parameter| parameter_of(parameter) == Some(name));
+    let missing = definition.params.iter().find(|param| param.is_required() && !is_given(param.name()));
+    match missing.map(Param::name) {
+        None => Verdict::Replays,
+        Some(name) => {
+            let message = format!("missing argument `{name}`: neither the call nor another node gives it");
+            Verdict::Undecodable { failure: Failure::new(FailureKind::Decode, message) }
+        }
+    }
+}
+
+/// The parameter that an edge fills: the list, if the edge fills one item of it. `None` for a condition.
+fn parameter_of(fed: &str) -> Option<&str> {
+    let list = fed.strip_suffix(']').and_then(|fed| fed.rsplit_once('[')).map(|(list, _)| list);
+    (!fed.starts_with(CONDITION)).then(|| list.unwrap_or(fed))
+}
