@@ -432,30 +432,27 @@ pub enum ClientError {
         run_id: Uuid,
     },
     /// The run failed.
-    #[error("run `{run_id}` failed")]
+    #[error("{}: {failure}", self.head())]
     RunFailed {
         /// The run.
         run_id: Uuid,
         /// With what.
-        #[source]
         failure: Failure,
     },
     /// The run was cancelled.
-    #[error("run `{run_id}` was cancelled")]
+    #[error("{}: {failure}", self.head())]
     RunCancelled {
         /// The run.
         run_id: Uuid,
         /// The reason, as far as one was given.
-        #[source]
         failure: Failure,
     },
     /// The run is blocked: it waits for a person.
-    #[error("run `{run_id}` is blocked and waits for a person: mend the cause and resume it, or cancel it")]
+    #[error("{}: {failure}", self.head())]
     RunBlocked {
         /// The run.
         run_id: Uuid,
         /// Why it is blocked.
-        #[source]
         failure: Failure,
     },
     /// No end of the run was known when the caller's time was over: it goes on, or the database did not say.
@@ -544,6 +541,30 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// The error text without the failure. The text of the error ends with the failure.
+    fn head(&self) -> String {
+        match self {
+            Self::RunFailed { run_id, .. } => format!("run `{run_id}` failed"),
+            Self::RunCancelled { run_id, .. } => format!("run `{run_id}` was cancelled"),
+            Self::RunBlocked { run_id, .. } => {
+                format!(
+                    "run `{run_id}` is blocked and waits for a person (mend the cause and resume it, or cancel it)"
+                )
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Splits the outcome of a run into its text and its failure.
+    pub(super) fn end_of_run(&self) -> Option<(String, &Failure)> {
+        match self {
+            Self::RunFailed { failure, .. }
+            | Self::RunCancelled { failure, .. }
+            | Self::RunBlocked { failure, .. } => Some((self.head(), failure)),
+            _ => None,
+        }
+    }
+
     /// Sessions of the server are shared by clients.
     pub(crate) fn pooled() -> Self {
         Self::Setup(

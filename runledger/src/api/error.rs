@@ -43,7 +43,7 @@ impl Error {
 
     /// What is recorded of it.
     pub(crate) fn to_failure(&self) -> Failure {
-        Failure::from_chain(FailureKind::Error, self.as_std())
+        Failure::from_chain_of(FailureKind::Error, self.as_std(), parts)
     }
 
     pub(crate) fn retry(&self) -> Retry {
@@ -149,6 +149,16 @@ fn asks_between_steps(error: &(dyn StdError + 'static)) -> bool {
     matches!(find::<ClientError>(error), Some(ClientError::BetweenSteps))
 }
 
+/// Splits an error whose text includes a recorded failure, so that the causes of the failure are recorded one
+/// by one.
+fn parts<'e>(error: &'e (dyn StdError + 'static)) -> Option<(String, &'e Failure)> {
+    match (error.downcast_ref::<StepError>(), error.downcast_ref::<ClientError>()) {
+        (Some(step), _) => Some((step.head(), step.failure())),
+        (None, Some(client)) => client.end_of_run(),
+        (None, None) => None,
+    }
+}
+
 /// The first error of a type in a chain.
 fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
@@ -177,6 +187,60 @@ mod tests {
         assert_eq!(error.retry(), Retry::Policy);
         let text: Result<()> = (|| Err("plain text")?)();
         assert_eq!(text.map_err(|error| error.to_string()), Err("plain text".to_owned()));
+    }
+
+    fn failure() -> Failure {
+        Failure { causes: vec!["disk".to_owned()], ..Failure::new(FailureKind::Error, "no") }
+    }
+
+    #[test]
+    fn reason_of_a_step_or_run_is_shown_once_in_every_form() {
+        let run_id = uuid::Uuid::nil();
+        let errors: [(anyhow::Error, &str); 4] = [
+            (StepError::new("pay", failure()).into(), "step `pay` failed"),
+            (ClientError::RunFailed { run_id, failure: failure() }.into(), "failed"),
+            (ClientError::RunCancelled { run_id, failure: failure() }.into(), "was cancelled"),
+            (ClientError::RunBlocked { run_id, failure: failure() }.into(), "is blocked"),
+        ];
+        for (error, head) in errors {
+            for text in [format!("{error}"), format!("{error:#}"), format!("{error:?}")] {
+                assert_eq!(text.matches("no: disk").count(), 1, "{text}");
+                assert!(text.contains(head), "{text}");
+            }
+            let recorded = Error::from(error).to_failure().to_string();
+            assert_eq!(recorded.matches("no: disk").count(), 1, "{recorded}");
+        }
+    }
+
+    #[test]
+    fn causes_of_a_step_or_run_are_recorded_one_by_one() {
+        let run_id = uuid::Uuid::nil();
+        let errors = [
+            Error::from(StepError::new("pay", failure())),
+            Error::from(ClientError::RunFailed { run_id, failure: failure() }),
+        ];
+        for error in errors {
+            let recorded = error.to_failure();
+            assert_eq!(recorded.causes, ["no", "disk"], "{recorded:?}");
+            assert!(recorded.message.ends_with(" failed"), "{recorded:?}");
+        }
+    }
+
+    #[test]
+    fn wrapped_reason_is_recorded_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("charging: {0}")]
+        struct Wrapped(#[source] StepError);
+        let wrapped = Error::from(Wrapped(StepError::new("pay", failure()))).to_failure();
+        assert_eq!(
+            (wrapped.message.as_str(), wrapped.causes),
+            ("charging: step `pay` failed", vec!["no".to_owned(), "disk".to_owned()])
+        );
+        let terminal = Err::<(), _>(StepError::new("pay", failure())).terminal().unwrap_err();
+        let terminal = Error::from(terminal).to_failure();
+        assert_eq!(terminal.to_string(), "step `pay` failed: no: disk");
+        let context = anyhow::Error::from(StepError::new("pay", failure())).context("charging");
+        assert_eq!(Error::from(context).to_failure().to_string(), "charging: step `pay` failed: no: disk");
     }
 
     #[test]

@@ -18,12 +18,13 @@ use crate::runtime::halt::Halt;
 use crate::runtime::site::Site;
 use crate::runtime::step::StepPolicy;
 
-/// Why a step gave no output: what was recorded of its last try. A replay gives the same error.
+/// Why a step has no output: the recorded failure of its last attempt. Replay returns the same error.
+///
+/// Its text includes the reason and all causes, so [`source`](std::error::Error::source) returns `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("step `{key}` failed")]
+#[error("step `{key}` failed: {failure}")]
 pub struct StepError {
     key: String,
-    #[source]
     failure: Failure,
 }
 
@@ -36,6 +37,11 @@ impl StepError {
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    /// The error text without the failure.
+    pub(super) fn head(&self) -> String {
+        format!("step `{}` failed", self.key)
     }
 
     /// What is recorded of the failure.

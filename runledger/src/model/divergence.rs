@@ -174,12 +174,17 @@ impl fmt::Display for Divergence {
                  is not recorded, so no workflow can have left them; nothing was overwritten",
             )?,
             Self::Crowded { scope } => {
-                return write!(
-                    f,
-                    "branch `{scope}` has more than {} steps, or by chance the number of another branch; nothing was overwritten; end a long loop \
-                     by `wf.continue_with`, or give the branch another name",
-                    1_u64 << LOCAL_BITS
-                );
+                let most = 1_u64 << LOCAL_BITS;
+                let advice = "continue a long loop with `wf.continue_with`, which starts the history of the run afresh";
+                return if scope.is_empty() {
+                    write!(f, "the workflow has {most} steps, the most that it can have; nothing was overwritten; {advice}")
+                } else {
+                    write!(
+                        f,
+                        "branch `{scope}` has {most} steps, the most that a branch can have, or by chance the number of another branch; nothing was \
+                         overwritten; {advice}, or give the branch another name"
+                    )
+                };
             }
         }
         if let Some(line) = self.line() {

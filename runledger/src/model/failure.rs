@@ -71,10 +71,28 @@ impl Failure {
     /// A failure from an error and the chain of its sources.
     #[must_use]
     pub fn from_chain(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut messages = vec![error.to_string()];
-        let mut source = error.source();
+        Self::from_chain_of(kind, error, |_| None)
+    }
+
+    /// Like [`from_chain`](Self::from_chain), for errors whose text includes a failure: `parts` splits such
+    /// an error into its own text and the failure.
+    pub(crate) fn from_chain_of(
+        kind: FailureKind,
+        error: &(dyn std::error::Error + 'static),
+        parts: impl for<'e> Fn(&'e (dyn std::error::Error + 'static)) -> Option<(String, &'e Self)>,
+    ) -> Self {
+        let mut messages: Vec<String> = Vec::new();
+        let mut source = Some(error);
         while let Some(cause) = source {
             if let Some(failure) = cause.downcast_ref::<Self>() {
+                messages.extend(failure.messages());
+                break;
+            }
+            if let Some((said, failure)) = parts(cause) {
+                // The wrapper's text may end with the text of this error.
+                let wrapped = messages.pop_if(|last| last.ends_with(&cause.to_string()));
+                let before = wrapped.as_deref().and_then(|last| last.strip_suffix(&cause.to_string()));
+                messages.push(format!("{}{said}", before.unwrap_or_default()));
                 messages.extend(failure.messages());
                 break;
             }
@@ -85,7 +103,9 @@ impl Failure {
             }
             source = cause.source();
         }
-        Self { kind, message: messages.remove(0), causes: messages, location: None }
+        let mut messages = messages.into_iter();
+        let message = messages.next().unwrap_or_default();
+        Self { kind, message, causes: messages.collect(), location: None }
     }
 
     /// Its own message and those of its causes.

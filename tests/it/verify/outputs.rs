@@ -77,7 +77,7 @@ changes! {
     new (wf: &Wf) {
         let failing = wf.step("a", || async { Err::<String, _>(Error::terminal("no")) });
         let text = failing.await.unwrap_or_else(|error| error.to_string());
-        assert_eq!(text, "step `a` failed");
+        assert_eq!(text, "step `a` failed: no");
         asleep(wf).await
     }
 

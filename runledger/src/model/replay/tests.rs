@@ -243,3 +243,22 @@ fn sagas_that_branches_undo_in_another_order_are_undone_alike() {
     assert_eq!(claimed(["a", "b"]), claimed(["b", "a"]));
     assert_eq!(claimed(["a", "b"]).map(|(key, _)| key), ["saga.undo[a]", "saga.undo[b]"]);
 }
+
+/// Simulates a scope that already has the maximum number of steps.
+#[test]
+fn a_scope_with_the_most_steps_refuses_another_and_names_the_limit() {
+    let mut replay = Replay::new(Vec::new());
+    let branch = replay.branch(&Scope::root(), "left");
+    for scope in [Scope::root(), branch] {
+        let path = scope.path().to_owned();
+        replay.claimed.insert(scope.base, (path, (1 << LOCAL_BITS) - 1));
+        replay.claim_in(&scope, "last", None, 0).unwrap();
+        let said = replay.claim_in(&scope, "more", None, 0).unwrap_err().to_string();
+        let whose = if scope == Scope::root() {
+            "the workflow has 4194304 steps"
+        } else {
+            "branch `left/` has 4194304 steps"
+        };
+        assert!(said.starts_with(whose) && said.contains("`wf.continue_with`"), "{said}");
+    }
+}
