@@ -68,6 +68,7 @@ async fn main() -> Result<()> {
 /// Whatever crashes, and wherever: `cargo test -p runledger-examples --example saga`.
 #[cfg(test)]
 mod tests {
+    use runledger::RunState;
     use runledger::testing::Testing;
 
     use super::*;
@@ -78,6 +79,7 @@ mod tests {
         sqlx::raw_sql(TABLES).execute(test.db().pool()).await?;
         let crashes = test
             .crash_everywhere(trip(with_car, confirmed))
+            .expect_state(if with_car { RunState::Failed } else { RunState::Completed })
             .invariant(move |end| async move {
                 assert_eq!(end.result().is_err(), with_car);
                 let log = "select what from trip.log order by n";

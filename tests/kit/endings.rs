@@ -50,6 +50,7 @@ async fn a_saga_that_is_taken_back_survives_and_takes_back_once_the_last_first()
     let test = kit().await.with(jobs![trip, book, unbook]);
     let crashes = test
         .crash_everywhere(trip())
+        .expect_state(RunState::Failed)
         .invariant(|end| async move {
             let error = end.result().unwrap_err().to_string();
             assert!(error.contains("no car is left"), "{error}");
@@ -167,6 +168,7 @@ async fn a_run_that_a_deadline_ends_survives() {
     let test = kit().await.with(jobs![patient, book]);
     let crashes = test
         .crash_everywhere(patient().deadline(30 * DAY))
+        .expect_state(RunState::Cancelled)
         .invariant(|end| async move {
             let error = end.result().unwrap_err().to_string();
             assert!(error.contains("deadline"), "{error}");

@@ -11,3 +11,4 @@ mod endings;
 mod mocks;
 mod planted;
 mod time;
+mod unserved;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex};
 
+use runledger::RunState;
 use runledger::prelude::*;
 use runledger::testing::{CrashError, Testing};
 use uuid::Uuid;
@@ -158,10 +159,34 @@ async fn what_differs_without_a_fault_is_not_taken_for_a_crashs_doing() {
 }
 
 #[tokio::test]
-async fn a_run_that_fails_every_time_is_survived_and_an_invariant_may_want_more() {
+async fn workflow_that_fails_without_a_fault_is_reported() {
     let test = kit().await.with(jobs![waits_for_ever, nothing]);
-    assert!(test.crash_everywhere(waits_for_ever()).await.unwrap().n_crashes() > 8);
-    let wants = test.crash_everywhere(waits_for_ever()).invariant(|end| async move {
+    let error = test.crash_everywhere(waits_for_ever()).await.unwrap_err();
+    assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
+    let said = error.to_string();
+    assert!(said.starts_with("`waits_for_ever` without any fault: the run is failed with "), "{said}");
+    assert!(said.contains("refused") && said.contains("`.expect_state(RunState::Failed)`"), "{said}");
+}
+
+/// An invariant on rows alone also holds for a workflow that does nothing.
+#[tokio::test]
+async fn workflow_that_fails_without_a_fault_is_reported_despite_an_invariant() {
+    let test = kit().await.with(jobs![waits_for_ever, nothing]);
+    let at_most_one = |end: runledger::testing::Ended<()>| async move {
+        assert!(n_booked(end.db()).await <= 1);
+        Ok(())
+    };
+    let error = test.crash_everywhere(waits_for_ever()).invariant(at_most_one).await.unwrap_err();
+    assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn expected_failure_survives_and_an_invariant_may_want_more() {
+    let test = kit().await.with(jobs![waits_for_ever, nothing]);
+    let crashes = test.crash_everywhere(waits_for_ever()).expect_state(RunState::Failed);
+    assert!(crashes.await.unwrap().n_crashes() > 8);
+    let wants = test.crash_everywhere(waits_for_ever()).expect_state(RunState::Failed);
+    let wants = wants.invariant(|end| async move {
         end.result().unwrap();
         Ok(())
     });
@@ -173,11 +198,41 @@ async fn a_run_that_fails_every_time_is_survived_and_an_invariant_may_want_more(
 }
 
 #[tokio::test]
+async fn expected_failure_that_does_not_come_is_reported() {
+    let test = kit().await.with(jobs![nothing]);
+    let error = test.crash_everywhere(nothing()).expect_state(RunState::Failed).await.unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("without any fault: the run is completed with null, and it had to be failed"),
+        "{said}"
+    );
+}
+
+/// Fails if its process has started it twice.
+#[workflow]
+async fn fails_when_it_is_replayed(wf: &Wf) -> Result<()> {
+    wf.run(nothing()).await?;
+    if n_times(wf.run_id()) > 1 { Err(Error::terminal("replayed")) } else { Ok(()) }
+}
+
+#[tokio::test]
+async fn run_that_fails_only_after_a_crash_is_found_despite_an_invariant() {
+    let test = kit().await.with(jobs![fails_when_it_is_replayed, nothing]);
+    let crashes = test.crash_everywhere(fails_when_it_is_replayed()).invariant(|_| async { Ok(()) });
+    let (_, problem, _) = broken(crashes.await.unwrap_err());
+    assert!(
+        problem.starts_with("the run is failed with ") && problem.contains("it was completed"),
+        "{problem}"
+    );
+}
+
+#[tokio::test]
 async fn faults_are_chosen_by_name_and_by_number() {
     let test = kit().await.with(jobs![waits_for_ever, nothing]);
-    let some = test.crash_everywhere(waits_for_ever()).at_most(3).seed(7).await.unwrap();
+    let fails_always = || test.crash_everywhere(waits_for_ever()).expect_state(RunState::Failed);
+    let some = fails_always().at_most(3).seed(7).await.unwrap();
     assert_eq!((some.n_crashes() + some.n_missed(), some.n_left_out() > 5), (3, true));
-    let error = test.crash_everywhere(waits_for_ever()).only("no such fault").await.unwrap_err().to_string();
+    let error = fails_always().only("no such fault").await.unwrap_err().to_string();
     assert!(error.contains("killed before the commit of step `nothing`"), "{error}");
 }
 

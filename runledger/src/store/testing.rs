@@ -64,8 +64,16 @@ async fn execute(admin: &mut PgConnection, statement: String) -> Result<(), sqlx
 pub(crate) struct Look {
     /// The state of the run that is asked about.
     pub(crate) state: Option<String>,
-    /// Runs that a worker holds, or may claim.
-    pub(crate) n_busy: i64,
+    /// Claimed runs.
+    pub(crate) n_leased: i64,
+    /// Due runs whose job and queue a worker of this database serves or has served.
+    pub(crate) n_due: i64,
+    /// The jobs of due runs that no worker of this database serves or has served.
+    pub(crate) unserved: Vec<String>,
+    /// The jobs of runs that wait for an operator, with `blocked` or `paused`.
+    pub(crate) parked: Vec<(String, String)>,
+    /// Increases with every claim, recorded step and outcome of a run.
+    pub(crate) n_events: i64,
     /// Runs that have not ended.
     pub(crate) n_left: i64,
     /// When the next run may be claimed or woken, or has to have ended, if there is such an instant.
@@ -77,13 +85,14 @@ pub(crate) struct Look {
 impl Look {
     /// Whether nothing happens unless time passes, or somebody outside does something.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.n_busy == 0
+        self.n_leased == 0 && self.n_due == 0
     }
 }
 
 const LOOK: &str = "
 with pending as (
-    select ready_at as at from runledger.ready
+    -- A due run that nobody serves stays where it is, and has no next instant.
+    select ready_at as at from runledger.ready where ready_at > pg_catalog.clock_timestamp()
     union all
     select wake_at from runledger.waiting where wake_at is not null
     union all
@@ -95,15 +104,38 @@ wait as (
     select run_id, name, pg_catalog.row_number() over (order by since, run_id, name) as place
     from runledger.waiting
     cross join pg_catalog.unnest(wait_signals) as name
+),
+due as (
+    select
+        job,
+        exists (
+            select from runledger.worker where due.job = any (worker.jobs) and due.queue = any (worker.queues)
+        ) as is_served
+    from runledger.ready as due
+    where ready_at <= pg_catalog.clock_timestamp()
+),
+parked as (
+    select job, state
+    from runledger.waiting
+    join runledger.run using (run_id)
+    where state in ('blocked', 'paused')
+    group by job, state
 )
 select
     (select state from runledger.run_state where run_id = $1) as state,
-    (select count(*) from runledger.lease)
-        + (select count(*) from runledger.ready where ready_at <= clock_timestamp()) as n_busy,
-    (select count(*) from runledger.run where not exists (select from runledger.outcome where outcome.run_id = run.run_id)) as n_left,
-    (select greatest(extract(epoch from min(at) - clock_timestamp()) * 1000000, 0)::bigint from pending having count(*) > 0) as next_us,
-    (select array_agg(run_id order by place) from wait) as wait_runs,
-    (select array_agg(name order by place) from wait) as wait_names";
+    (select pg_catalog.count(*) from runledger.lease) as n_leased,
+    (select pg_catalog.count(*) from due where is_served) as n_due,
+    (select pg_catalog.array_agg(distinct job order by job) from due where not is_served) as unserved,
+    (select pg_catalog.array_agg(job order by job, state) from parked) as parked_jobs,
+    (select pg_catalog.array_agg(state order by job, state) from parked) as parked_states,
+    (select pg_catalog.count(*) from runledger.step)
+        + (select pg_catalog.count(*) from runledger.outcome)
+        + (select coalesce(pg_catalog.sum(claims), 0) from runledger.ready)
+        + (select coalesce(pg_catalog.sum(claims), 0) from runledger.waiting) as n_events,
+    (select pg_catalog.count(*) from runledger.run where not exists (select from runledger.outcome where outcome.run_id = run.run_id)) as n_left,
+    (select greatest(extract(epoch from pg_catalog.min(at) - pg_catalog.clock_timestamp()) * 1000000, 0)::bigint from pending having pg_catalog.count(*) > 0) as next_us,
+    (select pg_catalog.array_agg(run_id order by place) from wait) as wait_runs,
+    (select pg_catalog.array_agg(name order by place) from wait) as wait_names";
 
 /// Looks at a database, and at one run in it.
 pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<Look, sqlx::Error> {
@@ -111,9 +143,14 @@ pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<
     let runs: Option<Vec<Uuid>> = row.try_get("wait_runs")?;
     let names: Option<Vec<String>> = row.try_get("wait_names")?;
     let next: Option<i64> = row.try_get("next_us")?;
+    let list = |column: &str| row.try_get::<Option<Vec<String>>, _>(column).map(Option::unwrap_or_default);
     Ok(Look {
         state: row.try_get("state")?,
-        n_busy: row.try_get("n_busy")?,
+        n_leased: row.try_get("n_leased")?,
+        n_due: row.try_get("n_due")?,
+        unserved: list("unserved")?,
+        parked: list("parked_jobs")?.into_iter().zip(list("parked_states")?).collect(),
+        n_events: row.try_get("n_events")?,
         n_left: row.try_get("n_left")?,
         next: next.map(|micros| Duration::from_micros(micros.unsigned_abs())),
         waits: runs.unwrap_or_default().into_iter().zip(names.unwrap_or_default()).collect(),

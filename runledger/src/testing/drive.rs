@@ -13,8 +13,9 @@ use crate::runtime::scene::Scene;
 use crate::store::testing::{Look, look, skip};
 use crate::{ClientError, Db};
 
-/// How long nothing may change before it is said what is waited for: far beyond what a busy machine needs for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long nothing may change before the kit reports what the run waits for. A claim on a busy machine takes
+/// much less.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The pause between two looks. Each costs a query.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -54,11 +55,12 @@ pub(super) struct Drive {
     db: Db,
     scene: Arc<Scene>,
     script: Script,
+    patience: Duration,
 }
 
 impl Drive {
-    pub(super) fn new(db: &Db, scene: Arc<Scene>, script: Script) -> Self {
-        Self { db: db.clone(), scene, script }
+    pub(super) fn new(db: &Db, scene: Arc<Scene>, script: Script, patience: Duration) -> Self {
+        Self { db: db.clone(), scene, script, patience }
     }
 
     /// What opens the payloads of its runs.
@@ -69,16 +71,16 @@ impl Drive {
     /// Moves things until the run has ended, or is blocked.
     pub(super) async fn to_end(&self, run_id: Uuid) -> Result<(), ClientError> {
         let mut connection = connection(self.db.pool()).await?;
-        let mut resting: Option<Instant> = None;
+        let mut still = Still::default();
         loop {
             let look = look(&mut connection, run_id).await?;
             if is_over(&look) {
                 return Ok(());
             }
-            if !look.is_at_rest() || self.nudge(&mut connection, &look).await? {
-                resting = None;
-            } else if resting.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                return Err(ClientError::Setup(stuck(run_id, &look)));
+            if look.n_leased > 0 || (look.is_at_rest() && self.nudge(&mut connection, &look).await?) {
+                still = Still::default();
+            } else if still.since(&look) > self.patience {
+                return Err(ClientError::Setup(stuck(run_id, &look, self.patience)));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -93,9 +95,13 @@ impl Drive {
             if look.is_at_rest() {
                 return Ok(look);
             }
-            if began.elapsed() > PATIENCE {
-                let message = format!("{} runs have gone on for {PATIENCE:?} and do not rest", look.n_busy);
-                return Err(ClientError::Setup(message));
+            if began.elapsed() > self.patience {
+                let Look { n_leased, n_due, .. } = look;
+                return Err(ClientError::Setup(format!(
+                    "the test is not at rest after {:?}: workers hold {n_leased} runs, and {n_due} runs are due and not claimed{}",
+                    self.patience,
+                    if n_due > 0 { UNCLAIMED } else { "" }
+                )));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -147,21 +153,65 @@ pub(super) fn is_over(look: &Look) -> bool {
     matches!(look.state.as_deref(), Some("completed" | "failed" | "cancelled" | "blocked"))
 }
 
-fn stuck(run_id: Uuid, look: &Look) -> String {
+/// Measures how long no event has happened.
+#[derive(Default)]
+struct Still {
+    seen: Option<(i64, Instant)>,
+}
+
+impl Still {
+    fn since(&mut self, look: &Look) -> Duration {
+        match self.seen {
+            Some((n_events, since)) if n_events == look.n_events => since.elapsed(),
+            _ => {
+                self.seen = Some((look.n_events, Instant::now()));
+                Duration::ZERO
+            }
+        }
+    }
+}
+
+/// A reason why a due run of a served job may not be claimed.
+const UNCLAIMED: &str = "; does the run need a permit of a resource that has none left?";
+
+fn stuck(run_id: Uuid, look: &Look, patience: Duration) -> String {
     let state = look.state.as_deref().unwrap_or("not there");
-    let waits: Vec<String> = look.waits.iter().map(|(_, name)| format!("signal `{name}`")).collect();
-    let why = match (waits.is_empty(), look.next) {
-        (false, _) => format!(
-            "waits for {}; send it with `run.signal`, or name it in `Testing::signals`",
-            waits.join(", ")
-        ),
-        (true, Some(next)) => format!(
+    let why = obstacles(look).unwrap_or_else(|| match look.next {
+        Some(next) => format!(
             "the next instant is {next:?} away; skip it with `test.skip_time()`, or `Testing::skipping_time`"
         ),
-        (true, None) => {
+        None => {
             "nobody will wake it: is its job, and that of each of its children, named in `Testing::with`?"
                 .to_owned()
         }
-    };
-    format!("run `{run_id}` is {state} and nothing has happened for {PATIENCE:?}: {why}")
+    });
+    format!("run `{run_id}` is {state} and nothing has happened for {patience:?}: {why}")
+}
+
+/// Describes why runs do not continue, apart from waiting for an instant. `None` if there is no such reason.
+pub(super) fn obstacles(look: &Look) -> Option<String> {
+    let mut obstacles = Vec::new();
+    if !look.unserved.is_empty() {
+        obstacles.push(format!(
+            "no worker of the test serves {}; add it to the jobs of `Testing::with`",
+            quoted(look.unserved.iter())
+        ));
+    }
+    for (job, state) in &look.parked {
+        obstacles.push(format!("a run of `{job}` is {state}"));
+    }
+    if !look.waits.is_empty() {
+        obstacles.push(format!(
+            "signal {} is waited for; send it with `run.signal`, or name it in `Testing::signals`",
+            quoted(look.waits.iter().map(|(_, name)| name))
+        ));
+    }
+    if look.n_due > 0 {
+        obstacles.push(format!("{} runs are due and not claimed{UNCLAIMED}", look.n_due));
+    }
+    (!obstacles.is_empty()).then(|| obstacles.join(", and "))
+}
+
+fn quoted<'n>(names: impl Iterator<Item = &'n String>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -49,7 +49,7 @@ use tokio::sync::OnceCell;
 
 pub use self::crash::{CrashError, CrashEverywhere, Crashes, Ended, RecordedStep};
 use self::database::{Database, Server};
-use self::drive::{Drive, Script};
+use self::drive::{Drive, PATIENCE, Script};
 pub use self::mock::{Mock, Takes};
 pub use self::run::TestRun;
 use crate::api::jobs::DefinitionOf;
@@ -85,6 +85,7 @@ struct Plan {
     mocks: HashMap<scene::Code, scene::Mock>,
     script: Script,
     skips: bool,
+    patience: Option<Duration>,
     codec: Option<Arc<dyn Codec>>,
     /// What cannot be as it was said: a worker that is started says so.
     refused: Option<String>,
@@ -207,6 +208,13 @@ impl Testing {
         self
     }
 
+    /// How long nothing may happen before [`TestRun::result`] reports what the run waits for; 30 s by
+    /// default. A running body counts as activity.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.plan.patience = Some(patience);
+        self
+    }
+
     /// The database: for a schema of the application, and for looks into its tables.
     #[must_use]
     pub fn db(&self) -> &Db {
@@ -226,17 +234,24 @@ impl Testing {
     pub async fn start<J: Job>(&self, call: Call<J>) -> Result<TestRun<'_, J>, ClientError> {
         let (_, scene) = self.worker().await?;
         let handle = call.enqueue(&self.db).await?;
-        let drive = Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone());
+        let drive = self.drive(scene);
         Ok(TestRun::new(self, handle, drive))
     }
 
-    /// Lets time pass to the next instant that a run sleeps until, once nothing else goes on. What was skipped.
+    /// Skips time to the next instant that a run sleeps until, once no other activity is left. Returns the
+    /// skipped time.
     ///
     /// # Errors
-    /// [`ClientError::Setup`] where no run sleeps, or where one goes on for half a minute; or a failure of the database.
+    /// [`ClientError::Setup`] if no run sleeps, or if a run is active for longer than
+    /// [`patience`](Self::patience); or a failure of the database.
     pub async fn skip_time(&self) -> Result<Duration, ClientError> {
         let (_, scene) = self.worker().await?;
-        Box::pin(Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone()).skip()).await
+        Box::pin(self.drive(scene).skip()).await
+    }
+
+    fn drive(&self, scene: &Arc<Scene>) -> Drive {
+        let patience = self.plan.patience.unwrap_or(PATIENCE);
+        Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone(), patience)
     }
 
     /// How often the body of this job, or its mock, has begun.

@@ -33,21 +33,24 @@ impl<'t, J: Job> TestRun<'t, J> {
         self.handle.signal(name, payload)
     }
 
-    /// Waits until the run ends and gives its output, and meanwhile sends the signals that were named by [`Testing::signals`] and
-    /// lets time pass, where the test skips it.
+    /// Waits until the run ends and returns its output. Until then, sends the signals that
+    /// [`Testing::signals`] named, and skips time if the test does so.
     ///
     /// # Errors
-    /// As [`Handle::result`], and [`ClientError::Setup`] where nothing has happened for half a minute, with what the run waits for.
+    /// Same as [`Handle::result`], and [`ClientError::Setup`] if nothing has happened for
+    /// [`patience`](Testing::patience), 30 s by default. The error names what the run waits for, such as a
+    /// job that the test does not serve.
     pub async fn result(&self) -> Result<J::Output, ClientError> {
         Box::pin(self.drive.to_end(self.handle.id())).await?;
         self.handle.result().await
     }
 
-    /// Waits until nothing goes on any more: each run has ended, sleeps, or waits for somebody. For a look at what is there, before time is skipped or a
-    /// signal is sent.
+    /// Waits until no run is active: each run has ended, sleeps, or waits for an external event. Call it to
+    /// check the state before you skip time or send a signal.
     ///
     /// # Errors
-    /// [`ClientError::Setup`] where something goes on for half a minute, or a failure of the database.
+    /// [`ClientError::Setup`] if a run is active for longer than [`patience`](Testing::patience), or a
+    /// failure of the database.
     pub async fn at_rest(&self) -> Result<(), ClientError> {
         self.drive.at_rest(self.handle.id()).await.map(drop)
     }

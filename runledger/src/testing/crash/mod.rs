@@ -23,7 +23,7 @@ pub use self::report::{CrashError, Crashes};
 use super::Testing;
 use crate::api::error::Result as BodyResult;
 use crate::runtime::step::unit_random;
-use crate::{Call, ClientError, Job};
+use crate::{Call, ClientError, Job, RunState};
 
 /// How many crashes are made at most, where it is not told: more than a workflow of a hundred steps has.
 const AT_MOST: usize = 1000;
@@ -47,6 +47,7 @@ pub struct CrashEverywhere<'t, J: Job> {
     test: &'t Testing,
     call: Call<J>,
     invariant: Option<Invariant<J>>,
+    expected: RunState,
     at_most: usize,
     at_a_time: usize,
     seed: Option<u64>,
@@ -64,8 +65,11 @@ impl Testing {
     /// thread with a runtime of its own; when it dies, its tasks are dropped and its connections are cut. All time is skipped, and the signals of
     /// [`signals`](Testing::signals) are sent to each run.
     ///
-    /// Every run must end, nothing that was recorded before the fault may be lost or changed, and the result must be that of the run without a fault, or
-    /// what [`invariant`](CrashEverywhere::invariant) says must hold. What is found names the fault, and how to meet it alone.
+    /// The run without a fault must complete, or reach the state in
+    /// [`expect_state`](CrashEverywhere::expect_state). Every other run must reach the same state, and no
+    /// record from before the fault may be lost or changed. Its result must equal the result without a fault,
+    /// or satisfy the [`invariant`](CrashEverywhere::invariant). An error names the fault and shows how to
+    /// repeat it alone.
     ///
     /// # Errors
     /// [`CrashError`], for the first fault after which something does not hold.
@@ -108,6 +112,7 @@ impl Testing {
             test: self,
             call,
             invariant: None,
+            expected: RunState::Completed,
             at_most: AT_MOST,
             at_a_time: AT_A_TIME,
             seed: None,
@@ -117,14 +122,22 @@ impl Testing {
 }
 
 impl<J: Job> CrashEverywhere<'_, J> {
-    /// What must hold at the end of every run, instead of the equality of its result with that of the run without a fault. It fails by an error, or by a
-    /// panic, such as that of `assert_eq!`.
+    /// Checks the end of every run with your invariant, instead of comparing its result with the run without
+    /// a fault. An invariant fails by an error or by a panic, such as a failed `assert_eq!`. The kit checks
+    /// the [state](Self::expect_state) of the run first.
     pub fn invariant<F, Fut>(mut self, holds: F) -> Self
     where
         F: Fn(Ended<J::Output>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = BodyResult<()>> + Send + 'static,
     {
         self.invariant = Some(Box::new(move |end| Box::pin(holds(end))));
+        self
+    }
+
+    /// The state that every run must reach; [`RunState::Completed`] by default. For a workflow that should
+    /// fail, such as a saga that compensates its steps: `.expect_state(RunState::Failed)`.
+    pub fn expect_state(mut self, state: RunState) -> Self {
+        self.expected = state;
         self
     }
 
@@ -208,6 +221,10 @@ impl<J: Job> CrashEverywhere<'_, J> {
     }
 
     async fn check(&self, observed: &Observed, calm: Option<&Seen>) -> Result<(), String> {
+        match calm {
+            None => observed.ended_in(self.expected)?,
+            Some(calm) => observed.same_state(calm)?,
+        }
         let Some(holds) = &self.invariant else {
             return calm.map_or(Ok(()), |calm| observed.same_end(calm));
         };

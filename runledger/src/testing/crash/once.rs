@@ -1,13 +1,14 @@
 //! One run, with one fault or none, in a database of its own.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::super::drive::{Drive, is_over};
+use super::super::drive::{Drive, PATIENCE, is_over, obstacles};
 use super::super::{Plan, Testing};
 use super::fault::Fault;
 use super::process::Process;
@@ -24,9 +25,6 @@ use crate::store::inspect::{End, end_of_run};
 use crate::store::testing::{Look, Step, forgotten, look, steps};
 use crate::store::worker::{bury, bury_if_silent, held};
 use crate::{Call, ClientError, Db, Handle, Job, RunState};
-
-/// How long a run may take after a fault: far beyond what a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The pause between two looks. Each costs a query.
 const PAUSE: Duration = Duration::from_millis(8);
@@ -69,6 +67,13 @@ impl Outcome {
             output: output.map(|output| sealer.show(&place, output)),
             failure: failure.map(|failure| sealer.show_failure(&place_of_error(run_id, ""), &failure)),
         }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = self.output.clone().or_else(|| self.failure.as_ref().map(Failure::to_string));
+        write!(f, "{} with {}", self.state, what.as_deref().unwrap_or("nothing"))
     }
 }
 
@@ -126,7 +131,7 @@ impl Stage {
         let scope = Scope::new(dies_at);
         let first = Process::start(&self.plan, &options, &scene, Arc::clone(&scope), Role::First);
         let first = first.await.map_err(told)?;
-        let drive = Drive::new(&db, Arc::clone(&scene), self.plan.script.anew());
+        let drive = Drive::new(&db, Arc::clone(&scene), self.plan.script.anew(), PATIENCE);
         let mut course = Course {
             stage: self,
             options,
@@ -198,8 +203,9 @@ impl Course<'_> {
                 self.scene.steps.release();
             }
             let moved = look.is_at_rest() && self.drive.nudge(connection, &look).await.map_err(told)?;
-            if is_over(&look) && look.is_at_rest() && !moved {
-                return Ok(());
+            if look.is_at_rest() && !moved && (is_over(&look) || !look.unserved.is_empty()) {
+                // A run without a worker for its job is not finished, and no fault will end it.
+                return if look.unserved.is_empty() { Ok(()) } else { Err(stuck(&look)) };
             }
             if began.elapsed() > PATIENCE {
                 return Err(stuck(&look));
@@ -292,19 +298,36 @@ fn nothing_lost(before: &[Step], after: &[Step], forgotten: &HashMap<Uuid, i32>)
 }
 
 impl Observed {
+    /// Whether the run without a fault reached this state.
+    pub(super) fn ended_in(&self, expected: RunState) -> Result<(), String> {
+        if self.end.state == expected {
+            return Ok(());
+        }
+        let advice = match self.end.state {
+            RunState::Completed => "remove `expect_state`, or mend the workflow".to_owned(),
+            state => format!(
+                "no crash was tried, because crashes of a run that does not end as it should show nothing; mend the workflow, or where this end is right \
+                 call `.expect_state(RunState::{state:?})`"
+            ),
+        };
+        Err(format!("the run is {}, and it had to be {expected}: {advice}", self.end))
+    }
+
+    /// Whether two runs reached the same state.
+    pub(super) fn same_state(&self, calm: &Seen) -> Result<(), String> {
+        if self.end.state == calm.end.state { Ok(()) } else { Err(self.differs(calm)) }
+    }
+
     /// Whether two runs have ended alike. Of failures the kind counts: their texts may have ids in them.
     pub(super) fn same_end(&self, calm: &Seen) -> Result<(), String> {
         let of = |end: &Outcome| {
             (end.state, end.output.as_deref().map(canonical), end.failure.as_ref().map(|it| it.kind))
         };
-        if of(&self.end) == of(&calm.end) {
-            return Ok(());
-        }
-        let text = |end: &Outcome| {
-            let what = end.output.clone().or_else(|| end.failure.as_ref().map(Failure::to_string));
-            format!("{} with {}", end.state, what.unwrap_or_else(|| "nothing".to_owned()))
-        };
-        Err(format!("the run is {}, and without a fault it was {}", text(&self.end), text(&calm.end)))
+        if of(&self.end) == of(&calm.end) { Ok(()) } else { Err(self.differs(calm)) }
+    }
+
+    fn differs(&self, calm: &Seen) -> String {
+        format!("the run is {}, and without a fault it was {}", self.end, calm.end)
     }
 
     /// What an invariant is asked about.
@@ -399,10 +422,6 @@ fn chain(error: &ClientError) -> String {
 
 fn stuck(look: &Look) -> String {
     let state = look.state.as_deref().unwrap_or("not there");
-    let waits: Vec<String> = look.waits.iter().map(|(_, name)| format!("signal `{name}`")).collect();
-    let waits = if waits.is_empty() { String::new() } else { format!(", waiting for {}", waits.join(", ")) };
-    format!(
-        "the run has not ended in {PATIENCE:?}: it is {state}{waits}, and {} runs have not ended",
-        look.n_left
-    )
+    let why = obstacles(look).map(|why| format!(": {why}")).unwrap_or_default();
+    format!("the run does not end: it is {state}, and {} runs have not ended{why}", look.n_left)
 }

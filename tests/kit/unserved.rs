@@ -1,0 +1,95 @@
+//! Runs that no worker of the test serves.
+
+use std::time::Duration;
+
+use runledger::ClientError;
+use runledger::prelude::*;
+use runledger::testing::{CrashError, Testing};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Longer than the 30 s after which the kit gives up.
+const LONG: Duration = Duration::from_secs(90);
+
+#[job]
+async fn pay() -> Result<u32> {
+    Ok(7)
+}
+
+#[job]
+async fn mail() -> Result<u32> {
+    Ok(8)
+}
+
+#[workflow]
+async fn checkout(wf: &Wf) -> Result<u32> {
+    let mailed = wf.start(mail()).await?;
+    wf.run(pay()).await?;
+    Ok(mailed.result().await?)
+}
+
+#[workflow]
+async fn sleeps(wf: &Wf) -> Result<()> {
+    let _left = wf.start(mail()).await?;
+    wf.sleep(30 * DAY).await?;
+    Ok(())
+}
+
+async fn said<T: std::fmt::Debug>(result: impl Future<Output = Result<T, ClientError>>) -> String {
+    let error = tokio::time::timeout(LONG, result).await.expect("the kit gives up").unwrap_err();
+    assert!(matches!(error, ClientError::Setup(_)), "{error:?}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn run_that_the_test_does_not_serve_is_reported() {
+    let test = Testing::new().await.unwrap().with(jobs![pay]).patience(Duration::from_secs(1));
+    let run = test.start(mail()).await.unwrap();
+    let said = said(run.result()).await;
+    assert!(said.contains("is queued and nothing has happened for 1s"), "{said}");
+    assert!(
+        said.contains("no worker of the test serves `mail`") && said.contains("`Testing::with`"),
+        "{said}"
+    );
+    run.at_rest().await.unwrap();
+}
+
+#[tokio::test]
+async fn child_that_the_test_does_not_serve_is_reported() {
+    let test = Testing::new().await.unwrap().with(jobs![checkout, pay]).patience(Duration::from_secs(1));
+    let said = said(test.start(checkout()).await.unwrap().result()).await;
+    assert!(said.contains("no worker of the test serves `mail`"), "{said}");
+}
+
+#[tokio::test]
+async fn time_passes_although_a_child_is_not_served() {
+    let test = Testing::new().await.unwrap().with(jobs![sleeps]).skipping_time();
+    let run = test.start(sleeps()).await.unwrap();
+    tokio::time::timeout(LONG, run.result()).await.expect("the sleep is skipped").unwrap();
+}
+
+#[tokio::test]
+async fn due_run_without_a_permit_is_reported() {
+    let test = Testing::new().await.unwrap().with(jobs![pay]).patience(Duration::from_secs(1));
+    test.db().set_permits("gateway", 0).await.unwrap();
+    let said = said(test.start(pay().resource("gateway")).await.unwrap().result()).await;
+    assert!(said.contains("1 runs are due and not claimed; does the run need a permit"), "{said}");
+}
+
+#[tokio::test]
+async fn paused_run_is_named() {
+    let test = Testing::new().await.unwrap().with(jobs![pay]).patience(Duration::from_secs(1));
+    let run = test.start(pay().delay(DAY)).await.unwrap();
+    run.handle().pause("by an operator").await.unwrap();
+    let said = said(run.result()).await;
+    assert!(said.contains("a run of `pay` is paused"), "{said}");
+}
+
+#[tokio::test]
+async fn crashes_of_a_workflow_with_an_unserved_child_name_the_job() {
+    let test = Testing::new().await.unwrap().with(jobs![sleeps]);
+    let error = tokio::time::timeout(LONG, test.crash_everywhere(sleeps()).into_future());
+    let error = error.await.expect("the kit gives up").unwrap_err();
+    assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
+    assert!(error.to_string().contains("no worker of the test serves `mail`"), "{error}");
+}
