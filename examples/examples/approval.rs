@@ -1,6 +1,7 @@
-//! An approval: a workflow waits for a person, for as long as it takes and no longer than it may, without holding a worker.
+//! An approval: a workflow waits for a person's decision until a deadline, without using a worker while it
+//! waits.
 //!
-//! `cargo run --example approval`
+//! `cargo example approval`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use std::time::Duration;
@@ -37,6 +38,11 @@ async fn expense(wf: &Wf, employee: String, cents: i64, patience_ms: u64) -> Res
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if runledger_examples::helped(
+        "usage: cargo example approval\n\nAn approval: a workflow waits for a person, for as long as it takes and no longer than it may, without holding a worker.",
+    ) {
+        return Ok(());
+    }
     let db = Db::from_env().await?;
     let worker = App::new(db.clone()).start().await?;
     const HOUR: u64 = 3_600_000;
@@ -62,7 +68,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example approval`.
+/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin approval -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;
@@ -70,6 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    #[ignore = "slow: `cargo exhaustive`"]
     async fn an_expense_is_decided_and_paid_whatever_crashes() -> Result<()> {
         for (approved, ends) in [(true, "50000 cents paid to bob"), (false, "carol said no")] {
             let decision = Decision { by: "carol".to_owned(), approved };

@@ -1,7 +1,8 @@
-//! A catalogue of the decisions of this repository, built as a build system builds: a graph that reads each page, hashes it, merges what is known of all of them, waits
-//! at a gate for a person, and publishes. Its picture is printed before and after, and written as SVG, DOT and JSON beside the catalogue.
+//! A catalogue of this repository's decisions, built by a graph. The graph reads each page, hashes it, merges
+//! the results, waits at a gate for a person, and publishes. The example prints the graph before and after,
+//! and writes it as SVG, DOT and JSON to the catalogue's folder.
 //!
-//! `cargo run --example catalogue [FOLDER]`; without a folder one among the temporary files.
+//! `cargo example catalogue [FOLDER]`; the default is a temporary folder.
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use std::path::{Path, PathBuf};
@@ -112,6 +113,11 @@ fn keep(folder: &Path, name: &str, picture: &GraphPicture) -> Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if runledger_examples::helped(
+        "usage: cargo example catalogue [FOLDER]\n\nA catalogue of the decisions of this repository, built as a build system builds: a graph reads and hashes each page, merges the results, waits for a person's approval, and publishes the catalogue.",
+    ) {
+        return Ok(());
+    }
     let folder = std::env::args_os().nth(1).map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| std::env::temp_dir().join("runledger-catalogue"));
     std::fs::create_dir_all(&folder)?;

@@ -62,6 +62,11 @@ async fn is_paid_once(end: Ended<()>) -> Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if runledger_examples::helped(
+        "usage: cargo crashes\n\nA test of one's own workflow: its worker dies at every write of a run. A payment without an idempotency key is charged twice, and one with it once.",
+    ) {
+        return Ok(());
+    }
     let test = Testing::new().await?.provide_fake(Gateway::default).signals([("approval", true)]);
     match test.crash_everywhere(checkout(false)).invariant(is_paid_once).await {
         Ok(crashes) => println!("without a key: {crashes}"),

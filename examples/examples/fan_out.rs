@@ -1,6 +1,7 @@
-//! Fan-out: one call for each item of a list, so many at a time, as steps of one worker or as runs that all workers share.
+//! Fan-out: one call per item of a list, with a limit on concurrent calls, as steps of one worker or as runs
+//! on all workers.
 //!
-//! `cargo run --example fan_out`
+//! `cargo example fan_out`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use runledger::prelude::*;
@@ -38,6 +39,11 @@ async fn first_of_two(wf: &Wf, pages: Vec<String>) -> Result<usize> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if runledger_examples::helped(
+        "usage: cargo example fan_out\n\nFan-out: one call for each item of a list, so many at a time, as steps of one worker or as runs that all workers share.",
+    ) {
+        return Ok(());
+    }
     let db = Db::from_env().await?;
     let worker = App::new(db.clone()).start().await?;
     let pages: Vec<String> = (1..=40).map(|n| "word ".repeat(n)).collect();
@@ -56,7 +62,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example fan_out`.
+/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin fan_out -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;
@@ -64,6 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    #[ignore = "slow: `cargo exhaustive`"]
     async fn every_page_is_counted_whatever_crashes() -> Result<()> {
         let test = Testing::new().await?;
         let pages: Vec<String> = (1..=3).map(|n| "word ".repeat(n)).collect();

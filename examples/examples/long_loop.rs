@@ -1,6 +1,7 @@
-//! A loop without end: a meter that is read again and again. The record of the run stays as long as one slice, however long it runs.
+//! An endless loop that reads a meter. The history of the run never grows beyond one slice, however long the
+//! loop runs.
 //!
-//! `cargo run --example long_loop`
+//! `cargo example long_loop`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use runledger::prelude::*;
@@ -42,6 +43,11 @@ async fn counter(to: u64, #[inject] context: &Context) -> Result<u64> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if runledger_examples::helped(
+        "usage: cargo example long_loop\n\nA loop without end: a meter that is read again and again. The record of the run stays as long as one slice, however long it runs.",
+    ) {
+        return Ok(());
+    }
     let db = Db::from_env().await?;
     let worker = App::new(db.clone()).start().await?;
     let run = meter(0, 1_000, 0).enqueue(&db).await?;
@@ -53,7 +59,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example long_loop`.
+/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin long_loop -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;
@@ -61,6 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    #[ignore = "slow: `cargo exhaustive`"]
     async fn a_loop_reads_and_counts_to_its_end_whatever_crashes() -> Result<()> {
         let test = Testing::new().await?;
         let readings = SLICE + 3;

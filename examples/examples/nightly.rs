@@ -1,7 +1,7 @@
-//! A night's work: a parent starts a child workflow for each region, waits for all of them, and merges what they give. Cancelling the night cancels the
-//! regions.
+//! A nightly job: a parent starts a child workflow per region, waits for all of them, and merges their
+//! results. Cancelling the parent cancels its children.
 //!
-//! `cargo run --example nightly`
+//! `cargo example nightly`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use std::time::Duration;
@@ -30,6 +30,11 @@ async fn nightly(wf: &Wf, day: u32, regions: Vec<String>) -> Result<u64> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if runledger_examples::helped(
+        "usage: cargo example nightly\n\nA night's work: a parent starts a child workflow for each region, waits for all of them, and merges what they give. Cancelling the night cancels the regions that have not ended.",
+    ) {
+        return Ok(());
+    }
     let db = Db::from_env().await?;
     let worker = App::new(db.clone()).start().await?;
     let regions: Vec<String> = ["eu", "asia", "africa"].map(str::to_owned).to_vec();
@@ -60,7 +65,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example nightly`.
+/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin nightly -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;
@@ -68,6 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    #[ignore = "slow: `cargo exhaustive`"]
     async fn a_night_has_every_region_once_whatever_crashes() -> Result<()> {
         let test = Testing::new().await?;
         let regions: Vec<String> = ["eu", "asia"].map(str::to_owned).to_vec();

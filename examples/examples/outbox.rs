@@ -1,6 +1,7 @@
-//! A transactional outbox without an outbox table: a row, the run that tells the world of it, and the signal to another run are one commit.
+//! A transactional outbox without an outbox table: one commit writes a row, enqueues the run that publishes
+//! it, and sends a signal to another run.
 //!
-//! `cargo run --example outbox`
+//! `cargo example outbox`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use runledger::prelude::*;
@@ -48,6 +49,11 @@ async fn enrol(wf: &Wf, name: String, counter: Uuid, #[inject] db: &Db) -> Resul
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if runledger_examples::helped(
+        "usage: cargo example outbox\n\nA transactional outbox without an outbox table: a row, the run that tells the world of it, and the signal to another run are one commit.",
+    ) {
+        return Ok(());
+    }
     let db = Db::from_env().await?;
     sqlx::raw_sql(TABLES).execute(db.pool()).await?;
     let worker = App::new(db.clone()).provide(db.clone()).start().await?;
@@ -69,7 +75,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example outbox`.
+/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin outbox -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::testing::Testing;
@@ -77,6 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    #[ignore = "slow: `cargo exhaustive`"]
     async fn a_member_is_enrolled_and_welcomed_once_whatever_crashes() -> Result<()> {
         let test = Testing::new().await?.provide_with(Db::clone);
         sqlx::raw_sql(TABLES).execute(test.db().pool()).await?;

@@ -8,8 +8,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use runledger::Timings;
 use runledger::prelude::*;
 use runledger_examples::{
-    Arguments, FileFacts, Listing, Report, Screen, Witness, key_of, list_files, measure_file, queue_of,
-    resume_or_begin, text_of,
+    Arguments, FileFacts, Listing, Report, Screen, USAGE, Witness, helped, key_of, list_files, measure_file,
+    queue_of, resume_or_begin, text_of,
 };
 
 /// How many files are measured at a time.
@@ -54,6 +54,9 @@ async fn survey(wf: &Wf, folder: &str) -> Result<Report> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if helped(USAGE) {
+        return Ok(());
+    }
     tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
     let Arguments { folder, crash_after, fresh } = Arguments::of_process()?;
     let (queue, folder) = (queue_of(&folder), text_of(&folder));

@@ -1,6 +1,7 @@
-//! A saga: each booking says how to take it back; when the last one fails, the others are taken back in reverse order, by any worker.
+//! A saga: each booking has a compensation. When the last booking fails, any worker compensates the others in
+//! reverse order.
 //!
-//! `cargo run --example saga`
+//! `cargo example saga`
 #![expect(clippy::print_stdout, reason = "the program's output is for the person who runs it")]
 
 use runledger::prelude::*;
@@ -45,6 +46,11 @@ async fn trip(wf: &Wf, with_car: bool, confirmed_by_customer: bool) -> Result<Ve
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    if runledger_examples::helped(
+        "usage: cargo example saga\n\nA saga: each booking says how to take it back; when the last one fails, the others are taken back in reverse order, by any worker.",
+    ) {
+        return Ok(());
+    }
     let db = Db::from_env().await?;
     sqlx::raw_sql(TABLES).execute(db.pool()).await?;
     let worker = App::new(db.clone()).start().await?;
@@ -65,7 +71,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Whatever crashes, and wherever: `cargo test -p runledger-examples --example saga`.
+/// Repeats the example with a crash at every write: `cargo test -p runledger-examples --bin saga -- --ignored`.
 #[cfg(test)]
 mod tests {
     use runledger::RunState;
@@ -93,6 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[ignore = "slow: `cargo exhaustive`"]
     async fn a_trip_is_kept_or_taken_back_whole_whatever_crashes() -> Result<()> {
         let undone = &["flight", "hotel", "cancelled hotel-booking", "cancelled flight-booking"];
         logs(false, true, &undone[..2]).await?;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-const USAGE: &str = "usage: cargo quickstart [FOLDER] [--crash-after N] [--fresh]
+/// The usage text of the quickstart.
+pub const USAGE: &str = "usage: cargo quickstart [FOLDER] [--crash-after N] [--fresh]
 
   FOLDER           the folder to survey; this repository by default
   --crash-after N  kill this process (SIGKILL) as soon as it has recorded N steps
@@ -43,7 +44,6 @@ impl Arguments {
                     })?);
                 }
                 Some("--fresh") => fresh = true,
-                Some("-h" | "--help") => return Err(USAGE.to_owned()),
                 Some(option) if option.starts_with('-') => {
                     return Err(format!("there is no option `{option}`\n\n{USAGE}"));
                 }

@@ -3,6 +3,7 @@
 
 mod catalogue;
 mod crashes;
+mod help;
 mod order;
 mod program;
 mod quickstart;

@@ -5,10 +5,17 @@ use std::process::{Command, Output};
 
 use runledger_tests::Fixture;
 
-/// The command for an example of this package, on the fixture's database. Cargo builds the examples with the tests.
-pub fn example(name: &str, fixture: &Fixture) -> Command {
+/// The program of an example, which cargo builds with the tests. `crashes` needs test dependencies.
+pub fn path(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let path: PathBuf = test.parent().unwrap().parent().unwrap().join("examples").join(name);
+    let built = test.parent().unwrap().parent().unwrap();
+    let folder = if name == "crashes" { built.join("examples") } else { built.to_owned() };
+    folder.join(name)
+}
+
+/// The command for an example of this package, on the fixture's database.
+pub fn example(name: &str, fixture: &Fixture) -> Command {
+    let path = path(name);
     assert!(path.is_file(), "{} is not built; run `cargo test --package runledger-examples`", path.display());
     let mut command = Command::new(path);
     command.env("DATABASE_URL", fixture.database.url()).env_remove("RUST_LOG");

@@ -4,6 +4,7 @@
 mod generated;
 mod layers;
 mod links;
+mod quickstart;
 mod source;
 mod sql;
 mod style;
