@@ -1,6 +1,8 @@
 //! The embedded server as several processes see it, and the databases of tests on it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod download;
 mod server;
+mod site;
 mod support;
 mod testing_db;

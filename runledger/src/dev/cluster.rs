@@ -83,6 +83,15 @@ impl Cluster {
         Ok(Locked(file))
     }
 
+    /// Downloads the programs for a start if none are installed. Does not hold the lock: a download takes
+    /// longer than other processes wait for it.
+    pub(super) fn fetch_programs(&self) -> Result<(), DevError> {
+        if probe::is_listening(&self.socket_dir) {
+            return Ok(());
+        }
+        locate::for_data(&self.data, &self.identity).map(drop)
+    }
+
     /// Makes the cluster if there is none, and starts it if it does not run; returns when it accepts statements.
     pub(super) fn ensure_running(&self, locked: &Locked, options: &Options) -> Result<(), DevError> {
         self.identity.make_private(&self.socket_dir)?;
@@ -98,7 +107,7 @@ impl Cluster {
             }
             let programs = match &programs {
                 Some(found) => found,
-                None => programs.insert(locate::for_data(&self.data)?),
+                None => programs.insert(locate::for_data(&self.data, &self.identity)?),
             };
             if !self.data.exists() {
                 self.initdb(locked, programs, options)?;

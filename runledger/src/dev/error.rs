@@ -8,16 +8,18 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DevError {
-    /// No PostgreSQL server programs are on this machine.
+    /// No PostgreSQL server programs are on this machine, and the download failed or is forbidden.
     #[error(
-        "no PostgreSQL server programs of version 13 or later were found: the embedded server needs `initdb`, \
-         `pg_ctl` and `postgres`{}; run `apt-get install -y postgresql`, or `brew install postgresql@17`, or set \
-         `DATABASE_URL` to a server of your own",
+        "no PostgreSQL server programs of version 13 or later are installed{}, and {download}: the embedded server cannot start; install them \
+         (`apt-get install -y postgresql`, `dnf install -y postgresql-server`, `brew install postgresql@17` or `apk add postgresql`), or set `DATABASE_URL` \
+         (`RUNLEDGER_TEST_DATABASE_URL` for tests) to a server of your own",
         refused_versions(.too_old)
     )]
     NoPrograms {
         /// The majors that were found and passed over.
         too_old: Vec<u32>,
+        /// Why the download failed or is forbidden.
+        download: String,
     },
     /// `RUNLEDGER_PG_BIN` is set and cannot be used; nothing else was tried, because the choice was explicit.
     #[error(
@@ -30,9 +32,9 @@ pub enum DevError {
         /// What is wrong with that folder.
         problem: String,
     },
-    /// The data folder was made by another major version than any that is installed.
+    /// No programs of the major version that made the data folder are installed or available for download.
     #[error(
-        "`{data}` was made by PostgreSQL {made_by}, and only {installed} is installed: a server reads the data of \
+        "`{data}` was made by PostgreSQL {made_by}, and this machine has only {installed}: a server reads the data of \
          its own major version only; install PostgreSQL {made_by}, or delete the folder",
         data = data.display()
     )]

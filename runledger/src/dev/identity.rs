@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,11 @@ impl Identity {
         self.server
     }
 
+    /// Whether this process runs as root and the server as another account.
+    pub(super) fn is_root(&self) -> bool {
+        self.server.is_some()
+    }
+
     /// A server program to be run as the server's account, out of reach of the terminal's Ctrl-C and of the
     /// caller's environment: `PGDATA`, `PGOPTIONS` and the like would change what the program does, and libpq inside
     /// the server would look for certificates in a `HOME` it cannot enter.
@@ -59,6 +64,24 @@ impl Identity {
         check_owner(dir, &[self.uid])?;
         fs::set_permissions(dir, fs::Permissions::from_mode(mode))
             .map_err(DevError::io("set the permissions of", dir))
+    }
+
+    /// Creates `dir` for downloaded programs. An existing folder keeps its permissions, because the user may
+    /// have chosen it.
+    pub(super) fn make_cache(&self, dir: &Path) -> io::Result<()> {
+        if !dir.is_dir() {
+            let mode = if self.server.is_some() { 0o711 } else { 0o700 };
+            DirBuilder::new().recursive(true).mode(mode).create(dir)?;
+            // The umask may have removed these permissions.
+            fs::set_permissions(dir, fs::Permissions::from_mode(mode))?;
+        }
+        // The server executes files from this folder.
+        check_owner(dir, &[self.uid]).map_err(|_| io::Error::other("it belongs to another user"))
+    }
+
+    /// Whether this user or root owns `dir`: no other user may replace the programs.
+    pub(super) fn trusts(&self, dir: &Path) -> bool {
+        check_owner(dir, &[self.uid, 0]).is_ok()
     }
 
     /// Makes `dir` private to the server, or checks that it is. One that is still this process's own was left by a

@@ -1,4 +1,5 @@
-//! Finds PostgreSQL's server programs, which distributions keep out of `PATH`.
+//! Finds PostgreSQL's server programs: the installed ones, which distributions leave out of `PATH`, or the
+//! downloaded ones.
 
 use std::env;
 use std::ffi::OsStr;
@@ -6,7 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::archive::{self, Archive, NotDownloaded};
+use super::cache;
 use super::error::DevError;
+use super::identity::Identity;
 
 /// Names the folder with the server programs; when set, nothing else is tried.
 const PG_BIN: &str = "RUNLEDGER_PG_BIN";
@@ -43,29 +47,48 @@ impl Programs {
     }
 }
 
-/// The programs to use for `data`: those of the major that made it, or the preferred ones if it does not exist yet.
-pub(super) fn for_data(data: &Path) -> Result<Programs, DevError> {
-    let found = here()?;
-    let Ok(made_by) = fs::read_to_string(data.join("PG_VERSION")) else {
-        return first(found);
-    };
-    choose(found, made_by.trim(), data)
+/// The installed programs, the preferred version first.
+#[derive(Debug, Default)]
+struct Installed {
+    usable: Vec<Programs>,
+    too_old: Vec<u32>,
+    /// Whether `RUNLEDGER_PG_BIN` names them. If so, nothing else may be used.
+    is_explicit: bool,
+}
+
+/// Returns the programs for `data`: the major version that made it, or the preferred version if `data` does
+/// not exist yet. If none are installed, returns the programs of the archive, and downloads them if
+/// necessary.
+pub(super) fn for_data(data: &Path, identity: &Identity) -> Result<Programs, DevError> {
+    let made_by = fs::read_to_string(data.join("PG_VERSION")).ok();
+    let made_by = made_by.as_deref().map(|major| (major.trim(), data));
+    choose(here()?, made_by, archive_here(identity), |archive| cache::programs(archive, identity))
 }
 
 /// The programs to use where there is no data yet.
-pub(super) fn preferred() -> Result<Programs, DevError> {
-    first(here()?)
+pub(super) fn preferred(identity: &Identity) -> Result<Programs, DevError> {
+    choose(here()?, None, archive_here(identity), |archive| cache::programs(archive, identity))
 }
 
-fn here() -> Result<Vec<Programs>, DevError> {
+/// Returns the programs of the archive, even if PostgreSQL is installed.
+pub(super) fn downloaded(identity: &Identity) -> Result<Programs, DevError> {
+    choose(Installed::default(), None, archive_here(identity), |archive| cache::programs(archive, identity))
+}
+
+fn here() -> Result<Installed, DevError> {
     search(env::var_os(PG_BIN).as_deref(), env::var_os("PATH").as_deref(), Path::new("/"))
+}
+
+fn archive_here(identity: &Identity) -> Result<Archive, NotDownloaded> {
+    archive::wanted(identity.is_root(), |name| env::var_os(name))
 }
 
 /// Everything usable, the preferred first: the explicit folder alone, or else `PATH`, then the well-known folders
 /// with the highest major first. `root` is `/` outside tests.
-fn search(explicit: Option<&OsStr>, path: Option<&OsStr>, root: &Path) -> Result<Vec<Programs>, DevError> {
+fn search(explicit: Option<&OsStr>, path: Option<&OsStr>, root: &Path) -> Result<Installed, DevError> {
     if let Some(dir) = explicit.filter(|dir| !dir.is_empty()) {
-        return inspect_explicit(Path::new(dir)).map(|programs| vec![programs]);
+        let usable = vec![inspect_explicit(Path::new(dir))?];
+        return Ok(Installed { usable, too_old: Vec::new(), is_explicit: true });
     }
     let from_path = path.map(|path| env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
     let mut found: Vec<Programs> = from_path.iter().filter_map(|dir| inspect(dir)).collect();
@@ -76,25 +99,57 @@ fn search(explicit: Option<&OsStr>, path: Option<&OsStr>, root: &Path) -> Result
 
     let too_old: Vec<u32> = found.iter().map(|p| p.major).filter(|major| *major < OLDEST_MAJOR).collect();
     found.retain(|programs| programs.major >= OLDEST_MAJOR);
-    if found.is_empty() { Err(DevError::NoPrograms { too_old }) } else { Ok(found) }
+    Ok(Installed { usable: found, too_old, is_explicit: false })
 }
 
-fn first(found: Vec<Programs>) -> Result<Programs, DevError> {
-    found.into_iter().next().ok_or(DevError::NoPrograms { too_old: Vec::new() })
-}
-
-fn choose(found: Vec<Programs>, made_by: &str, data: &Path) -> Result<Programs, DevError> {
-    let mut majors: Vec<u32> = found.iter().map(|programs| programs.major).collect();
+/// Returns the first of `installed` that can open the data, or else the programs of `archive`. `data` is the
+/// major version that made the data, and its folder.
+fn choose(
+    installed: Installed,
+    data: Option<(&str, &Path)>,
+    archive: Result<Archive, NotDownloaded>,
+    fetch: impl FnOnce(&Archive) -> Result<PathBuf, NotDownloaded>,
+) -> Result<Programs, DevError> {
+    let serves = |major: u32| data.is_none_or(|(made_by, _)| major.to_string() == made_by);
+    let Installed { usable, too_old, is_explicit } = installed;
+    if let Some(found) = usable.iter().find(|programs| serves(programs.major)) {
+        return Ok(found.clone());
+    }
+    let mut majors: Vec<u32> = usable.iter().map(|programs| programs.major).collect();
+    if !is_explicit {
+        match archive {
+            // Do not download programs that cannot open the data.
+            Ok(archive) if archive.major.is_none_or(serves) => {
+                match fetch(&archive).and_then(|bin| at(&bin, &archive)) {
+                    Ok(programs) if serves(programs.major) => return Ok(programs),
+                    Ok(programs) => majors.push(programs.major),
+                    Err(why) if usable.is_empty() => return Err(no_programs(too_old, &why)),
+                    Err(_) => {}
+                }
+            }
+            Ok(archive) => majors.extend(archive.major),
+            Err(why) if usable.is_empty() => return Err(no_programs(too_old, &why)),
+            Err(_) => {}
+        }
+    }
     majors.sort_unstable();
     majors.dedup();
     let majors: Vec<String> = majors.iter().map(u32::to_string).collect();
-    found.into_iter().find(|programs| programs.major.to_string() == made_by).ok_or_else(|| {
-        DevError::OtherVersion {
-            data: data.to_owned(),
-            made_by: made_by.to_owned(),
-            installed: majors.join(", "),
-        }
+    let (made_by, data) = data.unwrap_or(("", Path::new("")));
+    Err(DevError::OtherVersion {
+        data: data.to_owned(),
+        made_by: made_by.to_owned(),
+        installed: majors.join(", "),
     })
+}
+
+fn at(bin: &Path, archive: &Archive) -> Result<Programs, NotDownloaded> {
+    let said = "`initdb --version` fails".to_owned();
+    inspect(bin).ok_or_else(|| NotDownloaded::DoesNotRun { url: archive.url.clone(), said })
+}
+
+fn no_programs(too_old: Vec<u32>, why: &NotDownloaded) -> DevError {
+    DevError::NoPrograms { too_old, download: why.to_string() }
 }
 
 fn inspect_explicit(dir: &Path) -> Result<Programs, DevError> {

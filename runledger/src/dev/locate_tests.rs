@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 
 use super::*;
 
@@ -18,16 +18,33 @@ impl Tree {
         let bin = self.0.join(dir);
         fs::create_dir_all(&bin).unwrap();
         for program in NEEDED {
-            let file = bin.join(program);
-            fs::write(&file, format!("#!/bin/sh\necho '{program} (PostgreSQL) {version}'\n")).unwrap();
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            // A child process writes the file. If this process had it open for writing, a process that another
+            // test starts would inherit it, and the kernel does not execute such a file ("text file busy").
+            let written = Command::new("sh")
+                .arg("-c")
+                .arg(r#"printf '#!/bin/sh\necho "%s (PostgreSQL) %s"\n' "$1" "$2" > "$0" && chmod 755 "$0""#)
+                .arg(bin.join(program))
+                .args([program, version])
+                .status();
+            assert!(written.unwrap().success());
         }
         bin
     }
 
     fn search(&self, explicit: Option<&Path>, path: Option<&Path>) -> Result<Vec<u32>, DevError> {
         let found = search(explicit.map(Path::as_os_str), path.map(Path::as_os_str), &self.0)?;
-        Ok(found.iter().map(|programs| programs.major).collect())
+        Ok(found.usable.iter().map(|programs| programs.major).collect())
+    }
+
+    fn found(&self) -> Installed {
+        search(None, Some(OsStr::new("/nonexistent")), &self.0).unwrap()
+    }
+
+    /// Chooses the programs for data of the major version `made_by`, from the installed ones and `archive`.
+    fn choose(&self, path: &str, made_by: Option<&str>, archive: Archive) -> Result<Programs, DevError> {
+        let installed = search(None, Some(OsStr::new(path)), &self.0)?;
+        let made_by = made_by.map(|major| (major, Path::new("/data")));
+        choose(installed, made_by, Ok(archive), |_| Ok(self.install("cache/bin", "17.10")))
     }
 }
 
@@ -56,26 +73,79 @@ fn a_link_in_path_leads_to_the_folder_of_the_real_program_and_comes_before_the_r
     let linked = tree.0.join("local");
     fs::create_dir_all(&linked).unwrap();
     symlink(real.join("initdb"), linked.join("initdb")).unwrap();
-    let found = search(None, Some(linked.as_os_str()), &tree.0).unwrap();
+    let found = search(None, Some(linked.as_os_str()), &tree.0).unwrap().usable;
     assert_eq!(found[0], Programs { bin: real, major: 16 });
     assert_eq!(found[1].major, 18);
 }
 
 #[test]
-fn without_programs_the_error_names_three_remedies() {
+fn without_programs_and_download_one_sentence_names_the_remedies() {
     let tree = Tree::new("none");
-    let text = tree.search(None, Some(Path::new("/nonexistent"))).unwrap_err().to_string();
-    for remedy in ["apt-get install -y postgresql", "brew install postgresql@17", "DATABASE_URL"] {
-        assert!(text.contains(remedy), "`{remedy}` is missing: {text}");
+    let refused =
+        || Err(NotDownloaded::Failed { url: "https://a/b".to_owned(), said: "no network".to_owned() });
+    let error =
+        choose(tree.found(), None, refused(), |_| refused().map(|_: Archive| PathBuf::new())).unwrap_err();
+    let text = error.to_string();
+    for named in [
+        "https://a/b",
+        "no network",
+        "apt-get install",
+        "dnf install",
+        "brew install",
+        "apk add",
+        "`DATABASE_URL`",
+    ] {
+        assert!(text.contains(named), "`{named}` is missing: {text}");
     }
+    assert!(!text.contains('\n') && !text.contains(". "), "{text}");
 }
 
 #[test]
 fn programs_that_are_too_old_are_named_in_the_error() {
     let tree = Tree::new("old");
     tree.install("usr/lib/postgresql/11/bin", "11.22");
-    let text = tree.search(None, None).unwrap_err().to_string();
+    let text = choose(tree.found(), None, Err(NotDownloaded::NoArchive), |_| unreachable!())
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("(found only 11)"), "{text}");
+}
+
+#[test]
+fn programs_are_downloaded_only_where_none_are_installed() {
+    let tree = Tree::new("download");
+    assert_eq!(tree.choose("/nonexistent", None, pinned()).unwrap().major, 17);
+    tree.install("usr/lib/postgresql/15/bin", "15.18");
+    assert_eq!(tree.choose("/nonexistent", None, pinned()).unwrap().major, 15);
+}
+
+#[test]
+fn data_of_a_download_is_served_after_another_version_was_installed() {
+    let tree = Tree::new("later");
+    tree.install("usr/lib/postgresql/15/bin", "15.18");
+    assert_eq!(tree.choose("/nonexistent", Some("17"), pinned()).unwrap().major, 17);
+}
+
+#[test]
+fn nothing_is_downloaded_that_cannot_read_the_data() {
+    let tree = Tree::new("unreadable");
+    let made_by = Some(("16", Path::new("/data")));
+    let error = choose(tree.found(), made_by, Ok(pinned()), |_| unreachable!()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("made by PostgreSQL 16") && text.contains("has only 17"), "{text}");
+}
+
+#[test]
+fn nothing_is_downloaded_beside_an_explicit_folder() {
+    let tree = Tree::new("explicit_other");
+    let chosen = tree.install("chosen", "14.9");
+    let installed = search(Some(chosen.as_os_str()), None, &tree.0).unwrap();
+    let made_by = Some(("17", Path::new("/data")));
+    let error = choose(installed, made_by, Ok(pinned()), |_| unreachable!()).unwrap_err();
+    assert!(matches!(error, DevError::OtherVersion { .. }), "{error}");
+}
+
+fn pinned() -> Archive {
+    archive::wanted(true, |_| None).unwrap()
 }
 
 #[test]
@@ -96,9 +166,20 @@ fn an_explicit_folder_is_the_only_one_that_is_tried() {
 
 #[test]
 fn data_is_served_by_the_major_that_made_it_or_not_at_all() {
-    let found = || [18, 15].map(|major| Programs { bin: PathBuf::from("/bin"), major }).to_vec();
-    assert_eq!(choose(found(), "15", Path::new("/data")).unwrap().major, 15);
-    let text = choose(found(), "16", Path::new("/data")).unwrap_err().to_string();
+    let found = || Installed {
+        usable: [18, 15].map(|major| Programs { bin: PathBuf::from("/bin"), major }).to_vec(),
+        ..Installed::default()
+    };
+    let chosen = |made_by| {
+        choose(
+            found(),
+            Some((made_by, Path::new("/data"))),
+            Err(NotDownloaded::NoArchive),
+            |_| unreachable!(),
+        )
+    };
+    assert_eq!(chosen("15").unwrap().major, 15);
+    let text = chosen("16").unwrap_err().to_string();
     assert!(text.contains("made by PostgreSQL 16") && text.contains("15, 18"), "{text}");
 }
 

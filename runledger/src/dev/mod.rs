@@ -1,8 +1,10 @@
 //! An embedded, private PostgreSQL for development and tests.
 //!
-//! It is the PostgreSQL of this machine (13 or later), run as a cluster of its own: no network, a socket that only this
-//! user can reach, data kept between runs. All programs of one project share one server; it survives the death of any
-//! of them, and goes away some seconds after the last. Unix only.
+//! It runs the PostgreSQL of this machine (13 or later) as a private cluster: no network, a socket that only
+//! this user can reach, data that survives restarts. If PostgreSQL is not installed, it downloads a prebuilt
+//! one once per user; `RUNLEDGER_PG_DOWNLOAD=off` forbids the download. All programs of one project share one
+//! server. The server survives the death of any of them, and stops some seconds after the last one ends. Unix
+//! only.
 //!
 //! ```text
 //! Server::start ── Client::join ──▶ watcher (a shell) ── no client for the grace time ──▶ SIGINT
@@ -14,7 +16,10 @@
 
 #![expect(clippy::large_futures, reason = "one of each in a process")]
 
+mod archive;
+mod cache;
 mod cluster;
+mod download;
 mod error;
 mod identity;
 mod lifetime;
@@ -96,8 +101,9 @@ impl Server {
     /// time in a project, 100 ms later, and 10 ms when it runs.
     ///
     /// # Errors
-    /// [`DevError::NoPrograms`] and [`DevError::PgBin`] when PostgreSQL is not installed where it was looked for; the
-    /// others name the folder or the program that failed.
+    /// [`DevError::NoPrograms`] if PostgreSQL is neither installed nor downloaded, or [`DevError::PgBin`] if
+    /// the folder in the variable does not contain it. The other errors name the folder or the program that
+    /// failed.
     ///
     /// # Cancel safety
     /// Dropped halfway, the start goes on in the background, and the server goes away after the grace time.
@@ -142,6 +148,7 @@ impl Server {
 
     fn start_blocking(options: &Options) -> Result<Self, DevError> {
         let cluster = Cluster::open(options)?;
+        cluster.fetch_programs()?;
         let locked = cluster.lock()?;
         let client = Client::join(&locked, &cluster.base, options.grace)?;
         cluster.ensure_running(&locked, options)?;
@@ -193,8 +200,18 @@ pub fn reset(options: &Options) -> Result<(), DevError> {
 /// [`DevError::NoPrograms`], [`DevError::PgBin`] and [`DevError::NoServerAccount`].
 #[doc(hidden)]
 pub fn on_this_machine() -> Result<(PathBuf, Option<(u32, u32)>), DevError> {
-    let programs = locate::preferred()?;
-    Ok((programs.path(""), Identity::current()?.account()))
+    let identity = Identity::current()?;
+    Ok((locate::preferred(&identity)?.path(""), identity.account()))
+}
+
+/// Returns the folder with the programs of the archive, even if PostgreSQL is installed. For the project's
+/// own tests of the download.
+///
+/// # Errors
+/// [`DevError::NoPrograms`].
+#[doc(hidden)]
+pub fn downloaded() -> Result<PathBuf, DevError> {
+    Ok(locate::downloaded(&Identity::current()?)?.path(""))
 }
 
 /// Runs blocking work off the executor's threads; a panic in it goes on in the caller.

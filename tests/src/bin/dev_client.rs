@@ -1,13 +1,13 @@
 //! A client of the embedded server in a process of its own, for tests that kill it.
 //!
 //! `dev_client hold <base> <grace ms>` starts or joins, says `ready <url>`, and stays until its input ends;
-//! `dev_client url` says what `database_url` answers; both say `error <text>` when they fail.
+//! `dev_client url` says what `database_url` answers; `dev_client downloaded` says `ready <folder of the downloaded programs>`; each says `error <text>` when it fails.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runledger::dev::{DevError, Options, Server, database_url};
+use runledger::dev::{DevError, Options, Server, database_url, downloaded};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::io::Result<()> {
@@ -16,6 +16,12 @@ async fn main() -> std::io::Result<()> {
     let answer = match words.as_slice() {
         ["hold", base, grace] => hold(base, grace.parse().unwrap_or(10_000)).await,
         ["url"] => database_url().await,
+        ["downloaded"] => {
+            return match downloaded() {
+                Ok(bin) => say(&format!("ready {}", bin.display())),
+                Err(error) => say(&format!("error {error}")),
+            };
+        }
         _ => return say("error unknown arguments"),
     };
     let (url, _server) = match answer {
