@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod download;
+mod inspect;
 mod server;
 mod site;
 mod support;

@@ -1,6 +1,7 @@
 //! The embedded server as several processes see it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -212,11 +213,33 @@ fn a_wrong_runledger_pg_bin_is_an_error_of_its_own() {
 
 #[test]
 fn database_url_wins_over_the_embedded_server() {
+    let mut client = dev_client(&["from_env"]);
+    client.env("DATABASE_URL", "postgres://elsewhere.invalid/db");
+    let said = Client { child: client.spawn().unwrap() }.line();
+    assert!(said.starts_with("error cannot connect to ") && said.contains("elsewhere.invalid"), "{said}");
+}
+
+#[test]
+fn program_that_asks_for_embedded_gets_it_whatever_database_url_is() {
+    let base = Base::new(LONG);
+    let mut client = dev_client(&["embedded", base.dir.to_str().unwrap()]);
+    client.env("DATABASE_URL", "postgres://elsewhere.invalid/db").stderr(Stdio::piped());
+    let mut client = Client { child: client.spawn().unwrap() };
+    let said = client.line();
+    let socket =
+        said.strip_prefix("ready ").unwrap_or_else(|| panic!("{said}")).strip_suffix(" runledger").unwrap();
+    assert!(base.dir.join("data/PG_VERSION").exists(), "the data is not in the folder that was asked for");
+    let mut notice = String::new();
+    BufReader::new(client.child.stderr.take().unwrap()).read_line(&mut notice).unwrap();
+    let url = format!("postgres://runledger@localhost:5432/runledger?host={socket}&sslmode=disable");
+    assert!(notice.contains(&url), "{notice}");
+    assert!(notice.contains(&format!("psql -h {socket}")), "{notice}");
+}
+
+fn dev_client(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dev_client"));
-    command.arg("url").env_clear().env("DATABASE_URL", "postgres://elsewhere/db");
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut client = Client { child: command.spawn().unwrap() };
-    assert_eq!(client.line(), "ready postgres://elsewhere/db");
+    command.args(arguments).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
 }
 
 #[test]

@@ -72,6 +72,8 @@ async fn cli(fixture: &Fixture, arguments: &[&str]) -> Ended {
 async fn cli_at(url: &str, arguments: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_runledger_cli"));
     command.args(arguments).env("DATABASE_URL", url).env("USER", "ann").stdin(Stdio::null());
+    // Not a project's folder, because a project may have an embedded database.
+    command.current_dir("/").env_remove("CARGO_MANIFEST_DIR");
     let output = soon(command.kill_on_drop(true).output()).await.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let (stdout, stderr) = (text(output.stdout), text(output.stderr));

@@ -94,11 +94,10 @@ impl App {
         }
     }
 
-    /// A worker on the database in `DATABASE_URL`. With the feature `dev`, and without the variable, on an embedded private PostgreSQL, which is
-    /// kept between runs of the program.
+    /// Builds a worker on the database of [`Db::from_env`].
     ///
     /// # Errors
-    /// As [`Db::connect`].
+    /// Same as [`Db::from_env`].
     pub async fn from_env() -> Result<Self, ClientError> {
         Ok(Self::new(Db::from_env().await?))
     }
@@ -405,7 +404,7 @@ async fn asked_to_stop() {
     }
 }
 
-/// Serves every job that is linked into the program, on the database in `DATABASE_URL`, until SIGTERM or ctrl-c.
+/// Serves every job that is linked into the program, on the database of [`Db::from_env`], until SIGTERM or ctrl-c.
 ///
 /// # Errors
 /// As [`App::from_env`] and [`App::serve`].

@@ -50,8 +50,8 @@ pub enum ClientError {
     },
     /// The environment variable with the address of the database is not set.
     #[error(
-        "`DATABASE_URL` is not set; set it to the address of a PostgreSQL database, such as `postgres://user@localhost/app`, or switch the feature `dev` on, \
-         which starts an embedded one"
+        "`DATABASE_URL` is not set; nothing was started; set it to the address of a PostgreSQL database, such as `postgres://user@localhost/app`, or, with \
+         the feature `dev`, use a debug build or call `Db::embedded()`"
     )]
     NoDatabaseUrl,
     /// The server is too old.

@@ -34,8 +34,9 @@ impl App {
     }
 }
 
-/// [`App::verify`] for every job that is linked into the program, on the database in `DATABASE_URL`. Logs the summary, and prints it to standard error
-/// where something does not replay. The schema is left as it is, and a standby will do.
+/// Calls [`App::verify`] for every job that is linked into the program, on the database of
+/// [`Db::from_env_to_look`]. Logs the summary, and prints it to standard error if a run does not replay. It
+/// leaves the schema as it is, so a standby works too.
 ///
 /// ```no_run
 /// #[tokio::main]
@@ -49,7 +50,7 @@ impl App {
 /// ```
 ///
 /// # Errors
-/// As [`Db::from_env_to_look`] and [`App::verify`].
+/// Same as [`Db::from_env_to_look`] and [`App::verify`].
 pub async fn verify() -> Result<Verification, ClientError> {
     let verification = App::new(Db::from_env_to_look().await?).verify().await?;
     if verification.is_ok() {

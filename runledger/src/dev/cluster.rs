@@ -12,7 +12,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -67,6 +67,15 @@ impl Cluster {
         // One spelling, whatever links and dots led here: the socket's name and the watcher's check depend on it.
         let base = fs::canonicalize(&base).map_err(DevError::io("resolve", &base))?;
         Ok(Self { data: base.join("data"), socket_dir: identity.socket_dir(&base), base, identity })
+    }
+
+    /// Whether data exists at the location in `options`. Creates nothing.
+    pub(super) fn exists(options: &Options) -> Result<bool, DevError> {
+        let base = match &options.base_dir {
+            Some(dir) => dir.clone(),
+            None => Identity::current()?.default_base(options.durability.kind())?,
+        };
+        Ok(has_data(&base))
     }
 
     /// Waits for the lock of the base folder.
@@ -230,6 +239,11 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// Whether `base` is the base folder of a cluster with data.
+pub(super) fn has_data(base: &Path) -> bool {
+    base.join("data/PG_VERSION").is_file()
 }
 
 fn ignore_absent(result: std::io::Result<()>) -> std::io::Result<()> {

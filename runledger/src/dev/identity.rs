@@ -106,13 +106,18 @@ impl Identity {
         lchown(path, Some(uid), Some(gid)).map_err(DevError::io("give to the server's account", path))
     }
 
-    /// The folder that everything of one project and one `kind` of server lives in.
+    /// The folder with all files of this program's project and one `kind` of server.
     pub(super) fn default_base(&self, kind: &str) -> Result<PathBuf, DevError> {
         let start = match env::var_os("CARGO_MANIFEST_DIR") {
             Some(dir) => PathBuf::from(dir),
             None => env::current_dir().map_err(DevError::io("find the current folder", "."))?,
         };
-        let project = project_root(&start);
+        self.base_of(&start, kind)
+    }
+
+    /// Same as [`default_base`](Self::default_base), for a program that cargo starts in `folder`.
+    pub(super) fn base_of(&self, folder: &Path, kind: &str) -> Result<PathBuf, DevError> {
+        let project = project_root(folder);
         let name = format!("{:08x}-{kind}", short_hash(project));
         if self.uid == 0 {
             return Ok(PathBuf::from(format!("/var/tmp/runledger-0-{name}")));

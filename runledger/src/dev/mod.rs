@@ -26,7 +26,6 @@ mod lifetime;
 mod locate;
 mod probe;
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ pub use self::error::DevError;
 use self::identity::Identity;
 use self::lifetime::Client;
 
-/// The database that [`database_url`] leads to.
+/// The database of programs that name none.
 const DATABASE: &str = "runledger";
 
 /// Long enough to start the next program by hand, short enough that nobody finds a forgotten server.
@@ -83,6 +82,22 @@ impl Options {
         Self { durability: Durability::Safe, base_dir: None, grace: GRACE, max_connections: 100 }
     }
 
+    /// Same as [`dev`](Self::dev), for the programs that cargo starts in `folder`. If `folder` itself holds the
+    /// data of a database, returns the options of that database: a program has called
+    /// [`Db::embedded_in`](https://docs.rs/runledger/latest/runledger/struct.Db.html#method.embedded_in).
+    ///
+    /// # Errors
+    /// [`DevError::Io`] if the folder does not exist, or [`DevError::NoBaseDir`].
+    pub fn dev_of(folder: &Path) -> Result<Self, DevError> {
+        let folder = std::fs::canonicalize(folder).map_err(DevError::io("find the folder", folder))?;
+        let base_dir = if cluster::has_data(&folder) {
+            folder
+        } else {
+            Identity::current()?.base_of(&folder, Durability::Safe.kind())?
+        };
+        Ok(Self { base_dir: Some(base_dir), ..Self::dev() })
+    }
+
     /// For tests: fast, and 300 connections, because test programs run side by side and each opens pools.
     pub fn test() -> Self {
         Self { durability: Durability::Fast, max_connections: 300, ..Self::dev() }
@@ -97,8 +112,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server, or joins the one that runs; several processes may do so at once. About a second the first
-    /// time in a project, 100 ms later, and 10 ms when it runs.
+    /// Starts the server, or joins a running one; several processes may do so at the same time. Takes about 1
+    /// s the first time in a project, 100 ms later, and 10 ms if the server is running.
     ///
     /// # Errors
     /// [`DevError::NoPrograms`] if PostgreSQL is neither installed nor downloaded, or [`DevError::PgBin`] if
@@ -135,15 +150,20 @@ impl Server {
         &self.cluster.data
     }
 
-    /// A `psql` command line that looks into the database of [`database_url`].
+    /// A `psql` command line for the database `runledger`, the default of programs that name no database.
     pub fn psql(&self) -> String {
         format!("psql -h {} -U {ROLE} {DATABASE}", self.cluster.socket_dir.display())
     }
 
-    /// One line for a person: where the server lives, how to look into it, how to start over.
+    /// One line for a person: the folder of the server, the URL of its database, how to query it, how to
+    /// start over.
     pub fn notice(&self) -> String {
         let base = self.cluster.base.display();
-        format!("embedded PostgreSQL in {base} (look: {}; start over: delete the folder)", self.psql())
+        let url = self.url(DATABASE);
+        format!(
+            "embedded PostgreSQL in {base} (URL: {url}; look: {}; start over: delete the folder)",
+            self.psql()
+        )
     }
 
     fn start_blocking(options: &Options) -> Result<Self, DevError> {
@@ -156,21 +176,25 @@ impl Server {
     }
 }
 
-/// Where to work: `DATABASE_URL` if it is set, or else the database `runledger` of the embedded server of this project,
-/// which lives while the returned [`Server`] does. Prints nothing: [`Server::notice`] is what to tell the person.
+/// Whether any process has started the server of `options` before. Starts and creates nothing.
 ///
 /// # Errors
-/// Those of [`Server::start`] and [`Server::create_database`]; none when `DATABASE_URL` is set.
+/// Same as [`stop_now`].
+pub fn has_data(options: &Options) -> Result<bool, DevError> {
+    Cluster::exists(options)
+}
+
+/// Starts the server with the database `runledger`, and returns both the server and the database's URL.
+///
+/// # Errors
+/// The errors of [`Server::start`] and [`Server::create_database`].
 ///
 /// # Cancel safety
 /// As for [`Server::start`].
-pub async fn database_url() -> Result<(String, Option<Server>), DevError> {
-    if let Some(url) = env::var("DATABASE_URL").ok().filter(|url| !url.is_empty()) {
-        return Ok((url, None));
-    }
-    let server = Server::start(Options::dev()).await?;
+pub async fn start_with_database(options: Options) -> Result<(String, Server), DevError> {
+    let server = Server::start(options).await?;
     server.create_database(DATABASE).await?;
-    Ok((server.url(DATABASE), Some(server)))
+    Ok((server.url(DATABASE), server))
 }
 
 /// Stops the server that `options` mean, if it runs, under whoever uses it; its data stays. Blocks for about 100 ms.

@@ -14,7 +14,9 @@ use uuid::Uuid;
 #[derive(Debug, Parser)]
 #[command(name = "runledger", version, propagate_version = true)]
 pub(crate) struct Cli {
-    /// The address of the database; without it the variable `DATABASE_URL`, which other users of the machine cannot see.
+    /// The address of the database. By default the variable `DATABASE_URL`, which other users of the machine
+    /// cannot see. If neither is set, a program built with `dev` uses the embedded database of the current
+    /// folder's project.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) database_url: Option<String>,
 
@@ -23,7 +25,20 @@ pub(crate) struct Cli {
     pub(crate) json: bool,
 
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) wanted: Wanted,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Wanted {
+    #[command(flatten)]
+    Command(Command),
+    /// Starts the embedded database of a project, prints its URL, and keeps it running until Ctrl-C.
+    #[cfg(all(feature = "dev", unix))]
+    Dev {
+        /// The project's folder, or the folder that its program passes to `Db::embedded_in`.
+        #[arg(default_value = ".")]
+        folder: std::path::PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,9 @@
 //! A command ends with 0 where it was done, with 1 where it was refused or there is no such thing (the sentence is on the standard error), and with 2 where it was wrongly called.
 
 mod args;
+mod database;
+#[cfg(all(feature = "dev", unix))]
+mod embedded;
 mod graphs;
 mod operate;
 mod runs;
@@ -12,11 +15,10 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use runledger::Db;
 
-use self::args::{Cli, Command};
+use self::args::{Cli, Command, Wanted};
 use self::shown::sentence;
 
 /// What a command says, or why it said nothing.
@@ -24,14 +26,9 @@ type Said = Result<String, Box<dyn Error>>;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let Some(url) = cli.database_url.clone().or_else(|| set("DATABASE_URL")) else {
-        let missing = "no database is named: set `DATABASE_URL`, or give `--database-url`";
-        Cli::command().error(ErrorKind::MissingRequiredArgument, missing).exit();
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let said = match runtime {
-        Ok(runtime) => runtime.block_on(carry_out(cli, &url)),
+        Ok(runtime) => runtime.block_on(answer(cli)),
         Err(error) => Err(error.into()),
     };
     match said {
@@ -55,14 +52,24 @@ fn written(result: io::Result<()>) -> ExitCode {
     }
 }
 
-async fn carry_out(cli: Cli, url: &str) -> Said {
-    let json = cli.json;
+async fn answer(cli: Cli) -> Said {
+    match cli.wanted {
+        Wanted::Command(command) => {
+            let database = database::find(cli.database_url).await?;
+            carry_out(command, &database.url, cli.json).await
+        }
+        #[cfg(all(feature = "dev", unix))]
+        Wanted::Dev { folder } => embedded::keep_running(&folder, cli.json).await,
+    }
+}
+
+async fn carry_out(command: Command, url: &str, json: bool) -> Said {
     // A command must not migrate the database of a fleet that is older than it: it is refused here before it connects to write.
     let mut db = Db::connect_to_look(url).await?;
-    if cli.command.writes() {
+    if command.writes() {
         db = Db::connect(url).await?;
     }
-    match cli.command {
+    match command {
         Command::Gate(gate) => graphs::decide(&db, gate, json).await,
         Command::Graph { run, format } => graphs::picture(&db, run, format, json).await,
         Command::Runs(wanted) => runs::list(&db, wanted, json).await,
