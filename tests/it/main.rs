@@ -68,6 +68,7 @@ mod plans;
 mod processes;
 mod progress;
 mod registry;
+mod releases;
 mod replay;
 mod resources;
 mod rows;
