@@ -20,8 +20,9 @@ const BY_SIDE: usize = 3;
 /// How much longer than its load a scenario may take: the tail, and servers that start.
 const SLACK: Duration = Duration::from_secs(240);
 
-/// Calls a second where nothing else is said.
-const RATE: u64 = 25;
+/// Default calls per second: the workers of a scenario can execute this many. A debug build is about ten
+/// times slower.
+const RATE: u64 = if cfg!(debug_assertions) { 40 } else { 300 };
 
 /// Workers where nothing else is said.
 const WORKERS: u64 = 4;

@@ -17,7 +17,7 @@ use super::jobs::{self as own, ENDLESS};
 use crate::dice::Dice;
 
 /// Calls that are under way at once: while the database is away, more would only wait.
-const MOST_OPEN: usize = 64;
+const MOST_OPEN: usize = 256;
 
 /// The kinds of calls from this one on have more to do with their runs, and may be under way as often besides: they do not keep the others from being made.
 const FIRST_VISIT: u64 = 78;
@@ -160,7 +160,8 @@ impl Caller {
             89..92 => self.doomed(key).await,
             92 => self.again().await,
             93 => self.forked(key).await,
-            94 => self.graph(key).await,
+            94 if key.is_multiple_of(2) => self.graph(key).await,
+            94 => self.graph_cancelled(key).await,
             95..97 => self.revived().await,
             97 => self.shape().await,
             98 => self.tuned().await,
@@ -202,7 +203,7 @@ impl Caller {
         let millis = if is_short { 700 } else { u64::try_from(ENDLESS.as_millis()).unwrap_or(u64::MAX) };
         let call = own::chaos_family(self.place.of_call(number), millis);
         let Some(run) = self.numbered(number, call).await else { return };
-        self.cancelled(run, Duration::from_millis(300), is_short).await;
+        self.cancelled(&run, Duration::from_millis(300), is_short).await;
     }
 
     /// Asks for another run itself, in a transaction.

@@ -216,15 +216,15 @@ impl Caller {
     }
 
     /// Cancelled at some moment of its life, unless it has ended before; revived where nothing more of it goes on.
-    pub(super) async fn cancelled<J: Job>(&self, run: Handle<J>, after: Duration, is_revived: bool) {
+    pub(super) async fn cancelled<J: Job>(&self, run: &Handle<J>, after: Duration, is_revived: bool) {
         self.note(|history| history.hopeless.extend([run.id()]));
         tokio::time::sleep(after).await;
         let cancel = || async {
             self.answered(|| run.cancel("the client thought better of it")).await;
         };
         cancel().await;
-        if is_revived && self.until_ended(&run, cancel).await == End::Cancelled {
-            self.revive(&run, RunState::Cancelled).await;
+        if is_revived && self.until_ended(run, cancel).await == End::Cancelled {
+            self.revive(run, RunState::Cancelled).await;
         }
     }
 
@@ -253,7 +253,7 @@ impl Caller {
                 };
                 self.until_ended(&run, mend).await;
             }
-            Journey::Waits => self.cancelled(run, AGAIN, false).await,
+            Journey::Waits => self.cancelled(&run, AGAIN, false).await,
         }
     }
 
@@ -326,7 +326,16 @@ impl Caller {
         self.until_ended(&graph, again).await;
     }
 
-    /// Says of a job what its definition says too, and takes that back, configures it for nobody, and says of a resource what holds anyway.
+    /// Cancels a graph before its gate is decided, when most of its nodes have not started.
+    pub(super) async fn graph_cancelled(&self, millis: u64) {
+        let key = Uuid::now_v7().to_string();
+        let Some(graph) = self.submitted(&key, || own::graph(&self.place, millis)).await else { return };
+        self.cancelled(&graph, Duration::from_millis(millis), false).await;
+    }
+
+    /// Calls the operator functions in ways that change nothing: overrides a job with its own value and
+    /// clears the override, stores and deletes a configuration that no job uses, sets a resource to its
+    /// default permits, and adopts a database that is not a copy.
     pub(super) async fn tuned(&self) {
         let tuning = Tuning::new().max_attempts(2);
         // What comes of it shows at nothing: any answer will do.

@@ -19,9 +19,17 @@ pub const ALL: &[Scenario] = &[
         "kill-nine",
         "the runs of processes that are killed anywhere go on in others, and nothing recorded is repeated",
         &["F01", "F02", "F03"],
-        |setting| Box::pin(kill_nine(setting)),
+        |setting| Box::pin(kill_nine(setting, &[])),
     )
     .seconds(20)
+    .long(),
+    Scenario::new(
+        "kill-nine-default",
+        "the same at the default timings, which most programs use",
+        &["F01", "F02", "F03"],
+        |setting| Box::pin(kill_nine(setting, PATIENT)),
+    )
+    .seconds(30)
     .long(),
     Scenario::new(
         "asked-to-stop",
@@ -61,8 +69,8 @@ pub const ALL: &[Scenario] = &[
     .alone(),
 ];
 
-async fn kill_nine(setting: Setting) -> Result<Summary> {
-    let mut scene = Scene::open(&setting, 3, &[]).await?;
+async fn kill_nine(setting: Setting, options: &'static [&'static str]) -> Result<Summary> {
+    let mut scene = Scene::open(&setting, 3, options).await?;
     scene.site.must_recover = true;
     while scene.goes_on() {
         scene.moment(300, 1800).await;

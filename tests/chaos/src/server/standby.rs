@@ -94,3 +94,24 @@ impl Cluster {
         Ok(sqlx::query_scalar(statement).fetch_one(&mut connection).await?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use runledger::{App, Db, jobs};
+    use runledger_tests::check::jobs::check_canary;
+
+    use super::*;
+    use crate::server::Settings;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn verify_reads_the_runs_of_a_standby() -> Result<()> {
+        let server = Cluster::start_new(Settings::new()?).await?;
+        server.create_database("fleet").await?;
+        check_canary().enqueue(&Db::connect(&server.url("fleet")).await?).await?;
+        let standby = server.standby().await?;
+        let looking = Db::connect_to_look(&standby.url("fleet")).await?;
+        let verification = App::new(looking).with(jobs![check_canary]).verify().await?;
+        assert_eq!((verification.n_runs, verification.is_ok()), (1, true));
+        Ok(())
+    }
+}
