@@ -16,9 +16,17 @@ pub struct Edit {
 pub struct Mutant {
     pub name: &'static str,
     pub edits: &'static [Edit],
-    /// Tests of `checks`, every one of which must be red.
+    /// Tests that must all fail. A test without a program (`it::sagas::…`) belongs to `checks`.
     pub tests: &'static [&'static str],
 }
+
+/// The test program of a test, and its name there.
+pub fn program(test: &'static str) -> (&'static str, &'static str) {
+    test.split_once("::").filter(|(first, _)| PROGRAMS.contains(first)).unwrap_or(("checks", test))
+}
+
+/// Folders of `tests` with test programs.
+const PROGRAMS: &[&str] = &["checks", "codec", "it", "kit"];
 
 impl Mutant {
     /// Whether it can still be put into these sources, and its tests are there: what it names moves as the code does.
@@ -34,14 +42,15 @@ impl Mutant {
         }
         ensure!(!self.edits.is_empty() && !self.tests.is_empty(), "mutant `{name}` has no edit or no test");
         for test in self.tests {
-            let (module, function) = test.split_once("::").with_context(|| format!("`{test}`"))?;
-            let text = read(&format!("tests/checks/{module}.rs"))?;
-            let head = format!("async fn {function}(");
-            let mut tests = text.split("#[tokio::test").skip(1).filter_map(|test| test.split_once('\n'));
-            ensure!(
-                tests.any(|(_, test)| test.starts_with(&head)),
-                "mutant `{name}` names `{test}`, which is no test"
-            );
+            let (program, of_program) = program(test);
+            let (module, function) = of_program.rsplit_once("::").with_context(|| format!("`{test}`"))?;
+            let text = read(&format!("tests/{program}/{}.rs", module.replace("::", "/")))?;
+            let heads = [format!("async fn {function}("), format!("fn {function}(")];
+            let is_it = |line: &str| heads.iter().any(|head| line.starts_with(head));
+            let mut tests = text.split("#[tokio::test").chain(text.split("#[test]")).skip(1);
+            // The function must follow the attribute directly: an ignored test would never fail.
+            let is_test = tests.any(|test| test.split_once('\n').is_some_and(|(_, rest)| is_it(rest)));
+            ensure!(is_test, "mutant `{name}` names `{test}`, which is no test");
         }
         Ok(())
     }
@@ -324,6 +333,133 @@ pub const MUTANTS: &[Mutant] = &[
             new: "",
         }],
         tests: &["versions::a_run_of_an_unknown_job_stays_in_its_queue_untouched"],
+    },
+    Mutant {
+        // `steps::not_once` finds this mutant. Ending the sessions of a dead worker is a second guard, so the
+        // mutant removes both.
+        name: "body-commits-without-record",
+        edits: &[
+            Edit {
+                file: "runledger/src/runtime/transaction.rs",
+                old: "        Ok(false) => return unwritten(&mut tx, mark).await,\n",
+                new: "        Ok(false) if false => return unwritten(&mut tx, mark).await,\n        Ok(false) => {}\n",
+            },
+            Edit {
+                file: "runledger/src/store/worker.rs",
+                old: "    if buried {\n        end_sessions(tx, worker_id).await?;",
+                new: "    if false && buried {\n        end_sessions(tx, worker_id).await?;",
+            },
+        ],
+        tests: &["zombies::a_transactional_body_that_sleeps_through_its_lease_commits_nothing"],
+    },
+    Mutant {
+        // `calls::torn` finds this mutant.
+        name: "enqueue-commits-the-callers-transaction",
+        edits: &[Edit {
+            file: "runledger/src/api/enqueue.rs",
+            old: "    let Enqueued { created, isolation } = enqueue(",
+            new: "    sqlx::raw_sql(\"commit; begin\").execute(&mut *connection).await?;\n    let Enqueued { created, isolation } = enqueue(",
+        }],
+        tests: &["enqueue::a_run_exists_if_and_only_if_the_callers_transaction_commits"],
+    },
+    Mutant {
+        // `calls::doubled_keys` finds this mutant.
+        name: "key-does-not-decide-the-run",
+        edits: &[Edit {
+            file: "runledger/src/model/request.rs",
+            old: "    Uuid::new_v5(&KEYED_RUNS, name.as_bytes())",
+            new: "    if name.is_empty() { Uuid::new_v5(&KEYED_RUNS, name.as_bytes()) } else { Uuid::now_v7() }",
+        }],
+        tests: &["enqueue::many_callers_of_one_key_get_one_run"],
+    },
+    Mutant {
+        name: "panic-ends-the-process",
+        edits: &[Edit {
+            file: "runledger/src/runtime/panic.rs",
+            old: "    let called = caught(code, failure);",
+            new: "    let called = caught(code, failure);\n    if called.is_err() {\n        std::process::abort();\n    }",
+        }],
+        tests: &["isolation::panicking_bodies_beside_a_canary_harm_only_themselves"],
+    },
+    Mutant {
+        name: "heartbeat-among-the-bodies",
+        edits: &[Edit {
+            file: "runledger/src/runtime/heartbeat.rs",
+            old: "        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;\n        std::thread::Builder::new()\n            .name(\"runledger-heartbeat\".to_owned())\n            .spawn(move || runtime.block_on(self.beat()))?;\n",
+            new: "        tokio::spawn(self.beat());\n",
+        }],
+        tests: &[
+            "isolation::a_worker_whose_threads_are_all_blocked_for_longer_than_its_lease_is_not_declared_dead",
+        ],
+    },
+    Mutant {
+        name: "undone-in-the-order-of-the-steps",
+        edits: &[Edit {
+            file: "runledger/src/model/replay.rs",
+            old: "self.undos.iter().rev().filter(",
+            new: "self.undos.iter().filter(",
+        }],
+        tests: &["it::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
+    },
+    Mutant {
+        name: "permit-too-many",
+        edits: &[Edit {
+            file: "runledger/migrations/0013_search_path.sql",
+            old: "where name operator(pg_catalog.=) $1), 1) as permits",
+            new: "where name operator(pg_catalog.=) $1), 2) as permits",
+        }],
+        tests: &[
+            "it::resources::a_resource_has_one_permit_for_all_jobs_queues_tenants_and_workers_and_the_rest_stay_queued_unconsumed",
+        ],
+    },
+    Mutant {
+        name: "fork-keeps-its-step",
+        edits: &[Edit {
+            file: "runledger/src/model/prefix.rs",
+            old: "let is_before = row.seen_len < seen_len",
+            new: "let is_before = row.seen_len <= seen_len",
+        }],
+        tests: &["it::linked::a_workflow_can_be_forked_from_any_of_its_recorded_steps"],
+    },
+    Mutant {
+        name: "payload-is-bound-to-no-step",
+        edits: &[Edit {
+            file: "runledger/src/model/payload/codec.rs",
+            old: "        bytes.extend_from_slice(self.key.as_bytes());\n        bytes\n",
+            new: "        bytes\n",
+        }],
+        tests: &["codec::keys::two_sealed_payloads_that_have_changed_places_do_not_open"],
+    },
+    Mutant {
+        name: "verify-finds-nothing",
+        edits: &[Edit {
+            file: "runledger/src/model/verification.rs",
+            old: "if verdict != Verdict::Replays && !told",
+            new: "if false && verdict != Verdict::Replays && !told",
+        }],
+        tests: &["it::verify::reading::runs_that_break_alike_are_counted_together_over_all_pages"],
+    },
+    Mutant {
+        name: "gate-is-decided-before-it-is-open",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/gate_decide.sql",
+            old: "        and not exists (select from runledger.pending where pending.run_id = $1 and pending.remaining > 0)\n",
+            new: "",
+        }],
+        tests: &[
+            "it::graphs::completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused",
+        ],
+    },
+    Mutant {
+        name: "gate-takes-another-value-later",
+        edits: &[Edit {
+            file: "runledger/src/api/graph/gate.rs",
+            old: "if gate.state == state && is_same(&stored, &open) {",
+            new: "if gate.state == state || is_same(&stored, &open) {",
+        }],
+        tests: &[
+            "it::graphs::completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused",
+        ],
     },
 ];
 

@@ -1,19 +1,22 @@
-//! Shows that the checks of the guarantees can fail: builds the workspace with one deliberate defect at a time, and
-//! expects the tests that are to find it to be red.
+//! Shows that the checks of the guarantees can fail: builds the workspace with one deliberate defect at a
+//! time, and expects the tests for that defect to fail.
 //!
-//! `cargo run -p runledger-tests --bin mutants [name…]`; `mutants list` only says which there are, and what must find each.
+//! `cargo run -p runledger-tests --bin mutants [name…]`; `mutants list` only prints the mutants and their
+//! tests; `mutants some 3 COMMIT` runs three mutants, which it chooses from the text `COMMIT`.
 //!
-//! It works on a copy of the sources in `<target>/mutants`, with a target folder of its own there, so that a second call
-//! is quick. Every replacement must match exactly once, and the tests must be green without it: else the answer would mean
-//! nothing. Red is a failing assertion; a test that gives an error or does not end in time has shown nothing either.
+//! It works on a copy of the sources in `<target>/mutants`, with its own target folder there, so that a
+//! second call is fast. Every replacement must match exactly once, and the tests must pass without it;
+//! otherwise the result would mean nothing. Only a failing assertion counts. A test that returns an error or
+//! times out shows nothing.
 
 mod catalogue;
+mod seed;
 mod workspace;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use catalogue::{MUTANTS, Mutant};
 use workspace::{Tested, Workspace};
 
@@ -25,11 +28,11 @@ fn main() -> Result<ExitCode> {
     let chosen = choose(&names)?;
     let workspace = Workspace::copy()?;
     chosen.iter().try_for_each(|mutant| workspace.check(mutant))?;
-    let mut tests: Vec<&str> = chosen.iter().flat_map(|mutant| mutant.tests).copied().collect();
+    let mut tests: Vec<&'static str> = chosen.iter().flat_map(|mutant| mutant.tests).copied().collect();
     tests.sort_unstable();
     tests.dedup();
     say(&format!("{} mutants; first, their {} tests without them", chosen.len(), tests.len()))?;
-    workspace.build()?;
+    workspace.build(&tests)?;
     for test in tests {
         match workspace.test(test)? {
             Tested::Green => {}
@@ -56,6 +59,16 @@ fn list() -> Result<ExitCode> {
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Mutant>> {
+    if let [some, number, commit] = names
+        && some == "some"
+    {
+        let number = number.parse().with_context(|| format!("`{number}` is no number of mutants"))?;
+        // FNV-1a: the same text chooses the same mutants on every machine.
+        let seed = commit.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        return Ok(fastrand::Rng::with_seed(seed).choose_multiple(MUTANTS, number));
+    }
     if let Some(unknown) = names.iter().find(|name| MUTANTS.iter().all(|mutant| mutant.name != **name)) {
         let known: Vec<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
         bail!("there is no mutant `{unknown}`; there are: {}", known.join(", "));
@@ -67,7 +80,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Mutant>> {
 /// A mutant is caught when an assertion of each of its tests fails.
 fn is_caught(workspace: &Workspace, mutant: &Mutant) -> Result<bool> {
     let _applied = workspace.apply(mutant)?;
-    workspace.build()?;
+    workspace.build(mutant.tests)?;
     let mut all = true;
     for test in mutant.tests {
         let (verdict, why) = match workspace.test(test)? {

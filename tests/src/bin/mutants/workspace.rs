@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::catalogue::{Edit, Mutant};
+use super::catalogue::{Edit, Mutant, program};
+use super::seed;
 
 /// A mutant may hang, which says nothing of the checks: a test whose mutant does has a bound of its own, and fails there. No test takes longer than
 /// this, however slow the machine.
@@ -54,6 +55,7 @@ impl Workspace {
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| origin.join("target"), PathBuf::from);
         let root = target.join("mutants");
         let workspace = Self { source: root.join("source"), target: root.join("target") };
+        seed::take_over(&target.join("debug"), &workspace.target.join("debug"))?;
         copy_changed(origin, &workspace.source)?;
         remove_strangers(&workspace.source, origin)?;
         Ok(workspace)
@@ -76,9 +78,12 @@ impl Workspace {
         Ok(applied)
     }
 
-    /// Builds the tests.
-    pub fn build(&self) -> Result<()> {
-        let output = self.cargo().args(["--no-run", "--quiet"]).output()?;
+    /// Builds the test programs.
+    pub fn build(&self, tests: &[&'static str]) -> Result<()> {
+        let mut programs: Vec<&str> = tests.iter().map(|test| program(test).0).collect();
+        programs.sort_unstable();
+        programs.dedup();
+        let output = self.cargo(&programs).args(["--no-run", "--quiet"]).output()?;
         if !output.status.success() {
             bail!("the copy does not build:\n{}", String::from_utf8_lossy(&output.stderr));
         }
@@ -86,9 +91,10 @@ impl Workspace {
     }
 
     /// Runs one test.
-    pub fn test(&self, test: &str) -> Result<Tested> {
+    pub fn test(&self, test: &'static str) -> Result<Tested> {
+        let (program, test) = program(test);
         let mut child = self
-            .cargo()
+            .cargo(&[program])
             .args(["--quiet", "--", "--exact", test])
             .env("RUST_BACKTRACE", "0")
             .stdout(Stdio::piped())
@@ -122,10 +128,11 @@ impl Workspace {
         Ok(if status.success() { Tested::Green } else { failed(&text) })
     }
 
-    fn cargo(&self) -> Command {
+    fn cargo(&self, programs: &[&str]) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
-            .args(["test", "-p", "runledger-tests", "--test", "checks"])
+            .args(["test", "--locked", "--workspace"])
+            .args(programs.iter().flat_map(|program| ["--test", program]))
             .current_dir(&self.source)
             .env("CARGO_TARGET_DIR", &self.target);
         command
