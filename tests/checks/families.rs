@@ -82,7 +82,7 @@ const N_GRAPHS: usize = 1000;
 const N_NODES: usize = N_GRAPHS * 16;
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a minute: `cargo exhaustive`"]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn many_siblings_that_finish_at_the_same_moment_on_eight_processes_never_deadlock_and_each_body_runs_once()
 -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
@@ -135,7 +135,7 @@ const SHAPES: u64 = 2_000;
 const A_KILL: usize = 100;
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a minute: `cargo exhaustive`"]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn graphs_of_any_shape_end_as_their_shape_says_though_workers_are_killed() -> anyhow::Result<()> {
     let fleet = Fleet::new().await?;
     let mut workers = VecDeque::new();

@@ -39,7 +39,7 @@ const UNCOMMITTED: &str = "select count(*) from pg_stat_activity
 const CHOICE: &str = "RUNLEDGER_TEST_POINTS";
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes two minutes: `cargo exhaustive`"]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn every_point_is_survived_in_every_way() -> Result<()> {
     let choice = env::var(CHOICE).unwrap_or_default();
     let cases: Vec<Case> = all().filter(|case| case.arguments().join(" ").contains(&choice)).collect();

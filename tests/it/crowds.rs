@@ -60,6 +60,7 @@ const SLOTS: usize = 10;
 const MOST_ROWS: i64 = 300;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_claim_and_a_worker_that_starts_read_a_few_rows_of_a_million_that_are_queued() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
@@ -130,6 +131,7 @@ const MOST_LOOKS: usize = 12;
 const MOST_CLAIMS: usize = CROWD * 8 / EACH + 20 * FLEET;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn ten_thousand_runs_that_fall_due_at_once_are_awaited_in_silence_and_claimed_in_batches() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, FailureKind, RunState, Worker};
+use runledger::{ClientError, FailureKind, RunState, Timings, Worker};
 use runledger_tests::{Fixture, eventually};
 use uuid::Uuid;
 
@@ -47,16 +47,28 @@ async fn keys_are_names_with_their_own_key_counted_per_occurrence() {
 }
 
 #[workflow]
-async fn branches_in_any_order(wf: &Wf, first_is_slow: bool) -> Result<Vec<String>> {
+async fn branches_in_any_order(
+    wf: &Wf,
+    first: String,
+    second: String,
+    #[inject] db: &Db,
+) -> Result<Vec<String>> {
     let mut order = Vec::new();
-    let branch = |name: &'static str, slow: bool| {
-        wf.step(name, move || async move {
-            tokio::time::sleep(Duration::from_millis(if slow { 60 } else { 0 })).await;
-            Ok::<String, Error>(name.to_owned())
+    let run_id = wf.run_id();
+    let branch = |name: &'static str| {
+        let waits = (name == second).then(|| first.clone());
+        wf.step(name, move || {
+            let waits = waits.clone();
+            async move {
+                if let Some(other) = waits {
+                    is_recorded(db.clone(), run_id, other).await;
+                }
+                Ok::<String, Error>(name.to_owned())
+            }
         })
     };
     let mut branches: futures::stream::FuturesUnordered<_> =
-        [branch("left", first_is_slow), branch("right", !first_is_slow)].into_iter().collect();
+        [branch("left"), branch("right")].into_iter().collect();
     while let Some(name) = futures::StreamExt::next(&mut branches).await {
         order.push(name?);
     }
@@ -65,12 +77,23 @@ async fn branches_in_any_order(wf: &Wf, first_is_slow: bool) -> Result<Vec<Strin
     Ok(order)
 }
 
+/// Waits until a step of a run is recorded. The caller limits the wait.
+async fn is_recorded(db: Db, run_id: Uuid, key: String) {
+    let recorded =
+        format!("select exists (select from runledger.step where run_id = '{run_id}' and key = '{key}')");
+    while !scalar::<bool>(&db, &recorded).await {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn parallel_branches_keep_their_keys_and_their_order_whichever_ends_first() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![branches_in_any_order]).await;
-    for (first_is_slow, order) in [(true, ["right", "left"]), (false, ["left", "right"])] {
-        let handle = branches_in_any_order(first_is_slow).enqueue(&db).await.unwrap();
+    let app = App::new(db.clone()).with(jobs![branches_in_any_order]).provide(db.clone());
+    let worker = app.timings(Timings::FAST).start().await.unwrap();
+    for order in [["right", "left"], ["left", "right"]] {
+        let [first, second] = order.map(str::to_owned);
+        let handle = branches_in_any_order(first, second).enqueue(&db).await.unwrap();
         assert_eq!(soon(handle.result()).await.unwrap(), order);
         let steps = handle.steps().await.unwrap();
         let keys: Vec<_> = steps.iter().map(|step| (step.key.as_str(), step.ordinal)).collect();
@@ -81,14 +104,16 @@ async fn parallel_branches_keep_their_keys_and_their_order_whichever_ends_first(
 
 /// The code as it was when the runs began.
 mod before {
-    use super::{Duration, keyed_step};
+    use super::{Duration, is_recorded, keyed_step};
     use runledger::prelude::*;
 
     #[workflow(name = "divergence.evolving")]
-    pub async fn evolving(wf: &Wf, how: String) -> Result<u64> {
+    pub async fn evolving(wf: &Wf, how: String, #[inject] db: &Db) -> Result<u64> {
+        let run_id = wf.run_id();
         let left = wf.step("left", || async {
-            let pause = if how == "reordered" { 60 } else { 0 };
-            tokio::time::sleep(Duration::from_millis(pause)).await;
+            if how == "reordered" {
+                is_recorded(db.clone(), run_id, "keyed_step".to_owned()).await;
+            }
             Ok::<u64, Error>(10)
         });
         let right = wf.run(keyed_step(1));
@@ -132,7 +157,8 @@ mod after {
 }
 
 async fn served_before(db: &Db) -> Worker {
-    worker(db, jobs![before::evolving, keyed_step]).await
+    let app = App::new(db.clone()).with(jobs![before::evolving, keyed_step]).provide(db.clone());
+    app.timings(Timings::FAST).start().await.unwrap()
 }
 
 async fn served_after(db: &Db) -> Worker {

@@ -116,7 +116,7 @@ async fn graphs_of_any_shape_end_as_their_shape_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes some minutes: `cargo random`"]
-async fn two_thousand_graphs_of_any_shape_end_as_their_shape_says() {
+#[ignore = "slow: `cargo random`, or `cargo exhaustive` with the others"]
+async fn two_thousand_random_graphs_end_as_their_shape_says() {
     hold(2_000, 50).await;
 }

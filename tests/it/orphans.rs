@@ -1,7 +1,5 @@
 //! What a run that has failed leaves going on.
 
-use std::time::Duration;
-
 use runledger::prelude::*;
 use runledger::{ClientError, RunInfo, RunState};
 use runledger_tests::{Fixture, eventually};
@@ -245,9 +243,11 @@ async fn a_failure_goes_through_a_run_that_has_completed_to_what_it_has_left() {
 }
 
 static OUTLIVES: Semaphore = Semaphore::const_new(0);
+static BLOCKS: tokio::sync::Notify = tokio::sync::Notify::const_new();
 
 #[job]
 async fn blocks_its_thread() -> Result<u64> {
+    BLOCKS.notify_one();
     tokio::task::block_in_place(|| {
         tokio::runtime::Handle::current()
             .block_on(async { OUTLIVES.acquire().await.map(tokio::sync::SemaphorePermit::forget) })
@@ -261,8 +261,12 @@ static MENDED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::ne
 async fn fails_before_its_child(wf: &Wf) -> Result<u64> {
     let child = wf.start(blocks_its_thread()).await?;
     let step = || async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        if MENDED.load(std::sync::atomic::Ordering::SeqCst) { Ok(()) } else { Err(Error::terminal("no")) }
+        if MENDED.load(std::sync::atomic::Ordering::SeqCst) {
+            return Ok(());
+        }
+        // Wait until the child has started: the parent's failure would cancel a queued child.
+        BLOCKS.notified().await;
+        Err(Error::terminal("no"))
     };
     wf.step("fails", step).max_attempts(1).await?;
     Ok(child.result().await?)

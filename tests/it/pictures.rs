@@ -309,6 +309,7 @@ async fn no_name_breaks_a_picture_and_each_is_read_back_from_it() {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_graph_of_ten_thousand_nodes_has_a_picture_in_proportion() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let n = 10_000;
@@ -345,11 +346,9 @@ async fn a_graph_of_ten_thousand_nodes_has_a_picture_in_proportion() {
     assert_eq!(picture.to_string().lines().count(), 1 + n);
 }
 
-/// Where Graphviz is installed, it reads what is written.
 #[test]
+#[ignore = "needs Graphviz (Debian: `graphviz`): `cargo exhaustive`"]
 fn graphviz_reads_every_dot() {
-    let Ok(version) = std::process::Command::new("dot").arg("-V").output() else { return };
-    assert!(version.status.success());
     for picture in [gallery().picture().unwrap(), hostile_graph().picture().unwrap()] {
         let svg = reading::by_graphviz(&picture.to_dot());
         let n_nodes = svg.matches("class=\"node\"").count();

@@ -66,6 +66,7 @@ async fn over_full_tables_every_statement_probes() {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_and_touch_few_pages() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
@@ -91,6 +92,7 @@ async fn over_tables_that_were_empty_and_bloated_when_analysed_statements_probe_
 /// What takes the first of an index must walk it from there: sorting all that is due to claim ten costs as much as the queue is long, and the planner
 /// prefers it where it expects one row, as it does of a table that was nearly empty among many dead rows when it was analysed.
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn over_bloated_tables_that_were_nearly_empty_when_analysed_claims_do_not_sort() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
@@ -108,6 +110,7 @@ async fn over_bloated_tables_that_were_nearly_empty_when_analysed_claims_do_not_
 
 /// The dead entries before the first living run of a lane are passed at each look, under an old snapshot for as long as it lasts.
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_look_at_a_lane_meets_each_of_its_dead_entries_once() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();

@@ -1,6 +1,6 @@
 //! The whole path once: a job, and a workflow with steps, a sleep and a child.
 use runledger::prelude::*;
-use runledger_tests::Fixture;
+use runledger_tests::{Fixture, PATIENCE};
 use std::time::Duration;
 
 #[job]
@@ -22,8 +22,8 @@ async fn a_workflow_with_steps_a_sleep_and_a_child_gives_its_result() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let h = double(21).enqueue(&db).await.unwrap();
     let worker = App::new(db.clone()).with(jobs![double, sum]).start().await.unwrap();
-    assert_eq!(h.result_within(Duration::from_secs(10)).await.unwrap(), 42);
+    assert_eq!(h.result_within(PATIENCE).await.unwrap(), 42);
     let h = sum(3).enqueue(&db).await.unwrap();
-    assert_eq!(h.result_within(Duration::from_secs(10)).await.unwrap(), 6 + 12 + 7 + 14);
+    assert_eq!(h.result_within(PATIENCE).await.unwrap(), 6 + 12 + 7 + 14);
     worker.stop().await;
 }

@@ -435,7 +435,7 @@ async fn a_random_program_of_combinators_observes_again_what_it_observed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes some minutes: `cargo random`"]
+#[ignore = "slow: `cargo random`, or `cargo exhaustive` with the others"]
 async fn five_thousand_random_programs_observe_again_what_they_observed() {
     programs_replay(5_000).await;
 }

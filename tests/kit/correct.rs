@@ -126,18 +126,19 @@ async fn a_checkout_survives() {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn an_idempotent_step_a_transactional_job_a_sleep_a_signal_and_an_inline_step_survive() {
     a_checkout_survives().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a quarter of a minute: `cargo exhaustive`"]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn crashes_are_made_from_several_threads_as_well() {
     a_checkout_survives().await;
 }
 
 #[tokio::test]
-#[ignore = "takes a quarter of a minute: `cargo exhaustive`"]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn children_survive_and_their_parent_hears_of_them_once() {
     let test = kit().await.with(jobs![family, child, double]);
     let crashes = test.crash_everywhere(family()).await.unwrap();
@@ -145,7 +146,7 @@ async fn children_survive_and_their_parent_hears_of_them_once() {
 }
 
 #[tokio::test]
-#[ignore = "takes a quarter of a minute: `cargo exhaustive`"]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_graph_survives_and_is_there_once() {
     let test = kit().await.with(jobs![totals, total, double]);
     let crashes = test
@@ -162,6 +163,7 @@ async fn a_graph_survives_and_is_there_once() {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn maps_and_branches_survive() {
     let test = kit().await.with(jobs![fan_out, double]);
     let crashes = test.crash_everywhere(fan_out()).await.unwrap();

@@ -46,6 +46,7 @@ async fn trip(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_saga_that_is_taken_back_survives_and_takes_back_once_the_last_first() {
     let test = kit().await.with(jobs![trip, book, unbook]);
     let crashes = test
@@ -72,6 +73,7 @@ async fn picks(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_race_in_a_saga_survives_and_leaves_nothing_that_any_of_its_steps_did() {
     let test = kit().await.with(jobs![picks, book, unbook]);
     let crashes = test
@@ -108,6 +110,7 @@ async fn stocks(wf: &Wf) -> Result<i64> {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn an_inline_transaction_with_an_enqueue_a_line_and_a_published_value_survives() {
     let test = kit().await.with(jobs![stocks, book]);
     let crashes = test
@@ -140,7 +143,7 @@ async fn nightly(wf: &Wf, day: u32) -> Result<u32> {
 }
 
 #[tokio::test]
-#[ignore = "takes a quarter of a minute: `cargo exhaustive`"]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_loop_in_slices_survives() {
     let test = kit().await.with(jobs![nightly, book]);
     let crashes = test
@@ -164,6 +167,7 @@ async fn patient(wf: &Wf) -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_a_deadline_ends_survives() {
     let test = kit().await.with(jobs![patient, book]);
     let crashes = test

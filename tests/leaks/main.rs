@@ -202,7 +202,7 @@ async fn execute(asking: &mut PgConnection, statements: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes a minute: `cargo exhaustive`"]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_million_sleeping_runs_cost_table_rows_only() {
     let _alone = ALONE.lock().await;
     let Fixture { db, database } = Fixture::new().await;
@@ -248,7 +248,7 @@ async fn long_loop(wf: &Wf, from: u32, n: u32) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes some minutes: `cargo exhaustive`"]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_loop_of_a_hundred_thousand_steps_keeps_a_record_of_a_thousand_and_no_memory() {
     let _alone = ALONE.lock().await;
     let Fixture { db, database } = Fixture::new().await;

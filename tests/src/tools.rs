@@ -7,7 +7,7 @@ use std::{env, fs};
 const FOLDER: &str = "RUNLEDGER_FAULT_TOOLS";
 
 /// What gets all of it.
-const REMEDY: &str = "`.ci/fault-tools` fetches it";
+const REMEDY: &str = "install its package, or let `.ci/fault-tools` fetch it";
 
 /// What this machine lacks, and how to get it.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,4 @@
-//! PgBouncer between us and the database. Skipped, and saying so, where it is not installed.
-#![expect(clippy::print_stderr, reason = "who reads the tests' output must see what was skipped")]
+//! PgBouncer between the engine and the database.
 
 use std::time::Duration;
 
@@ -7,7 +6,6 @@ use runledger::prelude::*;
 use runledger::{ClientError, Timings};
 use runledger_tests::Fixture;
 use runledger_tests::pooler::{Bouncer, Mode};
-use runledger_tests::testing_db::TestDb;
 
 use super::told;
 
@@ -16,21 +14,11 @@ async fn behind(n: u32) -> Result<u32> {
     Ok(n)
 }
 
-/// None where there is none to start.
-async fn bouncer(database: &TestDb, mode: Mode, sessions: u32) -> Option<Bouncer> {
-    match Bouncer::start(database.url(), mode, sessions).await {
-        Ok(bouncer) => Some(bouncer),
-        Err(error) => {
-            eprintln!("skipped: {error:#}");
-            None
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PgBouncer (Debian: `pgbouncer`): `cargo exhaustive`"]
 async fn a_worker_behind_pgbouncer_in_transaction_mode_does_not_start_and_says_why() {
     let fixture = Fixture::new().await;
-    let Some(bouncer) = bouncer(&fixture.database, Mode::Transaction, 20).await else { return };
+    let bouncer = Bouncer::start(fixture.database.url(), Mode::Transaction, 20).await.unwrap();
     let db = Db::connect(bouncer.url()).await.unwrap();
     let error = App::new(db).with(jobs![behind]).timings(Timings::FAST).start().await.unwrap_err();
     assert!(matches!(error, ClientError::Setup(_)), "{error:?}");
@@ -41,9 +29,10 @@ async fn a_worker_behind_pgbouncer_in_transaction_mode_does_not_start_and_says_w
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PgBouncer (Debian: `pgbouncer`): `cargo exhaustive`"]
 async fn a_client_whose_prepared_statements_clash_behind_pgbouncer_is_told_of_the_pooler() {
     let fixture = Fixture::new().await;
-    let Some(bouncer) = bouncer(&fixture.database, Mode::Transaction, 1).await else { return };
+    let bouncer = Bouncer::start(fixture.database.url(), Mode::Transaction, 1).await.unwrap();
     let first = Db::connect(bouncer.url()).await;
     // The statements of the first are still prepared in the one session.
     let second = Db::connect(bouncer.url()).await.unwrap_err();
@@ -52,9 +41,10 @@ async fn a_client_whose_prepared_statements_clash_behind_pgbouncer_is_told_of_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PgBouncer (Debian: `pgbouncer`): `cargo exhaustive`"]
 async fn a_worker_behind_pgbouncer_in_session_mode_runs() {
     let fixture = Fixture::new().await;
-    let Some(bouncer) = bouncer(&fixture.database, Mode::Session, 20).await else { return };
+    let bouncer = Bouncer::start(fixture.database.url(), Mode::Session, 20).await.unwrap();
     let db = Db::connect(bouncer.url()).await.unwrap();
     let worker = App::new(db.clone()).with(jobs![behind]).timings(Timings::FAST).start().await.unwrap();
     let run = behind(7).enqueue(&db).await.unwrap();

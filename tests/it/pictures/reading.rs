@@ -137,8 +137,8 @@ fn shown_label(label: &str) -> String {
 
 /// What Graphviz makes of a DOT text.
 pub fn by_graphviz(dot: &str) -> String {
-    let mut child =
-        Command::new("dot").arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let started = Command::new("dot").arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = started.expect("`dot` does not start: install Graphviz (Debian: `graphviz`)");
     let mut stdin = child.stdin.take().unwrap();
     let text = dot.to_owned();
     let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()).unwrap());

@@ -48,6 +48,7 @@ async fn carry_out(statements: Statements) -> (BTreeSet<String>, usize) {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn the_store_does_what_the_model_says() {
     let (seen, n_ended) = carry_out(Statements::real()).await;
     for needed in [
@@ -72,6 +73,7 @@ async fn the_store_does_what_the_model_says() {
 
 /// Or the traces would show nothing.
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_store_with_a_defect_does_not() {
     for edit in [
         Edit {

@@ -19,6 +19,7 @@ const UNHELD: Wrong = Wrong::Text(Edit {
 });
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_node_is_added_before_the_one_that_it_needs_ends_or_finds_that_it_has() {
     let pair = Pair {
         name: "append/complete",
@@ -36,6 +37,7 @@ async fn a_node_is_added_before_the_one_that_it_needs_ends_or_finds_that_it_has(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_node_is_added_before_one_that_it_needs_through_others_fails_or_is_cancelled_as_they_are() {
     let pair = Pair {
         name: "append/fail",
@@ -66,6 +68,7 @@ const COUNTS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
 });
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn the_last_of_two_nodes_that_end_at_once_starts_the_one_that_needs_both() {
     let pair = Pair {
         name: "release/release",
@@ -84,6 +87,7 @@ const HEARS_FROM_BEFORE: Wrong = Wrong::Text(Edit {
 });
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn the_last_of_two_nodes_that_end_at_once_concludes_their_graph() {
     let pair = Pair {
         name: "release/release, the last ones",
@@ -104,6 +108,7 @@ const START_WITHOUT_LOCK: Wrong =
     Wrong::Text(Edit { statement: "start_child", old: "    for key share of lease\n", new: "" });
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_graph_is_started_with_its_step_before_the_run_is_given_back_or_never() {
     let pair = Pair {
         name: "start of a graph/reclaim/claim",
@@ -119,6 +124,7 @@ async fn a_graph_is_started_with_its_step_before_the_run_is_given_back_or_never(
 
 /// An attempt that ends while a start that its code has dropped is still under way.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_graph_that_is_started_while_its_run_is_cancelled_is_found_below_it_or_not_started() {
     let pair = Pair {
         name: "start of a graph/cancelled",

@@ -48,6 +48,7 @@ fn expect(holds: bool, otherwise: &str, end: &End) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn two_claims_give_two_runs() {
     let pair = Pair {
         name: "claim/claim",
@@ -65,6 +66,7 @@ async fn two_claims_give_two_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn two_claims_of_one_run_give_it_once() {
     let pair = Pair {
         name: "claim/claim of one run",
@@ -97,6 +99,7 @@ const BLIND: Wrong = Wrong::Text(Edit {
 });
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn of_two_claims_of_runs_that_need_one_permit_one_gets_it_and_the_other_run_stays_queued() {
     let pair = Pair {
         name: "claim/claim with a permit",
@@ -112,6 +115,7 @@ async fn of_two_claims_of_runs_that_need_one_permit_one_gets_it_and_the_other_ru
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_permit_is_given_to_one_run_once_the_lease_that_it_was_taken_for_is_gone() {
     let pair = Pair {
         name: "end/claim/claim with a permit",
@@ -131,6 +135,7 @@ async fn a_permit_is_given_to_one_run_once_the_lease_that_it_was_taken_for_is_go
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_late_release_takes_no_run_from_the_worker_that_has_claimed_it_since() {
     let pair = Pair {
         name: "release/reclaim/claim",
@@ -163,6 +168,7 @@ fn is_recorded_in_time(end: &End) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_step_is_recorded_before_the_run_is_given_back_or_never() {
     let pair = Pair {
         name: "checkpoint/reclaim/claim",
@@ -175,6 +181,7 @@ async fn a_step_is_recorded_before_the_run_is_given_back_or_never() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_step_whose_reply_was_lost_is_recorded_before_the_run_is_given_back_or_never() {
     let pair = Pair {
         name: "repetition/reclaim/claim",
@@ -187,6 +194,7 @@ async fn a_step_whose_reply_was_lost_is_recorded_before_the_run_is_given_back_or
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_is_completed_before_it_is_given_back_or_not_by_this_attempt() {
     let pair = Pair {
         name: "complete/reclaim/claim",
@@ -205,6 +213,7 @@ async fn a_run_is_completed_before_it_is_given_back_or_not_by_this_attempt() {
 const CANCEL: &[Step] = &[LockRun(0), CancelAsk, CancelTake, Commit];
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_completes_while_it_is_cancelled_is_completed() {
     let pair = Pair {
         name: "cancel/complete",
@@ -231,6 +240,7 @@ fn is_cancelled_or_told(end: &End) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_is_claimed_while_it_is_cancelled_is_cancelled() {
     let pair = Pair {
         name: "cancel/claim",
@@ -242,6 +252,7 @@ async fn a_run_that_is_claimed_while_it_is_cancelled_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_goes_back_to_its_queue_while_it_is_cancelled_is_cancelled() {
     let pair = Pair {
         name: "cancel/retry",
@@ -260,6 +271,7 @@ fn is_paused_or_told(end: &End) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_is_claimed_while_it_is_paused_is_paused() {
     let pair = Pair {
         name: "pause/claim",
@@ -277,6 +289,7 @@ async fn a_run_that_is_claimed_while_it_is_paused_is_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_suspends_itself_while_it_is_paused_is_paused() {
     let pair = Pair {
         name: "pause/suspend",
@@ -293,6 +306,7 @@ async fn a_run_that_suspends_itself_while_it_is_paused_is_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_completes_while_it_is_paused_is_completed() {
     let pair = Pair {
         name: "pause/complete",
@@ -313,6 +327,7 @@ async fn a_run_that_completes_while_it_is_paused_is_completed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_is_resumed_while_its_worker_pauses_it_goes_on() {
     let pair = Pair {
         name: "resume/pause",
@@ -336,6 +351,7 @@ async fn a_run_that_is_resumed_while_its_worker_pauses_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_suspends_itself_while_it_is_cancelled_is_cancelled() {
     let pair = Pair {
         name: "cancel/suspend",
@@ -348,6 +364,7 @@ async fn a_run_that_suspends_itself_while_it_is_cancelled_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn two_submissions_with_one_key_make_one_run_and_both_are_told_of_it() {
     let pair = Pair {
         name: "enqueue/enqueue with one key",
@@ -365,6 +382,7 @@ async fn two_submissions_with_one_key_make_one_run_and_both_are_told_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn of_two_runs_that_ask_for_one_active_key_one_is_there() {
     let pair = Pair {
         name: "active key/active key",
@@ -384,6 +402,7 @@ async fn of_two_runs_that_ask_for_one_active_key_one_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_parent_that_suspends_itself_while_its_child_ends_is_woken() {
     let pair = Pair {
         name: "suspend/child ends",
@@ -402,6 +421,7 @@ async fn a_parent_that_suspends_itself_while_its_child_ends_is_woken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_parent_whose_last_two_children_end_at_once_is_woken() {
     let pair = Pair {
         name: "child ends/child ends",
@@ -421,6 +441,7 @@ async fn a_parent_whose_last_two_children_end_at_once_is_woken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_suspends_itself_while_a_signal_is_sent_is_woken() {
     let pair = Pair {
         name: "suspend/signal",
@@ -436,6 +457,7 @@ async fn a_run_that_suspends_itself_while_a_signal_is_sent_is_woken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn two_signals_that_are_sent_at_once_are_both_kept() {
     let pair = Pair {
         name: "signal/signal",
@@ -447,6 +469,7 @@ async fn two_signals_that_are_sent_at_once_are_both_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_signal_is_taken_by_the_attempt_that_holds_the_run_or_by_none() {
     let pair = Pair {
         name: "take/reclaim/claim",
@@ -477,6 +500,7 @@ async fn a_signal_is_taken_by_the_attempt_that_holds_the_run_or_by_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_step_that_is_recorded_while_its_run_begins_anew_is_forgotten_or_not_recorded() {
     let pair = Pair {
         name: "checkpoint/continue",
@@ -492,6 +516,7 @@ async fn a_step_that_is_recorded_while_its_run_begins_anew_is_forgotten_or_not_r
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_step_that_is_recorded_while_its_run_is_cancelled_is_undone_or_not_recorded() {
     let pair = Pair {
         name: "checkpoint to undo/cancel",
@@ -516,6 +541,7 @@ fn is_of_one_version(end: &End) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_is_claimed_while_it_is_moved_to_another_version_is_of_the_one_that_was_claimed() {
     let pair = Pair {
         name: "pin/claim",
@@ -536,6 +562,7 @@ async fn a_run_that_is_claimed_while_it_is_moved_to_another_version_is_of_the_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_that_wakes_while_it_is_moved_to_another_version_is_queued_for_that() {
     let pair = Pair {
         name: "pin/wake",
@@ -552,6 +579,7 @@ async fn a_run_that_wakes_while_it_is_moved_to_another_version_is_queued_for_tha
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_whose_child_ends_while_it_is_moved_to_another_version_is_queued_for_that() {
     let pair = Pair {
         name: "pin/child ends",
