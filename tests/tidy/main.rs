@@ -8,4 +8,5 @@ mod quickstart;
 mod source;
 mod sql;
 mod style;
+mod workflows;
 mod writes;
