@@ -33,10 +33,14 @@ pub mod dev;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-/// Compiles the examples of the README.
+/// Compiles the examples of the README, and of the crate's own page.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-mod readme {}
+mod readme {
+    #[doc = include_str!("../../README.md")]
+    mod of_the_repository {}
+    #[doc = include_str!("../README.md")]
+    mod of_the_crate {}
+}
 
 /// Compiles the examples of the pages in `docs`.
 #[cfg(doctest)]

@@ -18,6 +18,19 @@ fn every_relative_link_of_a_page_leads_to_a_file() {
     }
 }
 
+/// A package registry shows the page of a crate without the repository.
+#[test]
+fn page_of_a_crate_has_no_relative_links() {
+    for page in ["runledger/README.md", "runledger-macros/README.md"] {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        let relative: Vec<&str> = targets(&text)
+            .into_iter()
+            .filter(|target| !target.contains("://") && !target.starts_with('#'))
+            .collect();
+        assert!(relative.is_empty(), "{page}: {relative:?}");
+    }
+}
+
 /// The targets of the inline links, outside fenced code.
 fn targets(page: &str) -> Vec<&str> {
     let outside = page.split("```").step_by(2);

@@ -253,7 +253,7 @@ impl Db {
     /// While such a `Db` is there, calls and signals are refused on bare connections and pools of the application, which do not tell how to seal:
     /// give [`db.on(&mut connection)`](Self::on), or a transaction of [`begin`](Self::begin).
     ///
-    /// Costs nothing where nothing is written; see [`docs/payloads.md`](https://github.com/runledger/runledger/blob/main/docs/payloads.md).
+    /// Costs nothing unless it writes; see the page `docs/payloads.md` of the source.
     #[must_use]
     pub fn with_codec(self, codec: impl Codec) -> Self {
         let sealer = self.sealer.with_codec(Arc::new(codec), true);

@@ -19,8 +19,8 @@ pub trait Payload: Serialize + DeserializeOwned + Send + 'static {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned + Send + 'static> Payload for T {}
 
-/// A job or workflow. The macros implement it for a hidden type beside the annotated function; libraries and generic code may implement it by
-/// hand, with a [`Definition`] of their own.
+/// A job or workflow. Only the macros implement it, for a hidden type that they generate with the annotated
+/// function; a program cannot make a [`Definition`]. Generic code uses it as a bound.
 pub trait Job: 'static {
     /// What a run gives.
     type Output: Payload;
@@ -28,7 +28,8 @@ pub trait Job: 'static {
     const DEFINITION: &'static Definition;
 }
 
-/// The parameters of a job, for graphs, in which other nodes give them. The macros implement it for every job; one that is implemented by hand may have it too.
+/// The parameters of a job. A graph can fill them from the outputs of other nodes. The macros implement it
+/// for every job.
 pub trait Arguments: Job {
     /// The types of the parameters that are stored, in the order of those of its definition, as a tuple: what owns what a parameter borrows.
     type Types;
