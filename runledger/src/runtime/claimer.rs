@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::executor::{Executor, unknown_job};
 use super::held::{Hold, Order};
-use super::outage::{Line, Recovery};
+use super::outage::{Recovery, warn_outage};
 use super::permits::lowest_of_full;
 use super::positions::{KnownAs, Memory, after};
 use super::serve::Session;
@@ -123,9 +123,7 @@ impl Claimer {
                 }
                 Ok(_) => self.rest(&mut memory, due).await,
                 Err(error) => {
-                    if let Some(Line { n_suppressed }) = memory.outage.failed() {
-                        tracing::warn!(%error, n_suppressed, "a claim failed; what it may have claimed is given back");
-                    }
+                    warn_outage!(&memory.outage, %error, "a claim failed; what it may have claimed is given back");
                     memory.connection = None;
                     self.doubt.notify_one();
                     tokio::time::sleep(AFTER_ERROR).await;
@@ -382,9 +380,7 @@ impl Claimer {
         if let Ok(connection) = memory.connection(&self.session).await
             && let Err(error) = self.session.answered(wait::wake_due(connection, TIMERS)).await
         {
-            if let Some(Line { n_suppressed }) = memory.timers_outage.failed() {
-                tracing::warn!(%error, n_suppressed, "timers wait for the database");
-            }
+            warn_outage!(&memory.timers_outage, %error, "timers wait for the database");
             memory.connection = None;
         }
     }

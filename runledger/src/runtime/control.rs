@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::answer::{LIFE_SIGN, answered};
 use super::held::{Held, Order};
-use super::outage::{Line, Outage, Recovery};
+use super::outage::{Outage, Recovery, warn_outage};
 use super::task;
 use crate::store::session::listen;
 use crate::store::worker::{lock, lock_is_held, locked};
@@ -104,12 +104,7 @@ impl Control {
                     wake.notify_one();
                 }
                 Err(error) => {
-                    if let Some(Line { n_suppressed }) = outage.failed() {
-                        tracing::warn!(
-                            %error, n_suppressed,
-                            "the control connection is lost; runs are found by polling until it is back"
-                        );
-                    }
+                    warn_outage!(&outage, %error, "the control connection is lost; runs are found by polling until it is back");
                     tokio::time::sleep(RECONNECT).await;
                     // It may come back by itself, without its lock and without a word.
                     asking.reset_immediately();
@@ -130,9 +125,7 @@ impl Control {
         error: &sqlx::Error,
         outage: &Outage,
     ) -> Result<Option<PgNotification>, sqlx::Error> {
-        if let Some(Line { n_suppressed }) = outage.failed() {
-            tracing::warn!(%error, n_suppressed, "the control connection does not answer; another takes its place");
-        }
+        warn_outage!(&outage, %error, "the control connection does not answer; another takes its place");
         self.listener = answered(LIFE_SIGN, listen(options, &CHANNELS)).await?;
         Ok(None)
     }

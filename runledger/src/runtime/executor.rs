@@ -25,7 +25,7 @@ use super::journal::{Journal, Written};
 use super::liveness::Liveness;
 use super::marks;
 use super::observers::{Observers, Watch, What};
-use super::outage::{Line, Outage};
+use super::outage::warn_outage;
 use super::permits::Freed;
 use super::site::Site;
 use super::span::within_span;
@@ -395,10 +395,7 @@ impl Executor {
                     return false;
                 }
                 Err(error) => {
-                    static OUTAGE: Outage = Outage::new();
-                    if let Some(Line { n_suppressed }) = OUTAGE.failed() {
-                        tracing::warn!(%error, n_suppressed, "the end of an attempt waits for the database");
-                    }
+                    warn_outage!(static, %error, "the end of an attempt waits for the database");
                 }
             }
             tokio::time::sleep(REPEAT).await;

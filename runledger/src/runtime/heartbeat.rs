@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::held::{Held, Order};
-use super::outage::{Line, Outage, Recovery};
+use super::outage::{Outage, Recovery, warn_outage};
 use super::task;
 use super::timings::Timings;
 use crate::store::session::{connect, for_heartbeat};
@@ -79,21 +79,17 @@ impl Heart {
                     next.saturating_duration_since(Instant::now())
                 }
                 Ok(Err(error)) => {
-                    if let Some(Line { n_suppressed }) = outage.failed() {
-                        tracing::warn!(%error, n_suppressed, "a heartbeat was not acknowledged; no body starts until one is");
-                    }
+                    warn_outage!(&outage, %error, "a heartbeat was not acknowledged; no body starts until one is");
                     if !has_run_out_of_time(&error) {
                         connection = None;
                     }
                     RECONNECT
                 }
                 Err(_) => {
-                    if let Some(Line { n_suppressed }) = outage.failed() {
-                        tracing::warn!(
-                            n_suppressed,
-                            "a heartbeat was not acknowledged in time; no body starts until one is"
-                        );
-                    }
+                    warn_outage!(
+                        &outage,
+                        "a heartbeat was not acknowledged in time; no body starts until one is"
+                    );
                     connection = None;
                     RECONNECT
                 }

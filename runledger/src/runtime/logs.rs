@@ -23,7 +23,7 @@ use tracing_subscriber::registry::LookupSpan;
 use uuid::Uuid;
 
 use super::answer::{PATIENCE, answered};
-use super::outage::{Line as LogLine, Outage};
+use super::outage::{Outage, warn_outage};
 use super::task;
 use crate::api::db::Db;
 use crate::model::log::Line;
@@ -275,9 +275,7 @@ async fn write(db: Db, sink: Arc<Sink>, mut waiting: mpsc::Receiver<Said>, mut o
                     again
                 }
                 Err((error, lines)) if !*over.borrow() => {
-                    if let Some(LogLine { n_suppressed }) = outage.failed() {
-                        tracing::warn!(%error, n_lines = lines.len(), n_suppressed, "what bodies log waits for the database");
-                    }
+                    warn_outage!(&outage, %error, n_lines = lines.len(), "what bodies log waits for the database");
                     tokio::select! {
                         () = tokio::time::sleep(AFTER_ERROR) => {}
                         () = task::raised(&mut over) => {}

@@ -7,7 +7,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::answer::answered;
-use super::outage::{Line, Outage};
+use super::outage::warn_outage;
 use super::serve::Session;
 use crate::store::claim::{Look, lanes};
 use crate::store::session::{LONGEST_LOOK, for_looks};
@@ -134,10 +134,7 @@ impl Looks {
                 error
             }
         };
-        static OUTAGE: Outage = Outage::new();
-        if let Some(Line { n_suppressed }) = OUTAGE.failed() {
-            tracing::warn!(%error, n_suppressed, "a look for runs that claims may have missed failed; another follows");
-        }
+        warn_outage!(static, %error, "a look for runs that claims may have missed failed; another follows");
         None
     }
 

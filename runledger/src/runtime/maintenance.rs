@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::held::{Held, Order};
 use super::memory::{CLOCK_JUMP, Change, Memory};
-use super::outage::{Line, Recovery};
+use super::outage::{Recovery, warn_outage};
 use super::serve::Session;
 use super::step::unit_random;
 use super::task;
@@ -239,11 +239,7 @@ impl Maintenance {
                 Ok(Finding::SuspectIn(delay)) => memory.suspect(*suspect, Instant::now() + delay),
                 Ok(Finding::Nothing) => {}
                 Err(error) => {
-                    if let Some(Line { n_suppressed }) =
-                        memory.outages.entry("examination").or_default().failed()
-                    {
-                        tracing::warn!(%error, suspect, n_suppressed, "a silent worker could not be examined");
-                    }
+                    warn_outage!(memory.outages.entry("examination").or_default(), %error, suspect, "a silent worker could not be examined");
                 }
             }
         }
@@ -392,9 +388,7 @@ impl Maintenance {
                 Some(done)
             }
             Err(error) => {
-                if let Some(Line { n_suppressed }) = outage.failed() {
-                    tracing::warn!(%error, what, n_suppressed, "maintenance waits for the database");
-                }
+                warn_outage!(&outage, %error, what, "maintenance waits for the database");
                 None
             }
         }

@@ -44,6 +44,21 @@ pub(crate) struct Recovery {
     pub(crate) lasted: Duration,
 }
 
+/// Logs a failure as a warning if its outage has a line for it, with the number of failures since the last line.
+/// `static` stands for an outage of the place of the call.
+macro_rules! warn_outage {
+    (static, $($event:tt)+) => {{
+        static OUTAGE: $crate::runtime::outage::Outage = $crate::runtime::outage::Outage::new();
+        warn_outage!(&OUTAGE, $($event)+);
+    }};
+    ($outage:expr, $($event:tt)+) => {
+        if let Some($crate::runtime::outage::Line { n_suppressed }) = $outage.failed() {
+            tracing::warn!(n_suppressed, $($event)+);
+        }
+    };
+}
+pub(crate) use warn_outage;
+
 impl Outage {
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(None))

@@ -10,7 +10,7 @@ use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Mode};
 use super::call::{body_of, policy_of};
 use super::halt::Halt;
-use super::outage::{Line, Outage};
+use super::outage::warn_outage;
 use super::step::{LastFailure, Work, halted, outcome, record};
 use super::task::apart;
 use super::waiting::REPEAT;
@@ -156,10 +156,7 @@ async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
         match apart("sharers", |_| asked(Arc::clone(attempt), key.to_owned())).await {
             Ok(sharers) => break sharers,
             Err(error) => {
-                static OUTAGE: Outage = Outage::new();
-                if let Some(Line { n_suppressed }) = OUTAGE.failed() {
-                    tracing::warn!(%error, n_suppressed, "what is to be taken back in a fork waits for the database");
-                }
+                warn_outage!(static, %error, "what is to be taken back in a fork waits for the database");
             }
         }
         tokio::time::sleep(REPEAT).await;

@@ -25,7 +25,7 @@ use super::liveness::Liveness;
 use super::logs::Logs;
 use super::maintenance::{Fate, Maintenance, adopt_orphans, release};
 use super::observers::Observers;
-use super::outage::{Line, Outage};
+use super::outage::warn_outage;
 use super::permits::Freed;
 use super::task;
 use super::timings::Timings;
@@ -263,10 +263,7 @@ impl Worker {
                 match register(&self.plan, &self.session).await {
                     Ok(identity) => break identity,
                     Err(error) => {
-                        static OUTAGE: Outage = Outage::new();
-                        if let Some(Line { n_suppressed }) = OUTAGE.failed() {
-                            tracing::warn!(%error, n_suppressed, "the worker cannot register yet");
-                        }
+                        warn_outage!(static, %error, "the worker cannot register yet");
                     }
                 }
                 if *self.stopping.borrow() {

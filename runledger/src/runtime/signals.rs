@@ -11,7 +11,7 @@ use super::attempt::{Attempt, Waiting};
 use super::halt::{Halt, Wait};
 use super::kept::at_work;
 use super::marks;
-use super::outage::{Line, Outage};
+use super::outage::warn_outage;
 use super::step::{halted, record};
 use super::task::LetGo;
 use super::waiting::{ASK_AGAIN, Alarm, IsNews, REPEAT, instant, looked};
@@ -184,10 +184,7 @@ impl Look {
                     return Err(Halt::Refused(Failure::from_chain(FailureKind::Error, &error)));
                 }
                 Err(error) => {
-                    static OUTAGE: Outage = Outage::new();
-                    if let Some(Line { n_suppressed }) = OUTAGE.failed() {
-                        tracing::warn!(%error, n_suppressed, "the wait for a signal waits for the database");
-                    }
+                    warn_outage!(static, %error, "the wait for a signal waits for the database");
                 }
             }
             if let_go.or(tokio::time::sleep(REPEAT)).await.is_none() {

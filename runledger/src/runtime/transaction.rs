@@ -12,7 +12,7 @@ use super::answer::{PATIENCE, answered};
 use super::attempt::Attempt;
 use super::halt::Halt;
 use super::limits::{Meddling, Met, met};
-use super::outage::{Line, Outage};
+use super::outage::warn_outage;
 use super::step::{Unstorable, Work, checkpoint_of, halted, note_undo, unit_random};
 use super::task::apart;
 use crate::api::invocation::Finished;
@@ -119,11 +119,7 @@ where
             return Err((meddling.failure(failed.0), Retry::Never));
         }
         if cause.class == Class::Refused && waited < REFUSED {
-            static OUTAGE: Outage = Outage::new();
-            if let Some(Line { n_suppressed }) = OUTAGE.failed() {
-                let failure = attempt.sealer().loggable(&failed.0);
-                tracing::warn!(%failure, n_suppressed, "a transactional body waits for a server that writes");
-            }
+            warn_outage!(static, failure = %attempt.sealer().loggable(&failed.0), "a transactional body waits for a server that writes");
             // A third more each time, up to some seconds: the body runs again each time.
             let pause = (ASK_AGAIN + waited / 3).min(LONGEST_PAUSE);
             tokio::time::sleep(pause).await;
@@ -418,10 +414,7 @@ async fn begin(attempt: &Attempt) -> (Tx, String) {
         match answered(PATIENCE, attempt.db.begin_marked(&mark)).await {
             Ok(tx) => return (tx, mark),
             Err(error) => {
-                static OUTAGE: Outage = Outage::new();
-                if let Some(Line { n_suppressed }) = OUTAGE.failed() {
-                    tracing::warn!(%error, n_suppressed, "a transactional body waits for the database");
-                }
+                warn_outage!(static, %error, "a transactional body waits for the database");
             }
         }
         tokio::time::sleep(ASK_AGAIN).await;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::claimer::{AFTER_ERROR, Claimer};
 use super::held::Hold;
-use super::outage::Line;
+use super::outage::warn_outage;
 use super::positions::Memory;
 use super::task;
 use crate::model::settle::SUSPECT;
@@ -125,9 +125,7 @@ impl Claimer {
             };
             let Err(error) = noted else { return true };
             memory.connection = None;
-            if let Some(Line { n_suppressed }) = memory.outage.failed() {
-                tracing::warn!(%error, n_suppressed, "a trial waits for the database");
-            }
+            warn_outage!(&memory.outage, %error, "a trial waits for the database");
             if *self.stop.borrow() {
                 return false;
             }

@@ -12,7 +12,7 @@ use super::answer::{PATIENCE, answered};
 use super::attempt::{Attempt, Waiting};
 use super::halt::{Halt, Wait};
 use super::kept::at_work;
-use super::outage::{Line, Outage};
+use super::outage::warn_outage;
 use super::step::{halted, marks_first, record};
 use super::task::{LetGo, apart};
 use crate::api::db::Db;
@@ -155,10 +155,7 @@ async fn start_now(
                 return halted(attempt, Halt::Refused(failure)).await;
             }
             Err(error) => {
-                static OUTAGE: Outage = Outage::new();
-                if let Some(Line { n_suppressed }) = OUTAGE.failed() {
-                    tracing::warn!(%error, n_suppressed, "the start of a child waits for the database");
-                }
+                warn_outage!(static, %error, "the start of a child waits for the database");
             }
         }
         tokio::time::sleep(REPEAT).await;
@@ -278,10 +275,7 @@ async fn look_at_child(
         // Nobody asks any more, where there is none.
         Some(Ok(Some(_))) | None => {}
         Some(Err(error)) => {
-            static OUTAGE: Outage = Outage::new();
-            if let Some(Line { n_suppressed }) = OUTAGE.failed() {
-                tracing::warn!(%error, n_suppressed, "the wait for a child waits for the database");
-            }
+            warn_outage!(static, %error, "the wait for a child waits for the database");
         }
     }
     (Seen::GoesOn(Attempt::waiting_of(attempt, ordinal, wait)), IsNews::No)

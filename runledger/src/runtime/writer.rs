@@ -7,7 +7,7 @@ use sqlx::{PgConnection, Postgres};
 use tokio::sync::{mpsc, oneshot};
 
 use super::journal::{Entry, Journaled, Written};
-use super::outage::{Line, Outage, Recovery};
+use super::outage::{Outage, Recovery, warn_outage};
 use super::output;
 use super::serve::Session;
 use crate::model::failure::{Failure, FailureKind};
@@ -114,9 +114,7 @@ impl Writer {
             if class(&error) == Class::Permanent {
                 return Err(error);
             }
-            if let Some(Line { n_suppressed }) = self.outage.failed() {
-                tracing::warn!(%error, n_items = items.len(), n_suppressed, "the journal waits for the database");
-            }
+            warn_outage!(&self.outage, %error, n_items = items.len(), "the journal waits for the database");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_PAUSE);
         }
