@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use runledger::prelude::*;
 use runledger::{FailureKind, Job, RunState};
-use runledger_tests::suspects::{exits, takes_a_while};
+use runledger_tests::suspects::{exits, exits_late, takes_a_while};
 use runledger_tests::{Fixture, eventually};
 use tokio::process::{Child, Command};
 
@@ -115,4 +115,17 @@ async fn run_that_exits_alone_ends_five_processes_at_most() {
     assert!((3..=5).contains(&n_deaths), "{n_deaths}");
     let info = guilty.info().await.unwrap();
     assert_eq!((info.state, info.crashes), (RunState::Blocked, 5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn run_that_exits_late_after_a_step_in_each_attempt_blocks_no_other() {
+    let fixture = Fixture::new().await;
+    // Older than 10 s when it ends its process, it may be beside each trial of the other.
+    let guilty = exits_late(6).enqueue(&fixture.db).await.unwrap();
+    let innocent = [takes_a_while(25_000).enqueue(&fixture.db).await.unwrap()];
+    let n_deaths = supervise(&fixture).await;
+    assert_eq!(n_deaths, 6);
+    assert_completed(&[guilty]).await;
+    assert_completed(&innocent).await;
 }

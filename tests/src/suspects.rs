@@ -22,3 +22,16 @@ pub async fn takes_a_while(millis: u64) -> Result<u64> {
     tokio::time::sleep(Duration::from_millis(millis)).await;
     Ok(millis)
 }
+
+/// Records a step in each attempt, then ends its process 12 s later. Completes after `n_exits` such attempts.
+#[workflow(max_attempts = 1, allow(io, sleep))]
+pub async fn exits_late(wf: &Wf, n_exits: u32) -> Result<()> {
+    for _ in 0..n_exits {
+        let process = wf.step("part", || async { Ok::<_, Error>(std::process::id()) }).await?;
+        if process == std::process::id() {
+            tokio::time::sleep(Duration::from_secs(12)).await;
+            std::process::exit(3)
+        }
+    }
+    Ok(())
+}

@@ -41,10 +41,14 @@ pub enum Outcome {
 /// Whether a crash counts against a run. See docs/decisions/0018-crash-suspects.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// No: its worker stopped in order, or executed another suspect alone.
+    /// No: its worker stopped in order.
     None,
     /// Maybe: other runs shared the process. This can make the run a suspect, but cannot park it.
     Shared,
+    /// Maybe: another run was on trial. The run is older than the trial, so it may have caused the crash and
+    /// becomes a suspect as with `Shared`. A recorded step excuses nothing: otherwise a run that records one
+    /// in each attempt would never get a trial of its own, and the other run would be blocked for it.
+    BesideTrial,
     /// Yes: no other run in the process was a suspect or newly started.
     Alone,
 }
@@ -219,12 +223,13 @@ pub fn retry_delay(retry: Retry, failures: u32, policy: &RetryPolicy, unit_rando
 }
 
 fn after_crash(progressed: bool, blame: Blame, unspent: Counters, unit_random: f64) -> Settlement {
-    let next = if progressed { 1 } else { unspent.crashes.saturating_add(1) };
+    let next = unspent.crashes.saturating_add(1);
     let crashes = match blame {
         Blame::None if progressed => 0,
         Blame::None => unspent.crashes,
-        Blame::Shared if progressed => next,
-        Blame::Shared => next.min(SUSPECT.max(unspent.crashes)),
+        Blame::Shared if progressed => 1,
+        Blame::Shared | Blame::BesideTrial => next.min(SUSPECT.max(unspent.crashes)),
+        Blame::Alone if progressed => SUSPECT,
         Blame::Alone => next,
     };
     let counters = Counters { crashes, ..unspent };
@@ -236,11 +241,13 @@ fn after_crash(progressed: bool, blame: Blame, unspent: Counters, unit_random: f
         );
         return Settlement { verdict: Verdict::Block(Failure::new(FailureKind::Crash, message)), counters };
     }
+    let waited_for_its_trial = blame == Blame::BesideTrial && crashes == unspent.crashes;
     // The first crash is most likely the worker's own end (a deploy, a lost machine): go on at once.
-    let delay = match crashes {
-        _ if blame == Blame::None => Duration::ZERO,
-        0 | 1 => Duration::ZERO,
-        n => CRASH_BACKOFF.delay(n.unsigned_abs() - 1, unit_random),
+    let goes_on_at_once = blame == Blame::None || waited_for_its_trial || progressed || crashes < SUSPECT;
+    let delay = if goes_on_at_once {
+        Duration::ZERO
+    } else {
+        CRASH_BACKOFF.delay(crashes.unsigned_abs() - 1, unit_random)
     };
     let message = "the process of its worker ended in the middle of this attempt, or was cut off for longer than its lease; \
                    the attempt was not counted, and another began";
@@ -312,7 +319,7 @@ mod tests {
         let progressed = Outcome::Crashed { progressed: true, blame: Blame::Alone };
         let settled = settle(progressed, counters(1, 4), &POLICY, 0.5);
         assert!(matches!(settled.verdict, Verdict::Requeue { cause: Cause::Crashed, .. }));
-        assert_eq!(settled.counters.crashes, 1);
+        assert_eq!(settled.counters.crashes, SUSPECT, "the next attempt is on trial again");
     }
 
     fn crashed(blame: Blame) -> Outcome {
@@ -330,6 +337,19 @@ mod tests {
             let settled = settle(crashed(Blame::Shared), counters(1, before), &POLICY, 0.5);
             assert!(matches!(settled.verdict, Verdict::Requeue { cause: Cause::Crashed, .. }), "{before}");
         }
+    }
+
+    #[test]
+    fn recorded_step_excuses_a_crash_unless_another_run_was_on_trial_for_it() {
+        let crashes = |before, blame| {
+            settle(Outcome::Crashed { progressed: true, blame }, counters(1, before), &POLICY, 0.5)
+                .counters
+                .crashes
+        };
+        assert_eq!([0, 1, 4].map(|n| crashes(n, Blame::Shared)), [1, 1, 1]);
+        assert_eq!([0, 1, 2].map(|n| crashes(n, Blame::BesideTrial)), [1, 2, 2]);
+        assert_eq!([2, 4].map(|n| crashes(n, Blame::None)), [0, 0]);
+        assert_eq!(crashes(4, Blame::BesideTrial), 4, "it is still a suspect");
     }
 
     #[test]

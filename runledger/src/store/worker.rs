@@ -12,7 +12,7 @@ use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::wait::Above;
 use super::write::{commit, write};
-use crate::model::settle::{Blame, Counters, SUSPECT};
+use crate::model::settle::{Blame, Counters};
 use crate::model::timestamp::Timestamp;
 
 /// What a heartbeat brings back.
@@ -285,21 +285,19 @@ pub(crate) async fn orphans(tx: &mut PgConnection, limit: i64) -> Result<Vec<Orp
             above: Above::read(row)?,
             progressed: progressed.contains(&lease.run_id),
             cancel_requested: row.try_get("cancel_requested")?,
-            blame: blame(row.try_get("has_stopped")?, row.try_get("trial")?, &lease),
+            blame: blame(row.try_get("has_stopped")?, row.try_get("trial")?, lease.run_id),
             lease,
         })
     };
     rows.iter().zip(leases).map(orphan).collect()
 }
 
-fn blame(has_stopped: bool, trial: Option<Uuid>, lease: &Lease) -> Blame {
+fn blame(has_stopped: bool, trial: Option<Uuid>, run_id: Uuid) -> Blame {
     match trial {
         _ if has_stopped => Blame::None,
         None => Blame::Shared,
-        Some(trial) if trial == lease.run_id => Blame::Alone,
-        // A run that was never suspected may be old enough to run beside a trial, and have caused the death itself.
-        Some(_) if lease.counters.crashes < SUSPECT => Blame::Shared,
-        Some(_) => Blame::None,
+        Some(trial) if trial == run_id => Blame::Alone,
+        Some(_) => Blame::BesideTrial,
     }
 }
 
@@ -309,16 +307,4 @@ fn lease(row: &PgRow) -> Result<Lease, sqlx::Error> {
         token: row.try_get("token")?,
         counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
     })
-}
-
-#[test]
-fn death_in_a_trial_also_makes_a_suspect_of_a_run_that_was_none() {
-    let [on_trial, other] = [(); 2].map(|()| Uuid::now_v7());
-    let of = |run_id, crashes| {
-        let counters = Counters { attempt: 1, crashes };
-        blame(false, Some(on_trial), &Lease { run_id, token: Uuid::nil(), counters })
-    };
-    assert_eq!(of(on_trial, 2), Blame::Alone);
-    assert_eq!(of(other, 0), Blame::Shared);
-    assert_eq!(of(other, SUSPECT), Blame::None, "it waits for its own trial");
 }
