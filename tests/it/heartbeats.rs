@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::process::Stdio;
 
 use runledger::prelude::*;
-use runledger_tests::Fixture;
 use runledger_tests::proxy::{Mode, Proxy};
+use runledger_tests::{Fixture, eventually};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{ChildStderr, Command};
 
-use crate::rows::{soon, worker};
+use crate::rows::{scalar, soon, worker};
 
 #[job]
 async fn beats() -> Result<u32> {
@@ -40,6 +40,29 @@ async fn heartbeat_behind_a_table_lock_occupies_one_backend_and_goes_on_afterwar
     let run = beats().enqueue(&db).await.unwrap();
     assert_eq!(soon(run.result()).await.unwrap(), 3);
     assert_eq!(worker.id(), number, "it was not taken for dead");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_whose_heartbeats_take_longer_than_their_period_lives() {
+    let Fixture { db, database } = Fixture::new().await;
+    let mut connection = database.connect().await.unwrap();
+    // The period is 0.5 s (`Timings::FAST`), and 1.2 s of silence make a suspect.
+    let slow = "create table beats (at timestamptz not null);
+                create function slow_beat() returns trigger language plpgsql as $$
+                begin
+                    perform pg_sleep(0.6);
+                    insert into public.beats values (clock_timestamp());
+                    return new;
+                end $$;
+                create trigger slow_beat before update of heartbeat_at on runledger.worker for each row execute function slow_beat()";
+    sqlx::raw_sql(slow).execute(&mut connection).await.unwrap();
+    let worker = worker(&db, jobs![beats]).await;
+    eventually(async || scalar::<i64>(&db, "select count(*) from beats").await, |n| *n >= 4).await;
+    let run = beats().enqueue(&db).await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), 3);
+    let numbers = "select array(select worker_id from runledger.worker where state <> 'dead')";
+    assert_eq!(scalar::<Vec<i64>>(&db, numbers).await, [worker.id()]);
     worker.stop().await;
 }
 

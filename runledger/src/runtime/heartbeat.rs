@@ -125,7 +125,7 @@ impl Heart {
 
     async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         let mut connection = connect(&self.options).await?;
-        for_heartbeat(&mut connection, self.timings.heartbeat).await?;
+        for_heartbeat(&mut connection, self.timings.heartbeat, self.timings.suspect).await?;
         Ok(connection)
     }
 }

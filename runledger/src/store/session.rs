@@ -44,13 +44,15 @@ pub(crate) async fn for_looks(connection: &mut PgConnection) -> Result<(), sqlx:
 
 /// Sets up a connection for heartbeats: they need not survive a crash of the server, and must not wait for a slow disk.
 ///
-/// The server aborts a heartbeat before the next one is due, so a locked table blocks at most one session of
-/// each worker.
+/// The server stops waiting for a lock before the next heartbeat (`period`) is due, so a locked table blocks at
+/// most one session of each worker. It aborts the statement before the worker gives the connection up
+/// (`suspect`): a server that needs longer than a period for a heartbeat is slow, and the worker alive.
 pub(crate) async fn for_heartbeat(
     connection: &mut PgConnection,
     period: Duration,
+    suspect: Duration,
 ) -> Result<(), sqlx::Error> {
-    let (lock, statement) = (period.mul_f64(0.8).as_millis().max(1), period.mul_f64(0.9).as_millis().max(1));
+    let (lock, statement) = (period.mul_f64(0.8).as_millis().max(1), suspect.mul_f64(0.9).as_millis().max(1));
     let set = format!(
         "set synchronous_commit = off; set lock_timeout = {lock}; set statement_timeout = {statement}"
     );
