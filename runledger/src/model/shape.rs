@@ -39,10 +39,18 @@ enum Shape {
     /// `null`, or a value of the inner shape.
     Option(Box<Shape>),
     List(Box<Shape>),
-    Tuple(Vec<Shape>),
+    Tuple(Items),
     Map(Box<Shape>),
     Struct(Fields),
     Enum(Variants),
+}
+
+/// The items of a tuple.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Items {
+    known: Vec<Shape>,
+    /// The number of leading items that a value must have: a tuple struct may have defaults for the others.
+    required: usize,
 }
 
 /// The numbers that a type accepts.
@@ -153,8 +161,8 @@ impl Shape {
             (Self::List(shape), Value::Array(items)) => {
                 return each(items.iter().enumerate().map(|(at, item)| (format!("[{at}]"), shape.as_ref(), item)), path);
             }
-            (Self::Tuple(shapes), Value::Array(items)) if shapes.len() == items.len() => {
-                let items = shapes.iter().zip(items).enumerate();
+            (Self::Tuple(shapes), Value::Array(items)) if (shapes.required..=shapes.known.len()).contains(&items.len()) => {
+                let items = shapes.known.iter().zip(items).enumerate();
                 return each(items.map(|(at, (shape, item))| (format!("[{at}]"), shape, item)), path);
             }
             (Self::Map(shape), Value::Object(entries)) => {
@@ -290,7 +298,10 @@ impl fmt::Display for Shape {
             Self::Text => f.write_str("a string"),
             Self::Option(shape) => write!(f, "`null` or {shape}"),
             Self::List(_) => f.write_str("an array"),
-            Self::Tuple(shapes) => write!(f, "an array of {} items", shapes.len()),
+            Self::Tuple(Items { known, required }) if known.len() > *required => {
+                write!(f, "an array of {required} to {} items", known.len())
+            }
+            Self::Tuple(items) => write!(f, "an array of {} items", items.required),
             Self::Map(_) => f.write_str("an object"),
             Self::Struct(fields) if fields.known.is_empty() => f.write_str("an object"),
             Self::Struct(fields) => f.write_str(&list("an object with", fields.known.keys())),

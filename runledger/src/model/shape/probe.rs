@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value};
 
 use self::reader::{ProbeError, Reader};
-use super::{Fields, Range, Shape, Variants};
+use super::{Fields, Items, Range, Shape, Variants};
 
 /// Recursive types: the shape omits places deeper than this.
 const SHALLOW: usize = 8;
@@ -195,9 +195,10 @@ impl Probe {
             Some(Hint::Option) => Shape::Option(Box::new(self.below(root, path, ""))),
             Some(Hint::List) => Shape::List(Box::new(self.below(root, path, "0"))),
             Some(Hint::Map) => Shape::Map(Box::new(self.below(root, path, "0"))),
-            Some(Hint::Tuple(len)) => {
-                Shape::Tuple((0..len).map(|at| self.below(root, path, &at.to_string())).collect())
-            }
+            Some(Hint::Tuple(len)) => Shape::Tuple(Items {
+                known: (0..len).map(|at| self.below(root, path, &at.to_string())).collect(),
+                required: self.n_required(root, path),
+            }),
             Some(Hint::Struct(names)) => Shape::Struct(self.fields(root, path, names)),
             Some(Hint::Enum(names)) => Shape::Enum(self.variants(root, path, names)),
         }
@@ -208,6 +209,19 @@ impl Probe {
         let shape = self.shape(root, path);
         path.pop();
         shape
+    }
+
+    /// The length of the shortest accepted tuple.
+    fn n_required(&mut self, root: &Node, path: &[String]) -> usize {
+        let mut root = root.clone();
+        while self.n_left > 0 {
+            let Some(node) = root.at_mut(path) else { break };
+            let len = node.children.len();
+            if node.children.pop().is_none() || !self.reads(&root).0 {
+                return len;
+            }
+        }
+        0
     }
 
     fn range(&mut self, root: &Node, path: &[String], integers: Option<(i64, u64)>) -> Range {

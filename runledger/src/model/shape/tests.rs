@@ -102,6 +102,10 @@ struct Flat {
     rest: HashMap<String, Value>,
 }
 
+#[derive(Deserialize)]
+#[allow(dead_code, reason = "only read")]
+struct WithDefaults(u8, #[serde(default)] Option<u8>, #[serde(default)] u8);
+
 /// Accepts only a value that no probe tries.
 struct Picky;
 
@@ -247,6 +251,7 @@ fn shapes_accept_whatever_an_unusual_type_reads() {
     loose::<Tree>();
     loose::<Sum>();
     loose::<Flat>();
+    loose::<WithDefaults>();
     loose::<Picky>();
     loose::<Option<Picky>>();
     assert!(GateType::of::<Panics>().check(&json!(1)).is_ok());
@@ -284,6 +289,18 @@ fn a_refusal_names_the_place_and_what_it_takes() {
     );
     let strict = json!({"id": "67e55044-10b1-426f-9247-bb680e5fe0c8", "at": 3, "more": 1});
     assert!(refusal::<Strict>(&strict).contains("and no field `more`"));
+}
+
+#[test]
+fn short_array_fits_a_tuple_struct_whose_last_items_have_defaults() {
+    let shape = GateType::of::<WithDefaults>();
+    for value in [json!([1]), json!([1, null]), json!([1, 2, 3])] {
+        assert_eq!(shape.check(&value), Ok(()), "{value}");
+    }
+    for value in [json!([]), json!([1, 2, 3, 4])] {
+        let refusal = shape.check(&value).unwrap_err().to_string();
+        assert_eq!(refusal, "`$` takes an array of 1 to 3 items", "{value}");
+    }
 }
 
 #[test]
