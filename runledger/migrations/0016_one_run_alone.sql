@@ -20,7 +20,7 @@ exception
 end
 $$;
 
--- A duration option; its name ends in the unit. Null if it is absent, not an integer or too long for an interval. Clamped to 0 to 100 years.
+-- A duration option; its name ends in the unit. Null if it is absent or not an integer of 64 bits. Clamped to 0 to 100 years.
 create function runledger.duration_of(options json, name text) returns interval
 language plpgsql immutable strict
 set search_path = pg_catalog, pg_temp
@@ -28,21 +28,21 @@ as $$
 declare
     -- Microseconds or milliseconds, because adding months would depend on the calendar.
     unit constant interval := case right(name, 3) when '_us' then interval '1 microsecond' else interval '1 millisecond' end;
-    longest constant interval := interval '36500 days';
-    duration interval;
+    longest constant bigint := case right(name, 3) when '_us' then 3153600000000000 else 3153600000000 end;
+    duration bigint;
 begin
     -- A block with an exception handler is a subtransaction, and most options have no duration.
     if strpos(options::text, '"' || name || '"') = 0 then
         return null;
     end if;
     begin
-        duration := (options ->> name)::bigint * unit;
+        duration := (options ->> name)::bigint;
     exception
         when others then
             return null;
     end;
     -- `greatest` and `least` ignore nulls, and would make 0 of an absent duration.
-    return case when duration < interval '0' then interval '0' when duration > longest then longest else duration end;
+    return case when duration < 0 then 0 when duration > longest then longest else duration end * unit;
 end
 $$;
 

@@ -233,3 +233,20 @@ async fn node_with_unreadable_delay_is_released_and_blocked_alone() {
     assert!(why_blocked(&db, bad).await.contains("`options.deadline_ms`"));
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn duration_option_is_clamped_and_an_unreadable_one_counts_as_absent() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for (options, expected) in [
+        (r#"{"delay_us": 1500000}"#, "00:00:01.5"),
+        (r#"{"delay_us": -1}"#, "00:00:00"),
+        (r#"{"delay_us": 9223372036854775807}"#, "876000:00:00"),
+        (r#"{"delay_us": 9223372036854775808}"#, "absent"),
+        (r#"{"delay_us": null}"#, "absent"),
+        (r#"{"delay_us": "soon"}"#, "absent"),
+        (r#"{"delay_ms": 1}"#, "absent"),
+    ] {
+        let read = format!("select coalesce(runledger.duration_of('{options}', 'delay_us')::text, 'absent')");
+        assert_eq!(scalar::<String>(&db, &read).await, expected, "{options}");
+    }
+}
