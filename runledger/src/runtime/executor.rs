@@ -134,10 +134,9 @@ impl Executor {
         };
         hold.orders.leave_body();
         self.finish(&attempt, &run, &policy, end).await;
-        // An unreadable run may hold a permit. A spurious hint costs one claim.
+        // An unreadable run may hold a permit.
         if is_unreadable || run.claimed.content.options.resource.is_some() {
-            self.freed.note();
-            let _ = self.due.send(Duration::ZERO);
+            self.hint_at_permit();
         }
     }
 
@@ -156,6 +155,13 @@ impl Executor {
     async fn settle_unstarted(&self, claimed: Claimed, hold: Hold, outcome: Outcome) {
         let settlement = settle(outcome, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
         self.journal.write(settled(hold.fence, settlement, &claimed, self.db.sealer())).await;
+        self.hint_at_permit();
+    }
+
+    /// Lets the claimer look for runs whose permit may be free now. A look in vain costs one claim.
+    fn hint_at_permit(&self) {
+        self.freed.note();
+        let _ = self.due.send(Duration::ZERO);
     }
 
     fn attempt(

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::claimer::Claimer;
 use super::positions::{FAR, Memory};
 use crate::store::claim::{
-    Claimed, ResourceFirst, ResourceLane, claim_with_permit, resource_lanes, wake_for_permits,
+    Claimed, ResourceFirst, ResourceLane, claim_with_permit, resource_lanes, wake_sleeping,
 };
 
 /// How many lanes a look takes: some milliseconds.
@@ -156,7 +156,7 @@ impl Claimer {
         let (ours, others) = memory.permits.see(seen, memory.backlog);
         if !others.is_empty() {
             let connection = memory.connection(&self.session).await?;
-            self.session.answered(wake_for_permits(connection, &others)).await?;
+            self.session.answered(wake_sleeping(connection, others.iter().map(|other| &other.lane))).await?;
         }
         if ours.is_empty() {
             memory.permits.claimed(&[], limit, began);

@@ -16,7 +16,7 @@ use super::positions::Memory;
 use super::task;
 use crate::model::settle::SUSPECT;
 use crate::store::checkpoint::Fence;
-use crate::store::claim::{Claimed, Earlier};
+use crate::store::claim::{Claimed, Earlier, Lane, wake_sleeping};
 use crate::store::worker;
 
 /// A run older than this no longer counts as a suspect while another run is on trial. This bounds how long a
@@ -69,12 +69,34 @@ impl Claimer {
         self.start(tasks, token, others);
         let mut held = held.into_iter();
         let Some((run, hold)) = held.next() else { return };
-        for (run, hold) in held {
-            self.put_back(tasks, run, hold);
-        }
+        self.leave_to_others(memory, tasks, held.collect()).await;
         self.try_alone(memory, tasks, run, hold).await;
         // The returned runs are before the cursors of the claims, so only a scan finds them.
         memory.looks.owe();
+    }
+
+    /// Returns runs to their positions in the queue, and wakes other workers for them.
+    async fn leave_to_others(
+        &mut self,
+        memory: &mut Memory,
+        tasks: &mut JoinSet<()>,
+        runs: Vec<(Claimed, Hold)>,
+    ) {
+        let (fences, lanes): (Vec<Fence>, Vec<Lane>) =
+            runs.iter().map(|(run, hold)| (hold.fence, run.lane.clone())).unzip();
+        for (run, hold) in runs {
+            self.put_back(tasks, run, hold);
+        }
+        while fences.iter().any(|fence| self.executor.held.knows(*fence)) && !*self.stop.borrow() {
+            self.pause(LOOK).await;
+        }
+        if !lanes.is_empty()
+            && let Ok(connection) = memory.connection(&self.session).await
+            && self.session.answered(wake_sleeping(connection, lanes.iter())).await.is_err()
+        {
+            // The others find the runs at their next poll.
+            memory.connection = None;
+        }
     }
 
     async fn try_alone(&mut self, memory: &mut Memory, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {

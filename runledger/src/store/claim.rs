@@ -239,14 +239,12 @@ fn resource_first(row: &PgRow) -> Result<ResourceFirst, sqlx::Error> {
 }
 
 /// Wakes sleeping workers that serve one of these lanes.
-pub(crate) async fn wake_for_permits(
+pub(crate) async fn wake_sleeping<'l>(
     connection: &mut PgConnection,
-    lanes: &[ResourceLane],
+    lanes: impl Iterator<Item = &'l Lane>,
 ) -> Result<(), sqlx::Error> {
-    let wake = sqlx::query(sql::PERMIT_FREE)
-        .bind(lanes.iter().map(|it| it.lane.queue.as_str()).collect::<Vec<_>>())
-        .bind(lanes.iter().map(|it| it.lane.job.as_str()).collect::<Vec<_>>());
-    wake.execute(connection).await.map(drop)
+    let (queues, jobs): (Vec<_>, Vec<_>) = lanes.map(|lane| (lane.queue.as_str(), lane.job.as_str())).unzip();
+    sqlx::query(sql::WAKE_SLEEPING).bind(queues).bind(jobs).execute(connection).await.map(drop)
 }
 
 /// Looks for lanes that have runs, from the very start of each.

@@ -90,7 +90,6 @@ statements! {
     PAUSE_FORGET = "pause_forget";
     PAUSE_LEFT = "pause_left";
     PAUSE_TAKE = "pause_take";
-    PERMIT_FREE = "permit_free";
     PIN = "pin";
     PINS = "pins";
     PREDECESSORS = "predecessors";
@@ -130,6 +129,7 @@ statements! {
     UNTUNE = "untune";
     WAKE_DUE = "wake_due";
     WAKE_PARENTS = "wake_parents";
+    WAKE_SLEEPING = "wake_sleeping";
     WATCH = "watch";
     WORKERS = "workers";
     WORKER_ASK_DRAIN = "worker_ask_drain";

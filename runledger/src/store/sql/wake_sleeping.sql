@@ -1,4 +1,4 @@
--- permit_free: wakes sleeping workers that have runs to claim with a permit that this worker leaves to them.
+-- wake_sleeping: wakes sleeping workers that serve one of these lanes, for runs that this worker leaves to them.
 -- in:    $1 queues, $2 jobs: of the lanes, pair by pair
 -- out:   told; one row: how many workers are woken
 -- locks: none
