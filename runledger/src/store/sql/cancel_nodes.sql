@@ -1,5 +1,5 @@
--- cancel_nodes: cancels the nodes among $1 that belong to an ended graph, that no worker has claimed, and that have neither recorded steps nor children,
---        also if they wait for one another.
+-- cancel_nodes: cancels the nodes among $1 whose graph has ended, unless a worker has claimed them or they have a recorded step or a child. A node that waits
+--        for other nodes is cancelled too.
 -- in:    $1 nodes, $2 error
 -- out:   taken (run ids), told; one row
 -- locks: their rows of `ready` and `waiting` (deleted). Before it, lock_runs.sql locks the runs, then lock_pending.sql the counters of their dependents

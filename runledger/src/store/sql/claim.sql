@@ -1,12 +1,12 @@
--- claim: moves due runs that need no permit from `ready` to `lease`. Within a lane (a queue, a job and a priority) earliest due first, then oldest; lanes in
---        the order of $4 to $8.
+-- claim: moves due runs that need no permit from `ready` to `lease`. A lane is a queue, a job and a priority. The claim takes the lanes in the order of
+--        $4 to $8, and in each lane the runs that are due first.
 --        Its end is parts/claimed.sql.
 -- in:    $1 worker, $2 token, $3 how many, $4 queues, $5 jobs, $6 priorities, $7 after instants, $8 after ids: a lane and its position each, the
 --        lane of the highest priority first
 -- out:   run_id, job, tenant, queue, parent_id, is_node, is_linked (whether it was made of another), input, given (what a node is given by those that it needs),
 --        slice (how often it has begun anew), options, priority, ready_at, attempt, crashes, claims,
 --        claimed_at, cancel_requested, steps, undoing (the state in which it ends once what its steps did is taken back), step_failures,
---        earlier (of a run that two processes have died with: how many of its attempts did not succeed, and how many microseconds the longest of them took)
+--        earlier (for a run in at least two crashes: the number of its unsuccessful attempts, and the microseconds of the longest one)
 -- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
 -- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
 with lane as (

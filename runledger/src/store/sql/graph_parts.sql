@@ -1,7 +1,7 @@
 -- graph_parts: the definition of a graph, for recovering it as a new graph.
 -- in:    $1 graph
 -- out:   run_id, name (of the graph, or of the node), is_graph, state, job, tenant, queue, priority, input, options, accepts (what a gate takes), needs (names, whether any end
---        will do, and parameters; null where there are none); the graph first
+--        suffices, and parameters; null if there are none); the graph first
 -- locks: none
 -- index: run_pkey, run_parent, edge_pkey, gate_pkey, and the primary keys under runledger.run_state
 with part as (

@@ -1,7 +1,7 @@
--- installation: the id of this installation, and whether this database is its home, where it was adopted last.
+-- installation: the id of this installation, and whether it lives in this database. The last adoption decides this.
 -- in:    none
--- out:   id (null where none is recorded), made_in (the database and the cluster of the adoption), here (those of this session), is_home (a system
---        identifier that either side does not know is no difference); one row
+-- out:   id (null if none is recorded), made_in (the database and the cluster of the adoption), here (those of this session), is_home (an unknown system
+--        identifier on either side counts as equal); one row
 -- locks: none
 -- index: installation_pkey
 select

@@ -1,7 +1,7 @@
 -- link_from: the payloads of the origin of a new run. Sealed payloads are bound to their run, so the client seals them again.
 -- in:    $1 run
--- out:   input, continued (the input of one that has begun anew, else null), steps (as a claim brings them), signals, progress; one row where it exists
--- locks: none; a signal that is sent between this and link.sql comes after the new run, and is the old one's alone
+-- out:   input, continued (its present input if it has begun anew, else null), steps (as in claim.sql), signals, progress; one row if the run exists
+-- locks: none; a signal between this statement and link.sql belongs to the old run only
 -- index: run_pkey, continuation_pkey, step_pkey, signal_pkey, progress_pkey
 select
     run.input::text as input,

@@ -1,8 +1,8 @@
 -- orphans: leases whose worker is dead or unknown, with what their settlement needs.
 -- in:    $1 how many
--- out:   run_id, token, attempt, crashes, parent_id, is_node, cancel_requested, has_stopped (whether the worker has ended in order), trial (the run that it executed
---        with no other suspect beside it, or null)
--- locks: the leases, skipping those that others hold: a step that is recorded now comes before this, or finds no lease any more
+-- out:   run_id, token, attempt, crashes, parent_id, is_node, cancel_requested, has_stopped (whether the worker has signed off), trial (the run
+--        that the worker had on trial, or null)
+-- locks: the leases, skipping those that others hold: a step that is recorded at the same time comes before this statement, or finds no lease
 -- index: worker_pkey
 select
     lease.run_id, lease.token, lease.attempt, lease.crashes, run.parent_id, run.is_node,
