@@ -123,6 +123,7 @@ async fn counts(asking: &mut PgConnection, counted: &'static str, n_runs: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn ten_thousand_runs_that_panic_time_out_spawn_and_fail_leave_nothing_behind() {
     let _alone = ALONE.lock().await;
     // What the bodies say would be kept by whoever captures the output of tests.
@@ -148,6 +149,7 @@ async fn ten_thousand_runs_that_panic_time_out_spawn_and_fail_leave_nothing_behi
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn ten_thousand_runs_that_sleep_or_wait_for_a_signal_or_a_child_hold_no_slot_no_connection_and_no_memory()
  {
     let _alone = ALONE.lock().await;
