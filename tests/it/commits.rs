@@ -58,12 +58,12 @@ static LEAVES: Semaphore = Semaphore::const_new(0);
 
 /// Enters in a step, which it drops where it is told to.
 #[workflow(max_attempts = 1)]
-async fn enters_in_a_step(wf: &Wf, is_closure: bool) -> Result<()> {
+async fn enters_in_a_step(wf: &Wf, is_closure: bool, may_leave: bool) -> Result<()> {
     let step = if is_closure { wf.tx("entry", slowly_entered) } else { wf.run(slowly_enters()) };
     tokio::select! {
         biased;
         entered = step => entered?,
-        told = LEAVES.acquire() => told?.forget(),
+        told = LEAVES.acquire(), if may_leave => told?.forget(),
     }
     Ok(())
 }
@@ -87,8 +87,11 @@ async fn leave(left: Left, is_refused: bool) -> (RunState, i64, i64) {
     let worker = worker(&few, jobs![enters_in_a_step, slowly_enters, beside_commits]).await;
     let run_id: Uuid = match left {
         Left::CancelledJob => slowly_enters().enqueue(&db).await.unwrap().id(),
-        Left::CancelledStep { is_closure } | Left::DroppedStep { is_closure } => {
-            enters_in_a_step(is_closure).enqueue(&db).await.unwrap().id()
+        Left::CancelledStep { is_closure } => {
+            enters_in_a_step(is_closure, false).enqueue(&db).await.unwrap().id()
+        }
+        Left::DroppedStep { is_closure } => {
+            enters_in_a_step(is_closure, true).enqueue(&db).await.unwrap().id()
         }
     };
     eventually(async || scalar::<i64>(&db, HELD_UP).await, |n| *n == 1).await;
