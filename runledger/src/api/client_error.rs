@@ -1,5 +1,7 @@
 //! What can go wrong for a client: connecting, enqueueing, reading, waiting, and starting a worker.
 
+mod texts;
+
 use std::time::Duration;
 
 use thiserror::Error;
@@ -538,54 +540,4 @@ pub enum ClientError {
     /// The program's own set-up is wrong.
     #[error("{0}")]
     Setup(String),
-}
-
-impl ClientError {
-    /// The error text without the failure. The text of the error ends with the failure.
-    fn head(&self) -> String {
-        match self {
-            Self::RunFailed { run_id, .. } => format!("run `{run_id}` failed"),
-            Self::RunCancelled { run_id, .. } => format!("run `{run_id}` was cancelled"),
-            Self::RunBlocked { run_id, .. } => {
-                format!(
-                    "run `{run_id}` is blocked and waits for a person (mend the cause and resume it, or cancel it)"
-                )
-            }
-            _ => String::new(),
-        }
-    }
-
-    /// Splits the outcome of a run into its text and its failure.
-    pub(super) fn end_of_run(&self) -> Option<(String, &Failure)> {
-        match self {
-            Self::RunFailed { failure, .. }
-            | Self::RunCancelled { failure, .. }
-            | Self::RunBlocked { failure, .. } => Some((self.head(), failure)),
-            _ => None,
-        }
-    }
-
-    /// Sessions of the server are shared by clients.
-    pub(crate) fn pooled() -> Self {
-        Self::Setup(
-            "the connection string leads to a pooler that gives each transaction another session of the server (PgBouncer in transaction or \
-             statement mode): session locks, notifications and prepared statements do not work there; nothing was written; connect to PostgreSQL \
-             directly, or through a pooler in session mode"
-                .to_owned(),
-        )
-    }
-
-    /// The same error, unless it is what a client behind such a pooler meets first: a prepared statement of another client, or none where its own
-    /// was.
-    pub(crate) fn or_pooled(self) -> Self {
-        let (Self::Database(error) | Self::Migrate(MigrateError::Database(error))) = &self else {
-            return self;
-        };
-        let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-        match code.as_deref() {
-            // duplicate prepared statement, unknown prepared statement
-            Some("42P05" | "26000") => Self::pooled(),
-            _ => self,
-        }
-    }
 }
