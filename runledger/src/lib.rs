@@ -125,7 +125,7 @@ pub use model::given::Outcome;
 pub use model::graph::{GraphError, GraphProblem};
 pub use model::graph_state::GraphState;
 pub use model::history::{History, HistoryError, HistoryStep};
-pub use model::link::{LinkKey, ShortSecret};
+pub use model::link::{LinkDecision, LinkKey, ShortSecret};
 pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, Place, Sealed, Secret};
 pub use model::picture::{EdgeKind, GraphPicture, PictureEdge, PictureError, PictureNode};
 pub use model::replay::{Divergence, StepKey};

@@ -31,6 +31,8 @@ mod dropped;
 mod embedded;
 mod enqueue;
 mod fence;
+mod gate_link_decisions;
+mod gate_link_revocations;
 mod gate_links;
 mod gate_types;
 mod graph_cancels;

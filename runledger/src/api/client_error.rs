@@ -275,6 +275,47 @@ pub enum ClientError {
         /// The gate.
         gate: String,
     },
+    /// A link to a gate that somebody revoked.
+    #[error(
+        "the link to the gate `{gate}` of graph `{run_id}` was revoked; nothing was written; ask for a new one"
+    )]
+    LinkRevoked {
+        /// The graph.
+        run_id: Uuid,
+        /// The gate.
+        gate: String,
+    },
+    /// A decision by a link that is bound to another decision.
+    #[error(
+        "the link to the gate `{gate}` of graph `{run_id}` is bound to another decision; nothing was written; call `decide` on the link, or ask for another link"
+    )]
+    LinkBound {
+        /// The graph.
+        run_id: Uuid,
+        /// The gate.
+        gate: String,
+    },
+    /// A call of `decide` on a link that is bound to no decision.
+    #[error(
+        "the link to the gate `{gate}` of graph `{run_id}` is bound to no decision; nothing was written; decide with `link.gate()`"
+    )]
+    LinkUnbound {
+        /// The graph.
+        run_id: Uuid,
+        /// The gate.
+        gate: String,
+    },
+    /// A decision that must be sealed, and that a link would show.
+    #[error(
+        "no link was signed: it would show a decision about the gate `{gate}` of graph `{run_id}` that must be sealed; sign an unbound link with `link`, and decide in the \
+         program that answers its URL"
+    )]
+    LinkShowsSealed {
+        /// The graph.
+        run_id: Uuid,
+        /// The gate.
+        gate: String,
+    },
     /// A name that no gate of the graph has.
     #[error("graph `{run_id}` has no gate `{gate}`{hint}")]
     NoSuchGate {

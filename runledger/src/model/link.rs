@@ -1,17 +1,23 @@
-//! Links with which somebody outside decides about a gate: what they say, signed, so that nobody can make or change one without the key.
+//! Links with which somebody outside decides a gate. A signature over the content keeps anybody without the key from making or changing a link.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use sha2::Sha256;
 use uuid::Uuid;
 
 use super::timestamp::Timestamp;
 
-/// The first byte of every link: another format begins with another.
-const FORMAT: u8 = 1;
+/// The first byte of a link that this version signs.
+const FORMAT: u8 = 2;
+
+/// The first byte of a link from before epochs and decisions. Such a link stays valid until the first revocation.
+const FORMAT_WITHOUT_EPOCH: u8 = 1;
 
 /// The fewest bytes of a secret.
 const FEWEST: usize = 32;
@@ -34,8 +40,54 @@ pub struct Link {
     pub gate: String,
     /// For whom it was made.
     pub by: Option<String>,
-    /// When it is over, by the database's clock.
+    /// When it expires, by the database's clock.
     pub expires_at: Timestamp,
+    /// The epoch of the gate's links in which it was signed: nil until the first revocation.
+    pub epoch: Uuid,
+    /// The only decision that it allows. `None` if it allows every decision.
+    pub decision: Option<LinkDecision>,
+}
+
+/// The decision that a link is bound to: what [`GateLink::decision`](crate::GateLink::decision) returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkDecision {
+    /// Completes the gate.
+    Complete {
+        /// The value, as JSON text.
+        value: String,
+    },
+    /// Fails the gate.
+    Fail {
+        /// The message of the failure.
+        message: String,
+    },
+}
+
+/// A decision as JSON text: `{"complete":true}` or `{"fail":"no"}`.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Written<'d> {
+    Complete(#[serde(borrow)] &'d RawValue),
+    Fail(#[serde(borrow)] Cow<'d, str>),
+}
+
+impl LinkDecision {
+    /// `None` if the value is not JSON.
+    fn to_text(&self) -> Option<String> {
+        let written = match self {
+            Self::Complete { value } => Written::Complete(serde_json::from_str(value).ok()?),
+            Self::Fail { message } => Written::Fail(Cow::Borrowed(message)),
+        };
+        serde_json::to_string(&written).ok()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        Some(match serde_json::from_str(text).ok()? {
+            Written::Complete(value) => Self::Complete { value: value.get().to_owned() },
+            Written::Fail(message) => Self::Fail { message: message.into_owned() },
+        })
+    }
 }
 
 /// A secret that is too short to sign with.
@@ -66,13 +118,16 @@ impl LinkKey {
         Ok(self)
     }
 
-    /// Signs a link: about 90 characters, and 4 for each 3 bytes of the names, all of which may stand in a URL.
+    /// Signs a link. The text has about 120 characters, and 4 for each 3 bytes of the names and the decision. All of them may stand in a URL.
     #[must_use]
     pub fn sign(&self, link: &Link) -> String {
         let mut bytes = vec![FORMAT];
         bytes.extend(link.graph_id.as_bytes());
         bytes.extend(link.expires_at.unix_micros().to_be_bytes());
-        for text in [Some(&link.gate), link.by.as_ref()] {
+        bytes.extend(link.epoch.as_bytes());
+        // A value that is not JSON gives an empty text, which no reader accepts: the link is never unbound.
+        let decision = link.decision.as_ref().map(|decision| decision.to_text().unwrap_or_default());
+        for text in [Some(&link.gate), link.by.as_ref(), decision.as_ref()] {
             // A length that no text has stands for none.
             let len = text.map_or(u32::MAX, |text| u32::try_from(text.len()).unwrap_or(u32::MAX - 1));
             bytes.extend(len.to_be_bytes());
@@ -97,22 +152,35 @@ impl LinkKey {
 fn read(said: &[u8]) -> Option<Link> {
     let (format, said) = said.split_first()?;
     let (graph_id, said) = said.split_first_chunk()?;
-    let (expires_at, mut said) = said.split_first_chunk()?;
-    let mut text = || {
-        let (len, rest) = said.split_first_chunk()?;
-        let len = u32::from_be_bytes(*len);
-        if len == u32::MAX {
-            said = rest;
-            return Some(None);
-        }
-        let (text, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-        said = rest;
-        Some(Some(String::from_utf8(text.to_vec()).ok()?))
+    let (expires_at, said) = said.split_first_chunk()?;
+    let has_epoch = match *format {
+        FORMAT => true,
+        FORMAT_WITHOUT_EPOCH => false,
+        _ => return None,
     };
-    let (gate, by) = (text()??, text()?);
+    let (epoch, mut said) = if has_epoch { said.split_first_chunk()? } else { (&[0; 16], said) };
+    let (gate, by) = (text(&mut said)??, text(&mut said)?);
+    let decision = if has_epoch { text(&mut said)? } else { None };
+    let decision = match decision {
+        Some(decision) => Some(LinkDecision::read(&decision)?),
+        None => None,
+    };
     let expires_at = Timestamp::from_unix_micros(i64::from_be_bytes(*expires_at));
-    let link = Link { graph_id: Uuid::from_bytes(*graph_id), gate, by, expires_at };
-    (*format == FORMAT && said.is_empty()).then_some(link)
+    let (graph_id, epoch) = (Uuid::from_bytes(*graph_id), Uuid::from_bytes(*epoch));
+    said.is_empty().then_some(Link { graph_id, gate, by, expires_at, epoch, decision })
+}
+
+/// Reads a text, which may be none. `None` if the bytes end before it does.
+fn text(said: &mut &[u8]) -> Option<Option<String>> {
+    let (len, rest) = said.split_first_chunk()?;
+    let len = u32::from_be_bytes(*len);
+    if len == u32::MAX {
+        *said = rest;
+        return Some(None);
+    }
+    let (text, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+    *said = rest;
+    Some(Some(String::from_utf8(text.to_vec()).ok()?))
 }
 
 fn checked(secret: Vec<u8>) -> Result<Vec<u8>, ShortSecret> {
@@ -146,14 +214,24 @@ mod tests {
             gate: "approved".to_owned(),
             by: by.map(str::to_owned),
             expires_at: Timestamp::from_unix_micros(1_700_000_000_000_000),
+            epoch: Uuid::from_u128(8),
+            decision: None,
         }
+    }
+
+    fn bound() -> Link {
+        Link { decision: Some(LinkDecision::Fail { message: "no \"ä\"".to_owned() }), ..link(Some("ann")) }
     }
 
     #[test]
     fn a_link_says_what_was_signed() {
-        for by in [None, Some(""), Some("ann")] {
-            let signed = key(1).sign(&link(by));
-            assert_eq!(key(1).open(&signed), Some(link(by)));
+        let value = |value: &str| Some(LinkDecision::Complete { value: value.to_owned() });
+        let to_complete = |text| Link { decision: value(text), ..link(None) };
+        let links = [None, Some(""), Some("ann")].map(link).into_iter();
+        let values = [r#"{"a": [1.50]}"#, "null", "18446744073709551615"].map(to_complete);
+        for link in links.chain(values).chain([bound()]) {
+            let signed = key(1).sign(&link);
+            assert_eq!(key(1).open(&signed), Some(link));
             assert!(
                 signed.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)),
                 "{signed}"
@@ -161,9 +239,32 @@ mod tests {
         }
     }
 
+    /// The text is pinned: an earlier version signed it.
+    #[test]
+    fn link_of_the_first_format_opens_without_epoch_and_decision() {
+        let signed = "AQAAAAAAAAAAAAAAAAAAAAcABgokGB5AAAAAAAhhcHByb3ZlZAAAAANhbm73tgQjPx8pzTLrxw-dbPLRWrYq8GstuyIZWInBaBObtg";
+        let expected = Link { epoch: Uuid::nil(), ..link(Some("ann")) };
+        assert_eq!(key(1).open(signed), Some(expected));
+    }
+
+    #[test]
+    fn link_with_an_unreadable_decision_or_format_is_refused() {
+        let decision = Some(LinkDecision::Complete { value: "not JSON".to_owned() });
+        assert_eq!(key(1).open(&key(1).sign(&Link { decision, ..link(None) })), None);
+        for text in ["", "{}", r#"{"cancel":"no"}"#, r#"{"fail":1}"#, r#"{"fail":"no","complete":1}"#] {
+            assert_eq!(LinkDecision::read(text), None, "{text}");
+        }
+        for format in (0..=u8::MAX).filter(|format| ![FORMAT, FORMAT_WITHOUT_EPOCH].contains(format)) {
+            let mut said = BASE64_URL_SAFE_NO_PAD.decode(key(1).sign(&link(None))).unwrap_or_default();
+            said.truncate(said.len() - SIGNATURE);
+            said[0] = format;
+            assert_eq!(read(&said), None, "format {format}");
+        }
+    }
+
     #[test]
     fn a_link_with_any_bit_changed_is_refused() {
-        let signed = BASE64_URL_SAFE_NO_PAD.decode(key(1).sign(&link(Some("ann")))).unwrap_or_default();
+        let signed = BASE64_URL_SAFE_NO_PAD.decode(key(1).sign(&bound())).unwrap_or_default();
         assert!(!signed.is_empty());
         for at in 0..signed.len() {
             for bit in 0..8 {

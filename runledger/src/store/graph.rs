@@ -13,6 +13,7 @@ use super::write::{commit, write};
 use super::{sparse, sql};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::graph::Hopeless;
+use crate::model::link::Link;
 use crate::model::payload::{Sealer, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::shape::GateType;
@@ -334,8 +335,8 @@ pub(crate) struct Decision<'d> {
     pub(crate) error: Option<&'d Stored>,
     pub(crate) by: Option<&'d str>,
     pub(crate) reason: Option<&'d str>,
-    /// When it is too late.
-    pub(crate) not_after: Option<Timestamp>,
+    /// The link by which it is made.
+    pub(crate) by_link: Option<&'d Link>,
 }
 
 /// What became of a decision.
@@ -345,19 +346,42 @@ pub(crate) enum Decided {
     Yes,
     /// It is not open, or has ended.
     No,
-    /// It is too late.
+    /// The link has expired.
     Late,
+    /// The link was revoked.
+    Revoked,
 }
 
-/// Whether there is such a gate, and when a link to it is over that is made now.
+/// What the database knows about a link that is signed now.
+#[derive(Debug)]
+pub(crate) struct LinkTerms {
+    /// When it expires.
+    pub(crate) expires_at: Timestamp,
+    /// The epoch of the gate's links.
+    pub(crate) epoch: Uuid,
+}
+
+/// Returns the terms of a link that is signed now. `None` if there is no such gate.
 pub(crate) async fn gate_link(
     connection: &mut PgConnection,
     gate: Uuid,
     valid_for: Duration,
-) -> Result<(bool, Timestamp), sqlx::Error> {
+) -> Result<Option<LinkTerms>, sqlx::Error> {
     let micros = i64::try_from(valid_for.min(FURTHEST).as_micros()).unwrap_or(i64::MAX);
     let row = sqlx::query(sql::GATE_LINK).bind(gate).bind(micros).fetch_one(connection).await?;
-    Ok((row.try_get("is_gate")?, row.try_get("expires_at")?))
+    let is_gate: bool = row.try_get("is_gate")?;
+    let terms = LinkTerms { expires_at: row.try_get("expires_at")?, epoch: row.try_get("epoch")? };
+    Ok(is_gate.then_some(terms))
+}
+
+/// Revokes every link to a gate that was signed before. Returns false if there is no such gate.
+pub(crate) async fn revoke_links(connection: &mut PgConnection, gate: Uuid) -> Result<bool, sqlx::Error> {
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    sqlx::query(sql::LOCK_RUNS).bind(vec![gate]).execute(&mut *tx).await?;
+    let revoked =
+        write(sql::GATE_REVOKE, |revoke| sqlx::query(revoke).bind(gate).fetch_optional(&mut *tx)).await?;
+    commit("gate_revocation", tx.commit()).await?;
+    Ok(revoked.is_some())
 }
 
 /// Ends a gate, with all that this brings about.
@@ -377,13 +401,19 @@ pub(crate) async fn decide(
             .bind(decision.error.map(Stored::as_str))
             .bind(decision.by)
             .bind(decision.reason)
-            .bind(decision.not_after)
+            .bind(decision.by_link.map(|link| link.expires_at))
+            .bind(decision.by_link.map(|link| link.epoch))
             .fetch_one(&mut *tx)
     })
     .await?;
     if !row.try_get::<bool, _>("decided")? {
         tx.rollback().await?;
-        return Ok(if row.try_get("late")? { Decided::Late } else { Decided::No });
+        let (is_revoked, is_late) = (row.try_get("revoked")?, row.try_get("late")?);
+        return Ok(match (is_revoked, is_late) {
+            (true, _) => Decided::Revoked,
+            (false, true) => Decided::Late,
+            (false, false) => Decided::No,
+        });
     }
     release(&mut tx, &[gate]).await?;
     commit("gate", tx.commit()).await?;

@@ -128,6 +128,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0016_one_run_alone.sql"),
         breaking: false,
     },
+    // An older program decides by a link without a look at the epoch, and opens no link of the new format.
+    Migration {
+        version: 17,
+        name: "link_epochs",
+        sql: include_str!("../../migrations/0017_link_epochs.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

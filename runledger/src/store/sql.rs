@@ -54,6 +54,7 @@ statements! {
     EXISTING = "existing";
     GATE_DECIDE = "gate_decide";
     GATE_LINK = "gate_link";
+    GATE_REVOKE = "gate_revoke";
     GATE_TYPE = "gate_type";
     GOING_ON_BELOW = "going_on_below";
     GRAPH_EDGES = "graph_edges";

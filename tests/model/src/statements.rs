@@ -4,6 +4,7 @@ mod claims;
 
 use runledger::__private::STATEMENTS;
 use runledger::model::settle::{Counters, Settlement, Verdict};
+use runledger::model::timestamp::Timestamp;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row};
 use uuid::Uuid;
@@ -330,6 +331,18 @@ impl Statements {
     /// Starts and cancels what the end of a node decides.
     pub async fn release(&self, db: &mut PgConnection, ended: Uuid) -> Result<()> {
         self.query("release").bind(vec![ended]).execute(db).await.map(drop)
+    }
+
+    /// Completes a gate by a link from before any revocation. Returns whether the decision was accepted.
+    pub async fn gate_decide(&self, db: &mut PgConnection, gate: Uuid) -> Result<bool> {
+        let query = self.query("gate_decide").bind(gate).bind("completed").bind("true");
+        let query = query.bind(None::<&str>).bind(None::<&str>).bind(None::<&str>);
+        query.bind(None::<Timestamp>).bind(Uuid::nil()).fetch_one(db).await?.try_get("decided")
+    }
+
+    /// Revokes the links to a gate.
+    pub async fn gate_revoke(&self, db: &mut PgConnection, gate: Uuid) -> Result<()> {
+        self.query("gate_revoke").bind(gate).execute(db).await.map(drop)
     }
 
     /// Wakes the parents that wait for a run that has ended.

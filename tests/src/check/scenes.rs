@@ -37,7 +37,7 @@ pub enum Scene {
     /// Pauses a queued run, pins it to another version of its code and back, adopts a copy, sets and clears
     /// an override and a configuration of a job, drops a request that came too late, and resumes the run.
     Pause,
-    /// Submits graphs in every way, decides about a gate, and waits for their results.
+    /// Submits graphs in every way, revokes the links to a gate, decides it, and waits for their results.
     Graph,
     /// Asks a worker to drain.
     Drain,
@@ -247,6 +247,7 @@ async fn graph(db: &Db) -> Result<()> {
     .await?;
     let theirs = again(async || declared("theirs").enqueue(db.pool()).await).await?.on(db);
     let worker = start(db).await?;
+    again(async || ours.gate("gate").revoke_links().await).await?;
     for handle in [&ours, &theirs] {
         again(async || handle.gate("gate").complete(&2_u64).await).await?;
     }

@@ -14,13 +14,13 @@ use crate::api::enqueue::input_difference;
 use crate::api::job::Payload;
 use crate::model::failure::{Failure, FailureKind, words};
 use crate::model::graph_state::GraphState;
+use crate::model::link::{Link, LinkDecision};
 use crate::model::name::hint;
-use crate::model::payload::{PayloadKind, Place, Plain, Stored};
+use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::request::child_run_id;
 use crate::model::shape::GateType;
 use crate::model::state::RunState;
-use crate::model::timestamp::Timestamp;
 use crate::store::graph::{self, Decided, Decision, NodeInfo};
 use crate::store::inspect;
 
@@ -35,8 +35,8 @@ pub struct GateHandle<'h, T> {
     name: String,
     by: Option<String>,
     reason: Option<String>,
-    /// When it is too late to decide through it, where it was made of a link.
-    not_after: Option<Timestamp>,
+    /// The link that it was made from.
+    by_link: Option<&'h Link>,
 }
 
 impl Db {
@@ -53,7 +53,7 @@ impl Db {
 impl<T: Payload> GraphHandle<T> {
     /// A gate of this graph: `handle.gate("approved").by("ann").reason("looks good").complete(&true).await?`.
     pub fn gate(&self, name: impl Into<String>) -> GateHandle<'_, T> {
-        GateHandle { graph: self, name: name.into(), by: None, reason: None, not_after: None }
+        GateHandle { graph: self, name: name.into(), by: None, reason: None, by_link: None }
     }
 
     /// Where the nodes stand, by name. One query for each thousand.
@@ -115,7 +115,7 @@ fn waits_for_the_outside(node: &NodeInfo) -> bool {
 impl<T: Payload> GateHandle<'_, T> {
     /// Who decides. It is kept, and shown; nobody checks it. A [link](Self::link) that was made for somebody stays theirs.
     pub fn by(mut self, who: impl Into<String>) -> Self {
-        if self.not_after.is_none() || self.by.is_none() {
+        if self.by_link.is_none() || self.by.is_none() {
             self.by = Some(words(&who.into()));
         }
         self
@@ -146,17 +146,20 @@ impl<T: Payload> GateHandle<'_, T> {
     /// [`GateDecided`](ClientError::GateDecided) if the gate ended with another decision,
     /// [`GateNotOpen`](ClientError::GateNotOpen) while the gate waits for its dependencies,
     /// [`NoSuchGate`](ClientError::NoSuchGate), [`Encode`](ClientError::Encode), or a failure of the
-    /// database.
+    /// database. By a link also [`LinkExpired`](ClientError::LinkExpired),
+    /// [`LinkRevoked`](ClientError::LinkRevoked), and [`LinkBound`](ClientError::LinkBound) if the link is
+    /// bound to another decision.
     ///
     /// # Cancel safety
     /// A dropped future may or may not have completed the gate. It can be repeated.
     pub async fn complete<V: Serialize + ?Sized>(self, value: &V) -> Result<(), ClientError> {
-        let place = Place::new(self.run_id(), PayloadKind::Output, "");
-        let encode = |source| ClientError::Encode { job: format!("gate {}", self.name), source };
-        let plain = Plain::of(value).map_err(|source| encode(source.into()))?;
+        let plain = self.encode(value)?;
         let text = plain.to_string();
+        self.check_bound(
+            |bound| matches!(bound, LinkDecision::Complete { value } if input_difference(value, &text).is_none()),
+        )?;
         self.check(&text).await?;
-        let output = self.graph.sealer().seal(&place, plain).map_err(encode)?;
+        let output = self.seal(plain)?;
         let decision = self.decision(RunState::Completed, Some(&output), None);
         if self.decide(&decision).await? {
             return Ok(());
@@ -165,6 +168,29 @@ impl<T: Payload> GateHandle<'_, T> {
             end.as_ref().is_some_and(|end| input_difference(&sealer_opens(end.clone()), &text).is_none())
         })
         .await
+    }
+
+    fn encode<V: Serialize + ?Sized>(&self, value: &V) -> Result<Plain, ClientError> {
+        Plain::of(value).map_err(|source| self.encode_error(source.into()))
+    }
+
+    fn seal(&self, plain: Plain) -> Result<Stored, ClientError> {
+        let place = Place::new(self.run_id(), PayloadKind::Output, "");
+        self.graph.sealer().seal(&place, plain).map_err(|source| self.encode_error(source))
+    }
+
+    fn encode_error(&self, source: PayloadError) -> ClientError {
+        ClientError::Encode { job: format!("gate {}", self.name), source }
+    }
+
+    /// Refuses a decision if the link of this handle is bound to another one.
+    fn check_bound(&self, is_same: impl FnOnce(&LinkDecision) -> bool) -> Result<(), ClientError> {
+        match self.by_link.and_then(|link| link.decision.as_ref()) {
+            Some(bound) if !is_same(bound) => {
+                Err(ClientError::LinkBound { run_id: self.graph.id(), gate: self.name.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses a value that does not fit the gate's type. A gate never changes its type, so the check and the
@@ -186,6 +212,9 @@ impl<T: Payload> GateHandle<'_, T> {
     /// # Errors
     /// As [`complete`](Self::complete).
     pub async fn fail(self, message: &str) -> Result<(), ClientError> {
+        self.check_bound(
+            |bound| matches!(bound, LinkDecision::Fail { message: allowed } if allowed == message),
+        )?;
         self.end_without(RunState::Failed, &Failure::new(FailureKind::Error, message)).await
     }
 
@@ -194,6 +223,7 @@ impl<T: Payload> GateHandle<'_, T> {
     /// # Errors
     /// As [`complete`](Self::complete).
     pub async fn cancel(self, message: &str) -> Result<(), ClientError> {
+        self.check_bound(|_| false)?;
         self.end_without(RunState::Cancelled, &crate::store::cancel::failure(Some(message))).await
     }
 
@@ -223,7 +253,7 @@ impl<T: Payload> GateHandle<'_, T> {
         error: Option<&'d Stored>,
     ) -> Decision<'d> {
         let (by, reason) = (self.by.as_deref(), self.reason.as_deref());
-        Decision { state, output, error, by, reason, not_after: self.not_after }
+        Decision { state, output, error, by, reason, by_link: self.by_link }
     }
 
     async fn decide(&self, decision: &Decision<'_>) -> Result<bool, ClientError> {
@@ -233,6 +263,9 @@ impl<T: Payload> GateHandle<'_, T> {
             Decided::No => Ok(false),
             Decided::Late => {
                 Err(ClientError::LinkExpired { run_id: self.graph.id(), gate: self.name.clone() })
+            }
+            Decided::Revoked => {
+                Err(ClientError::LinkRevoked { run_id: self.graph.id(), gate: self.name.clone() })
             }
         }
     }

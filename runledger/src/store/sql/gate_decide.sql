@@ -1,13 +1,21 @@
 -- gate_decide: ends a gate from outside, if it is open and its graph goes on, and keeps who did so and why.
--- in:    $1 gate, $2 state, $3 output, $4 error, $5 who, $6 why, $7 the instant at which it is too late (null: none)
--- out:   decided (false where it is not open, or it or its graph has ended), late, told; one row
+-- in:    $1 gate, $2 state, $3 output, $4 error, $5 who, $6 why; of a decision by a link: $7 when the link expires, $8 its epoch (both null: by no link)
+-- out:   decided (false where it is not open, or it or its graph has ended), late, revoked (whether the links of that epoch were revoked), told; one row
 -- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, then what its end counts, by lock_pending.sql
--- index: waiting_pkey, run_pkey, pending_pkey, watch_pkey
-with taken as (
+-- index: waiting_pkey, run_pkey, pending_pkey, watch_pkey, link_epoch_pkey
+with link as (
+    select
+        coalesce(pg_catalog.statement_timestamp() >= $7::timestamptz, false) as is_late,
+        coalesce(
+            $8::uuid <> coalesce((select epoch from runledger.link_epoch where run_id = $1), '00000000-0000-0000-0000-000000000000'::uuid),
+            false
+        ) as is_revoked
+),
+taken as (
     delete from runledger.waiting
     where run_id = $1
         and state = 'waiting'
-        and ($7::timestamptz is null or pg_catalog.statement_timestamp() < $7)
+        and not (select is_late or is_revoked from link)
         and exists (
             select
             from runledger.run
@@ -38,4 +46,8 @@ told as (
     select runledger.notify('runledger_ended', run_id::text)
     from unwatched
 )
-select exists (select from taken) as decided, coalesce(pg_catalog.statement_timestamp() >= $7, false) as late, (select pg_catalog.count(*) from told) as told
+select
+    exists (select from taken) as decided,
+    (select is_late from link) as late,
+    (select is_revoked from link) as revoked,
+    (select pg_catalog.count(*) from told) as told

@@ -1,8 +1,9 @@
--- gate_link: whether there is such a gate, and when a link to it is over that is made now.
+-- gate_link: whether there is such a gate, and when a link expires that is signed now, in which epoch.
 -- in:    $1 gate, $2 for how long, in microseconds
--- out:   is_gate, expires_at; one row
+-- out:   is_gate, expires_at, epoch (nil until the first revocation); one row
 -- locks: none
--- index: run_pkey
+-- index: run_pkey, link_epoch_pkey
 select
     exists (select from runledger.run where run_id = $1 and job = 'runledger.gate') as is_gate,
-    pg_catalog.statement_timestamp() + $2::float8 * interval '1 microsecond' as expires_at
+    pg_catalog.statement_timestamp() + $2::float8 * interval '1 microsecond' as expires_at,
+    coalesce((select epoch from runledger.link_epoch where run_id = $1), '00000000-0000-0000-0000-000000000000'::uuid) as epoch

@@ -83,6 +83,12 @@ pub enum Step {
     Append(usize),
     /// Starts and cancels what the end of a node decides that was settled in this transaction.
     ReleaseNodes(usize),
+    /// Completes run 3, a gate, by a link from before any revocation.
+    GateDecide,
+    /// Revokes the links to run 3, a gate.
+    GateRevoke,
+    /// Looks whether run 3, a gate, is open.
+    GateLook,
     /// The attempt of token 0 records that it starts run 1, a graph.
     NoteGraph,
     /// Writes that graph, with run 2 as its node.
@@ -132,6 +138,8 @@ pub struct Said {
     pub n_below: Option<usize>,
     /// How the node ended that an addition needs, if it did.
     pub needed: Option<String>,
+    /// Whether a gate was seen open.
+    pub is_open: Option<bool>,
     held_nodes: Vec<uuid::Uuid>,
     is_steady: bool,
     /// Why the server refused a statement; nothing of the transaction stands then.
@@ -286,6 +294,12 @@ impl Step {
                 if said.held == Some(true) {
                     statements.release(db, scene.runs[run]).await?;
                 }
+            }
+            Self::GateDecide => said.held = Some(statements.gate_decide(db, scene.runs[3]).await?),
+            Self::GateRevoke => statements.gate_revoke(db, scene.runs[3]).await?,
+            Self::GateLook => {
+                let open = "select exists (select from runledger.waiting where run_id = $1)";
+                said.is_open = sqlx::query_scalar(open).bind(scene.runs[3]).fetch_one(db).await?;
             }
             Self::NoteGraph => {
                 let is_noted = statements.note_graph(db, fence(0, 0), scene.runs[1]).await?;

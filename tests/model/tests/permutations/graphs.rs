@@ -7,8 +7,8 @@ use crate::{expect, explore, is_recorded_in_time};
 
 use Ending::{Completes, IsCancelled};
 use Step::{
-    Adopt, Append, AppendLock, AppendLook, Below, Claim, Commit, LockRun, NoteGraph, Orphans, ReleaseNodes,
-    Settle, WriteGraph,
+    Adopt, Append, AppendLock, AppendLook, Below, Claim, Commit, GateDecide, GateLook, GateRevoke, LockRun,
+    NoteGraph, Orphans, ReleaseNodes, Settle, WriteGraph,
 };
 
 /// An addition that looks at what runs, and does not hold it.
@@ -136,4 +136,24 @@ async fn a_graph_that_is_started_while_its_run_is_cancelled_is_found_below_it_or
         },
     };
     explore(pair, START_WITHOUT_LOCK).await;
+}
+
+/// A decision by a link.
+const DECISION: &[Step] = &[LockRun(3), GateDecide, ReleaseNodes(3), Commit];
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn gate_that_is_open_after_a_revocation_takes_no_earlier_link() {
+    let pair = Pair {
+        name: "decide/revoke",
+        start: Start::Graph,
+        transactions: &[DECISION, &[LockRun(3), GateRevoke, Commit, GateLook]],
+        holds: |end| {
+            let is_decided = end.said[0].held == Some(true);
+            let was_open = end.said[1].is_open == Some(true);
+            expect(is_decided != was_open, "a revoked link decides, or a valid one does not", end)
+        },
+    };
+    let without_lock = Wrong::Transactions(&[DECISION, &[GateRevoke, Commit, GateLook]]);
+    explore(pair, without_lock).await;
 }

@@ -451,6 +451,24 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "revoked-link-decides",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/gate_decide.sql",
+            old: "        and not (select is_late or is_revoked from link)\n",
+            new: "        and not (select is_late from link)\n",
+        }],
+        tests: &["it::gate_link_revocations::decision_that_waits_for_revocation_to_commit_is_refused"],
+    },
+    Mutant {
+        name: "bound-link-takes-another-decision",
+        edits: &[Edit {
+            file: "runledger/src/api/graph/gate.rs",
+            old: "Some(bound) if !is_same(bound) => {",
+            new: "Some(bound) if false && !is_same(bound) => {",
+        }],
+        tests: &["it::gate_link_decisions::bound_link_refuses_every_other_decision"],
+    },
+    Mutant {
         name: "gate-takes-another-value-later",
         edits: &[Edit {
             file: "runledger/src/api/graph/gate.rs",
