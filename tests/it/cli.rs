@@ -1,9 +1,10 @@
 //! The command line, as operators run it: a program beside the workers, without their code.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{GateHandle, Graph, GraphHandle, GraphPicture, RunState, Tuning};
+use runledger::{ClientError, GateHandle, Graph, GraphHandle, GraphPicture, LinkKey, RunState, Tuning};
 use runledger_tests::Fixture;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -103,6 +104,27 @@ async fn gate_that_needs_a_value_is_not_completed_without_one() {
     graph.gate::<()>("go");
     let run = graph.enqueue(&fixture.db).await.unwrap().id().to_string();
     cli(&fixture, &["gate", "complete", &run, "go"]).await.done();
+}
+
+#[tokio::test]
+async fn revoked_link_decides_nothing_and_gate_stays_open() {
+    let fixture = Fixture::new().await;
+    let handle = release(&fixture.db).await;
+    let (run, key) = (handle.id().to_string(), LinkKey::new([1; 32]).unwrap());
+    let hour = Duration::from_secs(3600);
+    let text = handle.gate("approved").link_to_complete(&key, hour, &7_u64).await.unwrap();
+    let said = cli(&fixture, &["gate", "revoke-links", &run, "approved"]).await.done();
+    assert_eq!(
+        said,
+        format!("revoked every link to gate `approved` of graph `{run}` that was signed before now\n")
+    );
+    let error = fixture.db.gate_link(&key, &text).unwrap().decide().await.unwrap_err();
+    assert!(matches!(error, ClientError::LinkRevoked { .. }), "{error}");
+    let said = cli(&fixture, &["--json", "gate", "revoke-links", &run, "approved"]).await.value();
+    assert_eq!(said, json!({"run_id": run, "gate": "approved", "revoked": true}));
+    let said = cli(&fixture, &["gate", "revoke-links", &run, "aproved"]).await.refused();
+    assert!(said.contains("did you mean `approved`?"), "{said}");
+    cli(&fixture, &["gate", "complete", &run, "approved", "--value", "7"]).await.done();
 }
 
 /// A graph that waits for a gate, and then gives what the gate was given.

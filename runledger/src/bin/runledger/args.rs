@@ -187,6 +187,13 @@ pub(crate) enum Gate {
         /// Why it is cancelled.
         message: String,
     },
+    /// Revokes every link to it that was signed before now. It stays open.
+    RevokeLinks {
+        /// The id of the graph's run.
+        run: Uuid,
+        /// The name of the gate.
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -32,6 +32,7 @@ pub(crate) async fn decide(db: &Db, gate: Gate, json: bool) -> Said {
         Gate::Complete { gate, value } => (gate, End::Completed(value)),
         Gate::Fail { gate, message } => (gate, End::Failed(message)),
         Gate::Cancel { gate, message } => (gate, End::Cancelled(message)),
+        Gate::RevokeLinks { run, name } => return revoke_links(db, run, &name, json).await,
     };
     let GateArgs { run, name, by, reason } = args;
     let graph = db.graph::<()>(run);
@@ -58,6 +59,15 @@ pub(crate) async fn decide(db: &Db, gate: Gate, json: bool) -> Said {
     let kept = graph.nodes().await?.into_iter().find(|node| node.name == name);
     let kept = kept.ok_or(ClientError::NoSuchRun { run_id: run })?;
     if json { json_line(&decision(run, &kept)) } else { Ok(told(run, &kept)) }
+}
+
+/// Revokes the links to a gate.
+async fn revoke_links(db: &Db, run: Uuid, name: &str, json: bool) -> Said {
+    db.graph::<()>(run).gate(name).revoke_links().await?;
+    if json {
+        return json_line(&json!({ "run_id": run, "gate": name, "revoked": true }));
+    }
+    Ok(format!("revoked every link to gate `{}` of graph `{run}` that was signed before now\n", shown(name)))
 }
 
 /// Whether the gate can be completed without a value.
