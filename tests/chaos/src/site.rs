@@ -312,6 +312,7 @@ impl Site {
         let facts = facts.without(&touched);
         self.violations.extend(signals::misheard(&history.signals, events, &facts));
         self.violations.extend(pauses::broken(&history.pauses, events, &facts, &self.excuses));
+        self.violations.extend(history.decided_by_revoked_links());
         self.violations.extend(history.misended(&facts));
         self.violations.extend(cancels::outlived(&facts, self.pace.bound()));
         self.violations.extend(permits::exceeded(&facts));

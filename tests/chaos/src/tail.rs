@@ -73,7 +73,9 @@ impl Content {
         let events = events.iter().map(|event| (event.run_id, event.at_us, event.at_us));
         let signals = history.signals.iter().map(|sent| (sent.run_id, sent.at_us, sent.at_us));
         let pauses = history.pauses.iter().map(|pause| (pause.run_id, pause.from_us, pause.until_us));
-        let touched = events.chain(signals).chain(pauses).filter(|(_, from, until)| in_tail(*from, *until));
+        let revoked = history.revoked.iter().map(|link| (link.run_id, link.from_us, link.until_us));
+        let all = events.chain(signals).chain(pauses).chain(revoked);
+        let touched = all.filter(|(_, from, until)| in_tail(*from, *until));
         touched.map(|(run_id, ..)| run_id).collect()
     }
 

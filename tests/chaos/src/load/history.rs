@@ -8,6 +8,19 @@ use runledger_tests::check::signals::Sent;
 use runledger_tests::check::{Facts, Violations};
 use uuid::Uuid;
 
+/// A link to a gate of a graph that the client used after it had revoked it.
+#[derive(Clone, Copy, Debug)]
+pub struct Revoked {
+    /// The graph.
+    pub run_id: Uuid,
+    /// When the revocation began.
+    pub from_us: i64,
+    /// When the decision by the link was answered.
+    pub until_us: i64,
+    /// Whether the decision was accepted.
+    pub decided: bool,
+}
+
 /// All of it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -17,6 +30,8 @@ pub struct History {
     pub signals: Vec<Sent>,
     /// The runs that it saw paused.
     pub pauses: Vec<Pause>,
+    /// The links to gates that it revoked and then used.
+    pub revoked: Vec<Revoked>,
     /// The runs that can only end otherwise than by completing, and how.
     pub ends: HashMap<Uuid, &'static str>,
     /// The runs that may end otherwise.
@@ -38,10 +53,18 @@ impl History {
     pub fn forget(&mut self, runs: &HashSet<Uuid>) {
         self.signals.retain(|sent| !runs.contains(&sent.run_id));
         self.pauses.retain(|pause| !runs.contains(&pause.run_id));
+        self.revoked.retain(|link| !runs.contains(&link.run_id));
         let ends = std::mem::take(&mut self.ends);
         let (forgotten, kept): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(run, _)| runs.contains(run));
         self.hopeless.extend(forgotten.into_iter().map(|(run_id, _)| run_id));
         self.ends = kept.into_iter().collect();
+    }
+
+    /// Decisions that were accepted by a revoked link.
+    #[must_use]
+    pub fn decided_by_revoked_links(&self) -> Violations {
+        let decided = self.revoked.iter().filter(|link| link.decided);
+        decided.map(|link| format!("a revoked link decided the gate of graph {}", link.run_id)).collect()
     }
 
     /// Runs that have ended otherwise than they can.
@@ -80,5 +103,16 @@ mod tests {
         assert_eq!(history.misended(&facts).len(), 1);
         history.forget(&HashSet::from([run_id]));
         assert_eq!((history.misended(&facts).len(), history.hopeless.len()), (0, 1));
+    }
+
+    #[test]
+    fn revoked_link_that_decides_is_found_unless_revocation_was_lost() {
+        let link = |decided| Revoked { run_id: Uuid::now_v7(), from_us: 1, until_us: 2, decided };
+        let revoked = vec![link(true), link(false)];
+        let run_id = revoked[0].run_id;
+        let mut history = History { revoked, ..History::default() };
+        assert_eq!(history.decided_by_revoked_links().len(), 1);
+        history.forget(&HashSet::from([run_id]));
+        assert_eq!((history.decided_by_revoked_links().len(), history.revoked.len()), (0, 1));
     }
 }

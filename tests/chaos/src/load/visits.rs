@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use runledger::{Call, ClientError, Db, Graph, GraphHandle, Handle, Job, Paused, Payload, RunState, Tuning};
+use runledger::{
+    Call, ClientError, Db, Graph, GraphHandle, Handle, Job, LinkKey, Paused, Payload, RunState, Tuning,
+};
 use runledger_tests::check::calls::{Submission, Told};
 use runledger_tests::check::jobs;
 use runledger_tests::check::pauses::Pause;
@@ -15,7 +17,7 @@ use runledger_tests::check::signals::{Sent, heard};
 use uuid::Uuid;
 
 use super::client::{AGAIN, Caller, MOST_TRIES, PATIENCE};
-use super::history::History;
+use super::history::{History, Revoked};
 use super::jobs::{self as own, ENDLESS, GATE, Journey};
 
 /// How many signals of each name [`own::chaos_hearing`] takes.
@@ -26,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(1200);
 
 /// The deadline of runs that cannot meet it.
 const SHORT: Duration = Duration::from_secs(1);
+
+/// How long links to gates are valid.
+const A_DAY: Duration = Duration::from_secs(86_400);
 
 /// How long a result is waited for before what was done is done again.
 const A_WHILE: Duration = Duration::from_secs(2);
@@ -314,16 +319,33 @@ impl Caller {
 }
 
 impl Caller {
-    /// A graph: chains beside one another, a gate, and a node that fails, with what needs its success and what takes any end of that. Decides about the gate.
+    /// A graph: chains beside one another, a gate, and a node that fails, with what needs its success and what takes any end of that. Decides about the gate, after
+    /// a link to it was revoked.
     pub(super) async fn graph(&self, millis: u64) {
         let key = Uuid::now_v7().to_string();
         let Some(graph) = self.submitted(&key, || own::graph(&self.place, millis)).await else { return };
+        self.revoke(&graph).await;
         let again = || async {
             // What comes of it shows at the end of the graph.
             let _ = tokio::time::timeout(PATIENCE, graph.gate(GATE).complete(&1_u64)).await;
         };
         again().await;
         self.until_ended(&graph, again).await;
+    }
+
+    /// Revokes a link to the gate, and uses the link.
+    async fn revoke(&self, graph: &GraphHandle<u64>) {
+        let Ok(key) = LinkKey::new([7; 32]) else { return };
+        let from_us = now_us();
+        let link = self.answered(|| async { graph.gate(GATE).link_to_complete(&key, A_DAY, &1_u64).await });
+        let Answer::Done(text) = link.await else { return };
+        let Ok(link) = self.db.gate_link(&key, &text) else { return };
+        let Answer::Done(()) = self.answered(|| async { graph.gate(GATE).revoke_links().await }).await else {
+            return;
+        };
+        let decided = matches!(tokio::time::timeout(PATIENCE, link.decide()).await, Ok(Ok(())));
+        let (run_id, until_us) = (graph.id(), now_us());
+        self.note(|history| history.revoked.push(Revoked { run_id, from_us, until_us, decided }));
     }
 
     /// Cancels a graph before its gate is decided, when most of its nodes have not started.
