@@ -73,6 +73,7 @@ mod registry;
 mod releases;
 mod replay;
 mod resources;
+mod roles;
 mod rows;
 mod runs;
 mod sagas;
