@@ -7,6 +7,25 @@ use runledger_tests::Fixture;
 use crate::rows::{scalar, soon, until, worker};
 use crate::words::{codec, tells};
 
+#[tokio::test]
+async fn gate_of_encrypted_graph_takes_no_plain_value() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let encrypting = db.clone().with_codec(codec());
+    let mut graph = Graph::new("sealed");
+    graph.gate::<String>("gate");
+    let handle = graph.enqueue(&encrypting).await.unwrap();
+    let plain = handle.on(&db);
+    for refused in
+        [plain.gate("gate").complete("secret word").await, plain.gate("gate").fail("secret word").await]
+    {
+        let error = refused.unwrap_err();
+        assert!(matches!(&error, ClientError::GateEncrypted { gate, .. } if gate == "gate"), "{error}");
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.decision").await, 0);
+    let reads = db.clone().with_codec_to_read(codec());
+    plain.on(&reads).gate("gate").complete("word").await.unwrap();
+}
+
 #[workflow]
 async fn tells_through_a_graph(wf: &Wf, word: String) -> Result<String> {
     let mut graph = Graph::new("telling");

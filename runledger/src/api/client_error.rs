@@ -246,6 +246,16 @@ pub enum ClientError {
         /// The values that the gate accepts, with an example.
         advice: String,
     },
+    /// The gate belongs to a graph whose payloads are encrypted, and this program has no codec.
+    #[error(
+        "gate `{gate}` of graph `{run_id}` was not decided: its payloads are encrypted and this program has no codec; nothing was written; decide in a program with the codec, or through a link that such a program answers"
+    )]
+    GateEncrypted {
+        /// The graph.
+        run_id: Uuid,
+        /// The gate.
+        gate: String,
+    },
     /// A gate about which somebody has decided otherwise.
     #[error(
         "the gate `{gate}` of graph `{run_id}` has {ended} already{by}, and otherwise than it is to now; a decision stays; nothing was written"

@@ -176,6 +176,14 @@ pub(crate) async fn gate_type(
     Ok(read_type(accepts))
 }
 
+/// Whether the payloads of a gate's graph are encrypted.
+pub(crate) async fn gate_is_encrypted(
+    connection: &mut PgConnection,
+    gate: Uuid,
+) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar(sql::GATE_IS_ENCRYPTED).bind(gate).fetch_one(connection).await
+}
+
 fn read_type(accepts: Option<String>) -> Option<GateType> {
     accepts.and_then(|accepts| serde_json::from_str(&accepts).ok())
 }
