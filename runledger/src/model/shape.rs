@@ -6,8 +6,10 @@
 
 mod probe;
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
+use std::sync::{Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -94,12 +96,20 @@ pub struct Mismatch {
 }
 
 impl GateType {
-    /// Probes the `Deserialize` of a type with made-up values. Takes microseconds for a small type, and some
-    /// milliseconds for a type with hundreds of fields.
+    /// Probes the `Deserialize` of a type with made-up values, once per type and process. Takes microseconds
+    /// for a small type, some milliseconds for a type with hundreds of fields, and at most a few seconds for a
+    /// type with thousands of places.
     #[must_use]
-    pub fn of<T: DeserializeOwned>() -> Self {
-        let (shape, example) = probe::probe::<T>();
-        Self { shape, example: example.as_ref().map(ToString::to_string) }
+    pub fn of<T: DeserializeOwned + 'static>() -> Self {
+        static PROBED: Mutex<BTreeMap<TypeId, GateType>> = Mutex::new(BTreeMap::new());
+        let probed = || PROBED.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = probed().get(&TypeId::of::<T>()).cloned();
+        known.unwrap_or_else(|| {
+            // Not under the lock: the code of the type may itself ask for a gate type.
+            let (shape, example) = probe::probe::<T>();
+            let gate_type = Self { shape, example: example.as_ref().map(ToString::to_string) };
+            probed().entry(TypeId::of::<T>()).or_insert(gate_type).clone()
+        })
     }
 
     /// Whether the type accepts only `null`, so that a decision needs no value.
@@ -149,9 +159,9 @@ impl Shape {
             (Self::Any, _)
             | (Self::Null | Self::Option(_), Value::Null)
             | (Self::Bool, Value::Bool(_))
-            | (Self::Text, Value::String(_))
+            | (Self::Text, Value::String(_)) => true,
             // Derived code accepts an array for a struct.
-            | (Self::Struct(_), Value::Array(_)) => true,
+            (Self::Struct(fields), Value::Array(items)) => fields.may_have(items.len()),
             (Self::Option(shape), value) => {
                 let here = self.refuses(path);
                 let at_place = |other: Mismatch| if other.path == here.path { here } else { other };
@@ -159,14 +169,22 @@ impl Shape {
             }
             (Self::Number(range), Value::Number(number)) => range.has(number),
             (Self::List(shape), Value::Array(items)) => {
-                return each(items.iter().enumerate().map(|(at, item)| (format!("[{at}]"), shape.as_ref(), item)), path);
+                return each(
+                    items.iter().enumerate().map(|(at, item)| (format!("[{at}]"), shape.as_ref(), item)),
+                    path,
+                );
             }
-            (Self::Tuple(shapes), Value::Array(items)) if (shapes.required..=shapes.known.len()).contains(&items.len()) => {
+            (Self::Tuple(shapes), Value::Array(items))
+                if (shapes.required..=shapes.known.len()).contains(&items.len()) =>
+            {
                 let items = shapes.known.iter().zip(items).enumerate();
                 return each(items.map(|(at, (shape, item))| (format!("[{at}]"), shape, item)), path);
             }
             (Self::Map(shape), Value::Object(entries)) => {
-                return each(entries.iter().map(|(name, value)| (format!(".{name}"), shape.as_ref(), value)), path);
+                return each(
+                    entries.iter().map(|(name, value)| (format!(".{name}"), shape.as_ref(), value)),
+                    path,
+                );
             }
             (Self::Struct(fields), Value::Object(entries)) => return fields.check(entries, path),
             (Self::Enum(variants), Value::String(name)) => variants.has(name, false),
@@ -229,6 +247,11 @@ impl Fields {
         self
     }
 
+    /// Whether an array of so many items has each required field, and no item too many.
+    fn may_have(&self, n_items: usize) -> bool {
+        (self.required.len()..=self.known.len() + self.unknown.len()).contains(&n_items)
+    }
+
     fn check(&self, entries: &serde_json::Map<String, Value>, path: &mut String) -> Result<(), Mismatch> {
         let mismatch = |what: String| Mismatch { path: format!("`{path}`"), takes: what };
         let strange =
@@ -239,8 +262,8 @@ impl Fields {
                 list("an object with", self.known.keys())
             )));
         }
-        // An unknown name may be an alias of the missing field.
-        let may_have_aliases = entries.keys().any(|name| !self.known.contains_key(name));
+        // A name that the probe could not resolve may be an alias of the missing field.
+        let may_have_aliases = entries.keys().any(|name| self.unknown.contains(name));
         let missing = self.required.iter().find(|name| !entries.contains_key(*name));
         if let Some(name) = missing.filter(|_| !may_have_aliases) {
             return Err(mismatch(format!("an object with the field `{name}`")));

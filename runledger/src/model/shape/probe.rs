@@ -252,12 +252,35 @@ impl Probe {
                 fields.unknown.push((*name).to_owned());
             }
         }
+        self.drop_alternatives(root, path, &mut fields);
         let mut root = root.clone();
         if let Some(node) = root.at_mut(path) {
             node.children.push((STRANGE.to_owned(), Node { hint: Some(Hint::Unit), ..Node::default() }));
             fields.closed = self.n_left > 0 && !self.reads(&root).0;
         }
         fields.loosened()
+    }
+
+    /// A hand-written `Deserialize` may accept one of several fields: such a field is not required.
+    fn drop_alternatives(&mut self, root: &Node, path: &Path, fields: &mut Fields) {
+        let optional: Vec<String> =
+            fields.known.keys().filter(|name| !fields.required.contains(name)).cloned().collect();
+        if optional.is_empty() {
+            return;
+        }
+        fields.required.retain(|name| {
+            !optional.iter().any(|other| {
+                let mut root = root.clone();
+                if let Some(node) = root.at_mut(path) {
+                    node.children.retain(|(its, _)| its != name);
+                }
+                // A type that still misses the field has it added again.
+                let read = self.added(&root, path, other);
+                read.and_then(|root| {
+                    root.at(path).map(|node| node.children.iter().all(|(its, _)| its != name))
+                }) == Some(true)
+            })
+        });
     }
 
     /// Adds one field. Returns `None` if the type does not accept the result.

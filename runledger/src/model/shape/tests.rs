@@ -106,6 +106,35 @@ struct Flat {
 #[allow(dead_code, reason = "only read")]
 struct WithDefaults(u8, #[serde(default)] Option<u8>, #[serde(default)] u8);
 
+/// Reads either field, as only hand-written code can.
+struct OneOf;
+
+impl<'de> Deserialize<'de> for OneOf {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = OneOf;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("`a` or `b`")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<OneOf, A::Error> {
+                let mut is_given = false;
+                while let Some(name) = map.next_key::<String>()? {
+                    map.next_value::<u8>()?;
+                    is_given |= name == "a" || name == "b";
+                }
+                is_given.then_some(OneOf).ok_or_else(|| serde::de::Error::missing_field("a"))
+            }
+        }
+        deserializer.deserialize_struct("OneOf", &["a", "b"], Visitor)
+    }
+}
+
+/// Has no value, because it contains itself.
+#[derive(Deserialize)]
+#[allow(dead_code, reason = "only read")]
+struct Endless(Box<Endless>);
+
 /// Accepts only a value that no probe tries.
 struct Picky;
 
@@ -202,7 +231,7 @@ fn corpus() -> Vec<Value> {
 }
 
 /// Fails if the shape refuses a value that the type accepts. Returns how many values only the shape accepts.
-fn loose<T: DeserializeOwned>() -> usize {
+fn loose<T: DeserializeOwned + 'static>() -> usize {
     let shape = GateType::of::<T>();
     let stored: GateType = serde_json::from_str(&serde_json::to_string(&shape).unwrap()).unwrap();
     assert_eq!(stored, shape, "it is read as it was stored");
@@ -265,7 +294,7 @@ fn shapes_accept_whatever_an_unusual_type_reads() {
     loose::<char>();
 }
 
-fn refusal<T: DeserializeOwned>(value: &Value) -> String {
+fn refusal<T: DeserializeOwned + 'static>(value: &Value) -> String {
     GateType::of::<T>().check(value).unwrap_err().to_string()
 }
 
@@ -289,6 +318,36 @@ fn a_refusal_names_the_place_and_what_it_takes() {
     );
     let strict = json!({"id": "67e55044-10b1-426f-9247-bb680e5fe0c8", "at": 3, "more": 1});
     assert!(refusal::<Strict>(&strict).contains("and no field `more`"));
+}
+
+#[test]
+fn misspelt_field_is_not_taken_for_an_alias() {
+    let misspelt = json!({"aproved": true, "by": "ann"});
+    assert_eq!(refusal::<Decision>(&misspelt), "`$` takes an object with the field `approved`");
+    let with_alias = json!({"approved": true, "by_whom": "ann", "more": 1});
+    assert_eq!(GateType::of::<Decision>().check(&with_alias), Ok(()));
+}
+
+#[test]
+fn array_without_the_required_fields_does_not_fit_a_struct() {
+    let shape = GateType::of::<Decision>();
+    assert_eq!(shape.check(&json!([true, "ann"])), Ok(()));
+    for value in [json!([]), json!([true]), json!([true, "ann", null, [], 5, 6])] {
+        assert!(shape.check(&value).is_err(), "{value}");
+    }
+}
+
+#[test]
+fn either_of_two_fields_fits_a_hand_written_type() {
+    let shape = GateType::of::<OneOf>();
+    for value in [json!({"a": 1}), json!({"b": 1})] {
+        assert_eq!(shape.check(&value), Ok(()), "{value}");
+    }
+}
+
+#[test]
+fn type_without_values_is_probed_without_overflow() {
+    assert_eq!(GateType::of::<Endless>().example(), None);
 }
 
 #[test]

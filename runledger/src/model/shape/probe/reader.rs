@@ -9,7 +9,7 @@ use serde::de::{
     Visitor,
 };
 
-use super::{Forced, Hint, Log, Node, Path, STRANGE, number, text};
+use super::{DEEPEST, Forced, Hint, Log, Node, Path, STRANGE, number, text};
 
 /// Why a type did not accept a made-up value.
 #[derive(Debug)]
@@ -41,12 +41,14 @@ impl de::Error for ProbeError {
 pub(super) struct Reader<'t> {
     node: &'t Node,
     path: Path,
+    /// The newtypes around this place that take no part of the path.
+    n_newtypes: usize,
     log: &'t RefCell<Log>,
 }
 
 impl<'t> Reader<'t> {
     pub(super) fn new(node: &'t Node, log: &'t RefCell<Log>) -> Self {
-        Self { node, path: Path::new(), log }
+        Self { node, path: Path::new(), n_newtypes: 0, log }
     }
 
     /// Records the request. Fails at a hole.
@@ -66,7 +68,7 @@ impl<'t> Reader<'t> {
     fn below(&self, name: &str) -> Option<Self> {
         let (name, node) = self.node.children.iter().find(|(its, _)| its == name)?;
         let path = self.path.iter().chain([name]).cloned().collect();
-        Some(Self { node, path, log: self.log })
+        Some(Self { node, path, n_newtypes: 0, log: self.log })
     }
 
     fn number<'de, V: Visitor<'de>>(
@@ -229,7 +231,14 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor: V,
     ) -> Result<V::Value, ProbeError> {
         // `serde_json` types that read raw text.
-        if name.starts_with("$serde_json::") { self.any(visitor) } else { visitor.visit_newtype_struct(self) }
+        if name.starts_with("$serde_json::") {
+            return self.any(visitor);
+        }
+        // A newtype that contains only itself has no value, and would overflow the stack.
+        if self.n_newtypes == DEEPEST {
+            return Err(ProbeError::Refused);
+        }
+        visitor.visit_newtype_struct(Self { n_newtypes: self.n_newtypes + 1, ..self })
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProbeError> {
@@ -288,7 +297,7 @@ impl<'t> Parts<'_, 't> {
         let (name, node) = self.of.node.children.get(self.at)?;
         self.at += 1;
         let path = self.of.path.iter().chain([name]).cloned().collect();
-        Some(Reader { node, path, log: self.of.log })
+        Some(Reader { node, path, n_newtypes: 0, log: self.of.log })
     }
 }
 
