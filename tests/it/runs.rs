@@ -37,9 +37,8 @@ fn ids(runs: &[RunInfo]) -> Vec<Uuid> {
 async fn runs_are_listed_within_the_scope_that_is_said() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut of = Vec::new();
-    for tenant in ["acme", "bolt", ""] {
-        let run = listed(2).tenant(tenant).enqueue(&db).await.unwrap();
-        of.push(run.id());
+    for call in [listed(2).tenant("acme"), listed(2).tenant("bolt"), listed(2)] {
+        of.push(call.enqueue(&db).await.unwrap().id());
     }
     let [acme, bolt, global] = of[..] else { unreachable!() };
     assert_eq!(ids(&db.runs(Scope::All).await.unwrap().runs), [global, bolt, acme], "the latest first");
@@ -68,8 +67,14 @@ async fn runs_are_listed_within_the_scope_that_is_said() {
 async fn pages_follow_one_another_though_runs_are_created_meanwhile_and_many_at_one_instant() {
     let Fixture { db, database: _database } = Fixture::new().await;
     // One statement, so one instant, and keys, so that the ids are in no order.
-    let calls = (0..250)
-        .map(|n| listed(n).idempotency_key(format!("key-{n}")).tenant(["a", "b", ""][n as usize % 3]));
+    let calls = (0..250).map(|n| {
+        let call = listed(n).idempotency_key(format!("key-{n}"));
+        match n % 3 {
+            0 => call.tenant("a"),
+            1 => call.tenant("b"),
+            _ => call,
+        }
+    });
     let created = enqueue_all(calls, &db).await.unwrap();
     let mut expected: Vec<Uuid> = created.iter().map(|run| run.run_id).collect();
     expected.sort_unstable();

@@ -44,7 +44,7 @@ pub(crate) struct Request {
     pub(crate) priority: i16,
     pub(crate) input: Result<Plain, EncodeError>,
     pub(crate) options: RequestOptions,
-    pub(crate) tenant: String,
+    pub(crate) tenant: Option<String>,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) active_key: Option<String>,
     /// The version that a call by name asks for. The name of a typed call has its version.
@@ -104,7 +104,7 @@ macro_rules! options {
 
         /// The organisation that the run belongs to. 1 to 256 bytes; none by default.
         pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
-            self.request.tenant = tenant.into();
+            self.request.tenant = Some(tenant.into());
             self
         }
 
@@ -204,7 +204,7 @@ impl AnyCall {
             priority: 0,
             input: Plain::of(input),
             options: RequestOptions::default(),
-            tenant: String::new(),
+            tenant: None,
             idempotency_key: None,
             active_key: None,
             version: None,
@@ -242,7 +242,7 @@ impl Request {
             priority: definition.priority,
             input,
             options: RequestOptions::default(),
-            tenant: String::new(),
+            tenant: None,
             idempotency_key: None,
             active_key: None,
             version: None,
@@ -265,7 +265,7 @@ impl Request {
 
     /// The part of a run's identity that was said, if one was.
     pub(crate) fn identity_said(&self) -> Option<&'static str> {
-        identity_said(&self.tenant, self.active_key.as_deref(), self.idempotency_key.as_deref())
+        identity_said(self.tenant.as_deref(), self.active_key.as_deref(), self.idempotency_key.as_deref())
     }
 
     /// The name that its job had first, as far as this program knows it.
@@ -282,14 +282,15 @@ impl Request {
         let name = self.definition.map_or(&*self.job, |definition| definition.name);
         check_name("job", name)?;
         check_name("queue", &queue)?;
-        if !self.tenant.is_empty() {
-            check_key("tenant", &self.tenant)?;
+        if let Some(tenant) = &self.tenant {
+            check_key("tenant", tenant)?;
         }
+        let tenant = self.tenant.clone().unwrap_or_default();
         let run_id = match &self.idempotency_key {
             None => Uuid::now_v7(),
             Some(key) => {
                 check_key("idempotency key", key)?;
-                keyed_run_id(&self.tenant, self.oldest_name(), key)
+                keyed_run_id(&tenant, self.oldest_name(), key)
             }
         };
         let active_key =
@@ -317,7 +318,7 @@ impl Request {
         Ok(NewRun {
             run_id,
             job,
-            tenant: self.tenant,
+            tenant,
             queue,
             priority: options.priority.unwrap_or(self.priority),
             input,

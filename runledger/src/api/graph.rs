@@ -80,7 +80,7 @@ pub struct Graph<T = ()> {
     plan: Plan,
     /// What its nodes are, beside the plan.
     nodes: Vec<Declared>,
-    tenant: String,
+    tenant: Option<String>,
     queue: Option<String>,
     priority: i16,
     deadline: Option<Duration>,
@@ -108,7 +108,7 @@ impl Graph {
             tag: TAGS.fetch_add(1, Ordering::Relaxed),
             plan: Plan { name: name.into(), ..Plan::default() },
             nodes: Vec::new(),
-            tenant: String::new(),
+            tenant: None,
             queue: None,
             priority: 0,
             deadline: None,
@@ -258,7 +258,7 @@ impl<T> Graph<T> {
 
     /// The organisation that the graph belongs to, and each of its nodes that does not say otherwise. 1 to 256 bytes; none by default.
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
-        self.tenant = tenant.into();
+        self.tenant = Some(tenant.into());
         self
     }
 
@@ -286,7 +286,7 @@ impl<T> Graph<T> {
 
     /// The part of a run's identity that was said, if one was.
     pub(crate) fn identity_said(&self) -> Option<&'static str> {
-        identity_said(&self.tenant, self.active_key.as_deref(), self.idempotency_key.as_deref())
+        identity_said(self.tenant.as_deref(), self.active_key.as_deref(), self.idempotency_key.as_deref())
     }
 
     fn add<V>(&mut self, base: &str, request: Request, key: Option<String>) -> Node<V> {
@@ -378,7 +378,7 @@ fn no_call() -> Request {
         priority: 0,
         input: Plain::of_object(&[]),
         options: RequestOptions::default(),
-        tenant: String::new(),
+        tenant: None,
         idempotency_key: None,
         active_key: None,
         version: None,

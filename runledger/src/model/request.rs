@@ -29,12 +29,12 @@ pub const MAX_METADATA: usize = 16 << 10;
 
 /// The part of a run's identity that was said, if one was: what a child and a step cannot have.
 pub(crate) fn identity_said(
-    tenant: &str,
+    tenant: Option<&str>,
     active_key: Option<&str>,
     idempotency_key: Option<&str>,
 ) -> Option<&'static str> {
     [
-        ("tenant", !tenant.is_empty()),
+        ("tenant", tenant.is_some()),
         ("active_key", active_key.is_some()),
         ("idempotency_key", idempotency_key.is_some()),
     ]

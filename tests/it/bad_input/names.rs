@@ -27,6 +27,7 @@ async fn a_name_or_key_that_breaks_a_rule_is_refused_with_the_rule_and_nothing_i
         (named().queue("x\"; drop table run"), "has a character that is not allowed"),
         (named().queue("q".repeat(49)), "is longer than 48 bytes"),
         (named().tenant("a\0b"), "tenant `a\\0b` has a control character; use 1 to 256 bytes of text"),
+        (named().tenant(""), "tenant `` is blank"),
         (named().tenant("  "), "tenant `  ` is blank"),
         (named().idempotency_key(""), "idempotency key `` is blank"),
         (named().idempotency_key("line\nline"), "idempotency key `line\\nline` has a control character"),

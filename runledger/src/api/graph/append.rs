@@ -246,7 +246,7 @@ impl Graph {
             (self.plan.result.is_some(), "a result"),
             (self.idempotency_key.is_some(), "an idempotency key"),
             (self.active_key.is_some(), "an active key"),
-            (!self.tenant.is_empty(), "a tenant"),
+            (self.tenant.is_some(), "a tenant"),
             (self.queue.is_some(), "a queue"),
             (self.priority != 0, "a priority"),
             (self.deadline.is_some(), "a deadline"),

@@ -28,7 +28,7 @@ impl<'g> Configure<'g> {
 
     /// The organisation that its run belongs to; by default that of the graph.
     pub fn tenant(&mut self, tenant: impl Into<String>) -> &mut Self {
-        let tenant = tenant.into();
+        let tenant = Some(tenant.into());
         self.change(of_nodes("tenant"), |request| request.tenant = tenant)
     }
 

@@ -60,7 +60,7 @@ impl<T: Payload> Graph<T> {
     fn run_id(&self) -> Uuid {
         match &self.idempotency_key {
             None => Uuid::now_v7(),
-            Some(key) => keyed_run_id(&self.tenant, &self.key_scope(), key),
+            Some(key) => keyed_run_id(self.tenant.as_deref().unwrap_or_default(), &self.key_scope(), key),
         }
     }
 
@@ -78,8 +78,8 @@ impl<T: Payload> Graph<T> {
         if let Some(key) = &self.idempotency_key {
             check_key("idempotency key", key)?;
         }
-        if !self.tenant.is_empty() {
-            check_key("tenant", &self.tenant)?;
+        if let Some(tenant) = &self.tenant {
+            check_key("tenant", tenant)?;
         }
         let active_key =
             self.active_key.as_ref().map(|key| active_key(&self.key_scope(), key)).transpose()?;
@@ -107,7 +107,7 @@ impl<T: Payload> Graph<T> {
         let run = NewRun {
             run_id: Uuid::nil(),
             job: GRAPH.to_owned(),
-            tenant: self.tenant,
+            tenant: self.tenant.unwrap_or_default(),
             queue,
             priority: self.priority,
             input,
