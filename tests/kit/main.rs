@@ -9,6 +9,7 @@
 mod correct;
 mod endings;
 mod mocks;
+mod patience;
 mod planted;
 mod time;
 mod unserved;

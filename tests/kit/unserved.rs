@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use runledger::ClientError;
 use runledger::prelude::*;
 use runledger::testing::{CrashError, Testing};
+use runledger::{ClientError, Tuning};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -92,4 +92,29 @@ async fn crashes_of_a_workflow_with_an_unserved_child_name_the_job() {
     let error = error.await.expect("the kit gives up").unwrap_err();
     assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
     assert!(error.to_string().contains("no worker of the test serves `mail`"), "{error}");
+}
+
+#[tokio::test]
+async fn unserved_queue_stuck_run_names_job_and_queue() {
+    let test = Testing::new().await.unwrap().with(jobs![mail]).patience(Duration::from_secs(1));
+    let said = said(test.start(mail().queue("other")).await.unwrap().result()).await;
+    assert!(said.contains("no worker of the test serves `mail` in queue `other`"), "{said}");
+    assert!(said.contains("`Testing::queues`") && !said.contains("`Testing::with`"), "{said}");
+}
+
+#[tokio::test]
+async fn queue_named_by_the_test_is_served() {
+    let test = Testing::new().await.unwrap().with(jobs![mail]).queues(["other"]);
+    assert_eq!(test.start(mail().queue("other")).await.unwrap().result().await.unwrap(), 8);
+}
+
+#[tokio::test]
+async fn disabled_job_stuck_run_gives_the_reason() {
+    let test = Testing::new().await.unwrap().with(jobs![mail]).patience(Duration::from_secs(1));
+    test.db().tune("mail", Tuning::new().disabled("no stamps")).await.unwrap();
+    let run = test.start(mail()).await.unwrap();
+    let said = said(run.result()).await;
+    assert!(said.contains("job `mail` is disabled: no stamps"), "{said}");
+    assert!(said.contains("`Db::untune`") && !said.contains("permit"), "{said}");
+    run.at_rest().await.unwrap();
 }

@@ -70,10 +70,16 @@ pub(crate) struct Look {
     pub(crate) n_due: i64,
     /// The jobs of due runs that no worker of this database serves or has served.
     pub(crate) unserved: Vec<String>,
+    /// The jobs and queues of due runs whose job is served, and whose queue is not.
+    pub(crate) unserved_queues: Vec<(String, String)>,
+    /// The jobs of due runs that an operator has disabled, with the reason.
+    pub(crate) disabled: Vec<(String, String)>,
     /// The jobs of runs that wait for an operator, with `blocked` or `paused`.
     pub(crate) parked: Vec<(String, String)>,
     /// Increases with every claim, recorded step and outcome of a run.
     pub(crate) n_events: i64,
+    /// Changes with every claim and recorded step of the run that is asked about.
+    pub(crate) n_own_events: i64,
     /// Runs that have not ended.
     pub(crate) n_left: i64,
     /// When the next run may be claimed or woken, or has to have ended, if there is such an instant.
@@ -86,6 +92,11 @@ impl Look {
     /// Whether nothing happens unless time passes, or somebody outside does something.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.n_leased == 0 && self.n_due == 0
+    }
+
+    /// Whether a due run stays where it is, because no worker claims runs of its job or its queue.
+    pub(crate) fn has_unclaimable(&self) -> bool {
+        !(self.unserved.is_empty() && self.unserved_queues.is_empty() && self.disabled.is_empty())
     }
 }
 
@@ -108,11 +119,20 @@ wait as (
 due as (
     select
         job,
+        queue,
+        exists (select from runledger.worker where due.job = any (worker.jobs)) as has_job,
         exists (
             select from runledger.worker where due.job = any (worker.jobs) and due.queue = any (worker.queues)
-        ) as is_served
+        ) as is_served,
+        (select disabled from runledger.tuning where tuning.job = pg_catalog.split_part(due.job, '@', 1)) as disabled
     from runledger.ready as due
     where ready_at <= pg_catalog.clock_timestamp()
+),
+misplaced as (
+    select distinct job, queue from due where has_job and not is_served
+),
+disabled as (
+    select distinct job, disabled as reason from due where is_served and disabled is not null
 ),
 parked as (
     select job, state
@@ -124,14 +144,29 @@ parked as (
 select
     (select state from runledger.run_state where run_id = $1) as state,
     (select pg_catalog.count(*) from runledger.lease) as n_leased,
-    (select pg_catalog.count(*) from due where is_served) as n_due,
-    (select pg_catalog.array_agg(distinct job order by job) from due where not is_served) as unserved,
+    (select pg_catalog.count(*) from due where is_served and disabled is null) as n_due,
+    (select pg_catalog.array_agg(distinct job order by job) from due where not has_job) as unserved,
+    (select pg_catalog.array_agg(job order by job, queue) from misplaced) as misplaced_jobs,
+    (select pg_catalog.array_agg(queue order by job, queue) from misplaced) as misplaced_queues,
+    (select pg_catalog.array_agg(job order by job, reason) from disabled) as disabled_jobs,
+    (select pg_catalog.array_agg(reason order by job, reason) from disabled) as disabled_reasons,
     (select pg_catalog.array_agg(job order by job, state) from parked) as parked_jobs,
     (select pg_catalog.array_agg(state order by job, state) from parked) as parked_states,
     (select pg_catalog.count(*) from runledger.step)
         + (select pg_catalog.count(*) from runledger.outcome)
         + (select coalesce(pg_catalog.sum(claims), 0) from runledger.ready)
         + (select coalesce(pg_catalog.sum(claims), 0) from runledger.waiting) as n_events,
+    (select pg_catalog.count(*) from runledger.step where run_id = $1)
+        + (
+            select coalesce(pg_catalog.sum(claims), 0)
+            from (
+                select claims from runledger.ready where run_id = $1
+                union all
+                select claims from runledger.waiting where run_id = $1
+                union all
+                select claims from runledger.lease where run_id = $1
+            ) as own
+        ) as n_own_events,
     (select pg_catalog.count(*) from runledger.run where not exists (select from runledger.outcome where outcome.run_id = run.run_id)) as n_left,
     (select greatest(extract(epoch from pg_catalog.min(at) - pg_catalog.clock_timestamp()) * 1000000, 0)::bigint from pending having pg_catalog.count(*) > 0) as next_us,
     (select pg_catalog.array_agg(run_id order by place) from wait) as wait_runs,
@@ -144,13 +179,19 @@ pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<
     let names: Option<Vec<String>> = row.try_get("wait_names")?;
     let next: Option<i64> = row.try_get("next_us")?;
     let list = |column: &str| row.try_get::<Option<Vec<String>>, _>(column).map(Option::unwrap_or_default);
+    let pairs = |one: &str, other: &str| {
+        Ok::<Vec<_>, sqlx::Error>(list(one)?.into_iter().zip(list(other)?).collect())
+    };
     Ok(Look {
         state: row.try_get("state")?,
         n_leased: row.try_get("n_leased")?,
         n_due: row.try_get("n_due")?,
         unserved: list("unserved")?,
-        parked: list("parked_jobs")?.into_iter().zip(list("parked_states")?).collect(),
+        unserved_queues: pairs("misplaced_jobs", "misplaced_queues")?,
+        disabled: pairs("disabled_jobs", "disabled_reasons")?,
+        parked: pairs("parked_jobs", "parked_states")?,
         n_events: row.try_get("n_events")?,
+        n_own_events: row.try_get("n_own_events")?,
         n_left: row.try_get("n_left")?,
         next: next.map(|micros| Duration::from_micros(micros.unsigned_abs())),
         waits: runs.unwrap_or_default().into_iter().zip(names.unwrap_or_default()).collect(),

@@ -20,6 +20,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause between two looks. Each costs a query.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// How many times the kit skips time or sends a signal while the run under test does not progress. Other runs
+/// may sleep again and again for ever.
+const NUDGES: u32 = 1_000;
+
 /// Signals that are sent when a run waits for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Script {
@@ -77,9 +81,15 @@ impl Drive {
             if is_over(&look) {
                 return Ok(());
             }
-            if look.n_leased > 0 || (look.is_at_rest() && self.nudge(&mut connection, &look).await?) {
-                still = Still::default();
-            } else if still.since(&look) > self.patience {
+            still.see(&look);
+            if still.nudges >= NUDGES {
+                return Err(ClientError::Setup(overtaken(run_id, &look)));
+            }
+            if look.is_at_rest() && self.nudge(&mut connection, &look).await? {
+                still.nudged();
+            } else if look.n_leased > 0 {
+                still.restart();
+            } else if still.lasts() > self.patience {
                 return Err(ClientError::Setup(stuck(run_id, &look, self.patience)));
             }
             tokio::time::sleep(PAUSE).await;
@@ -153,22 +163,49 @@ pub(super) fn is_over(look: &Look) -> bool {
     matches!(look.state.as_deref(), Some("completed" | "failed" | "cancelled" | "blocked"))
 }
 
-/// Measures how long no event has happened.
+/// Measures how long no event has happened, and how often the kit nudged runs without an event of its own run.
 #[derive(Default)]
-struct Still {
-    seen: Option<(i64, Instant)>,
+pub(super) struct Still {
+    n_events: Option<i64>,
+    since: Option<Instant>,
+    n_own_events: i64,
+    /// Nudges since the last event of the run under test.
+    pub(super) nudges: u32,
+    /// Nudges since the beginning.
+    pub(super) all_nudges: u32,
 }
 
 impl Still {
-    fn since(&mut self, look: &Look) -> Duration {
-        match self.seen {
-            Some((n_events, since)) if n_events == look.n_events => since.elapsed(),
-            _ => {
-                self.seen = Some((look.n_events, Instant::now()));
-                Duration::ZERO
-            }
+    pub(super) fn see(&mut self, look: &Look) {
+        if self.n_events.replace(look.n_events) != Some(look.n_events) {
+            self.restart();
+        }
+        if std::mem::replace(&mut self.n_own_events, look.n_own_events) != look.n_own_events {
+            self.nudges = 0;
         }
     }
+
+    pub(super) fn nudged(&mut self) {
+        self.nudges += 1;
+        self.all_nudges += 1;
+        self.restart();
+    }
+
+    pub(super) fn lasts(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn restart(&mut self) {
+        self.since = Some(Instant::now());
+    }
+}
+
+fn overtaken(run_id: Uuid, look: &Look) -> String {
+    let state = look.state.as_deref().unwrap_or("not there");
+    let why = obstacles(look).map(|why| format!(": {why}")).unwrap_or_default();
+    format!(
+        "run `{run_id}` is {state} and made no progress while the test skipped time for other runs {NUDGES} times{why}"
+    )
 }
 
 /// A reason why a due run of a served job may not be claimed.
@@ -196,6 +233,14 @@ pub(super) fn obstacles(look: &Look) -> Option<String> {
             "no worker of the test serves {}; add it to the jobs of `Testing::with`",
             quoted(look.unserved.iter())
         ));
+    }
+    for (job, queue) in &look.unserved_queues {
+        obstacles.push(format!(
+            "no worker of the test serves `{job}` in queue `{queue}`; name every queue of the test in `Testing::queues`"
+        ));
+    }
+    for (job, reason) in &look.disabled {
+        obstacles.push(format!("job `{job}` is disabled: {reason}; enable it with `Db::untune`"));
     }
     for (job, state) in &look.parked {
         obstacles.push(format!("a run of `{job}` is {state}"));

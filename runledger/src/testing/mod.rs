@@ -80,6 +80,7 @@ pub struct Testing {
 #[derive(Clone, Default)]
 struct Plan {
     definitions: Option<Vec<&'static Definition>>,
+    queues: Option<Vec<String>>,
     values: Vec<Provide>,
     fakes: Vec<Fake>,
     mocks: HashMap<scene::Code, scene::Mock>,
@@ -123,6 +124,13 @@ impl Testing {
     /// Serves these jobs, and no others, as [`App::with`] does: `.with(jobs![checkout, charge])`. Without it, every job that is linked into the test.
     pub fn with(mut self, definitions: impl IntoIterator<Item = &'static Definition>) -> Self {
         self.plan.definitions.get_or_insert_default().extend(definitions);
+        self
+    }
+
+    /// Serves these queues, and no others, as [`App::queues`] does. Without it, the queues of the served jobs and
+    /// `default`.
+    pub fn queues<Q: Into<String>>(mut self, queues: impl IntoIterator<Item = Q>) -> Self {
+        self.plan.queues.get_or_insert_default().extend(queues.into_iter().map(Into::into));
         self
     }
 
@@ -210,6 +218,9 @@ impl Testing {
 
     /// How long nothing may happen before [`TestRun::result`] reports what the run waits for; 30 s by
     /// default. A running body counts as activity.
+    ///
+    /// [`crash_everywhere`](Self::crash_everywhere) has the same limit between two events of a run. There a running
+    /// body does not count as activity: give more time if one body takes longer.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.plan.patience = Some(patience);
         self
@@ -324,7 +335,10 @@ impl Plan {
             value(&mut provided, db);
         }
         provided.insert(Arc::new(Part { scene: Arc::clone(scene), role }));
-        let app = App::new(db.clone()).provide_all(provided);
+        let mut app = App::new(db.clone()).provide_all(provided);
+        if let Some(queues) = &self.queues {
+            app = app.queues(queues.iter().cloned());
+        }
         Ok(match &self.definitions {
             Some(definitions) => app.with(definitions.iter().copied()),
             None => app,

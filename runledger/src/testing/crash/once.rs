@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::super::drive::{Drive, PATIENCE, is_over, obstacles};
+use super::super::drive::{Drive, PATIENCE, Still, is_over, obstacles};
 use super::super::{Plan, Testing};
 use super::fault::Fault;
 use super::process::Process;
@@ -31,6 +31,10 @@ const PAUSE: Duration = Duration::from_millis(8);
 
 /// How long connections of the test may take to come back to their pool, before they are taken from whoever holds them.
 const GOODBYE: Duration = Duration::from_millis(200);
+
+/// How many times the kit skips time or sends a signal to one run and its descendants. A run that sleeps for
+/// ever would never end.
+const NUDGES: u32 = 5_000;
 
 /// Of the test's own side: a look, a signal, the invariant.
 const CONNECTIONS: u32 = 4;
@@ -131,12 +135,14 @@ impl Stage {
         let scope = Scope::new(dies_at);
         let first = Process::start(&self.plan, &options, &scene, Arc::clone(&scope), Role::First);
         let first = first.await.map_err(told)?;
-        let drive = Drive::new(&db, Arc::clone(&scene), self.plan.script.anew(), PATIENCE);
+        let patience = self.plan.patience.unwrap_or(PATIENCE);
+        let drive = Drive::new(&db, Arc::clone(&scene), self.plan.script.anew(), patience);
         let mut course = Course {
             stage: self,
             options,
             scene: Arc::clone(&scene),
             drive,
+            patience,
             first: Some(first),
             second: None,
             before: Vec::new(),
@@ -178,6 +184,8 @@ struct Course<'s> {
     options: sqlx::postgres::PgConnectOptions,
     scene: Arc<Scene>,
     drive: Drive,
+    /// How long nothing may happen. A running body does not count: a body that hangs is a defect to report.
+    patience: Duration,
     first: Option<Process>,
     second: Option<Process>,
     /// What was recorded when the first worker died or lost the run.
@@ -192,7 +200,7 @@ impl Course<'_> {
         run_id: Uuid,
         fault: Option<&Fault>,
     ) -> Result<(), String> {
-        let began = Instant::now();
+        let mut still = Still::default();
         loop {
             if self.second.is_none() {
                 self.meet(connection, fault).await.map_err(told)?;
@@ -203,12 +211,23 @@ impl Course<'_> {
                 self.scene.steps.release();
             }
             let moved = look.is_at_rest() && self.drive.nudge(connection, &look).await.map_err(told)?;
-            if look.is_at_rest() && !moved && (is_over(&look) || !look.unserved.is_empty()) {
+            if look.is_at_rest() && !moved && (is_over(&look) || look.has_unclaimable()) {
                 // A run without a worker for its job is not finished, and no fault will end it.
-                return if look.unserved.is_empty() { Ok(()) } else { Err(stuck(&look)) };
+                return if look.has_unclaimable() { Err(stuck(&look)) } else { Ok(()) };
             }
-            if began.elapsed() > PATIENCE {
-                return Err(stuck(&look));
+            still.see(&look);
+            if moved {
+                still.nudged();
+            }
+            if still.all_nudges >= NUDGES {
+                return Err(format!("{}; the test skipped time {NUDGES} times", stuck(&look)));
+            }
+            if still.lasts() > self.patience {
+                let patience = self.patience;
+                return Err(format!(
+                    "{}; nothing has happened for {patience:?}, the limit of `Testing::patience`",
+                    stuck(&look)
+                ));
             }
             let dies = self.first.as_ref().filter(|_| self.second.is_none()).map(|first| first.scope.death());
             tokio::select! {

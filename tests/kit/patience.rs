@@ -1,0 +1,74 @@
+//! How long the kit waits before it gives up.
+
+use std::time::Duration;
+
+use runledger::ClientError;
+use runledger::prelude::*;
+use runledger::testing::{CrashError, Testing};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Longer than the kit needs to give up.
+const LONG: Duration = Duration::from_secs(90);
+
+#[workflow]
+async fn nightly(wf: &Wf) -> Result<()> {
+    loop {
+        wf.sleep(DAY).await?;
+    }
+}
+
+#[workflow]
+async fn waits(wf: &Wf) -> Result<bool> {
+    Ok(wf.signal("approval").await?)
+}
+
+#[workflow]
+async fn naps(wf: &Wf, n: u32) -> Result<u32> {
+    for _ in 0..n {
+        wf.sleep(DAY).await?;
+    }
+    Ok(n)
+}
+
+#[job]
+async fn slow() -> Result<()> {
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn run_beside_an_endless_sleeper_is_reported_as_stuck() {
+    let test = Testing::new().await.unwrap().with(jobs![nightly, waits]).skipping_time();
+    let test = test.patience(Duration::from_secs(3));
+    let _endless = test.start(nightly()).await.unwrap();
+    let waits = test.start(waits()).await.unwrap();
+    let error = tokio::time::timeout(LONG, waits.result()).await.expect("the kit gives up").unwrap_err();
+    assert!(matches!(error, ClientError::Setup(_)), "{error:?}");
+    let said = error.to_string();
+    assert!(said.contains("1000 times") && said.contains("signal `approval` is waited for"), "{said}");
+}
+
+#[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn run_that_sleeps_thousands_of_times_ends() {
+    let test = Testing::new().await.unwrap().with(jobs![naps]).skipping_time();
+    assert_eq!(test.start(naps(1_500)).await.unwrap().result().await.unwrap(), 1_500);
+}
+
+#[tokio::test]
+async fn crashed_run_that_stands_still_is_reported_with_the_patience() {
+    let test = Testing::new().await.unwrap().with(jobs![waits]).patience(Duration::from_secs(1));
+    let error = tokio::time::timeout(Duration::from_secs(20), test.crash_everywhere(waits()).into_future());
+    let error = error.await.expect("the kit keeps to the patience").unwrap_err();
+    assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
+    let said = error.to_string();
+    assert!(said.contains("nothing has happened for 1s") && said.contains("signal `approval`"), "{said}");
+}
+
+#[tokio::test]
+async fn crashed_body_longer_than_the_patience_names_the_patience() {
+    let test = Testing::new().await.unwrap().with(jobs![slow]).patience(Duration::from_secs(1));
+    let said = test.crash_everywhere(slow()).await.unwrap_err().to_string();
+    assert!(said.contains("nothing has happened for 1s") && said.contains("`Testing::patience`"), "{said}");
+}
