@@ -32,6 +32,11 @@ async fn naps(wf: &Wf, n: u32) -> Result<u32> {
 }
 
 #[job]
+async fn nothing() -> Result<()> {
+    Ok(())
+}
+
+#[job]
 async fn slow() -> Result<()> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     Ok(())
@@ -71,4 +76,12 @@ async fn crashed_body_longer_than_the_patience_names_the_patience() {
     let test = Testing::new().await.unwrap().with(jobs![slow]).patience(Duration::from_secs(1));
     let said = test.crash_everywhere(slow()).await.unwrap_err().to_string();
     assert!(said.contains("nothing has happened for 1s") && said.contains("`Testing::patience`"), "{said}");
+}
+
+#[tokio::test]
+async fn crashes_without_a_met_fault_are_an_error() {
+    let test = Testing::new().await.unwrap().with(jobs![nothing]);
+    let error = test.crash_everywhere(nothing()).at_most(0).await.unwrap_err();
+    assert!(matches!(error, CrashError::NothingMet { .. }), "{error:?}");
+    assert!(error.to_string().contains("`at_most(0)` leaves out"), "{error}");
 }

@@ -209,6 +209,9 @@ impl<J: Job> CrashEverywhere<'_, J> {
         while let Some(seen) = running.next().await {
             if seen?.was_met { n_crashes += 1 } else { n_missed += 1 }
         }
+        if n_crashes == 0 {
+            return Err(CrashError::NothingMet { job, n_missed, n_left_out, at_most: self.at_most });
+        }
         Ok(Crashes { job, n_crashes, n_missed, n_writes, n_steps, n_left_out, seed, took: Duration::ZERO })
     }
 

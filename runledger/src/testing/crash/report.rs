@@ -85,6 +85,21 @@ pub enum CrashError {
         /// The names of the faults that there are.
         names: Vec<String>,
     },
+    /// No run met a fault, so nothing was tested.
+    #[error(
+        "`{job}` met no fault, so nothing was tested: {n_missed} runs missed their fault, and `at_most({at_most})` leaves out {n_left_out}; raise `at_most`, \
+         or choose other faults with `only`"
+    )]
+    NothingMet {
+        /// The job.
+        job: &'static str,
+        /// How many runs ended without having met their fault.
+        n_missed: usize,
+        /// How many faults [`at_most`](super::CrashEverywhere::at_most) left out.
+        n_left_out: usize,
+        /// The limit that the test set.
+        at_most: usize,
+    },
     /// A fault was not survived.
     #[error(
         "`{job}`, {fault}: {problem}; repeat it alone: RUNLEDGER_CRASH_SEED={seed} RUNLEDGER_CRASH_ONLY='{fault}'"
