@@ -294,16 +294,8 @@ fn json(text: &str) -> Result<Box<RawValue>, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let seconds = match &text[digits.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        "d" => 24 * 60 * 60,
-        _ => return Err("a time is a whole number and its unit, `s`, `m`, `h` or `d`".to_owned()),
-    };
-    let count = digits.parse::<u32>().map_err(|error| error.to_string())?;
-    Ok(Duration::from_secs(u64::from(count) * seconds))
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; a time is numbers with units, such as `90s`, `15m` or `1h 30m`"))
 }
 
 #[cfg(test)]
@@ -328,8 +320,10 @@ mod tests {
     fn a_time_has_a_number_and_a_unit() {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("7d"), Ok(Duration::from_secs(7 * 86_400)));
-        for text in ["", "s", "1", "-1h", "1.5h", "1w", "99999999999s"] {
-            assert!(duration(text).is_err(), "{text}");
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(90 * 60)));
+        for text in ["", "s", "1", "-1h", "1x", "99999999999999999999s"] {
+            let refused = duration(text).unwrap_err();
+            assert!(refused.ends_with("such as `90s`, `15m` or `1h 30m`"), "{text}: {refused}");
         }
     }
 }

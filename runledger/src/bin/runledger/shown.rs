@@ -63,51 +63,33 @@ pub(crate) fn plain_json(text: &str) -> String {
     plain
 }
 
+/// The last second of the year 9999, after which RFC 3339 has no years.
+const LAST: Duration = Duration::from_secs(253_402_300_799);
+
 /// An instant in UTC, by RFC 3339: to the microsecond for programs, to the second for people.
 pub(crate) fn instant(time: SystemTime) -> String {
-    let (date, seconds, micros) = parts(time);
-    format!("{date}T{}.{micros:06}Z", clock(seconds))
+    humantime::format_rfc3339_micros(within(time)).to_string()
 }
 
 /// As [`instant`], for people; `-` for none.
 pub(crate) fn when(time: Option<SystemTime>) -> String {
-    let said = |time| {
-        let (date, seconds, _) = parts(time);
-        format!("{date} {}Z", clock(seconds))
-    };
+    let said = |time| humantime::format_rfc3339_seconds(within(time)).to_string().replace('T', " ");
     time.map_or_else(|| "-".to_owned(), said)
 }
 
-fn clock(seconds: u64) -> String {
-    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+/// The nearest instant of the years 1970 to 9999: humantime panics outside them.
+fn within(time: SystemTime) -> SystemTime {
+    time.clamp(UNIX_EPOCH, UNIX_EPOCH + LAST)
 }
 
-/// The date, the seconds of the day, and the microseconds of the second. What is before 1970 is no instant of a run.
-fn parts(time: SystemTime) -> (String, u64, u32) {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Howard Hinnant's `civil_from_days`: years begin in March, in eras of 400 years.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (format!("{year:04}-{month:02}-{day:02}"), seconds, since.subsec_micros())
-}
-
-/// How long something took, for people.
+/// How long something took, for people: to the millisecond below a minute, then to the second.
 pub(crate) fn long(duration: Option<Duration>) -> String {
     let Some(duration) = duration else { return "-".to_owned() };
-    let seconds = duration.as_secs();
-    match seconds {
-        0 => format!("{} ms", duration.as_millis()),
-        1..60 => format!("{:.1} s", duration.as_secs_f64()),
-        60..3600 => format!("{} m {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} m", seconds / 3600, seconds / 60 % 60),
-    }
+    let rounded = match duration.as_secs() {
+        seconds @ 60.. => Duration::from_secs(seconds),
+        seconds => Duration::new(seconds, duration.subsec_millis() * 1_000_000),
+    };
+    humantime::format_duration(rounded).to_string()
 }
 
 /// Rows in columns that are as wide as their widest cell, under their titles.
@@ -147,6 +129,26 @@ mod tests {
             (4_107_542_399, "2100-02-28T23:59:59.000007Z"),
         ] {
             assert_eq!(instant(UNIX_EPOCH + Duration::from_micros(seconds * 1_000_000 + 7)), text);
+        }
+    }
+
+    #[test]
+    fn an_instant_that_has_no_date_is_the_nearest_that_has_one() {
+        assert_eq!(instant(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(when(Some(UNIX_EPOCH + Duration::from_secs(1 << 39))), "9999-12-31 23:59:59Z");
+        assert_eq!(when(None), "-");
+    }
+
+    #[test]
+    fn a_duration_is_as_exact_as_people_read_it() {
+        for (micros, text) in [
+            (0, "0s"),
+            (7_900, "7ms"),
+            (1_500_900, "1s 500ms"),
+            (61_900_000, "1m 1s"),
+            (5_400_000_000, "1h 30m"),
+        ] {
+            assert_eq!(long(Some(Duration::from_micros(micros))), text);
         }
     }
 
