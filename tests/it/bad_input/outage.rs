@@ -156,6 +156,9 @@ async fn address_of_another_database_is_refused_without_its_password() {
         "http://annabel:hunter2@db",
         "hunter2://db",
         "postgre://annabel:hunter2@db/app",
+        "sqlite:app.db",
+        "sqlite::memory:",
+        "mysql:app",
     ] {
         let error = Db::connect(address).await.unwrap_err();
         assert!(matches!(error, ClientError::Address(_)), "{address}: {error:?}");
