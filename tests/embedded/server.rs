@@ -3,7 +3,8 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::process::{Command, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use runledger::dev::{Server, reset, stop_now};
@@ -116,6 +117,66 @@ fn a_killed_postmaster_is_replaced_at_once() {
     let url = second.url();
     assert!(listens(&url));
     assert_ne!(base.postmaster(), Some(postmaster));
+}
+
+/// A process of the account that the server runs as. PostgreSQL ignores the processes of other accounts.
+struct Bystander(Child);
+
+impl Bystander {
+    fn new() -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("600").current_dir("/");
+        if let Some((uid, gid)) = runledger::dev::on_this_machine().unwrap().1 {
+            command.uid(uid).gid(gid);
+        }
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn stale_lock_files_naming_another_process_do_not_prevent_start() {
+    let base = Base::new(LONG);
+    let mut first = base.client();
+    let url = first.url();
+    let socket_dir = url.split_once("host=").unwrap().1.split('&').next().unwrap();
+    kill_9(base.postmaster().unwrap());
+    eventually!("the server to go away", (!listens(&url)).then_some(()));
+    let bystander = Bystander::new();
+    for file in [base.dir.join("data/postmaster.pid"), format!("{socket_dir}/.s.PGSQL.5432.lock").into()] {
+        let text = fs::read_to_string(&file).unwrap();
+        let rest = text.split_once('\n').unwrap().1;
+        fs::write(&file, format!("{}\n{rest}", bystander.0.id())).unwrap();
+    }
+    let start = Instant::now();
+    assert!(listens(&base.client().url()));
+    assert!(start.elapsed() < Duration::from_secs(15), "started after {:?}", start.elapsed());
+    assert_ne!(base.postmaster().unwrap().unsigned_abs(), bystander.0.id());
+}
+
+#[test]
+fn copy_of_a_running_server_is_refused_with_its_pid() {
+    let original = Base::new(LONG);
+    let mut client = original.client();
+    client.url();
+    let copy = Base::new(LONG);
+    fs::create_dir(&copy.dir).unwrap();
+    // Temporary files of the running server may vanish while `cp` copies them.
+    let _ = Command::new("cp").arg("-a").args([&original.dir.join("data"), &copy.dir]).output().unwrap();
+    let start = Instant::now();
+    let said = copy.client().line();
+    let pid = original.postmaster().unwrap().to_string();
+    for named in ["error ", &copy.dir.join("data/postmaster.pid").display().to_string(), &pid, "stop"] {
+        assert!(said.contains(named), "`{named}` is missing: {said}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(15), "refused after {:?}", start.elapsed());
+    assert_eq!(original.postmasters().len(), 1);
 }
 
 #[test]

@@ -121,13 +121,33 @@ impl Cluster {
             if !self.data.exists() {
                 self.initdb(locked, programs, options)?;
             }
-            match self.start(locked, programs, options) {
-                Err(error) if first_try.elapsed() >= RESTART_PATIENCE || !self.log_names_predecessor() => {
-                    Err(error)
-                }
-                Ok(()) | Err(_) => Ok(false),
+            let Err(error) = self.start(locked, programs, options) else { return Ok(false) };
+            let is_last = first_try.elapsed() >= RESTART_PATIENCE;
+            if self.log_says("lock file \"") {
+                self.remove_stale_lock_files(locked, is_last)?;
+            } else if !self.log_says("shared memory block") {
+                return Err(error);
             }
+            if is_last { Err(error) } else { Ok(false) }
         })
+    }
+
+    /// Deletes lock files that a killed postmaster has left if their pid now belongs to another program.
+    /// PostgreSQL itself deletes them only if no process has the pid. Children of the killed postmaster still
+    /// keep a new one out by the shared memory, which PostgreSQL finds without these files.
+    ///
+    /// Returns an error if the process is a server of another folder, of which this one is a copy. Returns
+    /// one for a server of this folder only if `is_last`: a killed postmaster needs time to end.
+    fn remove_stale_lock_files(&self, _locked: &Locked, is_last: bool) -> Result<(), DevError> {
+        for file in probe::lock_files(&self.data, &self.socket_dir) {
+            let Some(holder) = probe::holder(&file) else { continue };
+            if !holder.is_server(&self.data) {
+                ignore_absent(fs::remove_file(&file)).map_err(DevError::io("delete", file))?;
+            } else if is_last || holder.data != self.data {
+                return Err(DevError::LockFile { file, pid: holder.pid, data: holder.data });
+            }
+        }
+        Ok(())
     }
 
     /// Stops the server, if it runs, and waits until it has gone; open connections are ended.
@@ -214,10 +234,9 @@ impl Cluster {
         DevError::Program { program, base: self.base.clone(), said }
     }
 
-    /// Whether the last start failed because what is left of a killed postmaster stood in its way.
-    fn log_names_predecessor(&self) -> bool {
-        let log = fs::read_to_string(self.log()).unwrap_or_default();
-        log.contains("lock file \"") || log.contains("shared memory block")
+    /// Whether the log of the last start contains `text`.
+    fn log_says(&self, text: &str) -> bool {
+        fs::read_to_string(self.log()).is_ok_and(|log| log.contains(text))
     }
 
     fn log(&self) -> PathBuf {

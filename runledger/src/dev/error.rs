@@ -67,6 +67,20 @@ pub enum DevError {
         /// The folder, or whatever stands in its place.
         path: PathBuf,
     },
+    /// A lock file of PostgreSQL names another running server.
+    #[error(
+        "`{file}` names process {pid}, a running server of `{data}`: the embedded server cannot start beside it; \
+         stop that process, or delete the file if this folder is a copy",
+        file = file.display(), data = data.display()
+    )]
+    LockFile {
+        /// The lock file.
+        file: PathBuf,
+        /// The process in the lock file.
+        pid: i32,
+        /// The data folder in the lock file.
+        data: PathBuf,
+    },
     /// `initdb`, `pg_ctl` or another program ended with a failure.
     #[error("`{program}` failed: the embedded server in `{base}` is not running; {said}", base = base.display())]
     Program {

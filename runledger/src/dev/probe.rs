@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// The name that the server gives to its socket for port 5432.
 const SOCKET: &str = ".s.PGSQL.5432";
@@ -45,4 +47,48 @@ pub(super) fn status(data: &Path) -> Option<String> {
 pub(super) fn listener(socket_dir: &Path) -> Option<Pid> {
     let file = fs::read_to_string(socket_dir.join(format!("{SOCKET}.lock"))).ok()?;
     file.lines().next()?.trim().parse().ok().and_then(Pid::from_raw)
+}
+
+/// The running process that a lock file of PostgreSQL names.
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub(super) pid: i32,
+    /// The data folder in the lock file. A copied file names the original folder.
+    pub(super) data: PathBuf,
+}
+
+/// The files that keep a second postmaster out of `data` and away from the socket.
+pub(super) fn lock_files(data: &Path, socket_dir: &Path) -> [PathBuf; 2] {
+    [data.join("postmaster.pid"), socket_dir.join(format!("{SOCKET}.lock"))]
+}
+
+/// Returns the process that `lock_file` names, if such a process exists.
+pub(super) fn holder(lock_file: &Path) -> Option<Holder> {
+    let file = fs::read_to_string(lock_file).ok()?;
+    let mut lines = file.lines();
+    let pid = Pid::from_raw(lines.next()?.trim().parse().ok()?)?;
+    let data = PathBuf::from(lines.next()?);
+    let exists = test_kill_process(pid) != Err(Errno::SRCH);
+    exists.then(|| Holder { pid: pid.as_raw_nonzero().get(), data })
+}
+
+impl Holder {
+    /// Whether the process is a server of `data` or of the folder in the lock file: its command line names
+    /// one of them, or it runs there. A postmaster always runs in its data folder.
+    pub(super) fn is_server(&self, data: &Path) -> bool {
+        let command_line = match fs::read(format!("/proc/{}/cmdline", self.pid)) {
+            Ok(arguments) => arguments.split(|byte| *byte == 0).collect::<Vec<_>>().join(&b' '),
+            // macOS has no `/proc`.
+            Err(_) => Command::new("ps")
+                .args(["-o", "args=", "-p", &self.pid.to_string()])
+                .output()
+                .map(|output| output.stdout)
+                .unwrap_or_default(),
+        };
+        let command_line = format!("{} ", String::from_utf8_lossy(&command_line).trim_end());
+        let runs_in = fs::read_link(format!("/proc/{}/cwd", self.pid)).ok();
+        [data, &self.data].iter().any(|data| {
+            command_line.contains(&format!("{} ", data.display())) || runs_in.as_deref() == Some(data)
+        })
+    }
 }
