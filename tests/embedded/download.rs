@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 use std::time::Duration;
 
-use super::site::{Answer, Site, run, wait};
+use super::site::{Answer, Site, run, sha512, wait};
 use super::support::{Base, Client, eventually, listens};
 
 /// The files of a complete cache.
@@ -133,6 +133,18 @@ fn cache_that_exists_keeps_its_permissions() {
     assert_eq!(fs::metadata(site.cache()).unwrap().permissions().mode() & 0o7777, 0o1777);
 }
 
+#[test]
+fn cache_that_is_a_link_of_this_user_is_followed() {
+    let site = Site::with_small_archive();
+    let target = site.folder.0.join("elsewhere");
+    fs::create_dir(&target).unwrap();
+    symlink(&target, site.cache()).unwrap();
+    let bin = run(&mut site.client()).unwrap();
+    assert!(bin.join("initdb").is_file());
+    assert_eq!(site.cached(), complete(&site));
+    assert!(fs::symlink_metadata(site.cache()).unwrap().is_symlink());
+}
+
 /// A limit on the file size simulates a full disk: in both cases a write fails.
 #[test]
 fn cache_without_space_is_named_in_the_error_and_nothing_is_kept() {
@@ -186,8 +198,7 @@ fn programs_that_do_not_run_here_are_refused() {
     let mut tar = Command::new("tar");
     tar.arg("-czf").arg(site.folder.0.join("other.tgz")).arg("-C").arg(&made).arg("package");
     assert!(tar.status().unwrap().success());
-    let summed = Command::new("sha512sum").arg(site.folder.0.join("other.tgz")).output().unwrap().stdout;
-    let sha512 = String::from_utf8(summed).unwrap().split_whitespace().next().unwrap().to_owned();
+    let sha512 = sha512(&site.folder.0.join("other.tgz"));
     let mut client = site.client();
     client.env("RUNLEDGER_PG_ARCHIVE", format!("file://{}", site.folder.0.join("other.tgz").display()));
     let refused = run(client.env("RUNLEDGER_PG_ARCHIVE_SHA512", sha512)).unwrap_err();

@@ -93,8 +93,7 @@ impl Site {
 
     fn of(folder: Folder) -> Self {
         let bytes = fs::read(folder.0.join("archive.tgz")).unwrap();
-        let summed = Command::new("sha512sum").arg(folder.0.join("archive.tgz")).output().unwrap().stdout;
-        let sha512 = String::from_utf8(summed).unwrap().split_whitespace().next().unwrap().to_owned();
+        let sha512 = sha512(&folder.0.join("archive.tgz"));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/archive.tgz", listener.local_addr().unwrap());
         let answer = Arc::new((Mutex::new(Answer::Whole), Condvar::new()));
@@ -141,6 +140,11 @@ impl Site {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
+}
+
+pub(crate) fn sha512(file: &Path) -> String {
+    let summed = Command::new("sha512sum").arg(file).output().unwrap().stdout;
+    String::from_utf8(summed).unwrap().split_whitespace().next().unwrap().to_owned()
 }
 
 /// Returns the output of a client: the folder of the programs, or the error.

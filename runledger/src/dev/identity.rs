@@ -67,7 +67,7 @@ impl Identity {
     }
 
     /// Creates `dir` for downloaded programs. An existing folder keeps its permissions, because the user may
-    /// have chosen it.
+    /// have chosen it, and may be a link.
     pub(super) fn make_cache(&self, dir: &Path) -> io::Result<()> {
         if !dir.is_dir() {
             let mode = if self.server.is_some() { 0o711 } else { 0o700 };
@@ -75,8 +75,13 @@ impl Identity {
             // The umask may have removed these permissions.
             fs::set_permissions(dir, fs::Permissions::from_mode(mode))?;
         }
-        // The server executes files from this folder.
-        check_owner(dir, &[self.uid]).map_err(|_| io::Error::other("it belongs to another user"))
+        // The server executes files from this folder. The owner of a link can point it elsewhere later.
+        let link_owner = fs::symlink_metadata(dir)?.uid();
+        let is_ours = [self.uid, 0].contains(&link_owner);
+        if is_ours && check_owner(&fs::canonicalize(dir)?, &[self.uid]).is_ok() {
+            return Ok(());
+        }
+        Err(io::Error::other("it belongs to another user"))
     }
 
     /// Whether this user or root owns `dir`: no other user may replace the programs.
