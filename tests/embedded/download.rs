@@ -145,6 +145,18 @@ fn cache_that_is_a_link_of_this_user_is_followed() {
     assert!(fs::symlink_metadata(site.cache()).unwrap().is_symlink());
 }
 
+#[test]
+fn archive_that_is_no_tar_is_refused_with_the_reason() {
+    let site = Site::with_small_archive();
+    let text = site.folder.0.join("text.tgz");
+    fs::write(&text, "this is no archive\n").unwrap();
+    let mut client = site.client();
+    client.env("RUNLEDGER_PG_ARCHIVE", format!("file://{}", text.display()));
+    let refused = run(client.env("RUNLEDGER_PG_ARCHIVE_SHA512", sha512(&text))).unwrap_err();
+    assert!(refused.contains("cannot be unpacked in") && refused.contains("gzip"), "{refused}");
+    assert_eq!(site.cached(), ["lock"]);
+}
+
 /// A limit on the file size simulates a full disk: in both cases a write fails.
 #[test]
 fn cache_without_space_is_named_in_the_error_and_nothing_is_kept() {

@@ -153,8 +153,7 @@ fn unpack(file: &Path, into: &Path, locked: &File) -> Result<(), Unpacking> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Unpacking::Said(said.lines().next().unwrap_or("`tar` failed").to_owned()))
+    Err(Unpacking::Said(first_line(&output.stderr).unwrap_or_else(|| "`tar` failed".to_owned())))
 }
 
 fn find_bin(folder: &Path, depth: usize) -> Option<PathBuf> {
@@ -226,8 +225,13 @@ fn runs(program: &Path, identity: &Identity) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(said.lines().next().unwrap_or("`initdb --version` failed").to_owned())
+    Err(first_line(&output.stderr).unwrap_or_else(|| "`initdb --version` failed".to_owned()))
+}
+
+/// The first line that is not empty. `gzip` begins with an empty line, and `tar` ends with a general one.
+fn first_line(stderr: &[u8]) -> Option<String> {
+    let said = String::from_utf8_lossy(stderr);
+    said.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }
 
 fn remove(folder: &Path) -> std::io::Result<()> {
