@@ -4,6 +4,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -155,6 +156,36 @@ fn archive_that_is_no_tar_is_refused_with_the_reason() {
     let refused = run(client.env("RUNLEDGER_PG_ARCHIVE_SHA512", sha512(&text))).unwrap_err();
     assert!(refused.contains("cannot be unpacked in") && refused.contains("gzip"), "{refused}");
     assert_eq!(site.cached(), ["lock"]);
+}
+
+/// `PATH` of a machine without `curl`.
+fn without_curl(site: &Site) -> PathBuf {
+    let programs = site.folder.0.join("programs");
+    fs::create_dir(&programs).unwrap();
+    for name in ["wget", "tar", "gzip"] {
+        symlink(Path::new("/usr/bin").join(name), programs.join(name)).unwrap();
+    }
+    programs
+}
+
+#[test]
+fn truncated_download_by_wget_ends_with_the_reason() {
+    let site = Site::with_small_archive();
+    site.answers(Answer::Half);
+    let mut client = site.client().env("PATH", without_curl(&site)).spawn().unwrap();
+    eventually!("the client to give up", client.try_wait().unwrap());
+    let refused = wait(client).unwrap_err();
+    assert!(refused.contains("the download of `http://127.0.0.1"), "{refused}");
+    assert!(refused.contains("closed") && !refused.contains("exit status"), "{refused}");
+    assert_eq!(site.requests(), 3, "a transfer that breaks off is tried three times");
+}
+
+#[test]
+fn download_by_wget_fills_the_cache() {
+    let site = Site::with_small_archive();
+    let bin = run(site.client().env("PATH", without_curl(&site))).unwrap();
+    assert!(bin.join("initdb").is_file());
+    assert_eq!((site.requests(), site.cached()), (1, complete(&site).to_vec()));
 }
 
 /// A limit on the file size simulates a full disk: in both cases a write fails.

@@ -8,7 +8,9 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha512};
@@ -20,6 +22,9 @@ const TRIES: u32 = 3;
 
 /// Larger than any archive with PostgreSQL's programs: a response without end must not fill the disk.
 const MOST_BYTES: u64 = 512 << 20;
+
+/// How long a transfer may bring no bytes. Debian's `wget` of busybox crashes if its own option sets a limit.
+const STALL: Duration = Duration::from_secs(30);
 
 /// How often a terminal shows the progress.
 const TICK: Duration = Duration::from_millis(200);
@@ -66,21 +71,31 @@ fn transfer(archive: &Archive, path: &Path) -> Result<Ended, NotDownloaded> {
     let folder = path.parent().unwrap_or(path);
     let mut file = File::create(path).map_err(unusable(folder))?;
     let mut downloader = start(&archive.url)?;
-    let stdout = downloader.stdout.take();
-    let copied = stdout.map_or(Ok((0, String::new())), |stdout| copy(archive, stdout, &mut file, folder));
-    if copied.is_err() {
+    let (stdout, stderr) = (downloader.stdout.take(), downloader.stderr.take());
+    // A full pipe would block `wget`, which reports its progress to standard error.
+    let last_line = thread::spawn(move || stderr.and_then(last_line));
+    let copied = copy(archive, &chunks(stdout), &mut file, folder, STALL);
+    if !matches!(copied, Ok((_, Some(_)))) {
         // The child may be blocked on a pipe that nobody reads.
         let _ = downloader.kill();
     }
-    let output = downloader.wait_with_output().map_err(unusable(folder))?;
+    let status = downloader.wait().map_err(unusable(folder))?;
     let (n_bytes, sha512) = copied?;
-    if output.status.success() {
-        return Ok(Ended::Whole { sha512 });
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().map(str::trim).rfind(|line| !line.is_empty());
-    let said = said.map_or_else(|| output.status.to_string(), str::to_owned);
+    let said = match sha512 {
+        Some(sha512) if status.success() => return Ok(Ended::Whole { sha512 }),
+        Some(_) => last_line.join().ok().flatten().unwrap_or_else(|| status.to_string()),
+        None => format!("no data for {} s", STALL.as_secs()),
+    };
     Ok(if n_bytes > 0 { Ended::Broken(said) } else { Ended::Refused(said) })
+}
+
+/// Reads to the end, and returns the last line that is not empty.
+fn last_line(mut from: impl Read) -> Option<String> {
+    let mut said = Vec::new();
+    // After an error, the lines before it are still the best explanation.
+    let _ = from.read_to_end(&mut said);
+    let said = String::from_utf8_lossy(&said);
+    said.split(['\n', '\r']).map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
 }
 
 fn start(url: &str) -> Result<Child, NotDownloaded> {
@@ -97,7 +112,8 @@ fn start(url: &str) -> Result<Child, NotDownloaded> {
         url,
     ]);
     let mut wget = Command::new("wget");
-    wget.args(["-q", "-O", "-", "--", url]);
+    // By default GNU's tries 20 times, and `-q` hides its reasons. Busybox's ignores `-t`.
+    wget.args(["-t", "1", "-O", "-", "--", url]);
     for mut command in [curl, wget] {
         let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         match piped.spawn() {
@@ -111,26 +127,51 @@ fn start(url: &str) -> Result<Child, NotDownloaded> {
     Err(NotDownloaded::NoDownloader)
 }
 
-/// Returns the number of bytes and their SHA-512.
+/// Reads in another thread, so that the receiver can limit the wait for each chunk.
+fn chunks(from: Option<impl Read + Send + 'static>) -> Receiver<io::Result<Vec<u8>>> {
+    let (sender, receiver) = sync_channel(4);
+    thread::spawn(move || {
+        let Some(mut from) = from else { return };
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let chunk = match from.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(n) => Ok(buffer[..n].to_vec()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+            let is_last = chunk.is_err();
+            if sender.send(chunk).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Returns the number of bytes and their SHA-512, or `None` after `stall` without bytes.
 fn copy(
     archive: &Archive,
-    mut from: ChildStdout,
-    to: &mut File,
+    from: &Receiver<io::Result<Vec<u8>>>,
+    to: &mut impl Write,
     folder: &Path,
-) -> Result<(u64, String), NotDownloaded> {
+    stall: Duration,
+) -> Result<(u64, Option<String>), NotDownloaded> {
     let failed = |said: String| NotDownloaded::Failed { url: archive.url.clone(), said };
     let mut progress = Progress::new(archive.bytes);
-    let (mut hash, mut n_bytes, mut buffer) = (Sha512::new(), 0_u64, vec![0; 1 << 16]);
+    let (mut hash, mut n_bytes) = (Sha512::new(), 0_u64);
     loop {
-        let n = match from.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) => n,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(failed(error.to_string())),
+        let chunk = match from.recv_timeout(stall) {
+            Ok(chunk) => chunk.map_err(|error| failed(error.to_string()))?,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                progress.end();
+                return Ok((n_bytes, None));
+            }
         };
-        to.write_all(&buffer[..n]).map_err(unusable(folder))?;
-        hash.update(&buffer[..n]);
-        n_bytes += n as u64;
+        to.write_all(&chunk).map_err(unusable(folder))?;
+        hash.update(&chunk);
+        n_bytes += chunk.len() as u64;
         if n_bytes > archive.bytes.unwrap_or(MOST_BYTES) {
             return Err(failed(format!("it is larger than {}", megabytes(n_bytes))));
         }
@@ -141,7 +182,7 @@ fn copy(
     for byte in hash.finalize() {
         let _ = write!(sha512, "{byte:02x}");
     }
-    Ok((n_bytes, sha512))
+    Ok((n_bytes, Some(sha512)))
 }
 
 /// Shows the progress of a transfer: one line that changes on a terminal, several lines elsewhere.
@@ -194,8 +235,28 @@ pub(super) fn megabytes(n_bytes: u64) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stalled_transfer_ends_after_the_limit() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"half").unwrap();
+        let archive = crate::dev::archive::wanted(true, |_| None).unwrap();
+        let mut copied = Vec::new();
+        let stall = Duration::from_millis(200);
+        let ended = copy(&archive, &chunks(Some(reader)), &mut copied, Path::new("/"), stall).unwrap();
+        assert_eq!(ended, (4, None));
+        assert_eq!(copied, b"half");
+    }
+
+    #[test]
+    fn last_line_skips_empty_lines_and_progress() {
+        let said = "wget: one\n 10% ***\r 20% ***\rwget: connection closed\n\n";
+        assert_eq!(last_line(said.as_bytes()).unwrap(), "wget: connection closed");
+        assert_eq!(last_line("\n".as_bytes()), None);
+    }
 
     #[test]
     fn progress_names_the_part_and_the_whole() {
