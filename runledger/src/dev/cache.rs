@@ -65,7 +65,7 @@ fn fetch(archive: &Archive, identity: &Identity, locked: &File) -> Result<PathBu
     let (folder, url) = (archive.folder(), &archive.url);
     let size = archive.bytes.map(|bytes| format!(" ({})", megabytes(bytes))).unwrap_or_default();
     tell(&format!(
-        "no PostgreSQL server programs are installed: downloading {}{size} from {url} to {} (`RUNLEDGER_PG_DOWNLOAD=off` forbids it)",
+        "no installed PostgreSQL can serve this database: downloading {}{size} from {url} to {} (`RUNLEDGER_PG_DOWNLOAD=off` forbids it)",
         archive.title,
         archive.cache.display()
     ));

@@ -34,8 +34,10 @@ pub enum DevError {
     },
     /// No programs of the major version that made the data folder are installed or available for download.
     #[error(
-        "`{data}` was made by PostgreSQL {made_by}, and this machine has only {installed}: a server reads the data of \
-         its own major version only; install PostgreSQL {made_by}, or delete the folder",
+        "`{data}` was made by PostgreSQL {made_by}, and this machine has only {installed}{}: a server reads the data of its own major version only; \
+         install PostgreSQL {made_by}{}, or choose another folder for an empty database",
+        download.as_ref().map(|why| format!(" ({why})")).unwrap_or_default(),
+        if download.is_some() { ", make its download possible (`RUNLEDGER_PG_DOWNLOAD=on` allows it)" } else { "" },
         data = data.display()
     )]
     OtherVersion {
@@ -45,6 +47,8 @@ pub enum DevError {
         made_by: String,
         /// The majors at hand, highest last.
         installed: String,
+        /// Why the download failed or is forbidden; `None` if it would not bring that version.
+        download: Option<String>,
     },
     /// Running as root, and there is no account to run the server as.
     #[error(

@@ -116,6 +116,7 @@ fn choose(
         return Ok(found.clone());
     }
     let mut majors: Vec<u32> = usable.iter().map(|programs| programs.major).collect();
+    let mut why = None;
     if !is_explicit {
         match archive {
             // Do not download programs that cannot open the data.
@@ -123,14 +124,16 @@ fn choose(
                 match fetch(&archive).and_then(|bin| at(&bin, &archive)) {
                     Ok(programs) if serves(programs.major) => return Ok(programs),
                     Ok(programs) => majors.push(programs.major),
-                    Err(why) if usable.is_empty() => return Err(no_programs(too_old, &why)),
-                    Err(_) => {}
+                    Err(error) => why = Some(error),
                 }
             }
             Ok(archive) => majors.extend(archive.major),
-            Err(why) if usable.is_empty() => return Err(no_programs(too_old, &why)),
+            Err(error) if usable.is_empty() || serves(archive::MAJOR) => why = Some(error),
             Err(_) => {}
         }
+    }
+    if let Some(why) = why.as_ref().filter(|_| usable.is_empty()) {
+        return Err(DevError::NoPrograms { too_old, download: why.to_string() });
     }
     majors.sort_unstable();
     majors.dedup();
@@ -140,16 +143,13 @@ fn choose(
         data: data.to_owned(),
         made_by: made_by.to_owned(),
         installed: majors.join(", "),
+        download: why.map(|why| why.to_string()),
     })
 }
 
 fn at(bin: &Path, archive: &Archive) -> Result<Programs, NotDownloaded> {
     let said = "`initdb --version` fails".to_owned();
     inspect(bin).ok_or_else(|| NotDownloaded::DoesNotRun { url: archive.url.clone(), said })
-}
-
-fn no_programs(too_old: Vec<u32>, why: &NotDownloaded) -> DevError {
-    DevError::NoPrograms { too_old, download: why.to_string() }
 }
 
 fn inspect_explicit(dir: &Path) -> Result<Programs, DevError> {

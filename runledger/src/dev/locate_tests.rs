@@ -135,6 +135,30 @@ fn nothing_is_downloaded_that_cannot_read_the_data() {
 }
 
 #[test]
+fn data_of_another_version_names_why_nothing_was_downloaded() {
+    let tree = Tree::new("why");
+    tree.install("usr/lib/postgresql/15/bin", "15.18");
+    let made_by = Some(("17", Path::new("/data")));
+    let forbidden =
+        || NotDownloaded::Forbidden { variable: "RUNLEDGER_PG_DOWNLOAD", value: "off".to_owned() };
+    let failed = || NotDownloaded::Failed { url: "https://a/b".to_owned(), said: "no network".to_owned() };
+    let errors = [
+        (choose(tree.found(), made_by, Err(forbidden()), |_| unreachable!()), "is `off`"),
+        (choose(tree.found(), made_by, Ok(pinned()), |_| Err(failed())), "no network"),
+    ];
+    for (error, why) in errors {
+        let text = error.unwrap_err().to_string();
+        for named in ["made by PostgreSQL 17", "15", why, "`RUNLEDGER_PG_DOWNLOAD", "install PostgreSQL 17"] {
+            assert!(text.contains(named), "`{named}` is missing: {text}");
+        }
+        assert!(!text.contains("delete the folder"), "{text}");
+    }
+    let of_16 = Some(("16", Path::new("/data")));
+    let text = choose(tree.found(), of_16, Err(forbidden()), |_| unreachable!()).unwrap_err().to_string();
+    assert!(!text.contains("DOWNLOAD"), "the download would not bring PostgreSQL 16: {text}");
+}
+
+#[test]
 fn nothing_is_downloaded_beside_an_explicit_folder() {
     let tree = Tree::new("explicit_other");
     let chosen = tree.install("chosen", "14.9");
