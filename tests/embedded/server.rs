@@ -180,6 +180,17 @@ fn copy_of_a_running_server_is_refused_with_its_pid() {
 }
 
 #[test]
+fn folder_with_shell_characters_is_refused_before_anything_runs() {
+    let parent = Base::new(LONG);
+    for name in ["x$(echo)y", "x`echo`y", "x\"y", "x\\y", "x\ny"] {
+        let base = Base { dir: parent.dir.join(name), grace: LONG };
+        let said = base.client().line();
+        assert!(said.contains("passes it to a shell"), "`{name}`: {said}");
+        assert!(!base.dir.exists(), "`{name}` was created");
+    }
+}
+
+#[test]
 fn an_interrupted_initdb_leaves_nothing_half_made() {
     let base = Base::new(LONG);
     let first = base.client();

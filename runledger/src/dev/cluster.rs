@@ -63,9 +63,11 @@ impl Cluster {
             Some(dir) => std::path::absolute(dir).map_err(DevError::io("find folder", dir))?,
             None => identity.default_base(options.durability.kind())?,
         };
+        refuse_shell_characters(&base)?;
         identity.make_base(&base)?;
         // One spelling, whatever links and dots led here: the socket's name and the watcher's check depend on it.
         let base = fs::canonicalize(&base).map_err(DevError::io("resolve", &base))?;
+        refuse_shell_characters(&base)?;
         Ok(Self { data: base.join("data"), socket_dir: identity.socket_dir(&base), base, identity })
     }
 
@@ -118,6 +120,7 @@ impl Cluster {
                 Some(found) => found,
                 None => programs.insert(locate::for_data(&self.data, &self.identity)?),
             };
+            refuse_shell_characters(&programs.path("pg_ctl"))?;
             if !self.data.exists() {
                 self.initdb(locked, programs, options)?;
             }
@@ -196,8 +199,9 @@ impl Cluster {
         fresh.create_new(true).write(true).mode(0o600).open(&log).map_err(DevError::io("make", &log))?;
         self.identity.give(&log)?;
 
-        // `pg_ctl` hands this to a shell: nothing in it comes from outside. The search path leaves out the schema with the name of the role: that
-        // is the engine's, and the application's tables do not belong there.
+        // `pg_ctl` passes its own folder, `-D` and `-l` in double quotes to a shell: `refuse_shell_characters`.
+        // The search path excludes the engine's schema, which has the name of the role: an application's
+        // tables do not belong there.
         let mut settings = format!(
             "-c listen_addresses= -c port=5432 -c unix_socket_permissions=0700 -c unix_socket_directories={} \
              -c search_path=public -c max_connections={}",
@@ -258,6 +262,15 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// Refuses a path that would end the double quotes in which `pg_ctl` and `initdb` pass it to a shell.
+fn refuse_shell_characters(path: &Path) -> Result<(), DevError> {
+    let has_meaning = |byte: &u8| b"\"$`\\\n".contains(byte);
+    if path.as_os_str().as_encoded_bytes().iter().any(has_meaning) {
+        return Err(DevError::ShellCharacter { path: path.to_owned() });
+    }
+    Ok(())
 }
 
 /// Whether `base` is the base folder of a cluster with data.

@@ -71,6 +71,15 @@ pub enum DevError {
         /// The folder, or whatever stands in its place.
         path: PathBuf,
     },
+    /// A path contains a character that has a meaning in a shell.
+    #[error(
+        "`{}` contains a double quote, `$`, a backtick, a backslash or a line break, and `pg_ctl` passes it to a shell: the embedded server does not \
+         start; choose another folder", path.to_string_lossy().escape_debug()
+    )]
+    ShellCharacter {
+        /// The folder of the server, or the path of its programs.
+        path: PathBuf,
+    },
     /// A lock file of PostgreSQL names another running server.
     #[error(
         "`{file}` names process {pid}, a running server of `{data}`: the embedded server cannot start beside it; \
