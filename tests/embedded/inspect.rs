@@ -101,6 +101,9 @@ fn command_in_a_folder_without_embedded_database_makes_none() {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("this folder's project has no embedded one: set `DATABASE_URL`"), "{stderr}");
+    for variable in ["`CARGO_TARGET_DIR`", "`XDG_STATE_HOME`"] {
+        assert!(stderr.contains(variable), "`{variable}` is missing: {stderr}");
+    }
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
