@@ -13,7 +13,7 @@ use runledger_tests::Fixture;
 use sqlx::PgConnection;
 use tokio::task::JoinHandle;
 
-pub use scene::{End, RunEnd, Scene, Start};
+pub use scene::{CRASHES, End, RunEnd, Scene, Start};
 pub use steps::{Ending, Said, Step};
 
 use crate::statements::{Edit, Statements};

@@ -1,10 +1,14 @@
 //! What the database has before an order, and after it.
 
+use runledger::model::settle::SUSPECT;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::steps::Said;
 use crate::statements::{Fence, Node, Statements, Waits};
+
+/// The crashes that a held run has behind it: a suspect's, and one in a trial of its own.
+pub const CRASHES: i32 = SUSPECT + 1;
 
 /// What the database has before.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +22,7 @@ pub enum Start {
         /// Whether run 0 has it.
         is_taken: bool,
     },
-    /// Run 0, which worker 0 holds by token 0. It has crashed twice before.
+    /// Run 0, which worker 0 holds by token 0. It has [`CRASHES`] behind it.
     Held,
     /// As `Held`, and the worker has been declared dead.
     Orphaned,
@@ -79,14 +83,17 @@ impl Scene {
             }
             Start::Held | Start::Orphaned | Start::Pausing => {
                 scene.hold(db, 0, 0).await?;
-                sqlx::query("update runledger.lease set crashes = 2").execute(&mut *db).await?;
+                sqlx::query("update runledger.lease set crashes = $1")
+                    .bind(CRASHES)
+                    .execute(&mut *db)
+                    .await?;
                 if matches!(start, Start::Pausing) {
                     statements.pause_ask(db, scene.runs[0]).await?;
                 }
                 if matches!(start, Start::Orphaned) {
                     statements.worker_bury(db, scene.workers[0], 0.0).await?;
                 }
-                return Ok(Self { crashes: 2, ..scene });
+                return Ok(Self { crashes: CRASHES, ..scene });
             }
             Start::Overdue => {
                 scene.family(db, 1, true).await?;

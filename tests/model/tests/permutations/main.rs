@@ -9,8 +9,9 @@
 
 mod graphs;
 
-use protocol::permutations::{End, Ending, Pair, Start, Step, Wrong};
+use protocol::permutations::{CRASHES, End, Ending, Pair, Start, Step, Wrong};
 use protocol::statements::{Edit, Submission};
+use runledger::model::settle::SUSPECT;
 
 use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{
@@ -160,11 +161,11 @@ fn is_recorded_in_time(end: &End) -> Result<(), String> {
         expect(claimed.steps.len() as i64 == run.n_steps, "recorded behind a later claim", end)?;
     }
     let crashes = match (run.token, run.n_steps) {
-        (Some(0), _) => 2,
-        (_, 0) => 3,
-        _ => 1,
+        (Some(0), _) => CRASHES,
+        (_, 0) => CRASHES + 1,
+        _ => SUSPECT,
     };
-    expect(run.crashes == Some(crashes), "the crashes are not counted from the last step", end)
+    expect(run.crashes == Some(crashes), "the crashes of its trials are not counted from the last step", end)
 }
 
 #[tokio::test(flavor = "multi_thread")]
