@@ -244,15 +244,18 @@ impl Probe {
             unknown: Vec::new(),
             closed: false,
         };
+        let mut optional = Vec::new();
         for name in names.iter().filter(|name| !fields.required.iter().any(|it| it == *name)) {
             if let Some(root) = self.added(root, path, name) {
                 fields.known.insert((*name).to_owned(), self.below(&root, path, name));
+                let field = root.at(path).and_then(|node| node.children.iter().find(|(its, _)| its == name));
+                optional.extend(field.cloned());
             } else {
                 // The name is an alias of a present field, or no made-up value fits the field's format.
                 fields.unknown.push((*name).to_owned());
             }
         }
-        self.drop_alternatives(root, path, &mut fields);
+        self.drop_alternatives(root, path, optional, &mut fields.required);
         let mut root = root.clone();
         if let Some(node) = root.at_mut(path) {
             node.children.push((STRANGE.to_owned(), Node { hint: Some(Hint::Unit), ..Node::default() }));
@@ -261,25 +264,24 @@ impl Probe {
         fields.loosened()
     }
 
-    /// A hand-written `Deserialize` may accept one of several fields: such a field is not required.
-    fn drop_alternatives(&mut self, root: &Node, path: &Path, fields: &mut Fields) {
-        let optional: Vec<String> =
-            fields.known.keys().filter(|name| !fields.required.contains(name)).cloned().collect();
-        if optional.is_empty() {
-            return;
-        }
-        fields.required.retain(|name| {
-            !optional.iter().any(|other| {
-                let mut root = root.clone();
-                if let Some(node) = root.at_mut(path) {
-                    node.children.retain(|(its, _)| its != name);
-                }
-                // A type that still misses the field has it added again.
-                let read = self.added(&root, path, other);
-                read.and_then(|root| {
-                    root.at(path).map(|node| node.children.iter().all(|(its, _)| its != name))
-                }) == Some(true)
-            })
+    /// A hand-written `Deserialize` may accept one of several fields: such a field is not required. One run
+    /// for each required field.
+    fn drop_alternatives(
+        &mut self,
+        root: &Node,
+        path: &[String],
+        optional: Vec<(String, Node)>,
+        required: &mut Vec<String>,
+    ) {
+        let mut root = root.clone();
+        let Some(node) = root.at_mut(path).filter(|_| !optional.is_empty()) else { return };
+        node.children.extend(optional);
+        required.retain(|name| {
+            let mut root = root.clone();
+            if let Some(node) = root.at_mut(path) {
+                node.children.retain(|(its, _)| its != name);
+            }
+            self.n_left == 0 || !self.reads(&root).0
         });
     }
 

@@ -130,6 +130,24 @@ impl<'de> Deserialize<'de> for OneOf {
     }
 }
 
+macro_rules! broad {
+    ($($required:ident)*; $($optional:ident)*) => {
+        /// Has many required and many optional fields.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code, reason = "only read")]
+        struct Broad {
+            $($required: (),)*
+            $($optional: Option<()>,)*
+        }
+    };
+}
+
+broad! {
+    a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 a10 a11 a12 a13 a14 a15 a16 a17 a18 a19 a20 a21 a22 a23 a24 a25 a26 a27 a28 a29;
+    b0 b1 b2 b3 b4 b5 b6 b7 b8 b9 b10 b11 b12 b13 b14 b15 b16 b17 b18 b19 b20 b21 b22 b23 b24 b25 b26 b27 b28 b29
+}
+
 /// Has no value, because it contains itself.
 #[derive(Deserialize)]
 #[allow(dead_code, reason = "only read")]
@@ -343,6 +361,17 @@ fn either_of_two_fields_fits_a_hand_written_type() {
     for value in [json!({"a": 1}), json!({"b": 1})] {
         assert_eq!(shape.check(&value), Ok(()), "{value}");
     }
+}
+
+#[test]
+fn probe_of_a_broad_struct_stays_within_its_runs() {
+    let with = |name: &str| {
+        let required = (0..30).map(|n| (format!("a{n}"), Value::Null));
+        Value::Object(required.chain([(name.to_owned(), Value::Null)]).collect())
+    };
+    assert_eq!(GateType::of::<Broad>().check(&with("b7")), Ok(()));
+    assert!(refusal::<Broad>(&with("c")).contains("and no field `c`"));
+    assert!(refusal::<Broad>(&json!({"a1": null})).contains("with the field `a0`"));
 }
 
 #[test]
