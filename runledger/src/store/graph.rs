@@ -165,23 +165,21 @@ fn accepted(nodes: &[NewNode]) -> Vec<Option<String>> {
     )
 }
 
-/// Returns the values that a gate accepts. `None` if none are stored, or if a newer program stored them in an
-/// unknown form.
-pub(crate) async fn gate_type(
-    connection: &mut PgConnection,
-    gate: Uuid,
-) -> Result<Option<GateType>, sqlx::Error> {
-    let accepts: Option<String> =
-        sqlx::query_scalar(sql::GATE_TYPE).bind(gate).fetch_optional(connection).await?;
-    Ok(read_type(accepts))
+/// What a decision about a gate must respect.
+#[derive(Debug)]
+pub(crate) struct GateTerms {
+    /// The values that the gate accepts. `None` if none are stored, or if a newer program stored them in an
+    /// unknown form.
+    pub(crate) accepts: Option<GateType>,
+    /// Whether the payloads of its graph are encrypted.
+    pub(crate) is_encrypted: bool,
 }
 
-/// Whether the payloads of a gate's graph are encrypted.
-pub(crate) async fn gate_is_encrypted(
-    connection: &mut PgConnection,
-    gate: Uuid,
-) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar(sql::GATE_IS_ENCRYPTED).bind(gate).fetch_one(connection).await
+/// Returns the terms of a gate. A gate that does not exist accepts every value.
+pub(crate) async fn gate_terms(connection: &mut PgConnection, gate: Uuid) -> Result<GateTerms, sqlx::Error> {
+    let row = sqlx::query(sql::GATE_TYPE).bind(gate).fetch_one(connection).await?;
+    let accepts = read_type(row.try_get("accepts")?);
+    Ok(GateTerms { accepts, is_encrypted: row.try_get("is_encrypted")? })
 }
 
 fn read_type(accepts: Option<String>) -> Option<GateType> {
@@ -360,7 +358,7 @@ pub(crate) enum Decided {
     Revoked,
 }
 
-/// What the database knows about a link that is signed now.
+/// The terms of a new link.
 #[derive(Debug)]
 pub(crate) struct LinkTerms {
     /// When it expires.
@@ -369,7 +367,7 @@ pub(crate) struct LinkTerms {
     pub(crate) epoch: Uuid,
 }
 
-/// Returns the terms of a link that is signed now. `None` if there is no such gate.
+/// Returns the terms of a new link. `None` if there is no such gate.
 pub(crate) async fn gate_link(
     connection: &mut PgConnection,
     gate: Uuid,

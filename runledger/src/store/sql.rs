@@ -53,7 +53,6 @@ statements! {
     ENQUEUE_FRESH = "enqueue_fresh";
     EXISTING = "existing";
     GATE_DECIDE = "gate_decide";
-    GATE_IS_ENCRYPTED = "gate_is_encrypted";
     GATE_LINK = "gate_link";
     GATE_REVOKE = "gate_revoke";
     GATE_TYPE = "gate_type";

@@ -21,7 +21,7 @@ use crate::model::recorded::place_of_error;
 use crate::model::request::child_run_id;
 use crate::model::shape::GateType;
 use crate::model::state::RunState;
-use crate::store::graph::{self, Decided, Decision, NodeInfo};
+use crate::store::graph::{self, Decided, Decision, GateTerms, NodeInfo};
 use crate::store::inspect;
 
 /// How many nodes one look takes in.
@@ -133,13 +133,17 @@ impl<T: Payload> GateHandle<'_, T> {
     /// # Errors
     /// The database failed.
     pub async fn value_type(&self) -> Result<Option<GateType>, ClientError> {
-        Ok(graph::gate_type(&mut *connection(self.graph.pool()?).await?, self.run_id()).await?)
+        Ok(self.terms().await?.accepts)
+    }
+
+    async fn terms(&self) -> Result<GateTerms, ClientError> {
+        Ok(graph::gate_terms(&mut *connection(self.graph.pool()?).await?, self.run_id()).await?)
     }
 
     /// Completes the gate: its dependents start and receive this value. Completing it again with the same
     /// value has no effect. A value that does not fit the gate's type is refused, and the gate stays open.
     ///
-    /// Costs one query and one transaction of five statements; without a codec, two queries.
+    /// Costs one query and one transaction of five statements.
     ///
     /// # Errors
     /// [`ClientError::GateValue`] if the value does not fit the gate's type,
@@ -159,8 +163,9 @@ impl<T: Payload> GateHandle<'_, T> {
         self.check_bound(
             |bound| matches!(bound, LinkDecision::Complete { value } if input_difference(value, &text).is_none()),
         )?;
-        self.check(&text).await?;
-        self.refuse_plain_payload().await?;
+        let terms = self.terms().await?;
+        self.check(&text, terms.accepts)?;
+        self.refuse_plain_payload(terms.is_encrypted)?;
         let output = self.seal(plain)?;
         let decision = self.decision(RunState::Completed, Some(&output), None);
         if self.decide(&decision).await? {
@@ -197,8 +202,8 @@ impl<T: Payload> GateHandle<'_, T> {
 
     /// Refuses a value that does not fit the gate's type. A gate never changes its type, so the check and the
     /// decision need not share a transaction.
-    async fn check(&self, text: &str) -> Result<(), ClientError> {
-        let Some(accepts) = self.value_type().await? else { return Ok(()) };
+    fn check(&self, text: &str, accepts: Option<GateType>) -> Result<(), ClientError> {
+        let Some(accepts) = accepts else { return Ok(()) };
         // The encoder has already refused invalid JSON.
         let Ok(value) = serde_json::from_str(text) else { return Ok(()) };
         accepts.check(&value).map_err(|mismatch| ClientError::GateValue {
@@ -210,13 +215,11 @@ impl<T: Payload> GateHandle<'_, T> {
     }
 
     /// A program without the codec would store a plain value or message beside encrypted ones.
-    async fn refuse_plain_payload(&self) -> Result<(), ClientError> {
-        if self.graph.sealer().opens()
-            || !graph::gate_is_encrypted(&mut *connection(self.graph.pool()?).await?, self.run_id()).await?
-        {
-            return Ok(());
+    fn refuse_plain_payload(&self, is_encrypted: bool) -> Result<(), ClientError> {
+        if is_encrypted && !self.graph.sealer().opens() {
+            return Err(ClientError::GateEncrypted { run_id: self.graph.id(), gate: self.name.clone() });
         }
-        Err(ClientError::GateEncrypted { run_id: self.graph.id(), gate: self.name.clone() })
+        Ok(())
     }
 
     /// Fails the gate: those that need its success are cancelled.
@@ -227,7 +230,7 @@ impl<T: Payload> GateHandle<'_, T> {
         self.check_bound(
             |bound| matches!(bound, LinkDecision::Fail { message: allowed } if allowed == message),
         )?;
-        self.refuse_plain_payload().await?;
+        self.refuse_plain_payload(self.terms().await?.is_encrypted)?;
         self.end_without(RunState::Failed, &Failure::new(FailureKind::Error, message)).await
     }
 

@@ -22,12 +22,12 @@ pub struct GateLink {
 }
 
 impl<T: Payload> GateHandle<'_, T> {
-    /// Signs a link to this gate that allows every decision: text for a URL. Whoever has the link can decide
+    /// Signs a link to this gate that allows every decision: text for a URL. Its holder can decide
     /// until it expires. With [`by`](Self::by), the decision is in that name. The program that answers the URL
     /// opens the text with [`Db::gate_link`].
     ///
     /// The link is valid for at most 100 years, by the database's clock. Nobody can make or change a link
-    /// without the key. Whoever has the link can read the id of the graph and the names.
+    /// without the key. The holder can read the id of the graph and the names.
     /// [`revoke_links`](Self::revoke_links) revokes it, and [`link_to_complete`](Self::link_to_complete) signs
     /// a link that allows only one decision.
     ///
@@ -43,7 +43,7 @@ impl<T: Payload> GateHandle<'_, T> {
     /// Signs a link to this gate that only completes it, with this value. [`GateLink::decide`] carries out the
     /// decision. In all else it is like [`link`](Self::link).
     ///
-    /// **Whoever has the link can read the value**: a link is signed, and neither encrypted nor sealed by a
+    /// **The holder of the link can read the value**: a link is signed, and neither encrypted nor sealed by a
     /// codec. So a `Db` that seals payloads refuses to sign such a link, and every `Db` refuses a value with a
     /// [`Secret`](crate::Secret). The text has 4 characters for each 3 bytes of the value. Costs two queries.
     ///
@@ -60,14 +60,13 @@ impl<T: Payload> GateHandle<'_, T> {
         let plain = self.encode(value)?;
         self.check_shown(plain.has_secret())?;
         let value = plain.to_string();
-        self.check(&value).await?;
+        self.check(&value, self.value_type().await?)?;
         // Sealing checks the size. The decision seals the value again.
         self.seal(plain)?;
         self.sign(key, valid_for, Some(LinkDecision::Complete { value })).await
     }
 
-    /// Signs a link to this gate that only fails it, with this message. Whoever has the link can read the
-    /// message. In all else it is like [`link_to_complete`](Self::link_to_complete). Costs one query.
+    /// Signs a link to this gate that only fails it, with this message. The holder can read the message. In all else it is like [`link_to_complete`](Self::link_to_complete). Costs one query.
     ///
     /// # Errors
     /// [`ClientError::LinkShowsSealed`] if the `Db` seals payloads,
