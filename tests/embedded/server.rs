@@ -11,7 +11,7 @@ use runledger::dev::{Server, reset, stop_now};
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 
-use super::support::{Base, Client, eventually, listens};
+use super::support::{Base, Client, eventually, listens, socket_dir};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);
@@ -145,7 +145,7 @@ fn stale_lock_files_naming_another_process_do_not_prevent_start() {
     let base = Base::new(LONG);
     let mut first = base.client();
     let url = first.url();
-    let socket_dir = url.split_once("host=").unwrap().1.split('&').next().unwrap();
+    let socket_dir = socket_dir(&url);
     kill_9(base.postmaster().unwrap());
     eventually!("the server to go away", (!listens(&url)).then_some(()));
     let bystander = Bystander::new();
@@ -333,8 +333,7 @@ fn only_this_user_can_reach_the_socket_and_ctrl_c_does_not_reach_the_server() {
     let base = Base::new(LONG);
     let mut client = base.client();
     let url = client.url();
-    let dir = url.split_once("host=").unwrap().1.split('&').next().unwrap();
-    assert_eq!(fs::metadata(dir).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(socket_dir(&url)).unwrap().mode() & 0o777, 0o700);
     let group = |pid: i32| rustix::process::getpgid(Pid::from_raw(pid)).unwrap();
     let ours = rustix::process::getpgrp();
     assert_ne!(group(base.postmaster().unwrap()), ours);

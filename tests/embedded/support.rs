@@ -116,10 +116,14 @@ impl Drop for Client {
     }
 }
 
+/// The folder of the socket that `url` names.
+pub(crate) fn socket_dir(url: &str) -> &str {
+    url.split_once("host=").unwrap().1.split('&').next().unwrap()
+}
+
 /// Whether something answers on the socket that `url` names.
 pub(crate) fn listens(url: &str) -> bool {
-    let dir = url.split_once("host=").unwrap().1.split('&').next().unwrap();
-    UnixStream::connect(format!("{dir}/.s.PGSQL.5432")).is_ok()
+    UnixStream::connect(format!("{}/.s.PGSQL.5432", socket_dir(url))).is_ok()
 }
 
 /// The processes with `wanted` in their command line. A child that was just forked still shows its parent's, so those
