@@ -455,15 +455,13 @@ enum For {
 /// [`ClientError::Address`]. An `@` behind what the driver takes for the host is that of a password which has a bare `/`, `?` or `#`: its parts would be
 /// taken for a port and the name of a database, and shown as these.
 pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
-    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
     let is_ours =
         |scheme: &str| ["postgres", "postgresql"].iter().any(|ours| ours.eq_ignore_ascii_case(scheme));
-    if !scheme.is_some_and(is_ours) {
+    let Some((_, behind_scheme)) = url.split_once("://").filter(|(scheme, _)| is_ours(scheme)) else {
         // The driver accepts any scheme. The error omits this one: it may be part of a password.
         let why = "it begins with another scheme than `postgres://` or `postgresql://`";
         return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
-    }
-    let behind_scheme = url.split_once("://").map_or(url, |(_, behind)| behind);
+    };
     let behind_host = behind_scheme.find(['/', '?', '#']).map_or("", |end| &behind_scheme[end..]);
     // The values of settings may have one.
     let name = behind_host.split_once('=').map_or(behind_host, |(name, _)| name);

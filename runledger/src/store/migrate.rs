@@ -128,7 +128,7 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0016_one_run_alone.sql"),
         breaking: false,
     },
-    // An older program decides by a link without a look at the epoch, and opens no link of the new format.
+    // An older program ignores the epoch when it decides by a link, and cannot open links of the new format.
     Migration {
         version: 17,
         name: "link_epochs",

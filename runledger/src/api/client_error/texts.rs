@@ -39,8 +39,8 @@ impl ClientError {
         )
     }
 
-    /// The same error, unless it is what a client behind such a pooler meets first: a prepared statement of another client, or none where its own
-    /// was.
+    /// Replaces the first error of a client behind such a pooler, which finds the prepared statement of another
+    /// client, or misses its own.
     pub(crate) fn or_pooled(self) -> Self {
         let (Self::Database(error) | Self::Migrate(MigrateError::Database(error))) = &self else {
             return self;
