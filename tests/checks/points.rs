@@ -35,6 +35,9 @@ const AT_ONCE: usize = 6;
 const UNCOMMITTED: &str = "select count(*) from pg_stat_activity
     where datname = current_database() and state = 'idle in transaction' and query like '-- settle:%'";
 
+/// What [`Scene::Mended`] itself brings about.
+const BROUGHT_ABOUT: [&str; 1] = ["waits for nothing that is still to come"];
+
 /// Chooses cases of the whole matrix: those whose line (`claim Lost Error`) contains this text.
 const CHOICE: &str = "RUNLEDGER_TEST_POINTS";
 
@@ -91,14 +94,18 @@ async fn met(case: Case) -> Result<Violations> {
     violations.extend(calls::doubled_keys(&mut fleet.connect().await?, &[]).await?);
     let paused: Vec<u32> = victim.iter().map(|victim| victim.pid).collect();
     drop(victim);
-    violations.extend(fleet.verdict(&paused).await?);
+    let mut verdict = fleet.verdict(&paused).await?;
+    if case.scene == Scene::Mended {
+        verdict.retain(|violation| !BROUGHT_ABOUT.iter().any(|text| violation.ends_with(text)));
+    }
+    violations.extend(verdict);
     Ok(violations)
 }
 
 /// What the scene finds. A process that it finds paused is given, to be ended after it.
 async fn prepare(fleet: &Fleet, scene: Scene) -> Result<Option<Process>> {
     match scene {
-        Scene::Cancel | Scene::Migrate | Scene::Graph => {}
+        Scene::Cancel | Scene::Migrate | Scene::Graph | Scene::Mended => {}
         Scene::Work | Scene::Drain | Scene::Pause => fleet.place.open("all")?,
         Scene::Resume => {
             let run = jobs::check_quick(fleet.place.clone()).idempotency_key("blocked");

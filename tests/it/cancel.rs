@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::children::{
     child_of, child_that_sleeps, grandparent, parent_of_a_sleeper, works_beside_its_child,
 };
+use crate::locked_runs::waits_for_ping;
 use crate::rows::{LONG, execute, scalar, soon, until, worker};
 
 #[job]
@@ -218,21 +219,19 @@ async fn a_dead_worker_is_buried_while_many_runs_are_being_cancelled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_reaches_its_run_while_maintenance_waits_for_a_lock() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![runs_for_ever, child_that_sleeps]).await;
+    let worker = worker(&db, jobs![runs_for_ever, waits_for_ping]).await;
     let running = runs_for_ever().enqueue(&db).await.unwrap();
     until(&db, running.id(), |info| info.state == RunState::Running).await;
-    // Maintenance ends a run whose deadline is over, and somebody has that run locked.
-    let call = child_that_sleeps().delay(LONG).deadline(LONG);
-    let overdue = call.enqueue(&db).await.unwrap();
+    let waiting = waits_for_ping().enqueue(&db).await.unwrap();
+    until(&db, waiting.id(), |info| info.state == RunState::Waiting).await;
+    // Maintenance queues a run whose wait is over, and waits for a transaction that has queued it as well.
     let mut lock = db.pool().begin().await.unwrap();
-    sqlx::query("select from runledger.run where run_id = $1 for update")
-        .bind(overdue.id())
-        .execute(&mut *lock)
-        .await
-        .unwrap();
-    execute(&db, "update runledger.deadline set deadline_at = now()").await;
+    let queue = "insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+                 select run_id, queue, job, priority, now(), 'woken', 0, 0, 0 from runledger.run where run_id = $1";
+    sqlx::query(queue).bind(waiting.id()).execute(&mut *lock).await.unwrap();
+    execute(&db, "update runledger.waiting set wake_at = now()").await;
     let waits = "select coalesce(max(query_start::text), '') from pg_stat_activity
-                 where wait_event_type = 'Lock' and datname = current_database()";
+                 where wait_event_type = 'Lock' and query like '-- wake_due%' and datname = current_database()";
     let wait = eventually(async || scalar::<String>(&db, waits).await, |wait| !wait.is_empty()).await;
     // Without a notification, as where that is lost: the next heartbeat brings it.
     execute(&db, &format!("insert into runledger.cancel (run_id) values ('{}')", running.id())).await;

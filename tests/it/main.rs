@@ -51,6 +51,7 @@ mod kept;
 mod limits;
 mod lingering;
 mod linked;
+mod locked_runs;
 mod logs;
 mod looks;
 mod marks;

@@ -34,7 +34,7 @@ use crate::store::{cancel, config, deadline, pause, tuning, wait};
 const BATCH: i64 = 200;
 
 /// How many runs whose deadline is over are ended at a pulse: each costs a transaction.
-const OVERDUE: i64 = 50;
+const OVERDUE: usize = 50;
 
 /// How long maintenance cancels for others at once: a cancel with many runs below it must not keep it from a dead worker.
 const CANCELS: Duration = Duration::from_millis(500);
@@ -164,9 +164,6 @@ impl Maintenance {
         if pulse.draining {
             self.fate.send_if_modified(|fate| std::mem::replace(fate, Fate::Drain) == Fate::Alive);
         }
-        if pulse.pauses_left {
-            self.with(memory, "pauses", Self::carry_out_pauses).await;
-        }
         memory.has_cancels |= !pulse.unheld.is_empty() || std::mem::take(&mut memory.owes_cancels);
         let Change { jumped_back, is_new_server } = memory.remember(&pulse, &self.timings);
         if jumped_back {
@@ -174,6 +171,10 @@ impl Maintenance {
         }
         if is_new_server {
             self.with(memory, "reconcile", Self::reconcile).await;
+        }
+        // Before everything that can wait for a lock.
+        if !pulse.silent.is_empty() {
+            self.bury(&pulse.silent, memory).await;
         }
         let is_said_anew = memory.tunings.as_ref() != Some(&pulse.tunings);
         if is_said_anew && self.with(memory, "tunings", Self::read_tunings).await.is_some() {
@@ -184,6 +185,9 @@ impl Maintenance {
         let is_configured_anew = memory.configs.as_ref() != Some(&pulse.configs);
         if is_configured_anew && self.with(memory, "configurations", Self::read_configs).await.is_some() {
             memory.configs = Some(pulse.configs);
+        }
+        if pulse.pauses_left {
+            self.with(memory, "pauses", Self::carry_out_pauses).await;
         }
         if pulse.timers_due {
             self.with(memory, "timers", Self::wake_due).await;
@@ -197,9 +201,6 @@ impl Maintenance {
             self.with(memory, "cancels that are not heeded", Self::end_by_force).await;
             // What is below them.
             memory.has_cancels = true;
-        }
-        if !pulse.silent.is_empty() {
-            self.bury(&pulse.silent, memory).await;
         }
     }
 
@@ -345,7 +346,7 @@ impl Maintenance {
 
     /// Ends runs whose deadline is over. Those that are left wait for the next pulse, so that they do not keep it from a dead worker.
     async fn end_overdue(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        deadline::carry_out(connection, OVERDUE).await
+        deadline::carry_out(connection, OVERDUE, CANCELS).await
     }
 
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -363,7 +364,7 @@ impl Maintenance {
         self.adopt(connection).await?;
         let stranded = wait::stranded(connection, BATCH).await?;
         if !stranded.is_empty() {
-            wait::wake_parents(connection, &stranded).await?;
+            wait::wake_stranded(connection, &stranded).await?;
         }
         Ok(())
     }

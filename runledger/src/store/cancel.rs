@@ -1,15 +1,15 @@
 //! Cancel: what a person or another run does to a run from outside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use sqlx::{Connection, PgConnection, Row};
+use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::error::{Class, class};
 use super::graph::{lock_pending, release};
-use super::session::BEGIN_RESTLESS;
+use super::locks::{IfLocked, is_locked};
 use super::sql;
 use super::wait::{Above, above, wake_parents};
 use super::write::{commit, write};
@@ -56,13 +56,47 @@ pub(crate) async fn cancel(
     reason: Option<&str>,
     by: By,
 ) -> Result<Option<Cancelled>, sqlx::Error> {
-    for _ in 1..TRIES {
-        match cancel_once(connection, run_id, reason, by).await {
-            Err(error) if class(&error) == Class::Conflict => {}
+    Ok(match cancel_if(connection, run_id, reason, by, IfLocked::Wait).await? {
+        Found::Free(cancelled) => Some(cancelled),
+        Found::LockedOrMissing => None,
+    })
+}
+
+/// Cancels one run for the engine. Returns false if another transaction keeps it or its parent locked: it is
+/// found again.
+#[cfg(feature = "worker")]
+pub(crate) async fn cancel_unless_locked(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    reason: Option<&str>,
+) -> Result<bool, sqlx::Error> {
+    Ok(cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip).await? != Found::LockedOrMissing)
+}
+
+/// What a cancel has found of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    LockedOrMissing,
+    Free(Cancelled),
+}
+
+async fn cancel_if(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    reason: Option<&str>,
+    by: By,
+    if_locked: IfLocked,
+) -> Result<Found, sqlx::Error> {
+    let mut tries = 1;
+    loop {
+        match cancel_once(connection, run_id, reason, by, if_locked).await {
+            Err(error) if tries < TRIES && class(&error) == Class::Conflict => tries += 1,
+            Err(error) if if_locked == IfLocked::Skip && is_locked(&error) => {
+                return Ok(Found::LockedOrMissing);
+            }
             done => return done,
         }
     }
-    cancel_once(connection, run_id, reason, by).await
 }
 
 async fn cancel_once(
@@ -70,20 +104,26 @@ async fn cancel_once(
     run_id: Uuid,
     reason: Option<&str>,
     by: By,
-) -> Result<Option<Cancelled>, sqlx::Error> {
-    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
-    sqlx::query(sql::LOCK_RUNS).bind(vec![run_id]).execute(&mut *tx).await?;
-    let asked =
-        write(sql::CANCEL_ASK, |ask| sqlx::query(ask).bind(run_id).bind(reason).fetch_optional(&mut *tx))
-            .await?;
-    let Some(asked) = asked else {
+    if_locked: IfLocked,
+) -> Result<Found, sqlx::Error> {
+    let mut tx = if_locked.begin(connection).await?;
+    let mut runs = vec![run_id];
+    if if_locked == IfLocked::Skip
+        && let Above::Parent(parent) = above(&mut tx, run_id).await?
+    {
+        // Its end would wait for the parent's lock.
+        runs.push(parent);
+    }
+    if if_locked.lock_runs(&mut tx, &runs).await?.len() < runs.len() {
         tx.rollback().await?;
-        return Ok(None);
-    };
+        return Ok(Found::LockedOrMissing);
+    }
+    let asked =
+        write(sql::CANCEL_ASK, |ask| sqlx::query(ask).bind(run_id).bind(reason).fetch_one(&mut *tx)).await?;
     let ended: Option<String> = asked.try_get("state")?;
     if let Some(state) = ended.as_deref().and_then(RunState::parse) {
         tx.rollback().await?;
-        return Ok(Some(Cancelled::AlreadyEnded(state)));
+        return Ok(Found::Free(Cancelled::AlreadyEnded(state)));
     }
     if asked.try_get("in_graph")? {
         // What its end counts, before what stands behind that.
@@ -100,7 +140,7 @@ async fn cancel_once(
     let has_ended = taken.map(|row| row.try_get("ended")).transpose()? == Some(true);
     tell_above(&mut tx, run_id, has_ended).await?;
     commit("cancel", tx.commit()).await?;
-    Ok(Some(if has_ended { Cancelled::Now } else { Cancelled::Requested }))
+    Ok(Found::Free(if has_ended { Cancelled::Now } else { Cancelled::Requested }))
 }
 
 /// Cancels everything that goes on below some runs: parents first, so that no cancelled child wakes a parent that is about to be cancelled too, and
@@ -111,21 +151,37 @@ pub(crate) async fn cancel_below(
     reason: Option<&str>,
 ) -> Result<(), sqlx::Error> {
     // Rare, and part of the task of every run.
-    Box::pin(below(connection, runs, reason, &mut Budget(None))).await.map(drop)
+    Box::pin(below(connection, runs, reason, &mut Budget(None), IfLocked::Wait)).await.map(drop)
 }
 
-/// As [`cancel_below`], until it has cancelled for so long. False where that came first. Finding what is below does not count, or it could be all there
-/// is time for.
+/// What is left below some runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// Nothing that goes on.
+    Nothing,
+    /// Runs that other transactions keep locked.
+    Locked,
+    /// More than the budget allows.
+    More,
+}
+
+/// As [`cancel_below`], until it has cancelled for so long. Finding what is below does not count, or it could be
+/// all there is time for.
 async fn below(
     connection: &mut PgConnection,
     runs: &[Uuid],
     reason: Option<&str>,
     budget: &mut Budget,
-) -> Result<bool, sqlx::Error> {
+    if_locked: IfLocked,
+) -> Result<Left, sqlx::Error> {
+    let mut locked = HashSet::new();
     loop {
-        let below: Vec<(Uuid, i32, bool, Option<String>)> =
+        let mut below: Vec<(Uuid, i32, bool, Option<String>)> =
             sqlx::query_as(sql::CANCEL_BELOW).bind(runs).bind(reason).fetch_all(&mut *connection).await?;
-        let Some((_, topmost, ..)) = below.first() else { return Ok(true) };
+        below.retain(|(run_id, ..)| !locked.contains(run_id));
+        let Some((_, topmost, ..)) = below.first() else {
+            return Ok(if locked.is_empty() { Left::Nothing } else { Left::Locked });
+        };
         let mut free: BTreeMap<Option<&str>, Vec<Uuid>> = BTreeMap::new();
         for (run_id, .., reason) in below.iter().filter(|(_, _, is_free, _)| *is_free) {
             free.entry(reason.as_deref()).or_default().push(*run_id);
@@ -134,9 +190,9 @@ async fn below(
         for (reason, nodes) in &free {
             for nodes in nodes.chunks(NODES_AT_ONCE) {
                 if budget.is_spent() {
-                    return Ok(false);
+                    return Ok(Left::More);
                 }
-                n_taken += budget.spend(cancel_nodes(connection, nodes, *reason)).await?;
+                n_taken += budget.spend(cancel_nodes(connection, nodes, *reason, if_locked)).await?;
             }
         }
         if n_taken > 0 {
@@ -144,9 +200,12 @@ async fn below(
         }
         for (run_id, .., reason) in below.iter().filter(|(_, depth, ..)| depth == topmost) {
             if budget.is_spent() {
-                return Ok(false);
+                return Ok(Left::More);
             }
-            budget.spend(cancel(connection, *run_id, reason.as_deref(), By::Engine)).await?;
+            let cancel = cancel_if(connection, *run_id, reason.as_deref(), By::Engine, if_locked);
+            if budget.spend(cancel).await? == Found::LockedOrMissing {
+                locked.insert(*run_id);
+            }
         }
     }
 }
@@ -157,28 +216,31 @@ async fn cancel_nodes(
     connection: &mut PgConnection,
     nodes: &[Uuid],
     reason: Option<&str>,
+    if_locked: IfLocked,
 ) -> Result<usize, sqlx::Error> {
-    for _ in 1..TRIES {
-        match cancel_nodes_once(connection, nodes, reason).await {
-            Err(error) if class(&error) == Class::Conflict => {}
+    let mut tries = 1;
+    loop {
+        match cancel_nodes_once(connection, nodes, reason, if_locked).await {
+            Err(error) if tries < TRIES && class(&error) == Class::Conflict => tries += 1,
+            Err(error) if if_locked == IfLocked::Skip && is_locked(&error) => return Ok(0),
             done => return done,
         }
     }
-    cancel_nodes_once(connection, nodes, reason).await
 }
 
 async fn cancel_nodes_once(
     connection: &mut PgConnection,
     nodes: &[Uuid],
     reason: Option<&str>,
+    if_locked: IfLocked,
 ) -> Result<usize, sqlx::Error> {
-    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
-    sqlx::query(sql::LOCK_RUNS).bind(nodes).execute(&mut *tx).await?;
-    lock_pending(&mut tx, nodes).await?;
+    let mut tx = if_locked.begin(connection).await?;
+    let nodes = if_locked.lock_runs(&mut tx, nodes).await?;
+    lock_pending(&mut tx, &nodes).await?;
     // The engine and operators never seal their reasons, so every node gets the same text.
     let error = Sealer::default().seal_failure(&place_of_error(Uuid::nil(), ""), &failure(reason));
     let row = write(sql::CANCEL_NODES, |take| {
-        sqlx::query(take).bind(nodes).bind(error.as_str()).fetch_one(&mut *tx)
+        sqlx::query(take).bind(&nodes).bind(error.as_str()).fetch_one(&mut *tx)
     })
     .await?;
     let taken: Vec<Uuid> = row.try_get("taken")?;
@@ -192,7 +254,8 @@ async fn cancel_nodes_once(
 }
 
 /// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have ended. Drops those that are done.
-/// False where it has cancelled for as long as the budget says, and after each batch: what is left is found again.
+/// False where it has cancelled for as long as the budget says, and after each batch: what is left is found again. So are runs that another transaction
+/// keeps locked, at the next occasion.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
@@ -206,14 +269,16 @@ pub(crate) async fn carry_out(
         if budget.is_spent() {
             return Ok(false);
         }
-        budget.spend(cancel(connection, *run_id, reason.as_deref(), By::Engine)).await?;
+        budget.spend(cancel_unless_locked(connection, *run_id, reason.as_deref())).await?;
     }
     let runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
     if runs.is_empty() {
         return Ok(true);
     }
-    if !below(connection, &runs, None, &mut budget).await? {
-        return Ok(false);
+    match below(connection, &runs, None, &mut budget, IfLocked::Skip).await? {
+        Left::Nothing => {}
+        Left::Locked => return Ok(true),
+        Left::More => return Ok(false),
     }
     let forgotten =
         write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(connection)).await?;

@@ -1,5 +1,8 @@
 //! Deadlines of runs: noted where they are enqueued, and carried out by cancelling.
 
+#[cfg(feature = "worker")]
+use std::time::{Duration, Instant};
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -20,18 +23,36 @@ pub(crate) async fn set<'r>(
     write(sql::DEADLINE_SET, |set| sqlx::query(set).bind(&limited).execute(connection)).await.map(drop)
 }
 
-/// Ends runs whose deadline is over as cancelled, or asks their workers to. What is below them is cancelled by what finishes such requests.
+/// Ends runs whose deadline is over as cancelled, or asks their workers to: `at_once`, not counting those that
+/// another transaction keeps locked, for about as long as `budget`. What is below them is cancelled by what
+/// finishes such requests.
 #[cfg(feature = "worker")]
-pub(crate) async fn carry_out(connection: &mut PgConnection, at_once: i64) -> Result<(), sqlx::Error> {
-    use std::time::Duration;
-
-    let due: Vec<(Uuid, i64)> =
-        sqlx::query_as(sql::DEADLINE_DUE).bind(at_once).fetch_all(&mut *connection).await?;
-    for (run_id, deadline_ms) in &due {
-        let limit = Duration::from_millis(u64::try_from(*deadline_ms).unwrap_or(0));
-        let reason = format!("it did not end within its deadline of {limit:?}");
-        super::cancel::cancel(connection, *run_id, Some(&reason), super::cancel::By::Engine).await?;
+pub(crate) async fn carry_out(
+    connection: &mut PgConnection,
+    at_once: usize,
+    budget: Duration,
+) -> Result<(), sqlx::Error> {
+    let began = Instant::now();
+    let (mut n_ended, mut locked) = (0, Vec::new());
+    while n_ended < at_once && began.elapsed() < budget {
+        let limit = i64::try_from(at_once - n_ended).unwrap_or(i64::MAX);
+        let due: Vec<(Uuid, i64)> =
+            sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(&locked).fetch_all(&mut *connection).await?;
+        if due.is_empty() {
+            break;
+        }
+        for (run_id, deadline_ms) in &due {
+            let limit = Duration::from_millis(u64::try_from(*deadline_ms).unwrap_or(0));
+            let reason = format!("it did not end within its deadline of {limit:?}");
+            if super::cancel::cancel_unless_locked(connection, *run_id, Some(&reason)).await? {
+                n_ended += 1;
+            } else {
+                locked.push(*run_id);
+            }
+        }
+        let runs: Vec<Uuid> = due.into_iter().map(|(run_id, _)| run_id).collect();
+        write(sql::DEADLINE_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(&mut *connection))
+            .await?;
     }
-    let runs: Vec<Uuid> = due.into_iter().map(|(run_id, _)| run_id).collect();
-    write(sql::DEADLINE_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(connection)).await.map(drop)
+    Ok(())
 }

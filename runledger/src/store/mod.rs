@@ -19,6 +19,7 @@ pub mod inspect;
 pub(crate) mod installation;
 pub(crate) mod limits;
 pub mod link;
+pub(crate) mod locks;
 pub mod log;
 pub mod metrics;
 pub mod migrate;

@@ -3,6 +3,8 @@
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
+#[cfg(feature = "worker")]
+use super::locks::IfLocked;
 use super::session::BEGIN_RESTLESS;
 use super::write::{commit, write};
 use super::{inspect, sql};
@@ -64,14 +66,18 @@ async fn take(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx:
     Ok(taken.is_some())
 }
 
-/// Finishes pauses that no worker is carrying out, and drops those that came too late.
+/// Finishes pauses that no worker is carrying out, and drops those that came too late. Runs that another
+/// transaction keeps locked are found again.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(connection: &mut PgConnection, at_once: i64) -> Result<(), sqlx::Error> {
     let left: Vec<Uuid> =
         sqlx::query_scalar(sql::PAUSE_LEFT).bind(at_once).fetch_all(&mut *connection).await?;
     for run_id in &left {
-        let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
-        sqlx::query(sql::LOCK_RUNS).bind(vec![*run_id]).execute(&mut *tx).await?;
+        let mut tx = IfLocked::Skip.begin(connection).await?;
+        if IfLocked::Skip.lock_runs(&mut tx, &[*run_id]).await?.is_empty() {
+            tx.rollback().await?;
+            continue;
+        }
         take(&mut tx, *run_id).await?;
         commit("pause_left", tx.commit()).await?;
     }

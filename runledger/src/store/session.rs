@@ -144,6 +144,10 @@ pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
 pub(crate) const BEGIN_RESTLESS: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '10s'; \
      set local statement_timeout = '30s'";
 
+/// As [`BEGIN_RESTLESS`], for work that others wait behind.
+pub(crate) const BEGIN_BRIEF: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '200ms'; \
+     set local statement_timeout = '30s'";
+
 /// Begins a transaction of our own on a connection of an application.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 

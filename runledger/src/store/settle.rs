@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use super::checkpoint::{Fence, held};
 use super::graph::release;
-use super::session::BEGIN_RESTLESS;
+use super::locks::{IfLocked, is_locked};
+use super::session::{BEGIN_BRIEF, BEGIN_RESTLESS};
 use super::sql;
 use super::wait::{Above, wake_parents};
 use super::worker::{Orphan, orphans};
@@ -34,35 +35,64 @@ pub(crate) struct Settled {
     above: Above,
     /// Whether steps of the run may have to be undone.
     may_undo: bool,
+    /// Whether it was left out of a batch because another transaction kept its parent locked.
+    pub(crate) was_locked: bool,
 }
 
-/// Writes settlements and gives those whose fence held. Runs that end and have a parent are settled in one transaction with the wake-up of
+/// What became of a batch of settlements. The fence of every other one is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// Those that are written.
+    pub(crate) written: HashSet<Fence>,
+    /// Those whose parent another transaction keeps locked.
+    pub(crate) locked: HashSet<Fence>,
+}
+
+/// Writes settlements. Runs that end and have a parent are settled in one transaction with the wake-up of
 /// the parent, which is locked first; nodes of graphs in one with what their ends bring about.
-pub(crate) async fn settle(
+///
+/// A parent that another transaction keeps locked is waited for briefly. Then the batch is written without its
+/// children.
+pub(crate) async fn settle(connection: &mut PgConnection, items: &[&Settled]) -> Result<Batch, sqlx::Error> {
+    if !items.iter().any(|item| item.was_locked) {
+        match settle_with(connection, items, BEGIN_BRIEF, IfLocked::Wait).await {
+            Err(error) if is_locked(&error) => {}
+            done => return done,
+        }
+    }
+    settle_with(connection, items, BEGIN_RESTLESS, IfLocked::Skip).await
+}
+
+async fn settle_with(
     connection: &mut PgConnection,
     items: &[&Settled],
-) -> Result<HashSet<Fence>, sqlx::Error> {
-    let mut parents: Vec<Uuid> =
-        items.iter().filter(|item| ends(item)).filter_map(|item| parent(item)).collect();
+    begin: &'static str,
+    if_locked: IfLocked,
+) -> Result<Batch, sqlx::Error> {
+    let mut parents: Vec<Uuid> = items.iter().filter_map(|item| item.waits_for()).collect();
     let to_lock: Vec<Fence> =
         items.iter().filter(|item| item.may_undo && fails(item)).map(|item| item.fence).collect();
     let has_nodes = items.iter().any(|item| is_node(item) && ends(item));
     if parents.is_empty() && to_lock.is_empty() && !has_nodes {
-        return write(connection, items, None).await;
+        return Ok(Batch { written: write(connection, items, None).await?, locked: HashSet::new() });
     }
     parents.sort_unstable();
     parents.dedup();
-    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    let mut tx = connection.begin_with(begin).await?;
+    let mut free = parents.clone();
     if !parents.is_empty() {
-        sqlx::query(sql::LOCK_RUNS).bind(&parents).execute(&mut *tx).await?;
+        free = if_locked.lock_runs(&mut tx, &parents).await?;
     }
+    let is_free = |item: &Settled| item.waits_for().is_none_or(|parent| free.contains(&parent));
+    let (items, locked): (Vec<&Settled>, Vec<&Settled>) = items.iter().partition(|item| is_free(item));
     for fence in to_lock {
         // A step that is being recorded, with what is to undo it, is seen by the next statement.
         sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
     }
-    let held = write(&mut tx, items, None).await?;
+    let written = write(&mut tx, &items, None).await?;
     let ended = |is_wanted: fn(&Settled) -> bool| -> Vec<Uuid> {
-        let ended = items.iter().filter(|item| ends(item) && is_wanted(item) && held.contains(&item.fence));
+        let ended =
+            items.iter().filter(|item| ends(item) && is_wanted(item) && written.contains(&item.fence));
         ended.map(|item| item.fence.run_id).collect()
     };
     let (children, nodes) = (ended(|item| parent(item).is_some()), ended(is_node));
@@ -73,7 +103,7 @@ pub(crate) async fn settle(
         release(&mut tx, &nodes).await?;
     }
     write::commit("settle_and_wake", tx.commit()).await?;
-    Ok(held)
+    Ok(Batch { written, locked: locked.into_iter().map(|item| item.fence).collect() })
 }
 
 /// Writes settlements in a transaction that is open already: that of a transactional job, with its parent's wake-up. False where the fence
@@ -83,7 +113,7 @@ pub(crate) async fn settle_in(
     item: &Settled,
     body: &str,
 ) -> Result<bool, sqlx::Error> {
-    if let Some(parent) = parent(item).filter(|_| ends(item)) {
+    if let Some(parent) = item.waits_for() {
         sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
     }
     let held = write(tx, &[item], Some(body)).await?;
@@ -123,7 +153,7 @@ pub(crate) async fn settle_orphans(
     }
     write::commit("settle_orphans", tx.commit()).await?;
     if !ending.is_empty() {
-        n_settled += settle(connection, &ending).await?.len();
+        n_settled += settle(connection, &ending).await?.written.len();
     }
     Ok(Some(n_settled))
 }
@@ -217,6 +247,7 @@ impl Settled {
             cause: None,
             above: Above::Nothing,
             may_undo: false,
+            was_locked: false,
         };
         match verdict {
             Verdict::Complete(output) => Self { output: Some(output), ..ended(RunState::Completed, None) },
@@ -246,6 +277,11 @@ impl Settled {
     /// The same, of a run whose steps may have to be undone, or not.
     pub(crate) fn of_saga(self, may_undo: bool) -> Self {
         Self { may_undo, ..self }
+    }
+
+    /// The parent that must be locked before it is written.
+    fn waits_for(&self) -> Option<Uuid> {
+        parent(self).filter(|_| ends(self))
     }
 
     /// Whether it completes its run.

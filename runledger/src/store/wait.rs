@@ -7,6 +7,8 @@ use uuid::Uuid;
 use super::checkpoint::{Checkpoint, Fence, bind_one};
 use super::enqueue::{NewRun, stored};
 use super::graph::{NewGraph, submit};
+#[cfg(feature = "worker")]
+use super::locks::IfLocked;
 use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, of_steps, write};
@@ -212,10 +214,29 @@ pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) 
     write(sql::WAKE_PARENTS, |wake| sqlx::query(wake).bind(ended).execute(connection)).await.map(drop)
 }
 
-/// Ended children for which somebody still waits. Empty unless a wake-up was lost.
+/// As [`wake_parents`], for pairs of a child that has ended before and its parent, without parents that
+/// another transaction keeps locked.
 #[cfg(feature = "worker")]
-pub(crate) async fn stranded(connection: &mut PgConnection, limit: i64) -> Result<Vec<Uuid>, sqlx::Error> {
-    sqlx::query_scalar(sql::STRANDED).bind(limit).fetch_all(connection).await
+pub(crate) async fn wake_stranded(
+    connection: &mut PgConnection,
+    stranded: &[(Uuid, Uuid)],
+) -> Result<(), sqlx::Error> {
+    let mut tx = IfLocked::Skip.begin(connection).await?;
+    let parents: Vec<Uuid> = stranded.iter().map(|(_, parent)| *parent).collect();
+    let free = IfLocked::Skip.lock_runs(&mut tx, &parents).await?;
+    let ended: Vec<Uuid> =
+        stranded.iter().filter(|(_, parent)| free.contains(parent)).map(|(child, _)| *child).collect();
+    wake_parents(&mut tx, &ended).await?;
+    commit("wake_stranded", tx.commit()).await
+}
+
+/// Ended children, each with the parent that still waits for it. Empty unless a wake-up was lost.
+#[cfg(feature = "worker")]
+pub(crate) async fn stranded(
+    connection: &mut PgConnection,
+    limit: i64,
+) -> Result<Vec<(Uuid, Uuid)>, sqlx::Error> {
+    sqlx::query_as(sql::STRANDED).bind(limit).fetch_all(connection).await
 }
 
 /// Puts runs whose wait is over back into their queues.

@@ -89,6 +89,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("signal", Scene::Work),
     ("start_graph", Scene::Graph),
     ("suspension", Scene::Work),
+    ("wake_stranded", Scene::Mended),
 ];
 
 /// What can happen at a point.

@@ -47,12 +47,14 @@ pub enum Scene {
     Paused,
     /// Executes a suspect on trial. Its wait for a child then reaches its limit.
     Timer,
+    /// Finds a run whose wake-up was lost.
+    Mended,
     /// Makes the schema.
     Migrate,
 }
 
 /// Every scene.
-pub const SCENES: [Scene; 10] = [
+pub const SCENES: [Scene; 11] = [
     Scene::Work,
     Scene::Cancel,
     Scene::Resume,
@@ -62,6 +64,7 @@ pub const SCENES: [Scene; 10] = [
     Scene::Killed,
     Scene::Paused,
     Scene::Timer,
+    Scene::Mended,
     Scene::Migrate,
 ];
 
@@ -82,6 +85,7 @@ impl Scene {
             Self::Killed => finish(&db, || jobs::check_steps(place.clone())).await?,
             Self::Paused => finish(&db, || jobs::check_post(place.clone())).await?,
             Self::Timer => timer(&db, place).await?,
+            Self::Mended => mended(&db, place).await?,
             Self::Migrate => finish(&db, jobs::check_canary).await?,
         }
         // What was to meet the next write meets this one, where there was no other.
@@ -284,6 +288,29 @@ async fn timer(db: &Db, place: &Place) -> Result<()> {
     let was_first = again(async || run.result().await).await?;
     anyhow::ensure!(!was_first, "the child ended at a closed gate");
     place.open("all")?;
+    worker.stop().await;
+    Ok(())
+}
+
+async fn mended(db: &Db, place: &Place) -> Result<()> {
+    let parent = keyed(db, "parent", || jobs::check_parent(place.clone())).await?;
+    let worker = start(db).await?;
+    let state = async || parent.state().await.ok();
+    let waits = |state: &Option<RunState>| matches!(state, Some(RunState::Waiting | RunState::Completed));
+    eventually(state, waits).await;
+    let deafen = "update runledger.waiting set wait_any = array[run_id] where run_id = $1";
+    again(async || sqlx::query(deafen).bind(parent.id()).execute(db.pool()).await).await?;
+    place.open("all")?;
+    let n_ended =
+        "select count(*) from runledger.outcome join runledger.run using (run_id) where parent_id = $1";
+    let n_ended =
+        async || sqlx::query_scalar::<_, i64>(n_ended).bind(parent.id()).fetch_one(db.pool()).await.ok();
+    eventually(n_ended, |n| *n == Some(1)).await;
+    let strand = "update runledger.waiting
+                  set wait_any = array(select run_id from runledger.run where parent_id = $1), since = now() - interval '1 minute'
+                  where run_id = $1";
+    again(async || sqlx::query(strand).bind(parent.id()).execute(db.pool()).await).await?;
+    again(async || parent.result().await).await?;
     worker.stop().await;
     Ok(())
 }

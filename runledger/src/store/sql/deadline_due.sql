@@ -1,5 +1,5 @@
 -- deadline_due: runs whose deadline is over, the longest first.
--- in:    $1 how many
+-- in:    $1 how many, $2 runs that are left out
 -- out:   run_id, deadline_ms (how long they had)
 -- locks: none
 -- index: deadline_due, run_pkey
@@ -7,7 +7,7 @@ select due.run_id, (extract(epoch from coalesce(runledger.duration_of(run.option
 from (
     select run_id, deadline_at
     from runledger.deadline
-    where deadline_at <= pg_catalog.now()
+    where deadline_at <= pg_catalog.now() and run_id <> all ($2::uuid[])
     order by deadline_at
     limit $1
 ) as due

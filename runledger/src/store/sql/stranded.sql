@@ -1,9 +1,9 @@
 -- stranded: the net under waking: runs that wait for children of which one has ended, or for some that all have. Empty unless a wake-up was lost.
 -- in:    $1 how many
--- out:   run_id; ended children
+-- out:   run_id (an ended child), parent_id (the run that waits for it)
 -- locks: none
 -- index: waiting_pkey, outcome_pkey
-select child.run_id
+select child.run_id, waiting.run_id as parent_id
 from runledger.waiting
 cross join lateral (
     select run_id

@@ -469,6 +469,26 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["it::gate_link_decisions::bound_link_refuses_every_other_decision"],
     },
     Mutant {
+        name: "locked-parent-stops-the-journal",
+        edits: &[Edit {
+            file: "runledger/src/store/settle.rs",
+            old: "            Err(error) if is_locked(&error) => {}\n            done => return done,",
+            new: "            done => return done,",
+        }],
+        tests: &["it::locked_runs::other_runs_end_while_the_parent_of_an_ended_child_is_locked"],
+    },
+    Mutant {
+        name: "locked-runs-fill-the-look-for-deadlines",
+        edits: &[Edit {
+            file: "runledger/src/store/deadline.rs",
+            old: "                locked.push(*run_id);\n",
+            new: "",
+        }],
+        tests: &[
+            "it::locked_runs::deadlines_are_kept_while_more_locked_runs_than_one_look_takes_are_overdue",
+        ],
+    },
+    Mutant {
         name: "gate-takes-another-value-later",
         edits: &[Edit {
             file: "runledger/src/api/graph/gate.rs",

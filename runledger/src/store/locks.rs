@@ -1,0 +1,52 @@
+//! Locks of runs that another transaction may hold for long.
+//!
+//! A user's transaction that has sent a signal keeps the run locked until it ends. Maintenance and the journal
+//! work for many runs, so they leave a locked run for later.
+
+use sqlx::{Connection, PgConnection, Postgres, Transaction};
+use uuid::Uuid;
+
+use super::error::{Limit, Reason, cause};
+use super::session::{BEGIN_BRIEF, BEGIN_RESTLESS};
+use super::sql;
+
+/// What a transaction does about a run that another transaction has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfLocked {
+    /// It waits, for at most 10 s.
+    Wait,
+    /// It goes on without the run.
+    Skip,
+}
+
+impl IfLocked {
+    /// Begins a transaction. Where it skips locked runs, it waits for other locks only briefly.
+    pub(crate) async fn begin(
+        self,
+        connection: &mut PgConnection,
+    ) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
+        let begin = match self {
+            Self::Wait => BEGIN_RESTLESS,
+            Self::Skip => BEGIN_BRIEF,
+        };
+        connection.begin_with(begin).await
+    }
+
+    /// Locks runs until the end of the transaction. Returns those that it has locked.
+    pub(crate) async fn lock_runs(
+        self,
+        tx: &mut PgConnection,
+        runs: &[Uuid],
+    ) -> Result<Vec<Uuid>, sqlx::Error> {
+        let lock = match self {
+            Self::Wait => sql::LOCK_RUNS,
+            Self::Skip => sql::LOCK_FREE_RUNS,
+        };
+        sqlx::query_scalar(lock).bind(runs).fetch_all(tx).await
+    }
+}
+
+/// Whether a statement has waited for a lock as long as it may.
+pub(crate) fn is_locked(error: &sqlx::Error) -> bool {
+    cause(error).reason == Reason::Limit(Limit::Lock)
+}

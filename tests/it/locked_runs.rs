@@ -1,0 +1,151 @@
+//! A transaction that has sent a signal keeps its run locked until it ends. Only what concerns that run waits for it.
+
+use runledger::prelude::*;
+use runledger::{Handle, Job, RunState, enqueue_all};
+use runledger_tests::{Fixture, eventually};
+use sqlx::Transaction;
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use crate::children::child_of;
+use crate::rows::{LONG, execute, scalar, soon, until, worker};
+
+#[workflow]
+pub async fn waits_for_ping(wf: &Wf) -> Result<u64> {
+    Ok(wf.signal("ping").await?)
+}
+
+#[job]
+async fn ends(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+/// A transaction that has signalled these runs.
+async fn signals<J: Job>(db: &Db, runs: &[&Handle<J>]) -> Transaction<'static, sqlx::Postgres> {
+    let mut tx = db.pool().begin().await.unwrap();
+    for run in runs {
+        run.signal("ping", &1).send(&mut *tx).await.unwrap();
+    }
+    tx
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadlines_are_kept_while_more_locked_runs_than_one_look_takes_are_overdue() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_for_ping]).await;
+    let calls = (0..60).map(|_| waits_for_ping().delay(LONG).deadline(LONG));
+    let locked = enqueue_all(calls, &db).await.unwrap();
+    let free = waits_for_ping().delay(LONG).deadline(LONG).enqueue(&db).await.unwrap();
+    let locked: Vec<_> = locked.into_iter().map(|run| Handle::of(waits_for_ping, &db, run.run_id)).collect();
+    let tx = signals(&db, &locked.iter().collect::<Vec<_>>()).await;
+    let in_order = "update runledger.deadline set deadline_at = now() - interval '1 s' where run_id <> $1";
+    sqlx::query(in_order).bind(free.id()).execute(db.pool()).await.unwrap();
+    sqlx::query("update runledger.deadline set deadline_at = now() where run_id = $1")
+        .bind(free.id())
+        .execute(db.pool())
+        .await
+        .unwrap();
+    assert_eq!(until(&db, free.id(), |info| info.state.is_terminal()).await.state, RunState::Cancelled);
+    assert_eq!(locked[0].info().await.unwrap().state, RunState::Queued);
+    tx.commit().await.unwrap();
+    for run in &locked {
+        until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+    }
+    worker.stop().await;
+}
+
+static CHILD: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn ends_when_told() -> Result<()> {
+    CHILD.acquire().await?.forget();
+    Ok(())
+}
+
+#[workflow]
+async fn waits_for_child(wf: &Wf) -> Result<u64> {
+    wf.start(ends_when_told()).await?.result().await?;
+    Ok(wf.signal("ping").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_runs_end_while_the_parent_of_an_ended_child_is_locked() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_for_child, ends_when_told, ends]).await;
+    let parent = waits_for_child().enqueue(&db).await.unwrap();
+    until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+    let child = child_of(&db, parent.id()).await;
+    until(&db, child, |info| info.state == RunState::Running).await;
+    let tx = signals(&db, &[&parent]).await;
+    CHILD.add_permits(1);
+    eventually(async || CHILD.available_permits(), |left| *left == 0).await;
+    for n in 0..20 {
+        assert_eq!(soon(ends(n).enqueue(&db).await.unwrap().result()).await.unwrap(), n);
+    }
+    assert_eq!(db.run(child).await.unwrap().state, RunState::Running, "its end waits for the transaction");
+    tx.commit().await.unwrap();
+    assert_eq!(soon(parent.result()).await.unwrap(), 1);
+    assert_eq!(db.run(child).await.unwrap().attempt, 1);
+    worker.stop().await;
+}
+
+/// As if a worker had given a run back before it heard of the request.
+async fn asks<J: Job>(db: &Db, what: &str, runs: [&Handle<J>; 2]) {
+    for run in runs {
+        execute(db, &format!("insert into runledger.{what} (run_id, reason) values ('{}', 'no')", run.id()))
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancels_and_pauses_that_are_left_pass_a_locked_run() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for (what, wanted) in [("cancel", RunState::Cancelled), ("pause", RunState::Paused)] {
+        let locked = waits_for_ping().delay(LONG).enqueue(&db).await.unwrap();
+        let free = waits_for_ping().delay(LONG).enqueue(&db).await.unwrap();
+        asks(&db, what, [&locked, &free]).await;
+        let tx = signals(&db, &[&locked]).await;
+        let worker = worker(&db, jobs![waits_for_ping]).await;
+        until(&db, free.id(), |info| info.state == wanted).await;
+        assert_eq!(locked.info().await.unwrap().state, RunState::Queued);
+        tx.commit().await.unwrap();
+        until(&db, locked.id(), |info| info.state == wanted).await;
+        worker.stop().await;
+    }
+}
+
+#[workflow]
+async fn starts_two(wf: &Wf) -> Result<u64> {
+    wf.start(waits_for_ping().delay(LONG)).await?;
+    wf.start(waits_for_ping().delay(LONG)).await?;
+    Ok(wf.signal("ping").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_below_an_ended_run_is_cancelled_beside_a_locked_one() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let first = worker(&db, jobs![starts_two]).await;
+    let above = starts_two().enqueue(&db).await.unwrap();
+    until(&db, above.id(), |info| info.state == RunState::Waiting).await;
+    first.stop().await;
+    let children =
+        "select array(select run_id from runledger.run where parent_id is not null order by run_id)";
+    let children: Vec<Uuid> = scalar(&db, children).await;
+    let [locked, free] = [0, 1].map(|at| Handle::of(waits_for_ping, &db, children[at]));
+    // As if whoever cancelled it had died before it came to what is below.
+    let cancelled = r#"
+        with gone as (delete from runledger.waiting returning run_id, attempt),
+        ended as (
+            insert into runledger.outcome (run_id, state, error, attempt)
+            select run_id, 'cancelled', '{"kind": "cancelled", "message": "cancelled"}', attempt from gone
+        )
+        insert into runledger.cancel (run_id) select run_id from gone"#;
+    execute(&db, cancelled).await;
+    let tx = signals(&db, &[&locked]).await;
+    let worker = worker(&db, jobs![waits_for_ping]).await;
+    until(&db, free.id(), |info| info.state == RunState::Cancelled).await;
+    tx.commit().await.unwrap();
+    until(&db, locked.id(), |info| info.state == RunState::Cancelled).await;
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await, |n| *n == 0).await;
+    worker.stop().await;
+}
