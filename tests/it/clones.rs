@@ -92,6 +92,39 @@ async fn restored_dump_is_refused_until_adopted() {
     is_refused_until_adopted(database.url(), copy.url(), run).await;
 }
 
+/// Somebody restores into a database that a program has already migrated, and ignores the errors of `create`.
+#[tokio::test(flavor = "multi_thread")]
+async fn migrated_database_that_took_the_rows_of_another_is_refused_until_adopted() {
+    let (original, copy) = (Fixture::new().await, Fixture::new().await);
+    let run = clones_charge(1).enqueue(&original.db).await.unwrap().id();
+    for table in ["installation", "run", "ready"] {
+        let read = format!("select json_agg(\"row\")::text from runledger.{table} as \"row\"");
+        let rows: String = scalar(&original.db, &read).await;
+        let write = format!(
+            "insert into runledger.{table} select * from json_populate_recordset(null::runledger.{table}, $1::json)"
+        );
+        sqlx::query(AssertSqlSafe(write)).bind(rows).execute(copy.db.pool()).await.unwrap();
+    }
+    is_refused_until_adopted(original.database.url(), copy.database.url(), run).await;
+    assert_eq!(scalar::<i64>(&copy.db, "select count(*) from runledger.installation").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adoptions_at_the_same_time_leave_one_record() {
+    let Fixture { db, database } = Fixture::new().await;
+    for _ in 0..10 {
+        execute(&db, "update runledger.installation set database = 0").await;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(Db::connect(database.url()).await.unwrap());
+        }
+        execute(&db, "update runledger.installation set database = 0").await;
+        let adopted = futures::future::join_all(clients.iter().map(Db::adopt)).await;
+        let id: uuid::Uuid = scalar(&db, "select id from runledger.installation").await;
+        assert!(adopted.iter().all(|adopted| adopted.as_ref().unwrap().id == id), "{adopted:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn database_made_from_a_template_is_refused_until_adopted() {
     let Fixture { db, database } = Fixture::new().await;

@@ -135,6 +135,13 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0017_link_epochs.sql"),
         breaking: false,
     },
+    // An older worker may serve a database that a dump was loaded over, and an older program cannot adopt a copy.
+    Migration {
+        version: 18,
+        name: "homes",
+        sql: include_str!("../../migrations/0018_homes.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

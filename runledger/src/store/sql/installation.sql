@@ -1,13 +1,19 @@
--- installation: the id of this installation, and whether it lives in this database. The last adoption decides this.
+-- installation: the id of this installation, and whether it lives in this database. The last adoption decides this. A dump that was loaded over the
+--        tables has added the record of another installation.
 -- in:    none
--- out:   id (null if none is recorded), made_in (the database and the cluster of the adoption), here (those of this session), is_home (an unknown system
---        identifier on either side counts as equal); one row
+-- out:   id (null if none is recorded; of another installation if there is one), made_in (the database and the cluster of the adoption), here (those of
+--        this session), is_home (whether all records are of this database; an unknown system identifier on either side counts as equal); one row
 -- locks: none
--- index: installation_pkey
+-- index: none; `installation` has one row, or one more for each dump that was loaded
 select
-    installation.id,
-    pg_catalog.concat_ws(' of system ', pg_catalog.concat('database ', installation.database), installation.system) as made_in,
+    recorded.id,
+    pg_catalog.concat_ws(' of system ', pg_catalog.concat('database ', recorded.database), recorded.system) as made_in,
     pg_catalog.concat_ws(' of system ', pg_catalog.concat('database ', here.database), here.system) as here,
-    coalesce(installation.database = here.database, false) and coalesce(installation.system = here.system, true) as is_home
+    coalesce(recorded.is_here, false) as is_home
 from runledger.here() as here
-left join runledger.installation on installation.only_one
+left join lateral (
+    select id, database, system, database = here.database and coalesce(system = here.system, true) as is_here
+    from runledger.installation
+    order by is_here, adopted_at
+    limit 1
+) as recorded on true
