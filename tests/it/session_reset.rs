@@ -63,3 +63,30 @@ async fn role_of_a_user_does_not_reach_the_next_user_of_the_connection() {
     }
     sqlx::raw_sql(AssertSqlSafe(format!("drop role {role}"))).execute(admin.pool()).await.unwrap();
 }
+
+/// What a session keeps beside its settings.
+const KEPT: &str = "
+    select 'table ' || oid::regclass from pg_class where relnamespace = pg_my_temp_schema() and relkind = 'r'
+    union all select 'channel ' || pg_listening_channels()
+    union all select 'cursor ' || name from pg_cursors where is_holdable
+    union all select 'lock ' || objid from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
+
+#[tokio::test]
+async fn what_a_user_leaves_in_a_session_does_not_reach_the_next_user_of_the_connection() {
+    let Fixture { db: _db, database } = Fixture::new().await;
+    let db = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
+    for statement in [
+        "create temporary table orders (n int)",
+        "listen orders",
+        "declare orders cursor with hold for select 1",
+        "select pg_advisory_lock(7), pg_advisory_lock(7)",
+    ] {
+        let mut connection = db.pool().acquire().await.unwrap();
+        sqlx::raw_sql(statement).execute(&mut *connection).await.unwrap();
+        let left: Vec<String> = sqlx::query_scalar(KEPT).fetch_all(&mut *connection).await.unwrap();
+        assert_eq!(left.len(), 1, "`{statement}` leaves {left:?}");
+        drop(connection);
+        let left: Vec<String> = sqlx::query_scalar(KEPT).fetch_all(db.pool()).await.unwrap();
+        assert_eq!(left, [""; 0], "after `{statement}`");
+    }
+}

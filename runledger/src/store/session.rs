@@ -82,9 +82,11 @@ const REPAIR_PATH: &str = r#"select pg_catalog.set_config(
     )
     where pg_catalog.current_setting('search_path') operator(pg_catalog.~*) ',[[:space:]]*"?pg_catalog"?[[:space:]]*(,|$)'"#;
 
-/// Ends a user's open transaction on a pooled connection, and resets its role and its settings. The next user
-/// may be the engine, whose records must not commit with a user's `synchronous_commit = off`.
-const RESET: &str = "rollback; set session authorization default; reset all";
+/// Ends a user's open transaction on a pooled connection, and resets its role, its settings and what else a
+/// session keeps. The next user may be the engine, whose records must not commit with a user's
+/// `synchronous_commit = off`. Prepared statements stay, because sqlx counts on those that it has made.
+const RESET: &str = "rollback; set session authorization default; reset all; close all; unlisten *; discard temp; \
+                     select pg_catalog.pg_advisory_unlock_all()";
 
 /// Sets up the connections of one client's pool, and resets them after each use.
 #[derive(Debug)]
