@@ -36,7 +36,7 @@ const UNCOMMITTED: &str = "select count(*) from pg_stat_activity
     where datname = current_database() and state = 'idle in transaction' and query like '-- settle:%'";
 
 /// What [`Scene::Mended`] itself brings about.
-const BROUGHT_ABOUT: [&str; 1] = ["waits for nothing that is still to come"];
+const BROUGHT_ABOUT: [&str; 2] = ["stands in: ready, waiting", "waits for nothing that is still to come"];
 
 /// Chooses cases of the whole matrix: those whose line (`claim Lost Error`) contains this text.
 const CHOICE: &str = "RUNLEDGER_TEST_POINTS";

@@ -67,6 +67,7 @@ mod panics;
 mod pausing;
 mod payload;
 mod pictures;
+mod places;
 mod plans;
 mod processes;
 mod progress;

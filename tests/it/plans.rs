@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 const HOT: [&str; 7] = ["run", "ready", "lease", "step", "outcome", "waiting", "attempt"];
 
 /// Statements that have reason to walk a whole table.
-const WALKS: [(&str, &str); 11] = [
+const WALKS: [(&str, &str); 12] = [
     // Skips from one (queue, job) to the next: the first step of the walk has nothing to begin at.
     ("unserved", "ready"),
     // The same, from one tenant to the next.
@@ -25,6 +25,8 @@ const WALKS: [(&str, &str); 11] = [
     ("adopt", "ready"),
     ("adopt", "lease"),
     ("adopt", "waiting"),
+    // Only after a failure, and leases are few.
+    ("keep_one_place", "lease"),
     // The net under waking.
     ("stranded", "waiting"),
 ];

@@ -25,6 +25,7 @@ use super::timings::Timings;
 use crate::api::registry::Registry;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
+use crate::store::places::has_repaired;
 use crate::store::settle::{self as settlement, Settled};
 use crate::store::timeline::Era;
 use crate::store::worker::{self, Lease, Orphan, Pulse};
@@ -410,7 +411,12 @@ impl Maintenance {
         F: AsyncFn(&Self, &mut PgConnection) -> Result<T, sqlx::Error>,
     {
         let mut connection = self.take_connection(memory).await?;
-        let done = self.session.answered(work(self, &mut connection)).await?;
+        let done = match self.session.answered(work(self, &mut connection)).await {
+            Err(error) if self.session.answered(has_repaired(&mut connection, &error, &[])).await? => {
+                self.session.answered(work(self, &mut connection)).await?
+            }
+            done => done?,
+        };
         self.keep(memory, connection);
         Ok(done)
     }

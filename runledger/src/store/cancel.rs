@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::error::{Class, class};
 use super::graph::{lock_pending, release};
 use super::locks::{IfLocked, is_locked};
+use super::places::has_repaired;
 use super::sql;
 use super::wait::{Above, above, wake_parents};
 use super::write::{commit, write};
@@ -94,6 +95,7 @@ async fn cancel_if(
             Err(error) if if_locked == IfLocked::Skip && is_locked(&error) => {
                 return Ok(Found::LockedOrMissing);
             }
+            Err(error) if tries < TRIES && has_repaired(connection, &error, &[run_id]).await? => tries += 1,
             done => return done,
         }
     }
@@ -223,6 +225,7 @@ async fn cancel_nodes(
         match cancel_nodes_once(connection, nodes, reason, if_locked).await {
             Err(error) if tries < TRIES && class(&error) == Class::Conflict => tries += 1,
             Err(error) if if_locked == IfLocked::Skip && is_locked(&error) => return Ok(0),
+            Err(error) if tries < TRIES && has_repaired(connection, &error, nodes).await? => tries += 1,
             done => return done,
         }
     }

@@ -8,6 +8,7 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::steps;
+use super::places::has_repaired;
 use super::wait::Above;
 use super::write::write;
 use super::{given, sql};
@@ -164,6 +165,21 @@ pub(crate) async fn claim(
     limit: usize,
     lanes: &[(Lane, Position)],
 ) -> Result<Vec<Claimed>, sqlx::Error> {
+    match claim_once(connection, worker_id, token, limit, lanes).await {
+        Err(error) if has_repaired(connection, &error, &[]).await? => {
+            claim_once(connection, worker_id, token, limit, lanes).await
+        }
+        done => done,
+    }
+}
+
+async fn claim_once(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    token: Uuid,
+    limit: usize,
+    lanes: &[(Lane, Position)],
+) -> Result<Vec<Claimed>, sqlx::Error> {
     let rows = write(sql::CLAIM, |take| {
         sqlx::query(take)
             .bind(worker_id)
@@ -182,6 +198,21 @@ pub(crate) async fn claim(
 
 /// Claims up to `limit` due runs of these lanes, for each of which there is a permit.
 pub(crate) async fn claim_with_permit(
+    connection: &mut PgConnection,
+    worker_id: i64,
+    token: Uuid,
+    limit: usize,
+    lanes: &[ResourceFirst],
+) -> Result<Vec<Claimed>, sqlx::Error> {
+    match claim_with_permit_once(connection, worker_id, token, limit, lanes).await {
+        Err(error) if has_repaired(connection, &error, &[]).await? => {
+            claim_with_permit_once(connection, worker_id, token, limit, lanes).await
+        }
+        done => done,
+    }
+}
+
+async fn claim_with_permit_once(
     connection: &mut PgConnection,
     worker_id: i64,
     token: Uuid,

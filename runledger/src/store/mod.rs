@@ -26,6 +26,7 @@ pub mod migrate;
 pub mod output;
 pub mod pause;
 pub mod pin;
+pub(crate) mod places;
 #[cfg(feature = "worker")]
 pub mod pooler;
 pub mod progress;

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 #[cfg(feature = "worker")]
 use super::locks::IfLocked;
+use super::places::has_repaired;
 use super::session::BEGIN_RESTLESS;
 use super::write::{commit, write};
 use super::{inspect, sql};
@@ -34,6 +35,19 @@ const TRIES: u32 = 5;
 
 /// Pauses a run. None where there is no such run.
 pub(crate) async fn pause(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    reason: &str,
+) -> Result<Option<Result<Paused, NotPaused>>, sqlx::Error> {
+    match pause_once(connection, run_id, reason).await {
+        Err(error) if has_repaired(connection, &error, &[run_id]).await? => {
+            pause_once(connection, run_id, reason).await
+        }
+        done => done,
+    }
+}
+
+async fn pause_once(
     connection: &mut PgConnection,
     run_id: Uuid,
     reason: &str,

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::checkpoint::{Fence, held};
 use super::graph::release;
 use super::locks::{IfLocked, is_locked};
+use super::places::has_repaired;
 use super::session::{BEGIN_BRIEF, BEGIN_RESTLESS};
 use super::sql;
 use super::wait::{Above, wake_parents};
@@ -54,6 +55,16 @@ pub(crate) struct Batch {
 /// A parent that another transaction keeps locked is waited for briefly. Then the batch is written without its
 /// children.
 pub(crate) async fn settle(connection: &mut PgConnection, items: &[&Settled]) -> Result<Batch, sqlx::Error> {
+    let runs = || items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>();
+    match settle_once(connection, items).await {
+        Err(error) if has_repaired(connection, &error, &runs()).await? => {
+            settle_once(connection, items).await
+        }
+        done => done,
+    }
+}
+
+async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Result<Batch, sqlx::Error> {
     if !items.iter().any(|item| item.was_locked) {
         match settle_with(connection, items, BEGIN_BRIEF, IfLocked::Wait).await {
             Err(error) if is_locked(&error) => {}

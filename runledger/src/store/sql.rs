@@ -79,6 +79,7 @@ statements! {
     LOCK_IS_FREE = "lock_is_free";
     LOCK_LEASE = "lock_lease";
     LOCK_PENDING = "lock_pending";
+    KEEP_ONE_PLACE = "keep_one_place";
     LOCK_FREE_RUNS = "lock_free_runs";
     LOCK_RUNS = "lock_runs";
     LOG = "log";

@@ -9,6 +9,7 @@ use super::enqueue::{NewRun, stored};
 use super::graph::{NewGraph, submit};
 #[cfg(feature = "worker")]
 use super::locks::IfLocked;
+use super::places::has_repaired;
 use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::write::{commit, of_steps, write};
@@ -161,6 +162,20 @@ pub(crate) async fn suspend(
     waits: &Waits,
     counters: Counters,
 ) -> Result<bool, sqlx::Error> {
+    match suspend_once(connection, fence, waits, counters).await {
+        Err(error) if has_repaired(connection, &error, &[fence.run_id]).await? => {
+            suspend_once(connection, fence, waits, counters).await
+        }
+        done => done,
+    }
+}
+
+async fn suspend_once(
+    connection: &mut PgConnection,
+    fence: Fence,
+    waits: &Waits,
+    counters: Counters,
+) -> Result<bool, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     sqlx::query(sql::LOCK_RUNS).bind(vec![fence.run_id]).execute(&mut *tx).await?;
     let row = write(sql::SUSPEND, |park| {
@@ -182,6 +197,20 @@ pub(crate) async fn suspend(
 
 /// Lets a workflow begin anew with another input. False where the lease is lost.
 pub(crate) async fn continue_run(
+    connection: &mut PgConnection,
+    fence: Fence,
+    input: &Stored,
+    delay_us: i64,
+) -> Result<bool, sqlx::Error> {
+    match continue_once(connection, fence, input, delay_us).await {
+        Err(error) if has_repaired(connection, &error, &[fence.run_id]).await? => {
+            continue_once(connection, fence, input, delay_us).await
+        }
+        done => done,
+    }
+}
+
+async fn continue_once(
     connection: &mut PgConnection,
     fence: Fence,
     input: &Stored,
@@ -221,6 +250,21 @@ pub(crate) async fn wake_stranded(
     connection: &mut PgConnection,
     stranded: &[(Uuid, Uuid)],
 ) -> Result<(), sqlx::Error> {
+    match wake_free(connection, stranded).await {
+        Err(error) => {
+            let parents: Vec<Uuid> = stranded.iter().map(|(_, parent)| *parent).collect();
+            if has_repaired(connection, &error, &parents).await? {
+                wake_free(connection, stranded).await
+            } else {
+                Err(error)
+            }
+        }
+        done => done,
+    }
+}
+
+#[cfg(feature = "worker")]
+async fn wake_free(connection: &mut PgConnection, stranded: &[(Uuid, Uuid)]) -> Result<(), sqlx::Error> {
     let mut tx = IfLocked::Skip.begin(connection).await?;
     let parents: Vec<Uuid> = stranded.iter().map(|(_, parent)| *parent).collect();
     let free = IfLocked::Skip.lock_runs(&mut tx, &parents).await?;

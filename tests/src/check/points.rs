@@ -29,6 +29,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("gate_decide", Scene::Graph),
     ("gate_revoke", Scene::Graph),
     ("heartbeat", Scene::Work),
+    ("keep_one_place", Scene::Mended),
     ("link", Scene::Resume),
     ("log", Scene::Pause),
     ("pause_ask", Scene::Pause),

@@ -47,7 +47,7 @@ pub enum Scene {
     Paused,
     /// Executes a suspect on trial. Its wait for a child then reaches its limit.
     Timer,
-    /// Finds a run whose wake-up was lost.
+    /// Finds a run in two places, and one whose wake-up was lost.
     Mended,
     /// Makes the schema.
     Migrate,
@@ -293,6 +293,11 @@ async fn timer(db: &Db, place: &Place) -> Result<()> {
 }
 
 async fn mended(db: &Db, place: &Place) -> Result<()> {
+    let doubled = keyed(db, "doubled", || jobs::check_canary().delay(HOUR)).await?;
+    let also_waits = "insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
+                      select run_id, 'waiting', '{}', '{}', '{}', now(), 0, 0, 0, now() from runledger.ready where run_id = $1
+                      on conflict do nothing";
+    again(async || sqlx::query(also_waits).bind(doubled.id()).execute(db.pool()).await).await?;
     let parent = keyed(db, "parent", || jobs::check_parent(place.clone())).await?;
     let worker = start(db).await?;
     let state = async || parent.state().await.ok();
@@ -311,6 +316,13 @@ async fn mended(db: &Db, place: &Place) -> Result<()> {
                   where run_id = $1";
     again(async || sqlx::query(strand).bind(parent.id()).execute(db.pool()).await).await?;
     again(async || parent.result().await).await?;
+    let left = "select count(*) from runledger.waiting";
+    let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
+    eventually(n_left, |n| *n == Some(0)).await;
+    // As if the hour was over.
+    let pass = "update runledger.ready set ready_at = now() where run_id = $1";
+    again(async || sqlx::query(pass).bind(doubled.id()).execute(db.pool()).await).await?;
+    again(async || doubled.result().await).await?;
     worker.stop().await;
     Ok(())
 }

@@ -1,0 +1,60 @@
+-- keep_one_place: leaves each run that is in several places in one: its end before a lease, a lease before the queue, the queue before its wait.
+-- in:    $1 runs; those that the engine looks for by itself are added: leases, waits and deadlines that are over, requests to cancel and to pause, and
+--        what waits for the end of one of them
+-- out:   run_id; the runs that were in several places
+-- locks: the rows that it deletes
+-- index: lease_pkey, ready_pkey, waiting_pkey, outcome_pkey, waiting_wake, deadline_due, run_pkey, edge_run
+with item as (
+    select run_id from pg_catalog.unnest($1::uuid[]) as item (run_id)
+    union
+    select run_id from runledger.lease
+    union
+    select run_id from runledger.waiting where wake_at <= pg_catalog.now()
+    union
+    select run_id from runledger.deadline where deadline_at <= pg_catalog.now()
+    union
+    select run_id from runledger.cancel
+    union
+    select run_id from runledger.pause
+),
+above as (
+    select run.parent_id as run_id
+    from item
+    cross join lateral (select parent_id from runledger.run where run_id = item.run_id offset 0) as run
+    where run.parent_id is not null
+    union
+    select edge.dependant_id
+    from item
+    cross join lateral (select dependant_id from runledger.edge where edge.run_id = item.run_id offset 0) as edge
+),
+place as (
+    select
+        run_id,
+        exists (select from runledger.outcome where outcome.run_id = item.run_id offset 0) as has_ended,
+        exists (select from runledger.lease where lease.run_id = item.run_id offset 0) as is_leased,
+        exists (select from runledger.ready where ready.run_id = item.run_id offset 0) as is_queued
+    from (select run_id from item union select run_id from above) as item
+),
+unparked as (
+    delete from runledger.waiting
+    using place
+    where waiting.run_id = place.run_id and (has_ended or is_leased or is_queued)
+    returning waiting.run_id
+),
+unqueued as (
+    delete from runledger.ready
+    using place
+    where ready.run_id = place.run_id and (has_ended or is_leased)
+    returning ready.run_id
+),
+unleased as (
+    delete from runledger.lease
+    using place
+    where lease.run_id = place.run_id and has_ended
+    returning lease.run_id
+)
+select run_id from unparked
+union
+select run_id from unqueued
+union
+select run_id from unleased
