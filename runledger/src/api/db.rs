@@ -142,7 +142,7 @@ impl Db {
     }
 
     async fn of_env(purpose: For) -> Result<Self, ClientError> {
-        match choose(std::env::var("DATABASE_URL").ok(), Build::CURRENT)? {
+        match choose(std::env::var_os("DATABASE_URL"), Build::CURRENT)? {
             Source::Url(url) => Self::connect_for(purpose, parsed(&url)?, DEFAULT_CONNECTIONS).await,
             #[cfg(all(feature = "dev", unix))]
             Source::Embedded => Box::pin(Self::of_embedded(purpose, crate::dev::Options::dev())).await,

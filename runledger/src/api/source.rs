@@ -1,5 +1,7 @@
 //! Chooses the database of a program that names none in its code.
 
+use std::ffi::OsString;
+
 use super::client_error::ClientError;
 
 /// The database that `Db::from_env` connects to.
@@ -29,9 +31,12 @@ impl Build {
 /// Chooses the database from `url`, the value of `DATABASE_URL`. Without a value, a debug build uses the
 /// embedded server. A release build returns an error: cargo enables `dev` for the whole program if any crate
 /// asks for it, and production data must not end up in a folder without backups.
-pub(crate) fn choose(url: Option<String>, build: Build) -> Result<Source, ClientError> {
+pub(crate) fn choose(url: Option<OsString>, build: Build) -> Result<Source, ClientError> {
     match url.filter(|url| !url.is_empty()) {
-        Some(url) => Ok(Source::Url(url)),
+        Some(url) => url.into_string().map(Source::Url).map_err(|_| {
+            let why = "`DATABASE_URL` is not UTF-8; escape other bytes of the password as `%` and two digits";
+            ClientError::Address(sqlx::Error::Configuration(why.into()))
+        }),
         None if build.has_embedded && build.has_debug_assertions => Ok(Source::Embedded),
         None => Err(ClientError::NoDatabaseUrl),
     }
@@ -46,7 +51,7 @@ mod tests {
 
     #[test]
     fn release_build_without_url_fails_with_one_sentence() {
-        for url in [None, Some(String::new())] {
+        for url in [None, Some(OsString::new())] {
             let error = choose(url, RELEASE).unwrap_err();
             assert!(matches!(error, ClientError::NoDatabaseUrl), "{error:?}");
             let text = error.to_string();
@@ -69,8 +74,21 @@ mod tests {
     #[test]
     fn url_wins_in_every_build() {
         for build in [DEBUG, RELEASE] {
-            let chosen = choose(Some("postgres://elsewhere/db".to_owned()), build).unwrap();
+            let chosen = choose(Some("postgres://elsewhere/db".into()), build).unwrap();
             assert_eq!(chosen, Source::Url("postgres://elsewhere/db".to_owned()));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn url_that_is_not_utf8_is_refused_in_every_build() {
+        use std::os::unix::ffi::OsStringExt;
+
+        for build in [DEBUG, RELEASE] {
+            let url = OsString::from_vec(b"postgres://user:\xff@localhost/app".to_vec());
+            let error = choose(Some(url), build).unwrap_err();
+            let ClientError::Address(source) = error else { panic!("{error:?}") };
+            assert!(source.to_string().contains("not UTF-8"), "{source}");
         }
     }
 }
