@@ -240,3 +240,16 @@ async fn a_request_reaches_its_run_while_maintenance_waits_for_a_lock() {
     lock.rollback().await.unwrap();
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn cancel_of_a_run_that_is_below_itself_ends() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let [first, second] =
+        [runs_for_ever().enqueue(&db).await.unwrap(), runs_for_ever().enqueue(&db).await.unwrap()];
+    let below_itself = "update runledger.run set parent_id = run_id where run_id = $1";
+    sqlx::query(below_itself).bind(first.id()).execute(db.pool()).await.unwrap();
+    let below = "update runledger.run set parent_id = $1 where run_id = $2";
+    sqlx::query(below).bind(first.id()).bind(second.id()).execute(db.pool()).await.unwrap();
+    assert_eq!(soon(first.cancel("no")).await.unwrap(), Cancelled::Now);
+    assert_eq!(second.info().await.unwrap().state, RunState::Cancelled);
+}

@@ -3,7 +3,8 @@
 -- in:    $1 runs, $2 a reason for runs whose cancel request has none
 -- out:   run_id, depth (below those runs), is_free (whether it is a node of a graph that has ended, and no worker holds it), reason (of the run above them)
 -- locks: none
--- index: run_parent, outcome_pkey, lease_pkey, cancel_pkey, undo_pkey. The search continues below ended runs: their children may be live.
+-- index: run_parent, outcome_pkey, lease_pkey, cancel_pkey, undo_pkey. The search continues below ended runs: their children may be live. It ends at twice the
+--        depth that runs may have, for a run that a change from outside has put below itself.
 with recursive below as (
     select child.run_id, above.run_id as parent_id, child.is_node, 1 as depth, coalesce((select cancel.reason from runledger.cancel where cancel.run_id = above.run_id), $2) as reason
     from pg_catalog.unnest($1::uuid[]) as above (run_id)
@@ -12,6 +13,7 @@ with recursive below as (
     select child.run_id, below.run_id, child.is_node, below.depth + 1, below.reason
     from below
     cross join lateral (select run_id, node is not null as is_node from runledger.run where parent_id = below.run_id offset 0) as child
+    where below.depth < 200
 )
 select
     run_id, depth,

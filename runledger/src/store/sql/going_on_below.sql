@@ -7,7 +7,7 @@ with recursive below as (
     select run_id
     from runledger.run
     where parent_id = $1
-    union all
+    union
     select child.run_id
     from below
     cross join lateral (select run_id from runledger.run where parent_id = below.run_id offset 0) as child
