@@ -142,6 +142,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0018_homes.sql"),
         breaking: false,
     },
+    Migration {
+        version: 19,
+        name: "bounds",
+        sql: include_str!("../../migrations/0019_bounds.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.
