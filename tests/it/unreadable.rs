@@ -1,9 +1,11 @@
 //! Rows that this version cannot read block their own run, with the path in the reason. Every other run
 //! continues.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use runledger::prelude::*;
 use runledger::{Graph, RunState, Scope};
-use runledger_tests::Fixture;
+use runledger_tests::{Fixture, eventually};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
@@ -249,4 +251,41 @@ async fn duration_option_is_clamped_and_an_unreadable_one_counts_as_absent() {
         let read = format!("select coalesce(runledger.duration_of('{options}', 'delay_us')::text, 'absent')");
         assert_eq!(scalar::<String>(&db, &read).await, expected, "{options}");
     }
+}
+
+static N_SAID: AtomicUsize = AtomicUsize::new(0);
+
+#[job(max_attempts = 1)]
+async fn says(word: String) -> Result<String> {
+    N_SAID.fetch_add(1, Ordering::Relaxed);
+    Ok(word)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_that_the_database_refuses_fails_its_run_and_no_other_of_its_batch() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let refuses = r#"
+        create function refuse() returns trigger language plpgsql as $$ begin raise data_exception using message = 'no poison'; end $$;
+        create trigger refuses before insert on runledger.outcome for each row when (new.output::text = '"poison"') execute function refuse()"#;
+    execute(&db, refuses).await;
+    let worker = worker(&db, jobs![says]).await;
+    // The first settlement waits; all others gather behind it, and the poison is the last of them.
+    let mut lock = db.pool().begin().await.unwrap();
+    sqlx::query("lock table runledger.outcome in share mode").execute(&mut *lock).await.unwrap();
+    let mut good = Vec::new();
+    for n in 0..5 {
+        good.push(says(n.to_string()).enqueue(&db).await.unwrap());
+    }
+    eventually(async || N_SAID.load(Ordering::Relaxed), |n| *n == 5).await;
+    let poison = says("poison".to_owned()).enqueue(&db).await.unwrap();
+    eventually(async || N_SAID.load(Ordering::Relaxed), |n| *n == 6).await;
+    lock.rollback().await.unwrap();
+    for (n, run) in good.iter().enumerate() {
+        assert_eq!(soon(run.result()).await.unwrap(), n.to_string());
+    }
+    let info = until(&db, poison.id(), |info| info.state.is_terminal()).await;
+    assert_eq!(info.state, RunState::Failed);
+    let why = info.error.unwrap().to_string();
+    assert!(why.contains("the database refuses to store this record") && why.contains("no poison"), "{why}");
+    worker.stop().await;
 }

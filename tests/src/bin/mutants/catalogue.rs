@@ -489,6 +489,79 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "key-takes-any-request",
+        edits: &[Edit {
+            file: "runledger/src/api/enqueue.rs",
+            old: "    match difference {\n        None => Ok(()),",
+            new: "    match difference.filter(|_| false) {\n        None => Ok(()),",
+        }],
+        tests: &[
+            "it::idempotency::the_same_key_with_any_changed_part_is_a_conflict_that_writes_nothing_and_names_the_difference",
+        ],
+    },
+    Mutant {
+        name: "key-is-of-all-tenants",
+        edits: &[Edit {
+            file: "runledger/src/model/request.rs",
+            old: "let name = format!(\"{}:{tenant}{}:{job}{}:{key}\", tenant.len(), job.len(), key.len());",
+            new: "let name = format!(\"{}:{job}{}:{key}{}\", job.len(), key.len(), &tenant[..0]);",
+        }],
+        tests: &[
+            "it::idempotency::the_same_key_in_no_tenant_and_in_two_tenants_gives_three_independent_runs",
+        ],
+    },
+    Mutant {
+        name: "refused-record-fails-its-batch",
+        edits: &[Edit {
+            file: "runledger/src/runtime/writer.rs",
+            old: "            Err(error) if items.len() == 1 => {",
+            new: "            Err(error) if !items.is_empty() => {",
+        }],
+        tests: &["it::unreadable::output_that_the_database_refuses_fails_its_run_and_no_other_of_its_batch"],
+    },
+    Mutant {
+        name: "conflict-fails-the-body",
+        edits: &[Edit {
+            file: "runledger/src/runtime/transaction.rs",
+            old: "        return Ended::Undone(cause, None);\n    }\n    let Some(mut tx)",
+            new: "        return Ended::ByStatement(cause);\n    }\n    let Some(mut tx)",
+        }],
+        tests: &[
+            "it::transactional::a_deadlock_runs_the_body_again_in_a_fresh_transaction",
+            "it::transactional::a_serialization_failure_runs_the_body_again_in_a_fresh_transaction",
+        ],
+    },
+    Mutant {
+        name: "nothing-is-undone",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/settle.sql",
+            old: "runledger.is_to_undo(held.run_id) as is_to_undo",
+            new: "false as is_to_undo",
+        }],
+        tests: &["it::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
+    },
+    Mutant {
+        name: "payload-stays-plain",
+        edits: &[Edit {
+            file: "runledger/src/model/payload/sealer.rs",
+            old: "filter(|_| self.seals() || plain.has_secret())",
+            new: "filter(|_| plain.has_secret())",
+        }],
+        tests: &["codec::everywhere::a_sealed_payload_is_in_no_table_and_in_no_log"],
+    },
+    Mutant {
+        name: "doubled-run-jams-its-claim",
+        edits: &[Edit {
+            file: "runledger/src/store/places.rs",
+            old: "    Ok(!repaired.is_empty())",
+            new: "    Ok(false)",
+        }],
+        tests: &[
+            "it::places::queued_runs_that_are_leased_or_wait_as_well_end_once_and_others_beside_them",
+            "it::places::person_cancels_and_pauses_run_in_two_places",
+        ],
+    },
+    Mutant {
         name: "gate-takes-another-value-later",
         edits: &[Edit {
             file: "runledger/src/api/graph/gate.rs",
