@@ -63,10 +63,8 @@ async fn unnoted(tag: u64) -> Result<u64> {
     Ok(tag)
 }
 
-fn mixed(state: u64) -> u64 {
-    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    state ^ (state >> 31)
+fn mixed(seed: u64) -> u64 {
+    fastrand::Rng::with_seed(seed).u64(..)
 }
 
 /// The seed of the n-th part of a part.

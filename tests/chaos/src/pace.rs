@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use runledger::Timings;
 
 /// The slowest poll of a worker.
@@ -36,7 +37,19 @@ impl Pace {
         }
     }
 
-    /// That of workers with these [options](crate::load::worker::main).
+    /// `fast` or `default`.
+    ///
+    /// # Errors
+    /// Where it is another word.
+    pub fn named(name: &str) -> Result<Self> {
+        match name {
+            "fast" => Ok(Self::FAST),
+            "default" => Ok(Self::DEFAULT),
+            other => bail!("there is no pace `{other}`"),
+        }
+    }
+
+    /// That of workers with these [options](crate::load::worker::Options).
     #[must_use]
     pub fn of(options: &[&str]) -> Self {
         if options.windows(2).any(|pair| pair == ["--timings", "default"]) {

@@ -25,7 +25,7 @@ const SLACK: Duration = Duration::from_secs(240);
 const RATE: u64 = if cfg!(debug_assertions) { 40 } else { 300 };
 
 /// Workers where nothing else is said.
-const WORKERS: u64 = 4;
+const WORKERS: usize = 4;
 
 /// Runs the scenarios, prints a line each and the table of all. False where one was violated, or could not be run and must.
 ///
@@ -62,8 +62,8 @@ fn setting(scenario: &Scenario, arguments: &Arguments, seed: u64) -> Result<Sett
         folder: site::folder(scenario.name)?,
         seed,
         load: arguments.seconds().unwrap_or(scenario.load),
-        rate: arguments.number("rate").unwrap_or(RATE),
-        workers: usize::try_from(arguments.number("workers").unwrap_or(WORKERS))?.max(1),
+        rate: arguments.rate.unwrap_or(RATE),
+        workers: arguments.workers.unwrap_or(WORKERS).max(1),
         so_far: SoFar::default(),
     })
 }
@@ -106,8 +106,8 @@ fn finish(mut results: Vec<(Scenario, Summary)>, arguments: &Arguments, took: Du
         results.len(),
         took.as_secs_f64()
     ))?;
-    let held = n_violated == 0 && (n_missing == 0 || arguments.has("allow-missing"));
-    if n_violated == 0 && !arguments.has("keep") {
+    let held = n_violated == 0 && (n_missing == 0 || arguments.allow_missing);
+    if n_violated == 0 && !arguments.keep {
         std::fs::remove_dir_all(site::base())?;
     } else {
         say(&format!("histories and logs are in {}", site::base().display()))?;

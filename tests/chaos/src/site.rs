@@ -157,7 +157,7 @@ impl Site {
         self.worker_at(&url, &[]).await
     }
 
-    /// Starts a worker process at another address, with options of [`worker::main`](crate::load::worker::main). Tries until it starts.
+    /// Starts a worker process at another address, with options of [`worker::Options`](crate::load::worker::Options). Tries until it starts.
     ///
     /// # Errors
     /// When it does not start.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
 use runledger::model::failure::{Failure, FailureKind};
 use runledger::model::payload::Sealer;
 use runledger::model::recorded;
@@ -113,25 +114,20 @@ const MOST_AT_ONCE: u64 = 4;
 
 impl Code {
     fn claim_next(&mut self, replay: &mut Replay, seed: u64) {
-        let mut state = self.seen.iter().fold(seed, |hash, ordinal| mixed(hash ^ *ordinal));
+        let seed = self.seen.iter().fold(seed, |seed, ordinal| Rng::with_seed(seed ^ *ordinal).u64(..));
+        let mut random = Rng::with_seed(seed);
         // As long as nothing is open, it goes on.
-        let n_new = (state % MOST_AT_ONCE).max(u64::from(self.open.is_empty()));
+        let n_new = random.u64(..MOST_AT_ONCE).max(u64::from(self.open.is_empty()));
         for _ in 0..n_new {
             if self.seen.len() + self.open.len() == MOST_STEPS {
                 return;
             }
-            state = mixed(state);
-            let name = if state & 1 == 0 { "a" } else { "b" };
-            let key = (state & 2 == 0).then_some("k");
+            let name = if random.bool() { "a" } else { "b" };
+            let key = random.bool().then_some("k");
             let claim = replay.claim(name, key, 0).unwrap_or_else(|divergence| unreachable!("{divergence}"));
             self.open.insert(claim.ordinal, claim);
         }
     }
-}
-
-fn mixed(state: u64) -> u64 {
-    let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
 /// What is on its way to the database, or there.

@@ -251,12 +251,7 @@ impl<J: Job> CrashEverywhere<'_, J> {
                 return Err(CrashError::NoSuchFault { only, names });
             }
         }
-        let mut state = seed;
-        while all.len() > self.at_most {
-            let at = usize::try_from(next(&mut state) % all.len() as u64).unwrap_or(0);
-            all.swap_remove(at);
-        }
-        Ok(all)
+        Ok(fastrand::Rng::with_seed(seed).choose_multiple(all, self.at_most))
     }
 }
 
@@ -296,13 +291,4 @@ fn said(panic: &(dyn Any + Send)) -> String {
 
 fn random() -> u64 {
     unit_random().to_bits() & 0xffff_ffff
-}
-
-/// The next number of a sequence that its beginning decides: splitmix64, by Steele, Lea and Flood.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -1,8 +1,7 @@
 //! Measures the engine beside its limit: the bare SQL of the same work through the same driver.
 //!
 //! `bench WHO FIGURE [--name value]…` measures one figure once, on the empty database that `DATABASE_URL` names, and prints one JSON line.
-//! `WHO` is `runledger` or `limit`; `bench list` says which figures each has. `bench report` measures all of them, and the peers, and writes
-//! `docs/benchmarks`.
+//! `WHO` is `runledger` or `limit`.
 
 mod arguments;
 mod build;
@@ -15,6 +14,7 @@ mod report;
 mod work;
 
 use arguments::Arguments;
+use clap::Parser;
 use line::Line;
 
 /// What every step of a measurement returns.
@@ -23,20 +23,40 @@ pub type Res<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 /// The figures that can be measured, by who.
 const FIGURES: [(&str, &[&str]); 2] = [("runledger", engine::FIGURES), ("limit", limit::FIGURES)];
 
+/// Measures the engine beside the bare SQL of the same work
+#[derive(Parser)]
+#[command(name = "bench", arg_required_else_help = true)]
+enum Command {
+    /// Name the figures, and who has them
+    List,
+    /// Measure all figures and the peers, and write `docs/benchmarks`
+    Report(report::Settings),
+    /// Serve a figure as one of its workers
+    #[command(hide = true)]
+    Worker {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        parameters: Vec<String>,
+    },
+    /// `WHO FIGURE [--name value]…`. Each figure has parameters of its own.
+    #[command(external_subcommand)]
+    Measure(Vec<String>),
+}
+
 #[tokio::main]
 async fn main() -> Res<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["list"] => list(),
-        ["worker", ..] => engine::serve(&url()?, &Arguments::parse(&arguments[1..])?).await?,
-        ["report", ..] => report::run(&arguments[1..]).await?,
-        [who, figure, ..] => {
-            let rest = Arguments::parse(&arguments[2..])?;
+    match Command::parse() {
+        Command::List => list(),
+        Command::Report(settings) => report::run(settings).await?,
+        Command::Worker { parameters } => engine::serve(&url()?, &Arguments::parse(&parameters)?).await?,
+        Command::Measure(words) => {
+            let [who, figure, rest @ ..] = words.as_slice() else {
+                return Err("usage: bench WHO FIGURE [--name value]…, bench list, or bench report".into());
+            };
+            let rest = Arguments::parse(rest)?;
             let line = measure(who, figure, &url()?, &rest).await?.of_commit(build::commit_name());
             rest.check_all_used()?;
             line.print();
         }
-        _ => return Err("usage: bench WHO FIGURE [--name value]…, bench list, or bench report".into()),
     }
     Ok(())
 }

@@ -25,11 +25,11 @@ use crate::line::Line;
 use crate::work::{connect, execute};
 use plan::{Figure, Mode, PLAN, Run};
 use results::{Entry, Head, Results, Wanted};
-use settings::Settings;
+pub use settings::Settings;
 
 /// `bench report [--quick | --smoke] [--rounds N] [--only FIGURE…] [--hold SECONDS] [--anew] [--folder PATH] [--readme PATH] [--peers PATH]`
-pub async fn run(arguments: &[String]) -> Res<()> {
-    let settings = Settings::parse(arguments)?;
+pub async fn run(mut settings: Settings) -> Res<()> {
+    settings.find_peers()?;
     let build = Build::of(settings.peers.as_deref())?;
     fs::create_dir_all(&settings.folder)?;
     if settings.peers.is_none() {

@@ -1,40 +1,59 @@
-//! Runs the scenarios of the fault catalogue: `faults list`, `faults run NAME…`, `faults all` and `faults long`.
-//!
-//! `--seconds N` says for how long faults are injected in each, `--seed N` repeats random choices, `--rate N` says how many calls a second
-//! there are, `--allow-missing` lets scenarios go by whose tools are not installed, `--keep` keeps histories and logs.
+//! Runs the scenarios of the fault catalogue.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
 use runledger_chaos::arguments::Arguments;
 use runledger_chaos::runner::{run, say};
 use runledger_chaos::scenario::{Scenario, Side};
 use runledger_chaos::scenarios::{all, find};
 use runledger_chaos::{WORKER, load};
 
-const USAGE: &str = "usage: faults [list | run NAME… | all | long] [--seconds N] [--seed N] [--rate N] [--allow-missing] [--keep]";
-
 /// How long each scenario of `faults long` injects faults where nothing else is said.
 const LONG: Duration = Duration::from_secs(120);
 
+/// Runs the scenarios of the fault catalogue.
+#[derive(Parser)]
+#[command(name = "faults")]
+struct Cli {
+    /// All scenarios, where none is given
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Name the scenarios, their faults and what they show
+    List,
+    /// Run some scenarios
+    Run {
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
+    /// Run all scenarios
+    All,
+    /// Run the scenarios that find more with time, two minutes each
+    Long,
+    /// Serve a scenario as one of its workers
+    #[command(name = WORKER, hide = true)]
+    Worker(load::worker::Options),
+}
+
 fn main() -> Result<ExitCode> {
-    let mut arguments = std::env::args().skip(1).peekable();
-    let command = match arguments.peek() {
-        Some(first) if !first.starts_with("--") => arguments.next().unwrap_or_default(),
-        _ => "all".to_owned(),
-    };
-    if command == WORKER {
-        load::worker::main(&arguments.collect::<Vec<_>>())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let arguments = Arguments::parse(arguments)?;
-    let chosen = match (command.as_str(), arguments.names.is_empty()) {
-        ("list", true) => return list(),
-        ("all", true) => all(),
-        ("long", true) => long(),
-        ("run", false) => named(&arguments.names)?,
-        _ => bail!("{USAGE}"),
+    let Cli { command, arguments } = Cli::parse();
+    let chosen = match command.unwrap_or(Command::All) {
+        Command::List => return list(),
+        Command::All => all(),
+        Command::Long => long(),
+        Command::Run { names } => named(&names)?,
+        Command::Worker(options) => {
+            load::worker::main(options)?;
+            return Ok(ExitCode::SUCCESS);
+        }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let held = runtime.block_on(run(chosen, &arguments))?;

@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use runledger::{App, DEFAULT_CONNECTIONS, Db};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -16,28 +16,38 @@ use crate::pace::Pace;
 /// How many runs it has in hand at most: a kill should cost a few attempts of many.
 const CONCURRENCY: usize = 32;
 
+/// How a worker serves.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// The address of its database
+    url: String,
+    /// `fast` or `default`
+    #[arg(long, default_value = "fast", value_parser = Pace::named)]
+    timings: Pace,
+    #[arg(long, default_value_t = DEFAULT_CONNECTIONS)]
+    connections: u32,
+    #[arg(long)]
+    name: Option<String>,
+    /// How much memory it may have
+    #[arg(long)]
+    memory_mib: Option<u64>,
+    /// How long its attempts may go on when it is asked to stop
+    #[arg(long)]
+    drain_millis: Option<u64>,
+    /// The release of the code of its jobs
+    #[arg(long, value_parser = Release::named)]
+    release: Option<Release>,
+}
+
 /// Serves until it is asked to stop.
 ///
 /// # Errors
 /// Where it cannot start.
-pub fn main(arguments: &[String]) -> Result<()> {
-    let (mut url, mut pace, mut connections, mut name, mut drain, mut release) =
-        (None, Pace::FAST, DEFAULT_CONNECTIONS, None, None, None);
-    let mut arguments = arguments.iter();
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().with_context(|| format!("`{argument}` has no value"));
-        match argument.as_str() {
-            "--timings" => pace = Pace::of(&["--timings", value()?]),
-            "--connections" => connections = value()?.parse()?,
-            "--name" => name = Some(value()?.clone()),
-            "--memory-mib" => limit_memory(value()?.parse()?)?,
-            "--drain-millis" => drain = Some(Duration::from_millis(value()?.parse()?)),
-            "--release" => release = Some(Release::named(value()?)?),
-            option if option.starts_with("--") => bail!("a worker has no `{option}`"),
-            given => url = Some(given.to_owned()),
-        }
+pub fn main(options: Options) -> Result<()> {
+    let Options { url, timings, connections, name, memory_mib, drain_millis, release } = options;
+    if let Some(mib) = memory_mib {
+        limit_memory(mib)?;
     }
-    let url = url.context("a worker needs the address of its database")?;
     runledger_tests::logs::subscribe();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -45,14 +55,14 @@ pub fn main(arguments: &[String]) -> Result<()> {
         let mut app = App::new(db.clone())
             .with(release.map_or_else(jobs::all, Release::jobs))
             .provide(db)
-            .timings(pace.timings())
+            .timings(timings.timings())
             .concurrency(CONCURRENCY)
             .keep_logs(tracing::Level::INFO);
         if let Some(name) = name {
             app = app.name(name);
         }
-        if let Some(drain) = drain {
-            app = app.drain(drain);
+        if let Some(millis) = drain_millis {
+            app = app.drain(Duration::from_millis(millis));
         }
         serve(app).await
     })

@@ -1,9 +1,6 @@
 //! Shows that the checks of the guarantees can fail: builds the workspace with one deliberate defect at a
 //! time, and expects the tests for that defect to fail.
 //!
-//! `cargo run -p runledger-tests --bin mutants [name…]`; `mutants list` only prints the mutants and their
-//! tests; `mutants some 3 COMMIT` runs three mutants, which it chooses from the text `COMMIT`.
-//!
 //! It works on a copy of the sources in `<target>/mutants`, with its own target folder there, so that a
 //! second call is fast. Every replacement must match exactly once, and the tests must pass without it;
 //! otherwise the result would mean nothing. Only a failing assertion counts. A test that returns an error or
@@ -16,16 +13,44 @@ mod workspace;
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use catalogue::{MUTANTS, Mutant};
+use clap::{Parser, Subcommand};
 use workspace::{Tested, Workspace};
 
+/// Builds the workspace with one deliberate defect at a time, and expects its tests to fail
+#[derive(Parser)]
+#[command(name = "mutants")]
+struct Cli {
+    /// All mutants, where nothing is given
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Name the mutants and their tests
+    List,
+    /// Run these mutants
+    Run {
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
+    /// Run as many mutants as are wanted; a text, such as a commit, chooses them
+    Some {
+        number: usize,
+        #[arg(value_name = "TEXT")]
+        chosen_by: String,
+    },
+}
+
 fn main() -> Result<ExitCode> {
-    let names: Vec<String> = std::env::args().skip(1).collect();
-    if names == ["list"] {
-        return list();
-    }
-    let chosen = choose(&names)?;
+    let chosen = match Cli::parse().command {
+        None => MUTANTS.iter().collect(),
+        Some(Command::List) => return list(),
+        Some(Command::Run { names }) => named(&names)?,
+        Some(Command::Some { number, chosen_by }) => some(number, &chosen_by),
+    };
     let workspace = Workspace::copy()?;
     chosen.iter().try_for_each(|mutant| workspace.check(mutant))?;
     let mut tests: Vec<&'static str> = chosen.iter().flat_map(|mutant| mutant.tests).copied().collect();
@@ -58,23 +83,20 @@ fn list() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn choose(names: &[String]) -> Result<Vec<&'static Mutant>> {
-    if let [some, number, commit] = names
-        && some == "some"
-    {
-        let number = number.parse().with_context(|| format!("`{number}` is no number of mutants"))?;
-        // FNV-1a: the same text chooses the same mutants on every machine.
-        let seed = commit.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        return Ok(fastrand::Rng::with_seed(seed).choose_multiple(MUTANTS, number));
-    }
+fn named(names: &[String]) -> Result<Vec<&'static Mutant>> {
     if let Some(unknown) = names.iter().find(|name| MUTANTS.iter().all(|mutant| mutant.name != **name)) {
         let known: Vec<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
         bail!("there is no mutant `{unknown}`; there are: {}", known.join(", "));
     }
-    let is_chosen = |mutant: &&Mutant| names.is_empty() || names.iter().any(|name| name == mutant.name);
-    Ok(MUTANTS.iter().filter(is_chosen).collect())
+    Ok(MUTANTS.iter().filter(|mutant| names.iter().any(|name| name == mutant.name)).collect())
+}
+
+fn some(number: usize, chosen_by: &str) -> Vec<&'static Mutant> {
+    // FNV-1a: the same text chooses the same mutants on every machine.
+    let seed = chosen_by.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    fastrand::Rng::with_seed(seed).choose_multiple(MUTANTS, number)
 }
 
 /// A mutant is caught when an assertion of each of its tests fails.

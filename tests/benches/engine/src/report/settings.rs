@@ -10,81 +10,68 @@ use crate::Res;
 const ROUNDS: usize = 3;
 
 /// How a report is made.
-#[derive(Debug)]
+#[derive(Debug, clap::Args)]
 pub struct Settings {
-    mode: Mode,
+    /// Measure small sizes once, in about an hour
+    #[arg(long)]
+    quick: bool,
+    /// Measure next to nothing, to see that it works
+    #[arg(long, conflicts_with = "quick")]
+    smoke: bool,
+    /// Measure everything so often
+    #[arg(long, value_name = "N")]
     rounds: Option<usize>,
-    /// The figures, or families of figures, that are measured again. All where none is named.
+    /// Measure these figures, or families of figures, again
+    #[arg(long, value_name = "FIGURE", num_args = 1.., value_parser = known)]
     pub only: Vec<String>,
-    /// Where it is written.
+    /// Write it there
+    #[arg(long, value_name = "PATH", default_value = "docs/benchmarks")]
     pub folder: PathBuf,
-    /// Where the short table is.
+    /// Write the short table there
+    #[arg(long, value_name = "PATH", default_value = "README.md")]
     pub readme: PathBuf,
-    /// For how many seconds a snapshot is held, where that is not the plan's.
+    /// Hold a snapshot for so many seconds
+    #[arg(long, value_name = "SECONDS")]
     pub hold: Option<u64>,
-    /// Whether results that are there are left behind.
+    /// Leave the results that are there behind
+    #[arg(long)]
     anew: bool,
-    /// The program that measures the peers, if it is built.
+    /// The program that measures the peers; where it is built, it is found
+    #[arg(long, value_name = "PATH")]
     pub peers: Option<PathBuf>,
 }
 
+fn known(figure: &str) -> Result<String, String> {
+    let figure = figure.to_owned();
+    if wanted(1, std::slice::from_ref(&figure)).is_empty() {
+        let names: Vec<&str> = PLAN.iter().map(|figure| figure.name).collect();
+        return Err(format!("there are {}", names.join(", ")));
+    }
+    Ok(figure)
+}
+
 impl Settings {
-    /// Reads the words behind `report`.
-    pub fn parse(arguments: &[String]) -> Res<Self> {
-        let beside = std::env::current_exe()?.with_file_name("runledger-peers");
+    /// Finds the program that measures the peers, where it was not named and is built.
+    pub fn find_peers(&mut self) -> Res<()> {
         let own = PathBuf::from("tests/benches/peers/target/release/runledger-peers");
-        let mut settings = Self {
-            mode: Mode::Full,
-            rounds: None,
-            only: Vec::new(),
-            folder: "docs/benchmarks".into(),
-            readme: "README.md".into(),
-            hold: None,
-            anew: false,
-            peers: [own, beside].into_iter().find(|program| program.exists()),
-        };
-        let mut words = arguments.iter().peekable();
-        while let Some(word) = words.next() {
-            let mut value = || words.next_if(|next| !next.starts_with("--")).cloned();
-            let mut needed = || value().ok_or_else(|| format!("`{word}` needs a value"));
-            match word.as_str() {
-                "--quick" => settings.mode = Mode::Quick,
-                "--smoke" => settings.mode = Mode::Smoke,
-                "--rounds" => settings.rounds = Some(needed()?.parse()?),
-                "--folder" => settings.folder = needed()?.into(),
-                "--readme" => settings.readme = needed()?.into(),
-                "--hold" => settings.hold = Some(needed()?.parse()?),
-                "--anew" => settings.anew = true,
-                "--peers" => settings.peers = Some(needed()?.into()),
-                "--only" => {
-                    settings.only.push(needed()?);
-                    settings.only.extend(std::iter::from_fn(value));
-                }
-                other => {
-                    return Err(format!(
-                        "`{other}`: there are --quick, --smoke, --rounds N, --only FIGURE…, --hold SECONDS, --anew, --folder PATH, --readme PATH and --peers PATH"
-                    )
-                    .into());
-                }
-            }
-        }
-        for name in &settings.only {
-            if wanted(1, std::slice::from_ref(name)).is_empty() {
-                let names: Vec<&str> = PLAN.iter().map(|figure| figure.name).collect();
-                return Err(format!("there is no figure `{name}`; there are {}", names.join(", ")).into());
-            }
-        }
-        Ok(settings)
+        let beside = std::env::current_exe()?.with_file_name("runledger-peers");
+        let built = || [own, beside].into_iter().find(|program| program.exists());
+        self.peers = self.peers.take().or_else(built);
+        Ok(())
     }
 
     /// How large a report is asked for.
     pub fn mode(&self) -> Mode {
-        self.mode
+        match (self.smoke, self.quick) {
+            (true, _) => Mode::Smoke,
+            (_, true) => Mode::Quick,
+            _ => Mode::Full,
+        }
     }
 
     /// In how many rounds.
     pub fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.mode == Mode::Full { ROUNDS } else { 1 })
+        self.rounds.unwrap_or(if self.mode() == Mode::Full { ROUNDS } else { 1 })
     }
 
     /// The results to add to, and what to measure. Single figures are measured again into the results that there are, with their sizes. A whole
@@ -99,7 +86,7 @@ impl Settings {
         match Results::read(&path).filter(|_| !self.anew) {
             Some(mut old) if !self.only.is_empty() => {
                 let differs = old.head.machine != head.machine
-                    || (self.mode != Mode::Full && self.mode != old.head.mode);
+                    || (self.mode() != Mode::Full && self.mode() != old.head.mode);
                 if differs {
                     return Err(
                         "the results there are of another machine, or of a report of another size: leave the size out, or name another `--folder`"
@@ -135,8 +122,15 @@ mod tests {
     use super::*;
     use crate::report::results::tests::measured;
 
+    #[derive(clap::Parser)]
+    struct Report {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
     fn settings(words: &str) -> Res<Settings> {
-        Settings::parse(&words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        let words = std::iter::once("report").chain(words.split_whitespace());
+        Ok(<Report as clap::Parser>::try_parse_from(words)?.settings)
     }
 
     fn head(mode: Mode) -> Head {
@@ -160,8 +154,8 @@ mod tests {
     fn what_is_misspelt_is_refused_with_what_there_is() {
         let refused = |words| settings(words).unwrap_err().to_string();
         assert!(refused("--only drains").contains("there are enqueue-1, "));
-        assert_eq!(refused("--rounds --quick"), "`--rounds` needs a value");
-        assert!(refused("--fast").contains("there are --quick"));
+        assert!(refused("--rounds --quick").contains("--rounds <N>"));
+        assert!(refused("--quicker").contains("--quick"));
     }
 
     #[test]
