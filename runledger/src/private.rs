@@ -20,6 +20,13 @@ pub use crate::store::sql::ALL as STATEMENTS;
 
 use crate::{Call, Job};
 
+/// Timings with which an idle worker finds only what is announced to it: what else it does not find shows.
+#[cfg(all(feature = "failpoints", feature = "worker"))]
+#[must_use]
+pub const fn without_polls(timings: crate::Timings) -> crate::Timings {
+    crate::Timings { poll: std::time::Duration::from_secs(3600), ..timings }
+}
+
 /// A call from its encoded arguments.
 pub fn call<J: Job>(args: &[(&'static str, &dyn ErasedArg)]) -> Call<J> {
     Call::new(args)

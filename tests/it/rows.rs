@@ -29,6 +29,12 @@ pub async fn worker<const N: usize>(db: &Db, definitions: [&'static Definition; 
     App::new(db.clone()).with(definitions).timings(Timings::FAST).start().await.unwrap()
 }
 
+/// The same, which finds only what is announced to it.
+pub async fn worker_without_polls<const N: usize>(db: &Db, definitions: [&'static Definition; N]) -> Worker {
+    let timings = runledger::__private::without_polls(Timings::FAST);
+    App::new(db.clone()).with(definitions).timings(timings).start().await.unwrap()
+}
+
 /// Waits until the run is as wanted.
 pub async fn until(db: &Db, run_id: Uuid, wanted: impl Fn(&RunInfo) -> bool) -> RunInfo {
     eventually(async || db.run(run_id).await.unwrap(), wanted).await

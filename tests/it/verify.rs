@@ -67,11 +67,10 @@ async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees
 
     // Without the database the same is said of the record of each.
     let offline = App::offline().with(new()).provide(db.clone());
-    let replays = runs.iter().map(async |(case, run_id)| {
+    for (case, run_id) in &runs {
         let verdict = db.export(*run_id).await.unwrap().replays(&offline).await.unwrap();
         assert!(case.expected.agrees(&verdict), "{}: {:?}, but {verdict:?}", case.name, case.expected);
-    });
-    futures::future::join_all(replays).await;
+    }
 
     wake_all(&db).await;
     let worker = stage::worker(&db, new()).await;

@@ -7,7 +7,7 @@ use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, RunState, Timings};
 use runledger_tests::{Fixture, eventually};
 
-use crate::rows::{execute, scalar, soon, until, worker};
+use crate::rows::{execute, scalar, soon, until, worker, worker_without_polls};
 
 #[workflow]
 async fn sleeps_long(wf: &Wf, millis: u64) -> Result<u64> {
@@ -40,7 +40,7 @@ async fn a_sleeping_workflow_leaves_its_slot_to_another_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sleeping_run_resumes_at_its_recorded_instant_and_not_before() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![sleeps_long]).await;
+    let worker = worker_without_polls(&db, jobs![sleeps_long]).await;
     let handle = sleeps_long(1500).enqueue(&db).await.unwrap();
     let asleep = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
     let due = asleep.ready_at.unwrap();
@@ -49,8 +49,7 @@ async fn a_sleeping_run_resumes_at_its_recorded_instant_and_not_before() {
     assert_eq!(recorded, micros.to_string(), "the instant is recorded");
     assert_eq!(soon(handle.result()).await.unwrap(), 1500);
     let info = handle.info().await.unwrap();
-    let late = info.started_at.unwrap().duration_since(due).expect("it never wakes early");
-    assert!(late < Duration::from_secs(3), "{late:?} late: it waited for a poll");
+    info.started_at.unwrap().duration_since(due).expect("it never wakes early");
     worker.stop().await;
 }
 
@@ -272,7 +271,7 @@ async fn a_waiter_whose_listener_went_with_the_runtime_of_another_waiter_starts_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_transaction_straddles_the_worker_falling_asleep_is_found_before_the_poll() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![quick]).await;
+    let worker = worker_without_polls(&db, jobs![quick]).await;
     for _ in 0..5 {
         soon(quick().enqueue(&db).await.unwrap().result()).await.unwrap();
         // Awake, so the enqueue announces nothing; asleep when it commits.
@@ -281,11 +280,7 @@ async fn a_run_whose_transaction_straddles_the_worker_falling_asleep_is_found_be
         let sleeping = "select sleeping from runledger.worker";
         eventually(async || scalar::<bool>(&db, sleeping).await, |sleeping| *sleeping).await;
         tx.commit().await.unwrap();
-        let committed: SystemTime = SystemTime::now();
         soon(run.result()).await.unwrap();
-        let started = run.info().await.unwrap().started_at.unwrap();
-        let late = started.duration_since(committed).unwrap_or_default();
-        assert!(late < Duration::from_secs(2), "{late:?} late: it waited for a poll");
     }
     worker.stop().await;
 }
