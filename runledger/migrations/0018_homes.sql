@@ -1,5 +1,5 @@
--- Several homes. A dump that is loaded over a migrated database adds its own record of a home to the one that is there, and workers refuse the database until
--- it is adopted. Before, that record violated the primary key, and the runs of the dump were served. `only_one` is kept for older programs.
+-- A dump that is loaded over a migrated database brings the record of its own home. With that second record, workers refuse the database until it is
+-- adopted. The former primary key refused the second record, so workers served the runs of the dump. `only_one` is kept for older programs.
 alter table runledger.installation
     drop constraint installation_pkey,
     add primary key (id);

@@ -109,6 +109,28 @@ async fn migrated_database_that_took_the_rows_of_another_is_refused_until_adopte
     assert_eq!(scalar::<i64>(&copy.db, "select count(*) from runledger.installation").await, 1);
 }
 
+/// While `pg_restore` and `psql` load a dump, the tables fill one after another, and the indexes come last.
+#[tokio::test]
+async fn client_adopts_no_copy_that_is_still_being_restored() {
+    let Fixture { db, database } = Fixture::new().await;
+    for (restore, undo) in [
+        ("drop index runledger.waiting_wake", "create index waiting_wake on runledger.waiting (wake_at)"),
+        ("update runledger.installation set system = '7'", "select"),
+        (
+            "insert into runledger.installation (id, database) values (gen_random_uuid(), 1)",
+            "delete from runledger.installation where database = 1",
+        ),
+    ] {
+        execute(&db, "update runledger.installation set database = 0").await;
+        execute(&db, restore).await;
+        Db::connect(database.url()).await.unwrap();
+        let homes = "select min(database) from runledger.installation";
+        assert_eq!(scalar::<i64>(&db, homes).await, 0, "after `{restore}`");
+        execute(&db, undo).await;
+        db.adopt().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn adoptions_at_the_same_time_leave_one_record() {
     let Fixture { db, database } = Fixture::new().await;

@@ -11,7 +11,7 @@ use crate::store::installation::{Adopt, adopt, recorded};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adopted {
-    /// The id of the installation. Each adoption assigns a new id.
+    /// The id of the installation. The adoption of a copy assigns a new one.
     pub id: Uuid,
     /// Whether the database was a copy. If false, it was adopted before, and this call wrote nothing.
     pub was_copy: bool,
@@ -42,8 +42,8 @@ impl Db {
     }
 }
 
-/// Adopts a copy that has no unfinished runs, because nothing in it can repeat. This makes copies of empty
-/// databases, such as those in tests, work without an operator.
+/// Adopts a copy that a template of the same cluster has made and that has no unfinished runs, because nothing in
+/// it can repeat. This makes copies of empty databases, such as those in tests, work without an operator.
 ///
 /// Clients ignore a failure here: a worker checks again before it starts.
 pub(super) async fn adopt_if_idle(connection: &mut PgConnection) {

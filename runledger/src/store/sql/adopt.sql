@@ -1,6 +1,7 @@
--- adopt: records this database as the home of its installation, under a new id if it was none before, and forgets all other homes.
--- in:    $1 whether to adopt only if no unfinished run is left
--- out:   id; none where this is its only home already, or such runs are left
+-- adopt: makes this database the only home of its installation. A copy gets a new id.
+-- in:    $1 whether to adopt only a copy that a template of this cluster has made, and that has no unfinished run. A restore that is still going on looks as
+--        idle: `pg_dump` makes the indexes when all rows are there, and rows of a restore over a migrated database come beside its own record
+-- out:   id; none where this is its only home already, or it may not be adopted so
 -- locks: the other rows of `installation` (deleted)
 -- index: installation_pkey
 with here as (
@@ -8,7 +9,10 @@ with here as (
     from runledger.here()
 ),
 recorded as (
-    select installation.id, installation.database = here.database and coalesce(installation.system = here.system, true) as is_here
+    select
+        installation.id,
+        coalesce(installation.system = here.system, true) as is_same_system,
+        installation.database = here.database and coalesce(installation.system = here.system, true) as is_here
     from runledger.installation
     cross join here
 ),
@@ -17,7 +21,9 @@ allowed as (
     where (exists (select from recorded where not is_here) or not exists (select from recorded))
         and (
             not $1
-            or not (
+            or (select pg_catalog.count(*) = 1 and pg_catalog.bool_and(is_same_system) from recorded)
+            and pg_catalog.to_regclass('runledger.waiting_wake') is not null
+            and not (
                 exists (select from runledger.ready)
                 or exists (select from runledger.lease)
                 or exists (select from runledger.waiting)
