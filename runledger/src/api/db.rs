@@ -18,7 +18,9 @@ use super::workflow::StepTx;
 use crate::model::payload::{Codec, Limits, Sealer};
 use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
+use crate::runtime::outage::warn_outage;
 use crate::runtime::site::refuses_effects;
+use crate::store::error::{Class, class};
 use crate::store::migrate::{is_current, migrate};
 #[cfg(feature = "worker")]
 use crate::store::reserve::Reserve;
@@ -230,7 +232,15 @@ impl Db {
             // Without the rollback acknowledged writes are lost; a connection that refuses it is of no more use.
             .after_release(move |connection, _| {
                 let sessions = Arc::clone(&released);
-                Box::pin(async move { Ok(answered(PATIENCE, sessions.reset(connection)).await.is_ok()) })
+                Box::pin(async move {
+                    let reset = answered(PATIENCE, sessions.reset(connection)).await;
+                    if let Err(error) = &reset
+                        && class(error) == Class::Permanent
+                    {
+                        warn_outage!(static, %error, "a connection cannot be reset after its use, so each use opens another");
+                    }
+                    Ok(reset.is_ok())
+                })
             })
             .connect_lazy_with(options.application_name(&session_name).disable_statement_logging());
         Self {
