@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, Graph, RunState, enqueue_all};
-use runledger_tests::Fixture;
+use runledger_tests::{Fixture, eventually};
 
 use crate::children::{child_of, child_that_sleeps, parent_of_a_sleeper};
 use crate::rows::{LONG, execute, scalar, soon, until, worker};
@@ -276,5 +276,19 @@ async fn a_limit_of_what_is_not_tried_is_refused_with_what_to_write_instead() {
         assert!(message.starts_with(&format!("the step `{step}` has no tries that its ")), "{message}");
         assert!(message.contains("race it against a sleep with `wf.race`"), "{message}");
     }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadlines_without_a_run_keep_no_other_from_being_carried_out() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run = never_ends().delay(LONG).deadline(LONG).enqueue(&db).await.unwrap();
+    let of_nobody = "insert into runledger.deadline (run_id, deadline_at) select gen_random_uuid(), now() - interval '1 day' from generate_series(1, 120)";
+    pass(&db).await;
+    execute(&db, of_nobody).await;
+    let worker = worker(&db, jobs![never_ends]).await;
+    until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.deadline").await, |n| *n == 0)
+        .await;
     worker.stop().await;
 }

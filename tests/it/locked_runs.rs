@@ -1,7 +1,7 @@
 //! A transaction that has sent a signal keeps its run locked until it ends. Only what concerns that run waits for it.
 
 use runledger::prelude::*;
-use runledger::{Handle, Job, RunState, enqueue_all};
+use runledger::{Handle, Job, RunState, Timings, enqueue_all};
 use runledger_tests::{Fixture, eventually};
 use sqlx::Transaction;
 use tokio::sync::Semaphore;
@@ -54,62 +54,115 @@ async fn deadlines_are_kept_while_more_locked_runs_than_one_look_takes_are_overd
     worker.stop().await;
 }
 
-static CHILD: Semaphore = Semaphore::const_new(0);
+static CHILDREN: Semaphore = Semaphore::const_new(0);
 
 #[job]
 async fn ends_when_told() -> Result<()> {
-    CHILD.acquire().await?.forget();
+    CHILDREN.acquire().await?.forget();
+    Ok(())
+}
+
+#[job]
+async fn ends_in_a_transaction(#[inject] tx: &mut Tx) -> Result<()> {
+    CHILDREN.acquire().await?.forget();
+    sqlx::query("select 1").execute(&mut **tx).await?;
     Ok(())
 }
 
 #[workflow]
-async fn waits_for_child(wf: &Wf) -> Result<u64> {
-    wf.start(ends_when_told()).await?.result().await?;
+async fn waits_for_children(wf: &Wf) -> Result<u64> {
+    let mut plain = Vec::new();
+    for _ in 0..4 {
+        plain.push(wf.start(ends_when_told()).await?);
+    }
+    let transactional = wf.start(ends_in_a_transaction()).await?;
+    for child in plain {
+        child.result().await?;
+    }
+    transactional.result().await?;
     Ok(wf.signal("ping").await?)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_runs_end_while_the_parent_of_an_ended_child_is_locked() {
+async fn children_end_and_leave_their_slots_while_their_parent_is_locked() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![waits_for_child, ends_when_told, ends]).await;
-    let parent = waits_for_child().enqueue(&db).await.unwrap();
+    let jobs = jobs![waits_for_children, ends_when_told, ends_in_a_transaction, ends];
+    let app = App::new(db.clone()).with(jobs).timings(Timings::FAST);
+    let worker = app.concurrency(5).start().await.unwrap();
+    let parent = waits_for_children().enqueue(&db).await.unwrap();
     until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
-    let child = child_of(&db, parent.id()).await;
-    until(&db, child, |info| info.state == RunState::Running).await;
+    let running = "select count(*) from runledger.lease";
+    eventually(async || scalar::<i64>(&db, running).await, |n| *n == 5).await;
     let tx = signals(&db, &[&parent]).await;
-    CHILD.add_permits(1);
-    eventually(async || CHILD.available_permits(), |left| *left == 0).await;
+    CHILDREN.add_permits(5);
     for n in 0..20 {
         assert_eq!(soon(ends(n).enqueue(&db).await.unwrap().result()).await.unwrap(), n);
     }
-    assert_eq!(db.run(child).await.unwrap().state, RunState::Running, "its end waits for the transaction");
+    let n_ended = "select count(*) from runledger.outcome join runledger.run using (run_id) where parent_id is not null";
+    eventually(async || scalar::<i64>(&db, n_ended).await, |n| *n == 5).await;
+    assert_eq!(parent.info().await.unwrap().state, RunState::Waiting);
     tx.commit().await.unwrap();
     assert_eq!(soon(parent.result()).await.unwrap(), 1);
-    assert_eq!(db.run(child).await.unwrap().attempt, 1);
+    worker.stop().await;
+}
+
+#[workflow]
+async fn waits_for_one(wf: &Wf) -> Result<String> {
+    let child = wf.start(waits_for_ping()).await?;
+    Ok(child.result().await.err().map_or_else(String::new, |error| error.failure().to_string()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orphan_ends_while_its_parent_is_locked() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let first = worker(&db, jobs![waits_for_one]).await;
+    let parent = waits_for_one().enqueue(&db).await.unwrap();
+    until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+    first.stop().await;
+    let child = child_of(&db, parent.id()).await;
+    // As if a worker had claimed it, had been asked to cancel it, and had died.
+    let orphan = "
+        with gone as (delete from runledger.ready returning run_id),
+        leased as (
+            insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+            select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from gone
+        )
+        insert into runledger.cancel (run_id, reason) select run_id, 'no' from gone";
+    execute(&db, orphan).await;
+    let tx = signals(&db, &[&parent]).await;
+    let worker = worker(&db, jobs![waits_for_one, waits_for_ping]).await;
+    until(&db, child, |info| info.state == RunState::Cancelled).await;
+    tx.commit().await.unwrap();
+    assert!(soon(parent.result()).await.unwrap().contains("cancelled"));
     worker.stop().await;
 }
 
 /// As if a worker had given a run back before it heard of the request.
-async fn asks<J: Job>(db: &Db, what: &str, runs: [&Handle<J>; 2]) {
-    for run in runs {
-        execute(db, &format!("insert into runledger.{what} (run_id, reason) values ('{}', 'no')", run.id()))
-            .await;
-    }
+async fn asks(db: &Db, what: &str) {
+    let ask =
+        format!("insert into runledger.{what} (run_id, reason) select run_id, 'no' from runledger.ready");
+    execute(db, &ask).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancels_and_pauses_that_are_left_pass_a_locked_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (what, wanted) in [("cancel", RunState::Cancelled), ("pause", RunState::Paused)] {
-        let locked = waits_for_ping().delay(LONG).enqueue(&db).await.unwrap();
+        // More than one look takes.
+        let calls = (0..250).map(|_| waits_for_ping().delay(LONG));
+        let locked = enqueue_all(calls, &db).await.unwrap();
+        let locked: Vec<_> =
+            locked.into_iter().map(|run| Handle::of(waits_for_ping, &db, run.run_id)).collect();
         let free = waits_for_ping().delay(LONG).enqueue(&db).await.unwrap();
-        asks(&db, what, [&locked, &free]).await;
-        let tx = signals(&db, &[&locked]).await;
+        asks(&db, what).await;
+        let tx = signals(&db, &locked.iter().collect::<Vec<_>>()).await;
         let worker = worker(&db, jobs![waits_for_ping]).await;
         until(&db, free.id(), |info| info.state == wanted).await;
-        assert_eq!(locked.info().await.unwrap().state, RunState::Queued);
+        assert_eq!(locked[0].info().await.unwrap().state, RunState::Queued);
         tx.commit().await.unwrap();
-        until(&db, locked.id(), |info| info.state == wanted).await;
+        for run in &locked {
+            until(&db, run.id(), |info| info.state == wanted).await;
+        }
         worker.stop().await;
     }
 }

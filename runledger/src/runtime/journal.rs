@@ -8,6 +8,8 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::halt::Halt;
+#[cfg(feature = "worker")]
+use super::wakes::Wakes;
 use crate::model::failure::Failure;
 use crate::store::checkpoint::{Checkpoint, FailedTry, Fence};
 use crate::store::output::Emitted;
@@ -68,15 +70,17 @@ pub(crate) enum Entry {
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     writers: std::sync::Arc<[mpsc::Sender<Entry>]>,
+    #[cfg(feature = "worker")]
+    pub(crate) wakes: Wakes,
 }
 
 impl Journal {
     /// A journal, and the ends that its writers read from.
     #[cfg(feature = "worker")]
-    pub(crate) fn new(writers: usize) -> (Self, Vec<mpsc::Receiver<Entry>>) {
+    pub(crate) fn new(writers: usize, wakes: Wakes) -> (Self, Vec<mpsc::Receiver<Entry>>) {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..writers.max(1)).map(|_| mpsc::channel(DEPTH)).unzip();
-        (Self { writers: senders.into() }, receivers)
+        (Self { writers: senders.into(), wakes }, receivers)
     }
 
     /// Writes an item, and says what became of it.

@@ -22,9 +22,11 @@ use super::serve::Session;
 use super::step::unit_random;
 use super::task;
 use super::timings::Timings;
+use super::wakes::Wakes;
 use crate::api::registry::Registry;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
+use crate::store::locks::IfLocked;
 use crate::store::places::has_repaired;
 use crate::store::settle::{self as settlement, Settled};
 use crate::store::timeline::Era;
@@ -83,6 +85,7 @@ pub(crate) struct Maintenance {
     pub(crate) wake: Arc<Notify>,
     /// Told when the reply to a claim was lost.
     pub(crate) doubt: Arc<Notify>,
+    pub(crate) wakes: Wakes,
     pub(crate) fate: watch::Sender<Fate>,
     pub(crate) stop: watch::Receiver<bool>,
     /// How long it is before the first nets are cast.
@@ -173,7 +176,7 @@ impl Maintenance {
         if is_new_server {
             self.with(memory, "reconcile", Self::reconcile).await;
         }
-        // Before everything that can wait for a lock.
+        // A dead worker is more urgent than what follows.
         if !pulse.silent.is_empty() {
             self.bury(&pulse.silent, memory).await;
         }
@@ -219,7 +222,8 @@ impl Maintenance {
             let item = Settled::new(lease.fence(), settlement, &Sealer::default());
             settled.push(item.below(above).of_saga(true));
         }
-        settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await?;
+        let batch = settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await?;
+        self.wakes.owe(batch.owed);
         for fence in &unheeded {
             tracing::warn!(
                 run_id = %fence.run_id, grace = ?self.cancel_grace,
@@ -301,7 +305,7 @@ impl Maintenance {
 
     /// Gives back the runs of dead workers.
     async fn adopt(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let n_adopted = adopt_orphans(connection).await?;
+        let n_adopted = adopt_orphans(connection, Some(&self.wakes)).await?;
         if n_adopted > 0 {
             self.wake.notify_one();
         }
@@ -363,11 +367,18 @@ impl Maintenance {
         self.pull_back(connection).await?;
         self.reconcile(connection).await?;
         self.adopt(connection).await?;
-        let stranded = wait::stranded(connection, BATCH).await?;
-        if !stranded.is_empty() {
-            wait::wake_stranded(connection, &stranded).await?;
+        let mut locked = Vec::new();
+        loop {
+            let stranded = wait::stranded(connection, BATCH, &locked).await?;
+            if stranded.is_empty() {
+                return Ok(());
+            }
+            let owed = wait::wake(connection, &stranded, IfLocked::Skip).await?;
+            if owed.is_empty() {
+                return Ok(());
+            }
+            locked.extend(owed.iter().map(|owed| owed.parent));
         }
-        Ok(())
     }
 
     /// What the work gives. None where it failed, which is logged.
@@ -446,11 +457,21 @@ pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -
     settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await.map(drop)
 }
 
-/// Settles runs of dead workers as crashed, or as cancelled with what is below them, until there are none.
-pub(crate) async fn adopt_orphans(connection: &mut PgConnection) -> Result<usize, sqlx::Error> {
+/// Settles runs of dead workers as crashed, or as cancelled with what is below them, until there are none. Without
+/// `wakes`, the next net finds the parents that could not be woken.
+pub(crate) async fn adopt_orphans(
+    connection: &mut PgConnection,
+    wakes: Option<&Wakes>,
+) -> Result<usize, sqlx::Error> {
     let mut n_adopted = 0;
-    while let Some(n_settled) = settlement::settle_orphans(connection, BATCH, crashed).await? {
-        n_adopted += n_settled;
+    while let Some(batch) = settlement::settle_orphans(connection, BATCH, crashed).await? {
+        if let Some(wakes) = wakes {
+            wakes.owe(batch.owed);
+        }
+        if batch.written.is_empty() {
+            break;
+        }
+        n_adopted += batch.written.len();
     }
     if n_adopted > 0 {
         // Some of them may have been asked to be cancelled.

@@ -72,4 +72,6 @@ mod trial;
 pub(crate) mod verify;
 pub(crate) mod waiting;
 #[cfg(feature = "worker")]
+pub(crate) mod wakes;
+#[cfg(feature = "worker")]
 pub(crate) mod writer;

@@ -29,6 +29,7 @@ use super::outage::warn_outage;
 use super::permits::Freed;
 use super::task;
 use super::timings::Timings;
+use super::wakes::{self, Wakes};
 use super::writer;
 use crate::api::client_error::ClientError;
 use crate::api::db::{Db, no_connection};
@@ -303,9 +304,11 @@ impl Worker {
             return Fate::Drain;
         }
         let mut crew = JoinSet::new();
-        let (journal, receivers) = Journal::new(n_writers(&self.plan));
+        let (wakes, owed) = Wakes::new();
+        task::spawn_on(&mut crew, "wakes", wakes::carry_out(session.clone(), owed));
+        let (journal, receivers) = Journal::new(n_writers(&self.plan), wakes.clone());
         for receiver in receivers {
-            task::spawn_on(&mut crew, "writer", writer::write(session.clone(), receiver));
+            task::spawn_on(&mut crew, "writer", writer::write(session.clone(), receiver, wakes.clone()));
         }
         let control = control.listen(
             engine_options(&self.plan.db),
@@ -324,6 +327,7 @@ impl Worker {
             cancel_grace: self.plan.cancel_grace,
             wake: Arc::clone(&wake),
             doubt: Arc::clone(&doubt),
+            wakes,
             fate,
             stop: stopped,
             // The first ones at once, where anybody may have died before.
@@ -430,7 +434,7 @@ impl Worker {
         let bury = async {
             let mut connection = self.session.open_beside().await?;
             worker::bury(&mut connection, worker_id, 0.0, "stopped").await?;
-            adopt_orphans(&mut connection).await.map(drop)
+            adopt_orphans(&mut connection, None).await.map(drop)
         };
         let done = self.session.answered(bury).await;
         if let Err(error) = done {
@@ -489,7 +493,7 @@ async fn bury_predecessors(
             && worker::bury_if_unlocked(connection, predecessor, 0.0, "its name came back").await?
         {
             tracing::info!(predecessor, "the worker of this name is gone; its runs go on here");
-            adopt_orphans(connection).await?;
+            adopt_orphans(connection, None).await?;
         }
     }
     Ok(())

@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::sync::Arc;
+#[cfg(feature = "worker")]
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sqlx::PgConnection;
@@ -24,6 +26,8 @@ use crate::model::replay::Claim;
 use crate::store::checkpoint::{Checkpoint, Found, checkpoint, is_in_body, recorded};
 use crate::store::error::{Cause, Class, cause, class};
 use crate::store::limits::may_write;
+#[cfg(feature = "worker")]
+use crate::store::settle::{InBody, Settled, settle_in};
 #[cfg(feature = "worker")]
 use crate::store::wait::Above;
 use crate::store::write;
@@ -302,7 +306,15 @@ async fn unwritten(tx: &mut PgConnection, mark: &str) -> End {
 enum Record {
     Step(Box<Step>),
     #[cfg(feature = "worker")]
-    Run(Box<crate::store::settle::Settled>),
+    Run(Box<RunEnd>),
+}
+
+/// The end of a run as it is recorded.
+#[cfg(feature = "worker")]
+struct RunEnd {
+    settled: Settled,
+    /// What the end owes to the parent, once it is committed.
+    owed: Mutex<Option<crate::store::wait::OwedWake>>,
 }
 
 /// A step as it is recorded.
@@ -324,13 +336,12 @@ impl Record {
             Commit::Run { above } => {
                 use crate::model::payload::PayloadKind;
                 use crate::model::settle::{Outcome, settle};
-                use crate::store::settle::Settled;
                 let policy = attempt.definition.retry_policy();
                 let place = Place::new(attempt.fence.run_id, PayloadKind::Output, "");
                 let outcome = Outcome::Completed(attempt.sealer().seal(&place, output.clone())?);
                 let settlement = settle(outcome, attempt.counters, &policy, 0.0);
                 let settled = Settled::new(attempt.fence, settlement, attempt.sealer());
-                Ok(Self::Run(Box::new(settled.below(above))))
+                Ok(Self::Run(Box::new(RunEnd { settled: settled.below(above), owed: Mutex::default() })))
             }
         }
     }
@@ -339,7 +350,13 @@ impl Record {
         match self {
             Self::Step(step) => Ok(checkpoint(tx, &[&step.checkpoint], Some(mark)).await?[..] == [true]),
             #[cfg(feature = "worker")]
-            Self::Run(run) => crate::store::settle::settle_in(tx, run, mark).await,
+            Self::Run(run) => match settle_in(tx, &run.settled, mark).await? {
+                InBody::Written(owed) => {
+                    *run.owed.lock().unwrap_or_else(PoisonError::into_inner) = owed;
+                    Ok(true)
+                }
+                InBody::Refused => Ok(false),
+            },
         }
     }
 
@@ -359,7 +376,10 @@ impl Record {
                 note_undo(attempt, &step.claim, step.undo);
             }
             #[cfg(feature = "worker")]
-            Self::Run(_) => attempt.note_end(),
+            Self::Run(run) => {
+                attempt.journal.wakes.owe(run.owed.into_inner().unwrap_or_else(PoisonError::into_inner));
+                attempt.note_end();
+            }
         }
     }
 }

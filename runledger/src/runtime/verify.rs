@@ -28,6 +28,7 @@ use super::liveness::Liveness;
 use super::panic::Caught;
 use super::saga::found;
 use super::site::{Site, take_refusal};
+use super::wakes::Wakes;
 use crate::api::client_error::ClientError;
 use crate::api::context::Context;
 use crate::api::db::{Db, connection};
@@ -187,7 +188,7 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn new(provided: Arc<Provided>, registry: Arc<Registry>, sealer: &Sealer) -> Self {
         // A journal without writers, a heart that does not beat, and no place for a transaction: each lets its callers wait for ever.
-        let (journal, _writers) = Journal::new(1);
+        let (journal, _writers) = Journal::new(1, Wakes::new().0);
         let (_heart, liveness) = Liveness::new(Duration::ZERO);
         Self {
             provided,

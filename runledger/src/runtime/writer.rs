@@ -5,18 +5,18 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 use super::journal::{Entry, Journaled, Written};
 use super::outage::{Outage, Recovery, warn_outage};
 use super::output;
 use super::serve::Session;
+use super::wakes::Wakes;
 use crate::model::failure::{Failure, FailureKind};
 use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
 use crate::store::error::{Class, class};
 use crate::store::output::{Appended, Emitted, emit};
 use crate::store::progress::{Noted, note};
-use crate::store::settle::{Settled, settle};
+use crate::store::settle::{Batch, Settled, settle};
 use crate::store::signal::{Taking, Took, take};
 
 /// The largest batch: beyond it a statement takes longer than the commits that it saves.
@@ -26,27 +26,11 @@ const MAX_BATCH: usize = 512;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a settlement is put off whose parent another transaction keeps locked.
-const LOCKED_PAUSE: Duration = Duration::from_millis(200);
-
 /// Writes entries until the journal is closed and empty.
-pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>) {
-    let mut writer = Writer::new(session);
+pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>, wakes: Wakes) {
+    let mut writer = Writer { session, connection: None, outage: Outage::new(), wakes };
     let mut batch = Vec::with_capacity(MAX_BATCH);
-    loop {
-        let due = writer.put_off_until.unwrap_or_else(Instant::now);
-        tokio::select! {
-            n_entries = entries.recv_many(&mut batch, MAX_BATCH) => {
-                if n_entries == 0 {
-                    return;
-                }
-            }
-            () = tokio::time::sleep_until(due), if writer.put_off_until.is_some() => {}
-        }
-        if writer.put_off_until.is_some_and(|due| due <= Instant::now()) {
-            writer.put_off_until = None;
-            batch.append(&mut writer.put_off);
-        }
+    while entries.recv_many(&mut batch, MAX_BATCH).await > 0 {
         writer.commit(&mut batch).await;
     }
 }
@@ -55,19 +39,13 @@ struct Writer {
     session: Session,
     connection: Option<PoolConnection<Postgres>>,
     outage: Outage,
-    /// What could not be written with its batch.
-    put_off: Vec<Entry>,
-    put_off_until: Option<Instant>,
+    wakes: Wakes,
 }
 
 /// An item of one kind, with the way to acknowledge it.
 type Item<T> = (Box<T>, oneshot::Sender<Written>);
 
 impl Writer {
-    fn new(session: Session) -> Self {
-        Self { session, connection: None, outage: Outage::new(), put_off: Vec::new(), put_off_until: None }
-    }
-
     async fn commit(&mut self, batch: &mut Vec<Entry>) {
         let (mut steps, mut tries, mut noted, mut settled) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut takings, mut lines) = (Vec::new(), Vec::new());
@@ -99,14 +77,8 @@ impl Writer {
         let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
         match self.persistently(&references).await {
             Ok(written) => {
-                for ((mut item, acknowledge), written) in items.into_iter().zip(written) {
-                    match written {
-                        Some(written) => drop(acknowledge.send(written)),
-                        None => {
-                            item.note_lock();
-                            self.put_off(T::ENTRY(item, acknowledge));
-                        }
-                    }
+                for ((_, acknowledge), written) in items.into_iter().zip(written) {
+                    let _ = acknowledge.send(written);
                 }
             }
             Err(error) if items.len() == 1 => {
@@ -123,13 +95,8 @@ impl Writer {
         }
     }
 
-    fn put_off(&mut self, entry: Entry) {
-        self.put_off.push(entry);
-        self.put_off_until.get_or_insert_with(|| Instant::now() + LOCKED_PAUSE);
-    }
-
     /// Sends a batch until the database has an answer. Repeating it is safe: its items are idempotent under their fence.
-    async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Option<Written>>, sqlx::Error> {
+    async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Written>, sqlx::Error> {
         let (mut pause, mut is_repeated) = (FIRST_PAUSE, false);
         loop {
             let error = match self.once(items, is_repeated).await {
@@ -159,30 +126,28 @@ impl Writer {
         &mut self,
         items: &[&T],
         is_repeated: bool,
-    ) -> Result<Vec<Option<Written>>, sqlx::Error> {
+    ) -> Result<Vec<Written>, sqlx::Error> {
         let opened = match &mut self.connection {
             Some(connection) => Ok(connection),
             none => self.session.open().await.map(|connection| none.insert(connection)),
         };
         // Asked once there is a connection: whoever opened the first one to the promoted server has noted that before.
         if self.session.is_overtaken() {
-            return Ok(vec![Some(Written::LeaseLost); items.len()]);
+            return Ok(vec![Written::LeaseLost; items.len()]);
         }
         let connection = opened?;
-        self.session.answered(T::write(connection, items, is_repeated)).await
+        self.session.answered(T::write(connection, items, is_repeated, &self.wakes)).await
     }
 }
 
-/// What the journal writes: of each item of a batch, what became of it. None where it is to be sent again.
+/// What the journal writes: of each item of a batch, what became of it.
 trait Writable: Journaled + Sync {
-    /// Notes that it was put off, because another transaction keeps what it needs locked.
-    fn note_lock(&mut self) {}
-
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
         is_repeated: bool,
-    ) -> Result<Vec<Option<Written>>, sqlx::Error>;
+        wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error>;
 }
 
 impl Writable for Checkpoint {
@@ -190,7 +155,8 @@ impl Writable for Checkpoint {
         connection: &mut PgConnection,
         items: &[&Self],
         is_repeated: bool,
-    ) -> Result<Vec<Option<Written>>, sqlx::Error> {
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
         if is_repeated {
             checkpoint(connection, items, None).await.map(fenced)
         } else {
@@ -204,11 +170,12 @@ impl Writable for Taking {
         connection: &mut PgConnection,
         items: &[&Self],
         _is_repeated: bool,
-    ) -> Result<Vec<Option<Written>>, sqlx::Error> {
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
         let written = |took| match took {
-            Took::Yes => Some(Written::Yes),
-            Took::Gone => Some(Written::Gone),
-            Took::LeaseLost => Some(Written::LeaseLost),
+            Took::Yes => Written::Yes,
+            Took::Gone => Written::Gone,
+            Took::LeaseLost => Written::LeaseLost,
         };
         Ok(take(connection, items).await?.into_iter().map(written).collect())
     }
@@ -219,7 +186,8 @@ impl Writable for FailedTry {
         connection: &mut PgConnection,
         items: &[&Self],
         _is_repeated: bool,
-    ) -> Result<Vec<Option<Written>>, sqlx::Error> {
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
         step_failed(connection, items).await.map(fenced)
     }
 }
@@ -229,7 +197,8 @@ impl Writable for Noted {
         connection: &mut PgConnection,
         items: &[&Self],
         _is_repeated: bool,
-    ) -> Result<Vec<Option<Written>>, sqlx::Error> {
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
         note(connection, items).await.map(fenced)
     }
 }
@@ -239,42 +208,33 @@ impl Writable for Emitted {
         connection: &mut PgConnection,
         items: &[&Self],
         _is_repeated: bool,
-    ) -> Result<Vec<Option<Written>>, sqlx::Error> {
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
         let written = |appended| match appended {
-            Appended::Yes => Some(Written::Yes),
-            Appended::LeaseLost => Some(Written::LeaseLost),
-            Appended::Full => Some(Written::Refused(output::full())),
+            Appended::Yes => Written::Yes,
+            Appended::LeaseLost => Written::LeaseLost,
+            Appended::Full => Written::Refused(output::full()),
         };
         Ok(emit(connection, items).await?.into_iter().map(written).collect())
     }
 }
 
 impl Writable for Settled {
-    fn note_lock(&mut self) {
-        self.was_locked = true;
-    }
-
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
         _is_repeated: bool,
-    ) -> Result<Vec<Option<Written>>, sqlx::Error> {
-        let batch = settle(connection, items).await?;
-        let became = |item: &&Self| {
-            let is_put_off = batch.locked.contains(&item.fence);
-            (!is_put_off).then(|| fenced_one(batch.written.contains(&item.fence)))
-        };
-        Ok(items.iter().map(became).collect())
+        wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        let Batch { written, owed } = settle(connection, items).await?;
+        wakes.owe(owed);
+        Ok(fenced(items.iter().map(|item| written.contains(&item.fence)).collect()))
     }
 }
 
 /// What became of items that are written where their fence holds.
-fn fenced(held: Vec<bool>) -> Vec<Option<Written>> {
-    held.into_iter().map(|held| Some(fenced_one(held))).collect()
-}
-
-fn fenced_one(held: bool) -> Written {
-    if held { Written::Yes } else { Written::LeaseLost }
+fn fenced(held: Vec<bool>) -> Vec<Written> {
+    held.into_iter().map(|held| if held { Written::Yes } else { Written::LeaseLost }).collect()
 }
 
 fn is_unique_violation(error: &sqlx::Error) -> bool {
@@ -303,10 +263,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_was_in_hand_when_a_promoted_server_took_over_is_written_nowhere() {
         let db = Db::nowhere().within(Arc::new(Era::over()));
-        let mut writer = Writer::new(Session::to(db, Duration::from_secs(1)));
+        let mut writer = Writer {
+            session: Session::to(db, Duration::from_secs(1)),
+            connection: None,
+            outage: Outage::new(),
+            wakes: Wakes::new().0,
+        };
         let fence = Fence { run_id: Uuid::now_v7(), token: Uuid::now_v7() };
         let noted = Noted { fence, step_key: String::new(), value: Stored::default() };
         let written = tokio::time::timeout(Duration::from_secs(600), writer.persistently(&[&noted])).await;
-        assert_eq!(written.unwrap().unwrap(), [Some(Written::LeaseLost)]);
+        assert_eq!(written.unwrap().unwrap(), [Written::LeaseLost]);
     }
 }

@@ -256,9 +256,9 @@ async fn cancel_nodes_once(
     Ok(taken.len())
 }
 
-/// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have ended. Drops those that are done.
-/// False where it has cancelled for as long as the budget says, and after each batch: what is left is found again. So are runs that another transaction
-/// keeps locked, at the next occasion.
+/// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have
+/// ended. Drops the requests that are done. Returns false if it could go on at once: its budget is spent, or there
+/// may be another batch. Leaves out runs that another transaction keeps locked.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
@@ -266,16 +266,27 @@ pub(crate) async fn carry_out(
     budget: Duration,
 ) -> Result<bool, sqlx::Error> {
     let mut budget = Budget(Some(budget));
-    let left: Vec<(Uuid, Option<String>, bool)> =
-        sqlx::query_as(sql::CANCEL_LEFT).bind(at_once).fetch_all(&mut *connection).await?;
-    for (run_id, reason, _) in left.iter().filter(|(.., ended)| !ended) {
-        if budget.is_spent() {
-            return Ok(false);
+    let (mut n_cancelled, mut locked) = (0, Vec::new());
+    let left: Vec<(Uuid, Option<String>, bool)> = loop {
+        let left: Vec<(Uuid, Option<String>, bool)> =
+            sqlx::query_as(sql::CANCEL_LEFT).bind(at_once).bind(&locked).fetch_all(&mut *connection).await?;
+        let n_locked = locked.len();
+        for (run_id, reason, _) in left.iter().filter(|(.., ended)| !ended) {
+            if budget.is_spent() {
+                return Ok(n_cancelled == 0);
+            }
+            if budget.spend(cancel_unless_locked(connection, *run_id, reason.as_deref())).await? {
+                n_cancelled += 1;
+            } else {
+                locked.push(*run_id);
+            }
         }
-        budget.spend(cancel_unless_locked(connection, *run_id, reason.as_deref())).await?;
-    }
-    let runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
-    if runs.is_empty() {
+        if locked.len() == n_locked {
+            break left;
+        }
+    };
+    let mut runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
+    if runs.is_empty() && locked.is_empty() {
         return Ok(true);
     }
     match below(connection, &runs, None, &mut budget, IfLocked::Skip).await? {
@@ -283,6 +294,8 @@ pub(crate) async fn carry_out(
         Left::Locked => return Ok(true),
         Left::More => return Ok(false),
     }
+    // Some of them may not be there at all.
+    runs.extend(locked);
     let forgotten =
         write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(connection)).await?;
     Ok(forgotten.rows_affected() == 0)

@@ -23,9 +23,8 @@ pub(crate) async fn set<'r>(
     write(sql::DEADLINE_SET, |set| sqlx::query(set).bind(&limited).execute(connection)).await.map(drop)
 }
 
-/// Ends runs whose deadline is over as cancelled, or asks their workers to: `at_once`, not counting those that
-/// another transaction keeps locked, for about as long as `budget`. What is below them is cancelled by what
-/// finishes such requests.
+/// Cancels runs whose deadline is over: at most `at_once`, for about as long as `budget`. Leaves out those that
+/// another transaction keeps locked.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,

@@ -7,6 +7,8 @@ use sqlx::{Connection, PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use super::error::{Limit, Reason, cause};
+#[cfg(feature = "worker")]
+use super::session::BEGIN_QUEUED;
 use super::session::{BEGIN_BRIEF, BEGIN_RESTLESS};
 use super::sql;
 
@@ -15,6 +17,9 @@ use super::sql;
 pub(crate) enum IfLocked {
     /// It waits, for at most 10 s.
     Wait,
+    /// It waits in line, for at most a second.
+    #[cfg(feature = "worker")]
+    Queue,
     /// It goes on without the run.
     Skip,
 }
@@ -27,6 +32,8 @@ impl IfLocked {
     ) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
         let begin = match self {
             Self::Wait => BEGIN_RESTLESS,
+            #[cfg(feature = "worker")]
+            Self::Queue => BEGIN_QUEUED,
             Self::Skip => BEGIN_BRIEF,
         };
         connection.begin_with(begin).await
@@ -40,6 +47,8 @@ impl IfLocked {
     ) -> Result<Vec<Uuid>, sqlx::Error> {
         let lock = match self {
             Self::Wait => sql::LOCK_RUNS,
+            #[cfg(feature = "worker")]
+            Self::Queue => sql::LOCK_RUNS,
             Self::Skip => sql::LOCK_FREE_RUNS,
         };
         sqlx::query_scalar(lock).bind(runs).fetch_all(tx).await

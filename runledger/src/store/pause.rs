@@ -84,21 +84,32 @@ async fn take(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx:
 /// transaction keeps locked are found again.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(connection: &mut PgConnection, at_once: i64) -> Result<(), sqlx::Error> {
-    let left: Vec<Uuid> =
-        sqlx::query_scalar(sql::PAUSE_LEFT).bind(at_once).fetch_all(&mut *connection).await?;
-    for run_id in &left {
-        let mut tx = IfLocked::Skip.begin(connection).await?;
-        if IfLocked::Skip.lock_runs(&mut tx, &[*run_id]).await?.is_empty() {
-            tx.rollback().await?;
-            continue;
+    let mut locked = Vec::new();
+    loop {
+        let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
+            .bind(at_once)
+            .bind(&locked)
+            .fetch_all(&mut *connection)
+            .await?;
+        let n_locked = locked.len();
+        for run_id in &left {
+            let mut tx = IfLocked::Skip.begin(connection).await?;
+            if IfLocked::Skip.lock_runs(&mut tx, &[*run_id]).await?.is_empty() {
+                tx.rollback().await?;
+                locked.push(*run_id);
+                continue;
+            }
+            take(&mut tx, *run_id).await?;
+            commit("pause_left", tx.commit()).await?;
         }
-        take(&mut tx, *run_id).await?;
-        commit("pause_left", tx.commit()).await?;
+        if !left.is_empty() {
+            write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(&left).execute(&mut *connection))
+                .await?;
+        }
+        if locked.len() == n_locked {
+            return Ok(());
+        }
     }
-    if !left.is_empty() {
-        write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(&left).execute(connection)).await?;
-    }
-    Ok(())
 }
 
 /// Lets a blocked or paused run go on. False where it is neither, nor asked to pause.

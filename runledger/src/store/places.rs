@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::sql;
 use super::write::write;
 
-/// The primary keys of the places. `outcome` is the last of them.
+/// The primary keys of the places, and of the ends.
 const PLACES: [&str; 4] = ["ready_pkey", "lease_pkey", "waiting_pkey", "outcome_pkey"];
 
 /// Takes runs that a failed statement has met out of their second place. `runs` are those that the statement was
@@ -28,7 +28,7 @@ pub(crate) async fn has_repaired(
     if !repaired.is_empty() {
         tracing::warn!(
             runs = ?repaired,
-            "runs were in two of the queue, a lease, their wait and their end, which only a change from outside brings about; the last of these was kept"
+            "runs were in two of the queue, a lease, their wait and their end, which only a change from outside brings about; one of the two was kept"
         );
     }
     Ok(!repaired.is_empty())

@@ -150,6 +150,11 @@ pub(crate) const BEGIN_RESTLESS: &str = "begin isolation level read committed; s
 pub(crate) const BEGIN_BRIEF: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '200ms'; \
      set local statement_timeout = '30s'";
 
+/// As [`BEGIN_RESTLESS`], for what little waits behind.
+#[cfg(feature = "worker")]
+pub(crate) const BEGIN_QUEUED: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '1s'; \
+     set local statement_timeout = '30s'";
+
 /// Begins a transaction of our own on a connection of an application.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 

@@ -7,11 +7,11 @@ use uuid::Uuid;
 
 use super::checkpoint::{Fence, held};
 use super::graph::release;
-use super::locks::{IfLocked, is_locked};
+use super::locks::IfLocked;
 use super::places::has_repaired;
-use super::session::{BEGIN_BRIEF, BEGIN_RESTLESS};
+use super::session::BEGIN_RESTLESS;
 use super::sql;
-use super::wait::{Above, wake_parents};
+use super::wait::{Above, OwedWake, wake_parents};
 use super::worker::{Orphan, orphans};
 use super::write;
 use crate::model::failure::Failure;
@@ -36,24 +36,20 @@ pub(crate) struct Settled {
     above: Above,
     /// Whether steps of the run may have to be undone.
     may_undo: bool,
-    /// Whether it was left out of a batch because another transaction kept its parent locked.
-    pub(crate) was_locked: bool,
 }
 
-/// What became of a batch of settlements. The fence of every other one is lost.
+/// What became of a batch of settlements.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Those that are written.
+    /// Those whose fence held.
     pub(crate) written: HashSet<Fence>,
-    /// Those whose parent another transaction keeps locked.
-    pub(crate) locked: HashSet<Fence>,
+    /// What their ends owe to parents that other transactions keep locked.
+    pub(crate) owed: Vec<OwedWake>,
 }
 
-/// Writes settlements. Runs that end and have a parent are settled in one transaction with the wake-up of
-/// the parent, which is locked first; nodes of graphs in one with what their ends bring about.
-///
-/// A parent that another transaction keeps locked is waited for briefly. Then the batch is written without its
-/// children.
+/// Writes settlements. A parent of ended runs is locked first and woken in the same transaction. If another
+/// transaction keeps it locked, it is to be woken afterwards. Nodes of graphs are settled together with what their
+/// ends bring about.
 pub(crate) async fn settle(connection: &mut PgConnection, items: &[&Settled]) -> Result<Batch, sqlx::Error> {
     let runs = || items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>();
     match settle_once(connection, items).await {
@@ -65,80 +61,77 @@ pub(crate) async fn settle(connection: &mut PgConnection, items: &[&Settled]) ->
 }
 
 async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Result<Batch, sqlx::Error> {
-    if !items.iter().any(|item| item.was_locked) {
-        match settle_with(connection, items, BEGIN_BRIEF, IfLocked::Wait).await {
-            Err(error) if is_locked(&error) => {}
-            done => return done,
-        }
-    }
-    settle_with(connection, items, BEGIN_RESTLESS, IfLocked::Skip).await
-}
-
-async fn settle_with(
-    connection: &mut PgConnection,
-    items: &[&Settled],
-    begin: &'static str,
-    if_locked: IfLocked,
-) -> Result<Batch, sqlx::Error> {
-    let mut parents: Vec<Uuid> = items.iter().filter_map(|item| item.waits_for()).collect();
+    let mut parents: Vec<Uuid> =
+        items.iter().filter(|item| ends(item)).filter_map(|item| parent(item)).collect();
     let to_lock: Vec<Fence> =
         items.iter().filter(|item| item.may_undo && fails(item)).map(|item| item.fence).collect();
     let has_nodes = items.iter().any(|item| is_node(item) && ends(item));
     if parents.is_empty() && to_lock.is_empty() && !has_nodes {
-        return Ok(Batch { written: write(connection, items, None).await?, locked: HashSet::new() });
+        return Ok(Batch { written: write(connection, items, None).await?, owed: Vec::new() });
     }
     parents.sort_unstable();
     parents.dedup();
-    let mut tx = connection.begin_with(begin).await?;
-    let mut free = parents.clone();
+    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    let mut free = Vec::new();
     if !parents.is_empty() {
-        free = if_locked.lock_runs(&mut tx, &parents).await?;
+        free = IfLocked::Skip.lock_runs(&mut tx, &parents).await?;
     }
-    let is_free = |item: &Settled| item.waits_for().is_none_or(|parent| free.contains(&parent));
-    let (items, locked): (Vec<&Settled>, Vec<&Settled>) = items.iter().partition(|item| is_free(item));
     for fence in to_lock {
         // A step that is being recorded, with what is to undo it, is seen by the next statement.
         sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
     }
-    let written = write(&mut tx, &items, None).await?;
-    let ended = |is_wanted: fn(&Settled) -> bool| -> Vec<Uuid> {
-        let ended =
-            items.iter().filter(|item| ends(item) && is_wanted(item) && written.contains(&item.fence));
-        ended.map(|item| item.fence.run_id).collect()
-    };
-    let (children, nodes) = (ended(|item| parent(item).is_some()), ended(is_node));
-    if !children.is_empty() {
-        wake_parents(&mut tx, &children).await?;
+    let written = write(&mut tx, items, None).await?;
+    let ended = || items.iter().filter(|item| ends(item) && written.contains(&item.fence));
+    let child = |item: &&Settled| parent(item).map(|parent| OwedWake { child: item.fence.run_id, parent });
+    let (to_wake, owed): (Vec<OwedWake>, Vec<OwedWake>) =
+        ended().filter_map(child).partition(|wake| free.contains(&wake.parent));
+    if !to_wake.is_empty() {
+        wake_parents(&mut tx, &to_wake.iter().map(|wake| wake.child).collect::<Vec<_>>()).await?;
     }
+    let nodes: Vec<Uuid> = ended().filter(|item| is_node(item)).map(|item| item.fence.run_id).collect();
     if !nodes.is_empty() {
         release(&mut tx, &nodes).await?;
     }
     write::commit("settle_and_wake", tx.commit()).await?;
-    Ok(Batch { written, locked: locked.into_iter().map(|item| item.fence).collect() })
+    Ok(Batch { written, owed })
 }
 
-/// Writes settlements in a transaction that is open already: that of a transactional job, with its parent's wake-up. False where the fence
-/// is lost, and where the connection is not in the transaction with this mark.
+/// What became of a settlement in the transaction of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InBody {
+    /// It is written once the transaction commits. Then the parent is to be woken, if another transaction keeps it
+    /// locked.
+    Written(Option<OwedWake>),
+    /// The fence is lost, or the connection is not in the transaction with this mark.
+    Refused,
+}
+
+/// Writes a settlement in a transaction that is open already: that of a transactional job.
 pub(crate) async fn settle_in(
     tx: &mut PgConnection,
     item: &Settled,
     body: &str,
-) -> Result<bool, sqlx::Error> {
-    if let Some(parent) = item.waits_for() {
-        sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
+) -> Result<InBody, sqlx::Error> {
+    let mut owed = None;
+    if let Some(parent) = parent(item).filter(|_| ends(item))
+        && IfLocked::Skip.lock_runs(tx, &[parent]).await?.is_empty()
+    {
+        owed = Some(OwedWake { child: item.fence.run_id, parent });
     }
-    let held = write(tx, &[item], Some(body)).await?;
-    if ends(item) && !held.is_empty() {
+    if write(tx, &[item], Some(body)).await?.is_empty() {
+        return Ok(InBody::Refused);
+    }
+    if ends(item) {
         match item.above {
-            Above::Nothing => {}
-            Above::Parent(_) => wake_parents(tx, &[item.fence.run_id]).await?,
+            Above::Parent(_) if owed.is_none() => wake_parents(tx, &[item.fence.run_id]).await?,
+            Above::Nothing | Above::Parent(_) => {}
             Above::Graph(graph_id) => {
                 release(tx, &[item.fence.run_id]).await?;
                 sqlx::query(sql::SEEN_WHOLE).bind(graph_id).execute(&mut *tx).await?;
             }
         }
     }
-    Ok(!held.is_empty())
+    Ok(InBody::Written(owed))
 }
 
 /// Settles leases of dead workers, as many as `limit`, by a decision that was made about each. None where there were none.
@@ -149,7 +142,7 @@ pub(crate) async fn settle_orphans(
     connection: &mut PgConnection,
     limit: i64,
     decide: impl Fn(&Orphan) -> Settled,
-) -> Result<Option<usize>, sqlx::Error> {
+) -> Result<Option<Batch>, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
     let orphans = orphans(&mut tx, limit).await?;
     if orphans.is_empty() {
@@ -158,15 +151,17 @@ pub(crate) async fn settle_orphans(
     }
     let settled: Vec<Settled> = orphans.iter().map(decide).collect();
     let (ending, going_on): (Vec<&Settled>, Vec<&Settled>) = settled.iter().partition(|item| ends(item));
-    let mut n_settled = 0;
+    let mut batch = Batch::default();
     if !going_on.is_empty() {
-        n_settled += write(&mut tx, &going_on, None).await?.len();
+        batch.written = write(&mut tx, &going_on, None).await?;
     }
     write::commit("settle_orphans", tx.commit()).await?;
     if !ending.is_empty() {
-        n_settled += settle(connection, &ending).await?.written.len();
+        let ended = settle(connection, &ending).await?;
+        batch.written.extend(ended.written);
+        batch.owed = ended.owed;
     }
-    Ok(Some(n_settled))
+    Ok(Some(batch))
 }
 
 async fn write(
@@ -258,7 +253,6 @@ impl Settled {
             cause: None,
             above: Above::Nothing,
             may_undo: false,
-            was_locked: false,
         };
         match verdict {
             Verdict::Complete(output) => Self { output: Some(output), ..ended(RunState::Completed, None) },
@@ -288,11 +282,6 @@ impl Settled {
     /// The same, of a run whose steps may have to be undone, or not.
     pub(crate) fn of_saga(self, may_undo: bool) -> Self {
         Self { may_undo, ..self }
-    }
-
-    /// The parent that must be locked before it is written.
-    fn waits_for(&self) -> Option<Uuid> {
-        parent(self).filter(|_| ends(self))
     }
 
     /// Whether it completes its run.

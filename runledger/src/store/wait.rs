@@ -8,7 +8,7 @@ use super::checkpoint::{Checkpoint, Fence, bind_one};
 use super::enqueue::{NewRun, stored};
 use super::graph::{NewGraph, submit};
 #[cfg(feature = "worker")]
-use super::locks::IfLocked;
+use super::locks::{IfLocked, is_locked};
 use super::places::has_repaired;
 use super::session::BEGIN_RESTLESS;
 use super::sql;
@@ -243,18 +243,27 @@ pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) 
     write(sql::WAKE_PARENTS, |wake| sqlx::query(wake).bind(ended).execute(connection)).await.map(drop)
 }
 
-/// As [`wake_parents`], for pairs of a child that has ended before and its parent, without parents that
-/// another transaction keeps locked.
+/// A parent to be woken for a child that has ended in another transaction.
 #[cfg(feature = "worker")]
-pub(crate) async fn wake_stranded(
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwedWake {
+    pub(crate) child: Uuid,
+    pub(crate) parent: Uuid,
+}
+
+/// Carries out wake-ups that are owed. Returns those whose parent another transaction keeps locked.
+#[cfg(feature = "worker")]
+pub(crate) async fn wake(
     connection: &mut PgConnection,
-    stranded: &[(Uuid, Uuid)],
-) -> Result<(), sqlx::Error> {
-    match wake_free(connection, stranded).await {
+    owed: &[OwedWake],
+    if_locked: IfLocked,
+) -> Result<Vec<OwedWake>, sqlx::Error> {
+    match wake_once(connection, owed, if_locked).await {
+        Err(error) if is_locked(&error) => Ok(owed.to_vec()),
         Err(error) => {
-            let parents: Vec<Uuid> = stranded.iter().map(|(_, parent)| *parent).collect();
+            let parents: Vec<Uuid> = owed.iter().map(|owed| owed.parent).collect();
             if has_repaired(connection, &error, &parents).await? {
-                wake_free(connection, stranded).await
+                wake_once(connection, owed, if_locked).await
             } else {
                 Err(error)
             }
@@ -264,23 +273,32 @@ pub(crate) async fn wake_stranded(
 }
 
 #[cfg(feature = "worker")]
-async fn wake_free(connection: &mut PgConnection, stranded: &[(Uuid, Uuid)]) -> Result<(), sqlx::Error> {
-    let mut tx = IfLocked::Skip.begin(connection).await?;
-    let parents: Vec<Uuid> = stranded.iter().map(|(_, parent)| *parent).collect();
-    let free = IfLocked::Skip.lock_runs(&mut tx, &parents).await?;
-    let ended: Vec<Uuid> =
-        stranded.iter().filter(|(_, parent)| free.contains(parent)).map(|(child, _)| *child).collect();
-    wake_parents(&mut tx, &ended).await?;
-    commit("wake_stranded", tx.commit()).await
+async fn wake_once(
+    connection: &mut PgConnection,
+    owed: &[OwedWake],
+    if_locked: IfLocked,
+) -> Result<Vec<OwedWake>, sqlx::Error> {
+    let mut tx = if_locked.begin(connection).await?;
+    let parents: Vec<Uuid> = owed.iter().map(|owed| owed.parent).collect();
+    let free = if_locked.lock_runs(&mut tx, &parents).await?;
+    let (free, locked): (Vec<OwedWake>, Vec<OwedWake>) =
+        owed.iter().partition(|owed| free.contains(&owed.parent));
+    wake_parents(&mut tx, &free.iter().map(|owed| owed.child).collect::<Vec<_>>()).await?;
+    commit("wake_stranded", tx.commit()).await?;
+    Ok(locked)
 }
 
-/// Ended children, each with the parent that still waits for it. Empty unless a wake-up was lost.
+/// Ended children, each with the parent that still waits for it, but for some parents. Empty unless a wake-up was
+/// lost.
 #[cfg(feature = "worker")]
 pub(crate) async fn stranded(
     connection: &mut PgConnection,
     limit: i64,
-) -> Result<Vec<(Uuid, Uuid)>, sqlx::Error> {
-    sqlx::query_as(sql::STRANDED).bind(limit).fetch_all(connection).await
+    left_out: &[Uuid],
+) -> Result<Vec<OwedWake>, sqlx::Error> {
+    let rows: Vec<(Uuid, Uuid)> =
+        sqlx::query_as(sql::STRANDED).bind(limit).bind(left_out).fetch_all(connection).await?;
+    Ok(rows.into_iter().map(|(child, parent)| OwedWake { child, parent }).collect())
 }
 
 /// Puts runs whose wait is over back into their queues.

@@ -2,6 +2,10 @@
 -- in:    $1 runs
 -- out:   none
 -- locks: the rows of `cancel` (deleted)
--- index: cancel_pkey, outcome_pkey
+-- index: run_pkey, cancel_pkey, outcome_pkey
 delete from runledger.cancel
-where run_id = any ($1::uuid[]) and exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)
+where run_id = any ($1::uuid[])
+    and (
+        exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)
+        or not exists (select from runledger.run where run.run_id = cancel.run_id offset 0)
+    )

@@ -11,5 +11,5 @@ from (
     order by deadline_at
     limit $1
 ) as due
-cross join lateral (select options from runledger.run where run_id = due.run_id offset 0) as run
+left join lateral (select options from runledger.run where run_id = due.run_id offset 0) as run on true
 order by due.deadline_at

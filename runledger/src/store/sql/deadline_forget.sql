@@ -2,11 +2,12 @@
 -- in:    $1 runs
 -- out:   none
 -- locks: the rows of `deadline` (deleted)
--- index: deadline_pkey, outcome_pkey, cancel_pkey, undo_pkey
+-- index: run_pkey, deadline_pkey, outcome_pkey, cancel_pkey, undo_pkey
 delete from runledger.deadline
 where run_id = any ($1::uuid[])
     and (
-        exists (select from runledger.outcome where outcome.run_id = deadline.run_id offset 0)
+        not exists (select from runledger.run where run.run_id = deadline.run_id offset 0)
+        or exists (select from runledger.outcome where outcome.run_id = deadline.run_id offset 0)
         or exists (select from runledger.cancel where cancel.run_id = deadline.run_id offset 0)
         or exists (select from runledger.undo where undo.run_id = deadline.run_id offset 0)
     )

@@ -1,4 +1,4 @@
--- keep_one_place: leaves each run that is in several places in one: its end before a lease, a lease before the queue, the queue before its wait.
+-- keep_one_place: leaves each run that is in several places in one. Its end is kept rather than a lease, a lease rather than the queue, the queue rather than its wait.
 -- in:    $1 runs; those that the engine looks for by itself are added: leases, waits and deadlines that are over, requests to cancel and to pause, and
 --        what waits for the end of one of them
 -- out:   run_id; the runs that were in several places

@@ -2,10 +2,11 @@
 -- in:    $1 runs
 -- out:   none
 -- locks: the rows of `pause` (deleted)
--- index: pause_pkey, outcome_pkey, waiting_pkey
+-- index: run_pkey, pause_pkey, outcome_pkey, waiting_pkey
 delete from runledger.pause
 where run_id = any ($1::uuid[])
     and (
-        exists (select from runledger.outcome where outcome.run_id = pause.run_id offset 0)
+        not exists (select from runledger.run where run.run_id = pause.run_id offset 0)
+        or exists (select from runledger.outcome where outcome.run_id = pause.run_id offset 0)
         or exists (select from runledger.waiting where waiting.run_id = pause.run_id and waiting.state in ('blocked', 'paused') offset 0)
     )

@@ -1,5 +1,5 @@
 -- stranded: the net under waking: runs that wait for children of which one has ended, or for some that all have. Empty unless a wake-up was lost.
--- in:    $1 how many
+-- in:    $1 how many, $2 parents that are left out
 -- out:   run_id (an ended child), parent_id (the run that waits for it)
 -- locks: none
 -- index: waiting_pkey, outcome_pkey
@@ -18,5 +18,5 @@ cross join lateral (
             where not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
         )
 ) as child
-where waiting.state = 'waiting' and waiting.since < pg_catalog.now() - interval '5 seconds'
+where waiting.state = 'waiting' and waiting.run_id <> all ($2::uuid[]) and waiting.since < pg_catalog.now() - interval '5 seconds'
 limit $1

@@ -260,11 +260,11 @@ impl Course<'_> {
         } else {
             bury(connection, first.worker_id, 0.0, "stalled by a test").await?;
         }
-        adopt_orphans(connection).await?;
+        adopt_orphans(connection, None).await?;
         // A transaction that was cut off may hold its lease until the server has noticed.
         while !held(connection, first.worker_id).await?.is_empty() {
             tokio::time::sleep(PAUSE).await;
-            adopt_orphans(connection).await?;
+            adopt_orphans(connection, None).await?;
         }
         let (plan, scope) = (&self.stage.plan, Scope::new(None));
         self.second = Some(Process::start(plan, &self.options, &self.scene, scope, Role::Second).await?);

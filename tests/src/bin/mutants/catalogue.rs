@@ -472,10 +472,10 @@ pub const MUTANTS: &[Mutant] = &[
         name: "locked-parent-stops-the-journal",
         edits: &[Edit {
             file: "runledger/src/store/settle.rs",
-            old: "            Err(error) if is_locked(&error) => {}\n            done => return done,",
-            new: "            done => return done,",
+            old: "free = IfLocked::Skip.lock_runs(&mut tx, &parents).await?;",
+            new: "free = IfLocked::Wait.lock_runs(&mut tx, &parents).await?;",
         }],
-        tests: &["it::locked_runs::other_runs_end_while_the_parent_of_an_ended_child_is_locked"],
+        tests: &["it::locked_runs::children_end_and_leave_their_slots_while_their_parent_is_locked"],
     },
     Mutant {
         name: "locked-runs-fill-the-look-for-deadlines",
