@@ -193,3 +193,24 @@ impl fmt::Display for Divergence {
         f.write_str("; restore the old order of steps and resume the run, or enqueue it anew")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+
+    use super::*;
+    use crate::model::replay::Replay;
+
+    #[test]
+    fn a_divergence_of_a_step_says_on_which_line_of_the_code_that_stands() {
+        let here = Location::caller();
+        let mut replay = Replay::default();
+        let key = replay.claim("charge", None, 7).unwrap().key;
+        let divergence = Divergence::Input { key, recorded: 7, present: 8, line: None };
+        assert_eq!(divergence.line(), None);
+        let divergence = divergence.at(here);
+        assert_eq!(divergence.line(), Some(here));
+        assert!(divergence.to_string().contains(&format!("the present step is at {here}")), "{divergence}");
+        assert_eq!(Divergence::Contradiction.at(here).line(), None, "it is of no step");
+    }
+}

@@ -233,4 +233,19 @@ mod tests {
     fn a_nul_is_replaced_since_the_database_refuses_it() {
         assert_eq!(Failure::new(FailureKind::Error, "a\0b").storable(MAX_MESSAGE).message, "a\u{fffd}b");
     }
+
+    #[test]
+    fn as_many_causes_as_are_recorded_are_all_recorded() {
+        let causes = (0..MAX_CAUSES).map(|n| n.to_string()).collect();
+        let failure = Failure { causes, ..Failure::new(FailureKind::Error, "no") };
+        assert_eq!(failure.storable(MAX_MESSAGE), failure);
+    }
+
+    #[test]
+    fn of_the_words_of_a_person_four_kibibytes_are_kept() {
+        let most = "x".repeat(4096);
+        assert_eq!(words(&most), most);
+        assert_eq!(words(&format!("{most}y")), format!("{most}… (1 bytes more)"));
+        assert_eq!(words("a\0b"), "a\u{fffd}b");
+    }
 }

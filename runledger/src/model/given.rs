@@ -220,7 +220,9 @@ mod tests {
     fn items_stand_in_their_order_and_not_in_that_of_the_rows() {
         let id = Uuid::nil();
         let given = format!(
-            "[[\"{id}\", false, [\"parts[10]\"], \"completed\", 10, null], [\"{id}\", false, [\"parts[2]\"], \"completed\", 2, null]]"
+            "[[\"{id}\", false, [\"{}\"], \"completed\", 10, null], [\"{id}\", false, [\"{}\"], \"completed\", 2, null]]",
+            item("parts", 10),
+            item("parts", 2)
         );
         assert_eq!(filled("{}", &given).as_deref(), Ok("{\"parts\":[2,10]}"));
     }
@@ -255,5 +257,13 @@ mod tests {
             ("b".to_owned(), Outcome::Failed(Failure::new(FailureKind::Error, "no"))),
         ]);
         assert_eq!(outcomes.ok(), Some(expected));
+    }
+
+    #[test]
+    fn an_output_is_taken_from_the_outcome_of_a_node_that_completed() {
+        let failure = Failure::new(FailureKind::Error, "no");
+        assert_eq!(Outcome::Completed(1).completed(), Some(1));
+        assert_eq!(Outcome::<u32>::Failed(failure.clone()).completed(), None);
+        assert_eq!(Outcome::<u32>::Cancelled(failure.clone()).into_result(), Err(failure));
     }
 }

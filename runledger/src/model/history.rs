@@ -375,4 +375,50 @@ mod tests {
         assert!(matches!(History::from_json(&newer), Err(HistoryError::Format { found: 2 })));
         assert!(matches!(History::from_json("{}"), Err(HistoryError::Json(_))));
     }
+
+    #[test]
+    fn a_history_is_written_to_a_file_and_read_from_it() {
+        let path = std::env::temp_dir().join(format!("{}.json", Uuid::new_v4()));
+        history().to_file(&path).unwrap();
+        let read = History::from_file(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(read.unwrap(), history());
+        assert!(matches!(History::from_file(&path), Err(HistoryError::File(_))));
+    }
+
+    #[test]
+    fn a_history_says_of_which_graph_its_run_is_and_whether_its_fingerprints_are_keyed() {
+        let history = history().in_graph(Some(Uuid::from_u128(7))).keyed(true);
+        let read = History::from_json(&history.to_json().unwrap()).unwrap();
+        assert_eq!((read.graph_id, read.keyed), (Some(Uuid::from_u128(7)), true));
+    }
+
+    #[test]
+    fn what_is_as_for_most_runs_is_left_out_of_a_history() {
+        let plain = History { version: FIRST, ..history() };
+        let text = plain.to_json().unwrap();
+        for field in ["version", "tenant", "graph_id", "keyed"] {
+            assert!(!text.contains(field), "{field} is in {text}");
+        }
+        assert_eq!(History::from_json(&text).unwrap(), plain);
+    }
+
+    #[test]
+    fn a_step_may_have_seen_the_results_of_all_steps_as_a_signal_has() {
+        let mut history = history();
+        history.steps.truncate(2);
+        (history.steps[1].seen_len, history.steps[1].seen) = (2, Some(vec![0, 2, 1, 2]));
+        assert_eq!(History::from_json(&history.to_json().unwrap()).unwrap(), history);
+        history.steps[1].seen = Some(vec![0, 2, 1, 2, 1, 2]);
+        let error = History::from_json(&history.to_json().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("one a result at most"), "{error}");
+    }
+
+    #[cfg(feature = "testing")]
+    #[test]
+    fn a_history_gives_back_the_steps_that_it_was_made_of() {
+        let history = history();
+        let steps: Vec<HistoryStep> = history.recorded().into_iter().map(HistoryStep::from).collect();
+        assert_eq!(steps, history.steps);
+    }
 }

@@ -28,3 +28,41 @@ fn dispose(payload: Box<dyn Any + Send>) {
         std::mem::forget(another);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::panic_any;
+
+    use super::*;
+
+    fn told(code: fn()) -> Result<(), String> {
+        caught(code, |said| said)
+    }
+
+    #[test]
+    fn what_code_panics_with_is_said_whatever_it_is() {
+        assert_eq!(told(|| ()), Ok(()));
+        assert_eq!(told(|| panic!("no")), Err("panicked: no".to_owned()));
+        assert_eq!(told(|| panic!("no {}", 1)), Err("panicked: no 1".to_owned()));
+        assert_eq!(told(|| panic_any(1)), Err("panicked: a panic without a message".to_owned()));
+    }
+
+    /// Panics when it is dropped, with so many more of its kind.
+    struct Panics(u32);
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            if let Some(left) = self.0.checked_sub(1) {
+                panic_any(Self(left));
+            }
+            panic!("dropped");
+        }
+    }
+
+    #[test]
+    fn what_code_panics_with_may_panic_in_its_turn_when_it_is_dropped() {
+        for code in [|| panic_any(Panics(0)), || panic_any(Panics(1)), || panic_any(Panics(9))] {
+            assert_eq!(told(code), Err("panicked: a panic without a message".to_owned()));
+        }
+    }
+}

@@ -208,6 +208,9 @@ mod tests {
         assert_eq!(kept("left/random"), ["a", "b", "mail", "patched[mail]"]);
         assert_eq!(kept("c"), ["a", "b", "mail", "patched[mail]", "left/random"]);
         assert_eq!(kept("d"), ["a", "b", "mail", "patched[mail]", "c", "left/random", "now"]);
+        let alone = [row("a", 0, 0, None), row("b", 1, 1, None), row("now", 2, 1, None)];
+        let kept = before(alone.to_vec(), "now").unwrap_or_default();
+        assert_eq!(keys(&kept), ["a", "b"], "no other branch can have seen it");
         // A job may have the name, and a key of its own.
         let called_alike = [row("patched[mail]", 0, 0, None), row("now[mail]", 1, 0, None)];
         assert!(!called_alike.iter().any(is_given_at_once));
@@ -242,10 +245,12 @@ mod tests {
             row("b", 1, 0, None),
             failed(row("c", 2, 2, Some(&[1, 2, 0, 2]))),
             row("d", 3, 2, None),
+            row("e", 4, 3, Some(&[3, 4])),
         ];
         let kept = without_last_failures(rows);
-        assert_eq!(keys(&kept), ["a", "b", "d"]);
+        assert_eq!(keys(&kept), ["a", "b", "d", "e"]);
         assert_eq!(kept[2].seen.as_deref(), Some(&[1, 2, 0, 2][..]));
+        assert_eq!(kept[3].seen.as_deref(), Some(&[3, 4][..]), "each result is written once");
     }
 
     #[test]
@@ -263,6 +268,8 @@ mod tests {
         rows[0].result = Ok(format!("\"{run_id}\""));
         rows[1].fingerprint = json::fingerprint(&run_id.to_string());
         assert_eq!(start_of(&rows, child), None);
+        rows[1].fingerprint = 7;
+        assert_eq!(start_of(&rows, child), Some(0), "the end of another child is known");
         rows.pop();
         assert_eq!(start_of(&rows, child), Some(0));
         assert_eq!(start_of(&rows, Child { parent_id: run_id, ..child }), None);

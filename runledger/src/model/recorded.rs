@@ -133,3 +133,57 @@ pub fn place_of_error(run_id: Uuid, step_key: &str) -> Place<'_> {
 pub fn open(steps: Vec<StoredStep>, run_id: Uuid, sealer: &Sealer) -> Result<Vec<Recorded>, PayloadError> {
     steps.into_iter().map(|step| step.open(run_id, sealer)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::failure::FailureKind;
+
+    const ROWS: &str = r#"[["a", 0, -7, {"n": 1.0}, null, 0, null, {"job": "back"}],
+        ["b", 1, 7, null, {"kind": "error", "message": "no"}, 1, [0, 1], null],
+        ["c", 2, 7, null, null, 2, null, null]]"#;
+
+    #[test]
+    fn recorded_steps_are_read_as_they_are_stored() {
+        let steps = read(ROWS).unwrap();
+        assert_eq!(steps.iter().map(StoredStep::key).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(steps[0].result(), &Ok(Stored::read(r#"{"n": 1.0}"#.to_owned())));
+        assert_eq!(steps[0].undo(), Some(&Stored::read(r#"{"job": "back"}"#.to_owned())));
+        assert!(steps[1].result().is_err() && steps[1].undo().is_none());
+        let recorded = |key: &str, ordinal, fingerprint, result| Recorded {
+            key: key.to_owned(),
+            ordinal,
+            fingerprint,
+            result,
+            seen_len: u32::try_from(ordinal).unwrap(),
+            seen: None,
+            undo: None,
+        };
+        let expected = [
+            Recorded {
+                undo: Some(r#"{"job": "back"}"#.to_owned()),
+                ..recorded("a", 0, -7, Ok(r#"{"n": 1.0}"#.to_owned()))
+            },
+            Recorded {
+                seen: Some(vec![0, 1]),
+                ..recorded("b", 1, 7, Err(Failure::new(FailureKind::Error, "no")))
+            },
+            recorded("c", 2, 7, Ok("null".to_owned())),
+        ];
+        assert_eq!(open(steps, Uuid::nil(), &Sealer::default()).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_step_and_the_column_that_cannot_be_read_are_named() {
+        for (text, path) in [
+            (ROWS.replace("0, -7", "-1, -7"), "step[a].ordinal"),
+            (ROWS.replace("-7", "0.5"), "step[a].fingerprint"),
+            (ROWS.replace("1, [0, 1]", "4294967296, [0, 1]"), "step[b].seen_len"),
+            (ROWS.replace("[0, 1]", "[0, -1]"), "step[b].seen"),
+            (ROWS.replace("2, null, null]]", "2, null]]"), "step"),
+            ("{".to_owned(), "step"),
+        ] {
+            assert_eq!(read(&text).unwrap_err().path, path, "{text}");
+        }
+    }
+}

@@ -353,15 +353,129 @@ mod tests {
         assert_eq!(fields, known);
     }
 
+    type Change = fn(&mut RequestOptions);
+
     #[test]
     fn the_first_difference_of_two_requests_is_named() {
-        let request = RequestOptions { priority: Some(1), timeout_ms: Some(5), ..RequestOptions::default() };
+        let active_key = |job: &str, key: &str| Some(ActiveKey { job: job.to_owned(), key: key.to_owned() });
+        let request = RequestOptions {
+            priority: Some(1),
+            timeout_ms: Some(5),
+            active_key: active_key("charge", "a"),
+            ..RequestOptions::default()
+        };
         assert_eq!(request.first_difference(&request), None);
-        let other = RequestOptions { timeout_ms: None, ..request.clone() };
-        assert_eq!(request.first_difference(&other), Some("timeout"));
+        // In the order in which they are named.
+        let changes: [(Change, &str); 11] = [
+            (|other| other.queue = Some("q".to_owned()), "queue"),
+            (|other| other.priority = None, "priority"),
+            (|other| other.max_attempts = Some(1), "max_attempts"),
+            (|other| other.timeout_ms = None, "timeout"),
+            (|other| other.deadline_ms = Some(1), "deadline"),
+            (|other| other.backoff_ms = Some((1, 1)), "backoff"),
+            (|other| other.delay_us = Some(1), "delay"),
+            (|other| other.start_at_us = Some(1), "start_at"),
+            (|other| other.active_key = None, "active_key"),
+            (|other| other.resource = Some("r".to_owned()), "resource"),
+            (|other| drop(other.metadata.insert("a".to_owned(), 1.into())), "metadata"),
+        ];
+        let mut all = request.clone();
+        for (change, part) in changes.into_iter().rev() {
+            let mut other = request.clone();
+            change(&mut other);
+            assert_eq!(request.first_difference(&other), Some(part));
+            assert_eq!(request.first_difference_beyond(&other, &[part]), None);
+            change(&mut all);
+            assert_eq!(request.first_difference(&all), Some(part));
+        }
+        assert_eq!(request.first_difference_beyond(&all, &["queue", "priority"]), Some("max_attempts"));
+        let renamed = RequestOptions { active_key: active_key("billing", "a"), ..request.clone() };
+        assert_eq!(request.first_difference(&renamed), None, "the key is the same");
+        let other_key = RequestOptions { active_key: active_key("charge", "b"), ..request.clone() };
+        assert_eq!(request.first_difference(&other_key), Some("active_key"));
         let own = RequestOptions { deadline_ms: Some(9), is_own_deadline: true, ..RequestOptions::default() };
         assert_eq!(own.first_difference(&RequestOptions::default()), None, "a default is no part of it");
         let said = RequestOptions { deadline_ms: Some(9), ..RequestOptions::default() };
         assert_eq!(own.first_difference(&said), Some("deadline"));
+    }
+
+    /// The ids are pinned: programs of every version derive them.
+    #[test]
+    fn the_ids_of_runs_are_derived_alike_by_every_version() {
+        let origin = Uuid::from_u128(7);
+        let ids = [
+            keyed_run_id("acme", "charge", "order-7"),
+            child_run_id(origin, &key_in_slice(0, "charge")),
+            child_run_id(origin, &key_in_slice(2, "charge")),
+            revived_run_id(origin),
+            recovered_run_id(origin, "again"),
+        ];
+        assert_eq!(
+            ids.map(|id| id.to_string()),
+            [
+                "ed729b22-a032-576e-aea1-f63fbb92728e",
+                "ed851289-c101-5a84-8e43-261643e08940",
+                "77dd60d4-b01b-5b7a-a69a-aa19c856556f",
+                "6e944e06-7213-570f-be6a-155a6df506ac",
+                "31255b07-0747-5f76-a6c7-c61daa5b8359",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_identifies_a_run_is_named_where_it_was_said() {
+        assert_eq!(identity_said(None, None, None), None);
+        assert_eq!(identity_said(Some(""), None, Some("a")), Some("tenant"));
+        assert_eq!(identity_said(None, Some("a"), Some("a")), Some("active_key"));
+        assert_eq!(identity_said(None, None, Some("a")), Some("idempotency_key"));
+    }
+
+    #[test]
+    fn a_known_field_of_a_wrong_type_is_not_ignored() {
+        let refused = RequestOptions::read(r#"{"priority":"high","may_ignore":["priority"]}"#).unwrap_err();
+        assert_eq!(refused.path, "options.priority");
+        assert!(refused.problem.contains("expected i16"), "{refused}");
+    }
+
+    #[test]
+    fn options_hold_what_was_said_within_what_the_database_can_hold() {
+        let mut options = RequestOptions::default();
+        assert_eq!((options.backoff(), options.start_at()), (None, None));
+        let instant = SystemTime::UNIX_EPOCH + Duration::from_micros(7);
+        options.set_delay(Duration::from_micros(3));
+        options.set_start_at(instant);
+        options.set_max_attempts(0);
+        options.set_timeout(Duration::from_millis(4));
+        options.set_deadline(Duration::from_millis(5));
+        options.backoff_ms = Some((6, 7));
+        assert_eq!((options.delay_us, options.max_attempts), (Some(3), Some(1)));
+        assert_eq!((options.timeout_ms, options.deadline_ms), (Some(4), Some(5)));
+        assert_eq!(options.start_at(), Some(Timestamp::from(instant)));
+        assert_eq!(options.backoff(), Some(Backoff::new(Duration::from_millis(6), Duration::from_millis(7))));
+        options.set_delay(Duration::MAX);
+        options.set_start_at(SystemTime::UNIX_EPOCH - Duration::from_secs(1));
+        options.set_timeout(Duration::MAX);
+        options.set_deadline(Duration::MAX);
+        assert_eq!((options.delay_us, options.start_at_us), (Some(i64::MAX), Some(0)));
+        assert_eq!((options.timeout_ms, options.deadline_ms), (Some(u64::MAX), Some(millis(FURTHEST))));
+    }
+
+    #[test]
+    fn a_deadline_that_is_the_jobs_own_is_not_said() {
+        let said = RequestOptions { priority: Some(1), deadline_ms: Some(9), ..RequestOptions::default() };
+        assert_eq!(*said.said(), said);
+        let own = RequestOptions { is_own_deadline: true, ..said };
+        let without = RequestOptions { priority: Some(1), ..RequestOptions::default() };
+        assert_eq!(own.said().into_owned(), without);
+    }
+
+    #[test]
+    fn a_run_with_a_deadline_or_an_active_key_needs_more_than_one_statement() {
+        let plain = RequestOptions { priority: Some(1), ..RequestOptions::default() };
+        let with_deadline = RequestOptions { deadline_ms: Some(9), ..plain.clone() };
+        let active_key = Some(ActiveKey { job: "charge".to_owned(), key: "a".to_owned() });
+        let with_key = RequestOptions { active_key, ..plain.clone() };
+        let alone = [plain, with_deadline, with_key].map(|options| options.are_of_one_statement());
+        assert_eq!(alone, [true, false, false]);
     }
 }

@@ -64,3 +64,55 @@ pub(super) const fn is_beside(ordinal: u64, place: u64) -> bool {
 pub(super) const fn is_from(ordinal: u64, place: u64) -> bool {
     is_beside(ordinal, place) && ordinal >= place
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::replay::Replay;
+
+    /// The numbers are pinned: they stand in the records of runs.
+    #[test]
+    fn the_places_of_steps_are_the_same_in_every_version() {
+        let scopes = [
+            Scope::root(),
+            Scope::at("left/inner#2/".to_owned()),
+            Scope::of_patch("mail"),
+            Scope::of_undo("charge"),
+            Scope::of_saga("charge"),
+        ];
+        let places = [
+            0,
+            8_653_391_942_123_520_000,
+            5_984_726_880_006_176_768,
+            3_936_846_890_385_014_784,
+            4_718_430_957_625_933_824,
+        ];
+        assert_eq!(scopes.each_ref().map(|scope| scope.base), places);
+        assert_eq!(scopes.each_ref().map(Scope::path), ["", "left/inner#2/", "", "", ""]);
+    }
+
+    #[test]
+    fn steps_of_the_engine_have_their_names_and_places_in_whatever_branch_they_are_claimed() {
+        let mut replay = Replay::default();
+        let claims = [
+            replay.patched("mail").map(|(_, claim)| claim.unwrap()),
+            replay.claim_undo("left/charge"),
+            replay.claim_saga("left/charge"),
+        ]
+        .map(Result::unwrap);
+        let keys = claims.each_ref().map(|claim| claim.key.as_str());
+        assert_eq!(keys, ["patched[mail]", "undo[left/charge]", "saga.undo[left/charge]"]);
+        assert_eq!(claims.map(|claim| local(claim.ordinal)), [0; 3]);
+    }
+
+    #[test]
+    fn a_place_is_behind_others_of_its_own_scope_alone() {
+        let base = Scope::at("left/".to_owned()).base;
+        assert_eq!([0, 3].map(|place| local(base | place)), [0, 3]);
+        assert_eq!([base, base | 5, 5].map(|place| is_beside(place, base | 3)), [true, true, false]);
+        assert_eq!(
+            [base | 2, base | 3, base | 4, 4].map(|place| is_from(place, base | 3)),
+            [false, true, true, false]
+        );
+    }
+}

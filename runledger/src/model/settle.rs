@@ -367,17 +367,43 @@ mod tests {
 
     #[test]
     fn the_first_crash_is_retried_at_once_and_later_ones_ever_later() {
-        let delay = |crashes| match settle(
-            crashed(if crashes < SUSPECT { Blame::Shared } else { Blame::Alone }),
-            counters(1, crashes),
-            &POLICY,
-            0.0,
-        )
-        .verdict
-        {
+        let blame = |crashes| if crashes < SUSPECT { Blame::Shared } else { Blame::Alone };
+        let delay = |crashes| delay_of(crashed(blame(crashes)), crashes);
+        assert_eq!([delay(0), delay(1), delay(2)], [0, 1, 2].map(Duration::from_secs));
+    }
+
+    fn delay_of(outcome: Outcome, crashes: i32) -> Duration {
+        match settle(outcome, counters(1, crashes), &POLICY, 0.0).verdict {
             Verdict::Requeue { due: Due::In(delay), .. } => delay,
             verdict => unreachable!("{verdict:?}"),
+        }
+    }
+
+    #[test]
+    fn a_run_waits_after_a_crash_unless_it_waited_for_its_trial_progressed_or_is_not_to_blame() {
+        let at_once = [
+            (Outcome::Crashed { progressed: true, blame: Blame::Alone }, 4),
+            (crashed(Blame::None), 4),
+            (crashed(Blame::BesideTrial), 2),
+            (crashed(Blame::BesideTrial), 0),
+        ];
+        for (outcome, crashes) in at_once {
+            assert_eq!(delay_of(outcome.clone(), crashes), Duration::ZERO, "{outcome:?}, {crashes}");
+        }
+        let waits = [(Blame::BesideTrial, 1, 1), (Blame::Shared, 2, 1), (Blame::Alone, 3, 4)];
+        for (blame, crashes, secs) in waits {
+            assert_eq!(delay_of(crashed(blame), crashes), Duration::from_secs(secs), "{blame:?}, {crashes}");
+        }
+    }
+
+    #[test]
+    fn a_parked_run_says_how_often_its_process_died_and_how_often_with_it_alone() {
+        let Verdict::Block(failure) = settle(crashed(Blame::Alone), counters(1, 4), &POLICY, 0.5).verdict
+        else {
+            unreachable!("it died the fifth time")
         };
-        assert_eq!([delay(0), delay(1), delay(2)], [0, 1, 2].map(Duration::from_secs));
+        for words in ["died 5 times in a row", "the last 3 times"] {
+            assert!(failure.message.contains(words), "{failure}");
+        }
     }
 }

@@ -142,8 +142,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_transition_leaves_a_terminal_state() {
-        assert!(TRANSITIONS.iter().all(|(from, _, _)| !from.is_terminal()));
+    fn a_state_is_terminal_where_no_transition_leaves_it() {
+        for state in RunState::ALL {
+            let is_left = TRANSITIONS.iter().any(|(from, _, _)| *from == state);
+            assert_eq!(state.is_terminal(), !is_left, "{state}");
+        }
     }
 
     #[test]
@@ -168,5 +171,12 @@ mod tests {
         let quoted =
             |state: RunState| serde_json::to_string(&state).map(|word| word == format!("\"{state}\""));
         assert!(RunState::ALL.into_iter().all(|state| quoted(state).is_ok_and(|same| same)));
+    }
+
+    #[test]
+    fn a_run_goes_where_the_table_says_and_nowhere_else() {
+        assert_eq!(Running.next(Complete), Some(Completed));
+        assert_eq!(Running.next(Retry), Some(Queued));
+        assert_eq!((Queued.next(Complete), Completed.next(Claim)), (None, None));
     }
 }

@@ -101,4 +101,19 @@ mod tests {
         assert_eq!(early.since(early.plus(Duration::from_secs(1))), Duration::ZERO);
         assert_eq!(early.plus(Duration::from_secs(1)).since(early), Duration::from_secs(1));
     }
+
+    #[test]
+    fn a_hundred_years_are_the_furthest_and_what_the_engine_stores_is_after_the_distant_past() {
+        assert_eq!(FURTHEST.as_secs(), 3_153_600_000);
+        assert!(Timestamp::DISTANT_PAST < Timestamp::from(UNIX_EPOCH));
+    }
+
+    #[test]
+    fn an_instant_that_is_moved_stays_within_the_range() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Timestamp::from_unix_micros(5).plus(second).unix_micros(), 1_000_005);
+        assert_eq!(Timestamp::from_unix_micros(5).minus(second).unix_micros(), -999_995);
+        assert_eq!(Timestamp::from_unix_micros(5).plus(Duration::MAX).unix_micros(), i64::MAX);
+        assert_eq!(Timestamp::from_unix_micros(-5).minus(Duration::MAX).unix_micros(), i64::MIN);
+    }
 }

@@ -73,3 +73,43 @@ fn whole_millis(duration: Duration) -> Duration {
     const MOST: u64 = i64::MAX.unsigned_abs();
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(MOST).min(MOST))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_job_stays_when_it_is_disabled_and_enabled_again() {
+        let tuning = Tuning::new().max_attempts(7).disabled("the bank\0 is away");
+        assert_eq!(tuning.why_disabled(), Some("the bank\u{fffd} is away"));
+        let tuning = tuning.enabled();
+        assert_eq!((tuning.why_disabled(), &tuning), (None, &Tuning::new().max_attempts(7)));
+    }
+
+    #[test]
+    fn what_a_tuning_does_not_say_is_as_the_job_has_it() {
+        let own = RetryPolicy { max_attempts: 3, backoff: Backoff::DEFAULT };
+        assert_eq!(Tuning::new().policy(own), own);
+        assert_eq!(Tuning::new().max_attempts(7).policy(own), RetryPolicy { max_attempts: 7, ..own });
+        let (first, cap) = (Duration::from_secs(2), Duration::from_secs(9));
+        let backoff = Backoff::new(first, cap);
+        assert_eq!(Tuning::new().backoff(first, cap).policy(own), RetryPolicy { backoff, ..own });
+    }
+
+    #[test]
+    fn a_tuning_is_within_what_the_database_stores() {
+        let most = Duration::from_millis(i64::MAX.unsigned_abs());
+        let (short, long) = (Duration::from_micros(1), Duration::from_micros(2_900));
+        assert_eq!(
+            [0, u32::MAX].map(|n| Tuning::new().max_attempts(n).max_attempts),
+            [Some(1), Some(0x7fff_ffff)]
+        );
+        assert_eq!(
+            [short, long, Duration::MAX].map(|timeout| Tuning::new().timeout(timeout).timeout),
+            [Duration::from_millis(1), Duration::from_millis(2), most].map(Some)
+        );
+        let two = Duration::from_millis(2);
+        assert_eq!(Tuning::new().backoff(long, short).backoff, Some((two, two)));
+        assert_eq!(Tuning::new().backoff(long, Duration::MAX).backoff, Some((two, most)));
+    }
+}

@@ -44,3 +44,24 @@ impl Unreadable {
         Failure::new(FailureKind::Decode, self.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_says_where_and_who_can_mend_it() {
+        for (unreadable, words) in [
+            (
+                Unreadable::new("input", &"no"),
+                "`input` of this run cannot be read: no; nothing was executed; correct",
+            ),
+            (Unreadable::unknown("options.a"), "upgrade the workers"),
+            (Unreadable::full("attempt"), "`attempt` of this run cannot be read: it is 2147483647"),
+        ] {
+            let failure = unreadable.to_failure();
+            assert_eq!(failure.kind, FailureKind::Decode);
+            assert!(failure.message.contains(words), "{failure}");
+        }
+    }
+}

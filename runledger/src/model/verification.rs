@@ -244,4 +244,13 @@ mod tests {
         assert_eq!(found, [(Some("undo[reserve[a]]"), 2), (Some("undo[left/charge#2]"), 2)]);
         assert_eq!((verification.n_runs, verification.n_replaying, verification.n_beyond), (2, 0, 0));
     }
+
+    #[test]
+    fn a_program_that_verifies_fails_where_a_run_does_not_replay() {
+        let mut verification = Verification::default();
+        verification.add("checkout", Uuid::nil(), [Verdict::Replays]);
+        assert_eq!(verification.exit_code(), ExitCode::SUCCESS);
+        verification.add("checkout", Uuid::nil(), [Verdict::NoCode]);
+        assert_eq!(verification.exit_code(), ExitCode::FAILURE);
+    }
 }

@@ -81,6 +81,26 @@ fn nothing_and_too_much_are_refused() {
     let names: Vec<String> = (0..=MAX_NODES).map(|n| format!("n{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert!(problems(&plan(&names, &[]))[0].contains("10001 nodes, and 10000 is the most"));
+    assert_eq!(problems(&plan(&names[..MAX_NODES], &[])), Vec::<String>::new());
+}
+
+#[test]
+fn a_node_is_known_by_its_place_where_the_graph_has_that_place() {
+    let mut plan = plan(&["a", "b"], &[("b", "a")]);
+    plan.edges[0].needs = Target::At(0);
+    plan.result = Some(Target::At(1));
+    let checked = plan.check().map(|checked| (checked.needs[1].contains_key(&0), checked.result));
+    assert_eq!(checked, Ok((true, Some(1))));
+    plan.edges[0].needs = Target::At(2);
+    plan.result = Some(Target::Elsewhere);
+    assert_eq!(
+        problems(&plan),
+        [
+            "`b` needs `#2`, which is not in it",
+            "`result` is given a node of another graph; use a node that this graph made, and in an addition \
+             name a node of the graph with `existing`",
+        ]
+    );
 }
 
 #[test]
@@ -151,17 +171,41 @@ fn an_added_node_that_needs_the_success_of_one_that_did_not_complete_is_hopeless
 }
 
 #[test]
-fn of_a_thousand_long_names_that_are_not_there_as_many_are_looked_for_as_are_said() {
+fn of_a_hundred_long_names_that_are_not_there_as_many_are_looked_for_as_are_said() {
     let name = |n: usize| format!("{:x<200}{n}", "");
     let mut plan = plan(&[], &[]);
-    for n in 0..1000 {
+    for n in 0..100 {
         plan.nodes.push(PlannedNode { name: name(n), kind: PlannedKind::Job("job".to_owned()) });
         let needs = Target::Named(format!("{}y", name(n)));
         plan.edges.push(PlannedEdge { dependant: n, needs, on_terminal: false, parameters: Vec::new() });
     }
     let said = problems(&plan);
-    assert_eq!(said.len(), 1000);
+    assert_eq!(said.len(), 100);
     assert!(said[0].ends_with(&format!("did you mean `{}`?", name(0))), "{}", said[0]);
     let n_hints = said.iter().filter(|said| said.contains("did you mean")).count();
     assert_eq!(n_hints, MAX_NAMED, "each costs a look at every node");
+}
+
+#[test]
+fn of_several_causes_the_first_that_was_not_skipped_counts() {
+    use NodeEnding::{Cancelled, Completed, Failed, Skipped};
+    let edges = [("d", "b", false), ("d", "a", false), ("d", "c", false)];
+    let ended = |endings: [NodeEnding; 3]| {
+        let ended: Vec<_> = ["a", "b", "c"].into_iter().zip(endings).collect();
+        standing(&["c", "b", "a", "d"], &edges, &ended)[3].clone()
+    };
+    let of = |name: &str, ending| (0, Some((name.to_owned(), ending)));
+    assert_eq!(ended([Skipped, Cancelled, Failed]), of("b", Cancelled));
+    assert_eq!(ended([Failed, Cancelled, Failed]), of("a", Failed));
+    assert_eq!(ended([Completed, Skipped, Skipped]), of("b", Skipped));
+    assert_eq!(ended([Completed; 3]), (0, None));
+}
+
+#[test]
+fn the_end_of_a_node_survives_the_round_trip_through_its_word() {
+    use NodeEnding::{Cancelled, Completed, Failed, Skipped};
+    for ending in [Completed, Failed, Cancelled, Skipped] {
+        assert_eq!(NodeEnding::parse(ending.as_str()), Some(ending));
+    }
+    assert_eq!(NodeEnding::parse("running"), None);
 }

@@ -81,6 +81,42 @@ fn no_two_places_are_alike() {
     assert_eq!((distinct.len(), places.len()), (88, 88));
 }
 
+/// The words are pinned: what an authenticated cipher has sealed is bound to them.
+#[test]
+fn a_payload_is_bound_to_its_kind_run_and_key_alike_in_every_version() {
+    let words = [
+        "input",
+        "output",
+        "step",
+        "published",
+        "signal",
+        "error",
+        "emitted",
+        "progress",
+        "undo",
+        "config",
+        "log",
+    ];
+    for (kind, word) in KINDS.into_iter().zip(words) {
+        let place = Place::new(Uuid::from_u128(7), kind, "a");
+        assert_eq!((place.run_id(), place.kind(), place.key()), (Uuid::from_u128(7), kind, "a"));
+        let bound = format!("runledger 1 {word} {}\u{7}a", "\0".repeat(15));
+        assert_eq!(place.associated_data(), bound.into_bytes());
+    }
+}
+
+#[test]
+fn a_codec_that_programs_share_is_the_codec_itself() {
+    let shared = Sealer::default().with_codec(std::sync::Arc::new(std::sync::Arc::new(Turns)), true);
+    let place = of(PayloadKind::Step);
+    let plain = Plain::of("abc").unwrap();
+    let sealed = shared.seal(&place, plain.clone()).unwrap();
+    assert_eq!(sealed, turns().seal(&place, plain.clone()).unwrap());
+    assert_eq!(shared.open(&place, sealed).unwrap(), "\"abc\"");
+    let fingerprints = |sealer: &Sealer| sealer.fingerprints(&plain, String::new).unwrap();
+    assert_eq!(fingerprints(&shared), fingerprints(&turns()));
+}
+
 #[test]
 fn a_step_that_publishes_is_known_by_its_key() {
     for (key, kind) in [
@@ -148,9 +184,21 @@ fn a_failure_that_cannot_be_sealed_is_stored_without_its_words() {
     let failure = away.open_failure(&of(PayloadKind::Error), &stored).unwrap();
     assert_eq!(failure.kind, FailureKind::Error);
     assert!(failure.to_string().contains("the vault is away"), "{failure}");
+    assert!(failure.to_string().starts_with("its text is lost: "), "{failure}");
     assert!(!stored.as_str().contains("hunter2"));
     let error = away.seal(&of(PayloadKind::Step), Plain::of(&1).unwrap()).unwrap_err();
     assert!(error.is_of_codec(), "{error}");
+}
+
+#[test]
+fn a_failure_is_sealed_again_for_another_place_and_left_as_it_is_where_it_was_plain() {
+    let (from, to) = (of(PayloadKind::Error), Place::new(Uuid::nil(), PayloadKind::Error, "other"));
+    let failure = Failure::new(FailureKind::Error, "words");
+    let plain = Sealer::default().seal_failure(&from, &failure);
+    assert_eq!(turns().reseal_failure(&from, &to, plain.clone()).unwrap(), plain);
+    let moved = turns().reseal_failure(&from, &to, turns().seal_failure(&from, &failure)).unwrap();
+    assert_eq!(turns().open_failure(&to, &moved).unwrap(), failure);
+    assert!(turns().open_failure(&from, &moved).is_err());
 }
 
 #[test]
@@ -168,8 +216,12 @@ fn a_fingerprint_is_keyed_and_known_under_old_keys_and_from_before_the_codec() {
     let bare = fingerprints(&Sealer::default(), &input);
     let keyed = fingerprints(&turns(), &input);
     assert_eq!((bare.len(), keyed.len()), (1, 3));
+    let digest = Turns.digest(br#"{"a":2,"b":1}"#);
+    assert_eq!(keyed[0].to_be_bytes(), digest[..8], "as it stands in the records of runs");
     assert_ne!(keyed[0], bare[0]);
     assert_eq!(keyed[2], bare[0]);
+    let away = Sealer::default().with_codec(std::sync::Arc::new(Away), true);
+    assert_eq!(fingerprints(&away, &input), [0, bare[0]], "it has no key of before");
     let reading = Sealer::default().with_codec(std::sync::Arc::new(Turns), false);
     assert_eq!(fingerprints(&reading, &input)[0], bare[0], "others read it without a key");
     let secret = Plain::of(&Secret::new("hunter2")).unwrap();
@@ -233,6 +285,105 @@ fn the_limit_of_each_kind_is_its_own() {
 }
 
 #[test]
+fn the_limits_of_a_program_that_says_none_are_those_that_are_documented() {
+    let kib = |n: usize| n * 1024;
+    assert_eq!(
+        KINDS.map(|kind| Limits::default().of(kind)),
+        [1024, 1024, 1024, 256, 256, 8, 64, 64, 1024, 256, 16 * 1024].map(kib)
+    );
+}
+
+#[test]
+fn a_payload_beyond_the_limit_of_its_kind_is_refused_and_a_failure_is_cut() {
+    let sealer = turns().with_limits(Limits::DEFAULT.step(5).error(3));
+    let place = of(PayloadKind::Step);
+    let sealed = sealer.seal(&place, Plain::of("abc").unwrap()).unwrap();
+    assert_eq!(turns().open(&place, sealed).unwrap(), "\"abc\"", "it has kept its codec");
+    let error = sealer.seal(&place, Plain::of("abcd").unwrap()).unwrap_err();
+    assert!(matches!(error, PayloadError::TooLarge { size: 6, limit: 5, .. }), "{error}");
+    assert_eq!(error.to_failure().kind, FailureKind::Encode);
+    assert!(sealer.seal_whole(&place, Plain::of("abcd").unwrap()).is_ok(), "it was put together");
+    assert!(sealer.seal(&of(PayloadKind::Signal), Plain::of("abcd").unwrap()).is_ok());
+    let failure = sealer.storable(&Failure::new(FailureKind::Error, "abcd"));
+    assert_eq!(failure.message, "abc… (1 bytes more)");
+}
+
+#[test]
+fn a_payload_that_is_too_large_names_the_place_at_which_it_is() {
+    let large = Plain::of(&json!({ "a": [1, "éé", 2] })).unwrap();
+    for (limit, place) in [(3, "$"), (7, "$.a[0]"), (10, "$.a[1]"), (15, "$.a[2]")] {
+        let sealer = Sealer::default().with_limits(Limits::DEFAULT.step(limit));
+        let error = sealer.seal(&of(PayloadKind::Step), large.clone()).unwrap_err();
+        assert!(matches!(&error, PayloadError::TooLarge { path, .. } if path == place), "{error}");
+    }
+}
+
+#[test]
+fn what_does_not_open_is_shown_as_it_is_stored() {
+    let place = of(PayloadKind::Step);
+    let sealed = turns().seal(&place, Plain::of("abc").unwrap()).unwrap();
+    assert_eq!(turns().show(&place, sealed.clone()), "\"abc\"");
+    assert_eq!(Sealer::default().show(&place, sealed.clone()), sealed.as_str());
+}
+
+#[test]
+fn a_secret_is_refused_where_no_codec_is_even_if_only_its_hash_would_be_kept() {
+    let secret = Plain::of(&Secret::new("hunter2")).unwrap();
+    for refused in [
+        Sealer::default().check_secret("the input", &secret),
+        Sealer::default().seal(&of(PayloadKind::Input), secret.clone()).map(drop),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(
+            matches!(&error, PayloadError::SecretWithoutCodec { what } if what == "the input"),
+            "{error}"
+        );
+    }
+    assert!(turns().check_secret("the input", &secret).is_ok());
+    assert!(Sealer::default().check_secret("the input", &Plain::of("abc").unwrap()).is_ok());
+}
+
+/// Names its key so.
+struct Named(&'static str);
+
+impl Codec for Named {
+    fn seal(&self, _place: &Place<'_>, plain: &[u8]) -> Result<Sealed, CodecError> {
+        Ok(Sealed::new(self.0, plain.to_vec()))
+    }
+
+    fn open(&self, _place: &Place<'_>, sealed: &Sealed) -> Result<Vec<u8>, CodecError> {
+        if sealed.key_id() == self.0 { Ok(sealed.bytes().to_vec()) } else { Err(CodecError::no_key(sealed)) }
+    }
+
+    fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        Self::hash(bytes)
+    }
+}
+
+#[test]
+fn a_codec_seals_under_a_name_that_keeps_the_rule_for_names_and_opens_under_its_own() {
+    const LONGEST: &str = "0123456789-abcdefghijklmnopqrstuvwxyz_ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    let named = |name| Sealer::default().with_codec(std::sync::Arc::new(Named(name)), true);
+    let place = of(PayloadKind::Input);
+    let seal = |name| named(name).seal(&place, Plain::of(&7).unwrap());
+    for name in [LONGEST, "a", "2026.1"] {
+        let sealed = seal(name).unwrap();
+        assert_eq!(named(name).open(&place, sealed.clone()).unwrap(), "7");
+        let error = named("other").open(&place, sealed).unwrap_err();
+        let PayloadError::Open { source: CodecError::NoKey { key_id }, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(key_id, name);
+    }
+    let too_long: &str = Box::leak(format!("{LONGEST}00").into_boxed_str());
+    for name in ["", "a:b", "a b", "ä", too_long] {
+        let error = seal(name).unwrap_err();
+        assert!(matches!(&error, PayloadError::Seal { .. }), "{name}: {error}");
+        assert_eq!(error.to_failure().kind, FailureKind::Sealed);
+    }
+}
+
+#[test]
 fn what_is_taken_over_stays_sealed_in_a_program_that_seals_nothing_yet() {
     let (from, to) = (of(PayloadKind::Output), of(PayloadKind::Step));
     let reading = Sealer::default().with_codec(std::sync::Arc::new(Turns), false);
@@ -241,7 +392,11 @@ fn what_is_taken_over_stays_sealed_in_a_program_that_seals_nothing_yet() {
     let again = reading.seal(&to, taken).unwrap();
     assert_eq!(turns().open(&to, again.clone()).unwrap(), "\"abc\"");
     assert!(turns().open(&from, again).is_err());
-    assert_eq!(turns().open(&to, reading.reseal(&from, &to, sealed).unwrap()).unwrap(), "\"abc\"");
+    let resealed = reading.reseal(&from, &to, sealed).unwrap();
+    assert_eq!(turns().open(&to, resealed.clone()).unwrap(), "\"abc\"");
+    assert!(turns().open(&from, resealed).is_err());
+    let plain = Stored::read("\"abc\"".to_owned());
+    assert_eq!(turns().reseal(&from, &to, plain.clone()).unwrap(), plain, "it stays as it was stored");
     assert_eq!(reading.seal(&to, Plain::of("abc").unwrap()).unwrap().as_str(), "\"abc\"");
 }
 

@@ -1,7 +1,7 @@
 use super::arrange::{Arrangement, Sizes, arrange};
 use super::layers::Layers;
 use super::words::{cells, cut, shown};
-use super::{GraphPicture, PictureEdge, PictureNode};
+use super::{GraphPicture, GraphState, PictureEdge, PictureNode, RunState};
 
 const HEIGHT: f64 = 40.0;
 const WIDTH: f64 = 100.0;
@@ -145,4 +145,22 @@ fn what_is_not_to_be_seen_is_spelled_out_and_what_is_too_wide_is_cut() {
     for text in ["a".repeat(99), "日".repeat(99), "🦀e\u{301}…←".repeat(20)] {
         assert!((1..99).all(|most| cells(&cut(&text, most)) <= most), "{text}");
     }
+}
+
+#[test]
+fn a_picture_shows_its_run_the_result_and_where_each_node_stands() {
+    let run_id = uuid::Uuid::from_u128(7);
+    let mut picture = picture(2, [(0, 1)])
+        .with_result(Some("00001".to_owned()))
+        .of_run(run_id, GraphState::CompletedWithErrors);
+    picture.nodes[0] = picture.nodes[0].clone().standing(RunState::Failed, Some("no".to_owned()));
+    let read = GraphPicture::from_json(&picture.to_json().unwrap()).unwrap();
+    assert_eq!((read.run_id, read.state), (Some(run_id), Some(GraphState::CompletedWithErrors)));
+    assert_eq!(read.result.as_deref(), Some("00001"));
+    assert_eq!((read.nodes[0].state, read.nodes[0].reason.as_deref()), (Some(RunState::Failed), Some("no")));
+    assert_eq!(read.nodes[0].job.as_deref(), Some("job"));
+    let dot = picture.to_dot();
+    let is_result =
+        |node: &str| dot.lines().any(|line| line.contains(node) && line.contains("peripheries=2"));
+    assert_eq!(["n0 [", "n1 ["].map(is_result), [false, true], "{dot}");
 }

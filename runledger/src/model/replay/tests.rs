@@ -262,3 +262,84 @@ fn a_scope_with_the_most_steps_refuses_another_and_names_the_limit() {
         assert!(said.starts_with(whose) && said.contains("`wf.continue_with`"), "{said}");
     }
 }
+
+#[test]
+fn results_that_are_on_record_and_have_reached_the_code_are_known() {
+    let mut replay = Replay::new(vec![row("a", 0, 0, None), row("b", 1, 0, None), row("c", 2, 1, None)]);
+    assert_eq!(replay.result(0), Some(&Ok("\"a\"".to_owned())));
+    assert_eq!(replay.result(3), None);
+    assert_eq!([0, 1].map(|ordinal| replay.was_delivered(ordinal)), [true, false]);
+    assert_eq!(replay.last_delivered(), None);
+    claim(&mut replay, "a");
+    replay.deliver(0);
+    assert_eq!(replay.last_delivered(), Some("a"));
+}
+
+#[test]
+fn inputs_are_not_compared_where_their_fingerprints_are_keyed_and_the_key_is_not_here() {
+    let mut replay = Replay::new(vec![row("charge", 0, 0, None), row("mail", 1, 1, None)]).ignoring_inputs();
+    assert!(replay.claim("charge", None, 8).is_ok_and(|claim| claim.recorded));
+    assert!(matches!(replay.claim("bill", None, 7), Err(Divergence::Moved { .. })));
+}
+
+#[test]
+fn what_steps_did_is_taken_back_in_the_opposite_order_and_once() {
+    let with_undo = |undo: &str, row: Recorded| Recorded { undo: Some(undo.to_owned()), ..row };
+    let undo = row("undo[b]", Scope::of_undo("b").base, 0, None);
+    let rows = vec![
+        with_undo("back b", row("b", 1, 1, None)),
+        with_undo("back a", row("a", 0, 0, None)),
+        row("c", 2, 2, None),
+        undo,
+    ];
+    let mut replay = Replay::new(rows);
+    replay.note_undo("d", "back d".to_owned());
+    let calls = [("d", "back d"), ("a", "back a")].map(|(key, call)| (key.to_owned(), call.to_owned()));
+    assert_eq!(replay.to_undo(), calls, "`b` was taken back");
+    let undo_of = |key| replay.undo_of(key).unwrap_or_default();
+    assert_eq!(["a", "b", "c", "d"].map(undo_of), ["back a", "back b", "", "back d"]);
+}
+
+#[test]
+fn a_step_is_due_after_as_many_results_as_the_code_of_the_record_had_when_it_claimed_it() {
+    let mut replay = Replay::default();
+    let branch = replay.branch(&Scope::root(), "left");
+    for scope in [Scope::root(), branch] {
+        let row = |key: &str, place: u64, seen_len| {
+            row(&format!("{}{key}", scope.path), scope.base | place, seen_len, None)
+        };
+        let rows = vec![row("item[a]", 0, 0), row("item[b]", 1, 0), row("item[c]", 2, 1)];
+        let mut replay = Replay::new(rows);
+        for key in ["a", "b"] {
+            assert!(
+                !replay.is_due(&scope, "item", Some("other")) && !replay.is_due(&scope, "mail", Some(key))
+            );
+            assert!(replay.is_due(&scope, "item", Some(key)));
+            assert!(replay.claim_in(&scope, "item", Some(key), 7).is_ok_and(|claim| claim.recorded));
+        }
+        assert!(!replay.is_due(&scope, "item", Some("c")), "the code had a result when it claimed this one");
+        replay.deliver(scope.base);
+        assert!(replay.is_due(&scope, "item", Some("c")));
+        assert!(replay.claim_in(&scope, "item", Some("c"), 7).is_ok());
+        assert!(!replay.is_due(&scope, "item", Some("d")), "no record has it");
+    }
+}
+
+#[test]
+fn a_step_that_has_not_ended_is_due_where_one_of_its_name_is_on_record_behind_it() {
+    let mut replay = Replay::new(vec![row("item[a]", 0, 0, None), row("item[c]", 2, 0, None)]);
+    let root = Scope::root();
+    assert!(replay.claim("item", Some("a"), 7).is_ok());
+    assert!(replay.is_due(&root, "item", Some("b")));
+    assert!(!replay.is_due(&root, "mail", Some("b")) && !replay.is_due(&root, "it", Some("b")));
+}
+
+/// The numbers are pinned: they stand in the records of runs.
+#[test]
+fn a_step_of_another_kind_has_another_fingerprint_in_every_version() {
+    let kinds = [StepKind::Output, StepKind::Child, StepKind::Alarm, StepKind::Signal, StepKind::Value];
+    let salts =
+        [0, 0x2f6e_81c4_5d90_3ab7, 0x61d3_0b9a_c7f2_4e58, 0x1a94_f73d_286b_c0e5, 0x7c05_a2e8_914d_63f1_i64];
+    assert_eq!(kinds.map(|kind| kind.fingerprint(0)), salts);
+    assert_eq!(kinds.map(|kind| kind.fingerprint(-1)), salts.map(|salt| !salt));
+}

@@ -165,6 +165,20 @@ impl<'de> Deserialize<'de> for Picky {
     }
 }
 
+#[derive(Deserialize)]
+#[allow(dead_code, reason = "only read")]
+enum Door {
+    Shut,
+    Open(Picky),
+}
+
+#[derive(Deserialize)]
+#[allow(dead_code, reason = "only read")]
+struct WithChoice {
+    choice: Choice,
+    days: u8,
+}
+
 /// Panics on every value.
 struct Panics;
 
@@ -349,7 +363,9 @@ fn misspelt_field_is_not_taken_for_an_alias() {
 #[test]
 fn array_without_the_required_fields_does_not_fit_a_struct() {
     let shape = GateType::of::<Decision>();
-    assert_eq!(shape.check(&json!([true, "ann"])), Ok(()));
+    for value in [json!([true, "ann"]), json!([true, "ann", null, []])] {
+        assert_eq!(shape.check(&value), Ok(()), "{value}");
+    }
     for value in [json!([]), json!([true]), json!([true, "ann", null, [], 5, 6])] {
         assert!(shape.check(&value).is_err(), "{value}");
     }
@@ -397,5 +413,33 @@ fn an_example_is_a_value_of_the_type() {
     assert_eq!(GateType::of::<Decision>().example(), Some(r#"{"approved":true,"by":"text"}"#));
     assert_eq!(GateType::of::<Choice>().example(), Some(r#""reject""#));
     assert_eq!(GateType::of::<Picky>().example(), None);
+    assert_eq!(GateType::of::<bool>().advice(), "give it `true` or `false`, such as `true`");
+    assert_eq!(GateType::of::<Picky>().advice(), "give it a string");
     assert!(GateType::of::<()>().is_unit() && !GateType::of::<Option<()>>().is_unit());
+}
+
+#[test]
+fn variant_whose_content_no_probe_finds_fits_and_one_of_another_name_does_not() {
+    let shape = GateType::of::<Door>();
+    for value in [json!("Shut"), json!({"Open": "open sesame"})] {
+        assert_eq!(shape.check(&value), Ok(()), "{value}");
+    }
+    for value in [json!("Ajar"), json!({"Ajar": "open sesame"})] {
+        assert_eq!(
+            shape.check(&value).unwrap_err().to_string(),
+            "`$` takes one of `Shut`, `Open`",
+            "{value}"
+        );
+    }
+}
+
+#[test]
+fn struct_with_an_enum_is_checked_as_every_other() {
+    assert_eq!(GateType::of::<WithChoice>().check(&json!({"choice": "reject", "days": 1})), Ok(()));
+    let other = refusal::<WithChoice>(&json!({"choice": "maybe", "days": 1}));
+    assert!(other.starts_with("`$.choice` takes one of"), "{other}");
+    let missing = refusal::<WithChoice>(&json!({"choice": "reject"}));
+    assert_eq!(missing, "`$` takes an object with the field `days`");
+    let wrong = refusal::<WithChoice>(&json!({"choice": "reject", "days": "x"}));
+    assert_eq!(wrong, "`$.days` takes an integer from 0 to 255");
 }
