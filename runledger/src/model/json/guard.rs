@@ -241,41 +241,17 @@ fn number_refusal(literal: &str) -> Option<Refusal> {
     if is_out_of_range(literal) {
         return Some(Refusal::Fragment);
     }
-    is_rounded(literal).then_some(Refusal::LongNumber)
+    is_long(literal).then_some(Refusal::LongNumber)
 }
 
 /// This many digits distinguish every pair of floats. Programs write floats with at most this many.
 const FLOAT_DIGITS: usize = 17;
 
-/// Whether a float loses digits of this number.
-fn is_rounded(literal: &str) -> bool {
-    let written = Decimal::of(literal);
-    let is_long = written.as_ref().is_none_or(|decimal| decimal.digits.len() > FLOAT_DIGITS);
-    is_long && literal.parse::<f64>().is_ok_and(|read| Decimal::of(&format!("{read:e}")) != written)
-}
-
-/// A number as its digits without leading and trailing zeros, and the position of the decimal point.
-#[derive(Debug, PartialEq, Eq)]
-struct Decimal {
-    is_negative: bool,
-    digits: String,
-    exponent: i64,
-}
-
-impl Decimal {
-    fn of(literal: &str) -> Option<Self> {
-        let (is_negative, literal) = literal.strip_prefix('-').map_or((false, literal), |rest| (true, rest));
-        let (mantissa, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
-        let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-        let all = format!("{whole}{part}");
-        let digits = all.trim_start_matches('0').trim_end_matches('0').to_owned();
-        if digits.is_empty() {
-            return Some(Self { is_negative, digits, exponent: 0 });
-        }
-        let n_trailing = all.len() - all.trim_end_matches('0').len();
-        let moved = i64::try_from(n_trailing).ok()? - i64::try_from(part.len()).ok()?;
-        Some(Self { is_negative, digits, exponent: exponent.parse::<i64>().ok()?.checked_add(moved)? })
-    }
+/// Whether a number has more digits than a float keeps, without leading and trailing zeros.
+fn is_long(literal: &str) -> bool {
+    let mantissa = literal.split_once(['e', 'E']).map_or(literal, |(mantissa, _)| mantissa);
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    digits.trim_matches('0').len() > FLOAT_DIGITS
 }
 
 /// The most digits behind the point that a `numeric` may have, so a number in a `jsonb`: PostgreSQL's `NUMERIC_DSCALE_MAX`.
