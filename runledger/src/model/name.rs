@@ -121,9 +121,9 @@ fn distance_within(limit: usize, a: &str, b: &str) -> Option<usize> {
     }
     let beyond = limit + 1;
     let mut row: Vec<usize> = (0..=b.len()).map(|distance| distance.min(beyond)).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let (from, to) = ((i + 1).saturating_sub(limit).max(1), (i + 1 + limit).min(b.len()));
-        let mut left = if from == 1 { (i + 1).min(beyond) } else { beyond };
+    for (place, x) in (1_usize..).zip(a.bytes()) {
+        let (from, to) = (place.saturating_sub(limit).max(1), (place + limit).min(b.len()));
+        let mut left = if from == 1 { place.min(beyond) } else { beyond };
         let mut diagonal = std::mem::replace(&mut row[from - 1], left);
         for (above, y) in row[from..=to].iter_mut().zip(b.as_bytes()[from - 1..].iter()) {
             let substituted = diagonal + usize::from(x != *y);
@@ -196,5 +196,35 @@ mod tests {
     fn the_nearest_name_is_offered_only_for_a_slip() {
         assert_eq!(nearest("chrage", ["charge", "refund"]), Some("charge"));
         assert_eq!(nearest("publish", ["charge", "refund"]), None);
+    }
+
+    #[test]
+    fn a_near_name_is_offered_by_its_distance_and_the_longer_a_name_the_more_slips_it_may_have() {
+        assert_eq!(nearest("chargee", ["charged", "charge", "charges"]), Some("charge"));
+        for (name, known, is_near) in [
+            ("ab", "ac", true),
+            ("abcde", "abcxx", false),
+            ("abcdef", "abcdxx", true),
+            ("abcdefghijkl", "abcdefghixxx", true),
+            ("abcdefghijklmnop", "abcdefghijklxxxx", false),
+        ] {
+            assert_eq!(nearest(name, [known]).is_some(), is_near, "{name} {known}");
+        }
+        assert_eq!(hint("chrage", ["charge"]), "; did you mean `charge`?");
+        assert_eq!(hint("publish", ["charge"]), "");
+    }
+
+    #[test]
+    fn a_name_is_shown_without_control_characters_and_not_longer_than_people_read() {
+        let said = check_name("job", "a\nb").unwrap_err().to_string();
+        assert!(said.starts_with("job `a\\nb` has a character that is not allowed; use 1 to 48"), "{said}");
+        let said = check_key("node", &"k".repeat(257)).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("node `{}` is longer", "k".repeat(64))), "{said}");
+    }
+
+    #[test]
+    fn a_text_that_is_searched_for_has_no_nul() {
+        assert_eq!(check_text("text", "a\nb"), Ok(()));
+        assert!(check_text("text", "a\0b").is_err());
     }
 }

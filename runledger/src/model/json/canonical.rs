@@ -89,14 +89,14 @@ fn push_comma(out: &mut String, index: usize) {
 
 /// Versions of `serde_json` and other programs spell exponents differently: `1e16`, `1e+16`, `1E16`.
 fn push_literal(out: &mut String, literal: &str) {
-    let is_number = literal.starts_with(|first: char| first == '-' || first.is_ascii_digit());
     match literal.split_once(['e', 'E']) {
-        Some((digits, exponent)) if is_number => {
+        // Of `true` and `false` nothing stands behind the `e`, so that they stay.
+        Some((digits, exponent)) => {
             out.push_str(digits);
             out.push('e');
             out.push_str(exponent.strip_prefix('+').unwrap_or(exponent));
         }
-        _ => out.push_str(literal),
+        None => out.push_str(literal),
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_exponent_has_one_spelling() {
-        assert_eq!(canonical_of("[1E+16, 1e16, 1.5E-7]"), "[1e16,1e16,1.5e-7]");
+        assert_eq!(canonical_of("[1E+16, 1e16, 1.5E-7, -1E+9]"), "[1e16,1e16,1.5e-7,-1e9]");
     }
 
     #[test]

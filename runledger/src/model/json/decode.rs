@@ -139,6 +139,7 @@ mod tests {
                 .unwrap();
         assert_eq!(fields.get::<Order>("order").unwrap(), Order { id: 7, notes: vec![] });
         assert_eq!(fields.get::<String>("note").unwrap(), "a");
+        assert_eq!(["qty", "note", "cents"].map(|name| fields.has(name)), [true, true, false]);
         let error = fields.get::<u32>("qty").unwrap_err();
         assert!(matches!(&error, DecodeError::Mismatch { path, .. } if path == "$.qty"), "{error}");
     }

@@ -52,6 +52,11 @@ fn a_none_is_no_nan() {
 }
 
 #[test]
+fn a_value_is_written_in_the_form_that_people_read() {
+    assert_eq!(encode(&std::net::Ipv4Addr::LOCALHOST).unwrap(), "\"127.0.0.1\"");
+}
+
+#[test]
 fn a_nul_character_is_refused_in_strings_and_keys() {
     let error = encode(&json!({ "order": { "note": ["", "a\0b"] } })).unwrap_err();
     assert_eq!(error, EncodeError::Nul { path: "$.order.note[1]".into() });
@@ -164,7 +169,9 @@ fn ready_made_json_obeys_the_same_rules() {
         assert_eq!(error, EncodeError::Fragment { path: "$[0]".into() }, "{unreadable}");
     }
     let many_digits = format!("1.{}", "0".repeat(20_000));
-    for unreadable in ["0e-20000", &many_digits, "0e99999999999999999999", r#"{"a":1e400,"a":1}"#] {
+    for unreadable in
+        ["0e-20000", &many_digits, "0e1500000000", "0e99999999999999999999", r#"{"a":1e400,"a":1}"#]
+    {
         let error = encode(&raw(unreadable)).unwrap_err();
         assert_eq!(error, EncodeError::Fragment { path: "$".into() }, "{unreadable}");
     }
