@@ -12,7 +12,7 @@ use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 use super::client_error::ClientError;
 use super::installation::adopt_if_idle;
 use super::server_check::{check_version, check_writable};
-use super::source::{Build, Source, choose};
+use super::source::{Build, Source, choose, parsed};
 use super::tx::Tx;
 use super::workflow::StepTx;
 use crate::model::payload::{Codec, Limits, Sealer};
@@ -457,29 +457,6 @@ const NOT_CURRENT: &str = "the schema `runledger` is not in this database, or ol
 enum For {
     Work,
     Looking,
-}
-
-/// The options that an address says.
-///
-/// # Errors
-/// [`ClientError::Address`]. An `@` behind what the driver takes for the host is that of a password which has a bare `/`, `?` or `#`: its parts would be
-/// taken for a port and the name of a database, and shown as these.
-pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
-    let is_ours =
-        |scheme: &str| ["postgres", "postgresql"].iter().any(|ours| ours.eq_ignore_ascii_case(scheme));
-    let Some((_, behind_scheme)) = url.split_once("://").filter(|(scheme, _)| is_ours(scheme)) else {
-        // The driver accepts any scheme. The error omits this one: it may be part of a password.
-        let why = "it begins with another scheme than `postgres://` or `postgresql://`";
-        return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
-    };
-    let behind_host = behind_scheme.find(['/', '?', '#']).map_or("", |end| &behind_scheme[end..]);
-    // The values of settings may have one.
-    let name = behind_host.split_once('=').map_or(behind_host, |(name, _)| name);
-    if name.contains('@') {
-        let why = "an `@` comes behind the host, so the password, or the name of the database, has a sign that is not escaped";
-        return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
-    }
-    url.parse().map_err(ClientError::Address)
 }
 
 /// Where a statement is carried out: on a pool, on a connection, or in the caller's open transaction.

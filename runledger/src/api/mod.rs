@@ -37,7 +37,7 @@ pub mod resource;
 pub mod runs;
 mod server_check;
 pub mod signal;
-mod source;
+pub mod source;
 pub mod step;
 pub mod tuning;
 pub mod tx;

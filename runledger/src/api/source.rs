@@ -1,6 +1,8 @@
-//! Chooses the database of a program that names none in its code.
+//! Chooses the database of a program that names none in its code, and reads addresses.
 
 use std::ffi::OsString;
+
+use sqlx::postgres::PgConnectOptions;
 
 use super::client_error::ClientError;
 
@@ -40,6 +42,29 @@ pub(crate) fn choose(url: Option<OsString>, build: Build) -> Result<Source, Clie
         None if build.has_embedded && build.has_debug_assertions => Ok(Source::Embedded),
         None => Err(ClientError::NoDatabaseUrl),
     }
+}
+
+/// The options that an address says.
+///
+/// # Errors
+/// [`ClientError::Address`]. An `@` behind what the driver takes for the host is that of a password which has a bare `/`, `?` or `#`: its parts would be
+/// taken for a port and the name of a database, and shown as these.
+pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
+    let is_ours =
+        |scheme: &str| ["postgres", "postgresql"].iter().any(|ours| ours.eq_ignore_ascii_case(scheme));
+    let Some((_, behind_scheme)) = url.split_once("://").filter(|(scheme, _)| is_ours(scheme)) else {
+        // The driver accepts any scheme. The error omits this one: it may be part of a password.
+        let why = "it begins with another scheme than `postgres://` or `postgresql://`";
+        return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
+    };
+    let behind_host = behind_scheme.find(['/', '?', '#']).map_or("", |end| &behind_scheme[end..]);
+    // The values of settings may have one.
+    let name = behind_host.split_once('=').map_or(behind_host, |(name, _)| name);
+    if name.contains('@') {
+        let why = "an `@` comes behind the host, so the password, or the name of the database, has a sign that is not escaped";
+        return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
+    }
+    url.parse().map_err(ClientError::Address)
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
 
-use crate::api::db::{no_connection, parsed};
+use crate::api::db::no_connection;
+use crate::api::source::parsed;
 use crate::store::testing as store;
 use crate::{ClientError, Db};
 
