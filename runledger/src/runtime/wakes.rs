@@ -16,6 +16,9 @@ use crate::store::wait::{OwedWake, wake};
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long a connection is kept for the next wake-up.
+const KEPT: Duration = Duration::from_secs(10);
+
 /// How many wake-ups one transaction carries out.
 const AT_ONCE: usize = 500;
 
@@ -42,8 +45,18 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
     let (outage, mut left, mut pause, mut connection) = (Outage::new(), Vec::new(), FIRST_PAUSE, None);
     loop {
         let is_open = if left.is_empty() {
-            (pause, connection) = (FIRST_PAUSE, None);
-            owed.recv_many(&mut left, AT_ONCE).await > 0
+            pause = FIRST_PAUSE;
+            let next = owed.recv_many(&mut left, AT_ONCE);
+            match &connection {
+                None => next.await > 0,
+                Some(_) => match tokio::time::timeout(KEPT, next).await {
+                    Ok(n_owed) => n_owed > 0,
+                    Err(_) => {
+                        connection = None;
+                        continue;
+                    }
+                },
+            }
         } else {
             tokio::select! {
                 n_owed = owed.recv_many(&mut left, AT_ONCE) => n_owed > 0,

@@ -285,7 +285,8 @@ async fn wake_once(
         owed.iter().partition(|owed| free.contains(&owed.parent));
     wake_parents(&mut tx, &free.iter().map(|owed| owed.child).collect::<Vec<_>>()).await?;
     commit("wake_stranded", tx.commit()).await?;
-    Ok(locked)
+    // A parent that is not there is never locked by a transaction that waits for it.
+    Ok(if if_locked == IfLocked::Skip { locked } else { Vec::new() })
 }
 
 /// Ended children, each with the parent that still waits for it, but for some parents. Empty unless a wake-up was
