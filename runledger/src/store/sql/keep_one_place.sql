@@ -37,21 +37,18 @@ place as (
 ),
 unparked as (
     delete from runledger.waiting
-    using place
-    where waiting.run_id = place.run_id and (has_ended or is_leased or is_queued)
-    returning waiting.run_id
+    where run_id = any (array(select run_id from place where has_ended or is_leased or is_queued))
+    returning run_id
 ),
 unqueued as (
     delete from runledger.ready
-    using place
-    where ready.run_id = place.run_id and (has_ended or is_leased)
-    returning ready.run_id
+    where run_id = any (array(select run_id from place where has_ended or is_leased))
+    returning run_id
 ),
 unleased as (
     delete from runledger.lease
-    using place
-    where lease.run_id = place.run_id and has_ended
-    returning lease.run_id
+    where run_id = any (array(select run_id from place where has_ended))
+    returning run_id
 )
 select run_id from unparked
 union
