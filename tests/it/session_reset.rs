@@ -64,7 +64,7 @@ async fn role_of_a_user_does_not_reach_the_next_user_of_the_connection() {
     sqlx::raw_sql(AssertSqlSafe(format!("drop role {role}"))).execute(admin.pool()).await.unwrap();
 }
 
-/// What a session keeps beside its settings.
+/// The state of a session other than its settings.
 const KEPT: &str = "
     select 'table ' || oid::regclass from pg_class where relnamespace = pg_my_temp_schema() and relkind = 'r'
     union all select 'channel ' || pg_listening_channels()

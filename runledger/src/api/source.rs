@@ -44,11 +44,11 @@ pub(crate) fn choose(url: Option<OsString>, build: Build) -> Result<Source, Clie
     }
 }
 
-/// The options that an address says.
+/// Parses an address.
 ///
 /// # Errors
-/// [`ClientError::Address`]. An `@` behind what the driver takes for the host is that of a password which has a bare `/`, `?` or `#`: its parts would be
-/// taken for a port and the name of a database, and shown as these.
+/// [`ClientError::Address`]. An `@` behind the host belongs to a password with an unescaped `/`, `?` or `#`. The
+/// driver would take parts of that password for a port and a database, and errors would show them.
 pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
     let is_ours =
         |scheme: &str| ["postgres", "postgresql"].iter().any(|ours| ours.eq_ignore_ascii_case(scheme));

@@ -313,7 +313,7 @@ enum Record {
 #[cfg(feature = "worker")]
 struct RunEnd {
     settled: Settled,
-    /// What the end owes to the parent, once it is committed.
+    /// The wake-up of the parent after the commit, if another transaction keeps it locked.
     owed: Mutex<Option<crate::store::wait::OwedWake>>,
 }
 

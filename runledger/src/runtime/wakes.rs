@@ -22,7 +22,7 @@ const KEPT: Duration = Duration::from_secs(10);
 /// How many wake-ups one transaction carries out.
 const AT_ONCE: usize = 500;
 
-/// Takes what is owed. Cloning is cheap.
+/// Takes wake-ups that are owed. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct Wakes(mpsc::UnboundedSender<OwedWake>);
 
@@ -40,7 +40,7 @@ impl Wakes {
     }
 }
 
-/// Carries out what is owed, until nobody can owe anything more.
+/// Carries out wake-ups until every [`Wakes`] is dropped.
 pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceiver<OwedWake>) {
     let (outage, mut left, mut pause, mut connection) = (Outage::new(), Vec::new(), FIRST_PAUSE, None);
     loop {

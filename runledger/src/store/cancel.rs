@@ -74,7 +74,7 @@ pub(crate) async fn cancel_unless_locked(
     Ok(cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip).await? != Found::LockedOrMissing)
 }
 
-/// What a cancel has found of its run.
+/// Whether a cancel could lock its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     LockedOrMissing,
@@ -156,7 +156,7 @@ pub(crate) async fn cancel_below(
     Box::pin(below(connection, runs, reason, &mut Budget(None), IfLocked::Wait)).await.map(drop)
 }
 
-/// What is left below some runs.
+/// The runs below that a cancel has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     /// Nothing that goes on.

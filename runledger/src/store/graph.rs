@@ -165,7 +165,7 @@ fn accepted(nodes: &[NewNode]) -> Vec<Option<String>> {
     )
 }
 
-/// What a decision about a gate must respect.
+/// The conditions of a decision about a gate.
 #[derive(Debug)]
 pub(crate) struct GateTerms {
     /// The values that the gate accepts. `None` if none are stored, or if a newer program stored them in an

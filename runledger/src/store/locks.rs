@@ -12,7 +12,7 @@ use super::session::BEGIN_QUEUED;
 use super::session::{BEGIN_BRIEF, BEGIN_RESTLESS};
 use super::sql;
 
-/// What a transaction does about a run that another transaction has locked.
+/// How a transaction treats a run that another transaction has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfLocked {
     /// It waits, for at most 10 s.

@@ -11,9 +11,8 @@ use super::write::write;
 /// The primary keys of the places, and of the ends.
 const PLACES: [&str; 4] = ["ready_pkey", "lease_pkey", "waiting_pkey", "outcome_pkey"];
 
-/// Takes runs that a failed statement has met out of their second place. `runs` are those that the statement was
-/// about; runs of dead workers and those that are due are looked at anyway. Returns whether to repeat the
-/// statement.
+/// Removes all but one place of runs that made a statement fail. `runs` are those that the statement was about;
+/// leased and due runs are always included. Returns whether to repeat the statement.
 pub(crate) async fn has_repaired(
     connection: &mut PgConnection,
     error: &sqlx::Error,

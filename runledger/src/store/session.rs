@@ -139,21 +139,28 @@ pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
     Ok(connection)
 }
 
+macro_rules! begin_restless {
+    ($lock_timeout:literal) => {
+        concat!(
+            "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '",
+            $lock_timeout,
+            "'; set local statement_timeout = '30s'"
+        )
+    };
+}
+
 /// Begins a transaction of the engine on a connection with the user's settings. The isolation level is fixed:
 /// after a wait for a lock, the engine must read the rows that others have committed in the meantime. The
 /// limits are the ones of [`ENGINE`], because the transaction locks rows of runs: it must not idle, and a
 /// caller that stops waiting must not leave a session that waits for a lock.
-pub(crate) const BEGIN_RESTLESS: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '10s'; \
-     set local statement_timeout = '30s'";
+pub(crate) const BEGIN_RESTLESS: &str = begin_restless!("10s");
 
 /// As [`BEGIN_RESTLESS`], for work that others wait behind.
-pub(crate) const BEGIN_BRIEF: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '200ms'; \
-     set local statement_timeout = '30s'";
+pub(crate) const BEGIN_BRIEF: &str = begin_restless!("200ms");
 
-/// As [`BEGIN_RESTLESS`], for what little waits behind.
+/// As [`BEGIN_RESTLESS`], for work that little waits behind.
 #[cfg(feature = "worker")]
-pub(crate) const BEGIN_QUEUED: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '10s'; set local lock_timeout = '1s'; \
-     set local statement_timeout = '30s'";
+pub(crate) const BEGIN_QUEUED: &str = begin_restless!("1s");
 
 /// Begins a transaction of our own on a connection of an application.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";

@@ -38,12 +38,12 @@ pub(crate) struct Settled {
     may_undo: bool,
 }
 
-/// What became of a batch of settlements.
+/// The result of a batch of settlements.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// Those whose fence held.
     pub(crate) written: HashSet<Fence>,
-    /// What their ends owe to parents that other transactions keep locked.
+    /// The wake-ups of parents that other transactions keep locked.
     pub(crate) owed: Vec<OwedWake>,
 }
 
@@ -96,7 +96,7 @@ async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Resul
     Ok(Batch { written, owed })
 }
 
-/// What became of a settlement in the transaction of a body.
+/// The result of a settlement in the transaction of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InBody {
     /// It is written once the transaction commits. Then the parent is to be woken, if another transaction keeps it

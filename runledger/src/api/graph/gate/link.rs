@@ -66,7 +66,8 @@ impl<T: Payload> GateHandle<'_, T> {
         self.sign(key, valid_for, Some(LinkDecision::Complete { value })).await
     }
 
-    /// Signs a link to this gate that only fails it, with this message. The holder can read the message. In all else it is like [`link_to_complete`](Self::link_to_complete). Costs one query.
+    /// Signs a link to this gate that only fails it, with this message. The holder can read the message. In all
+    /// else it is like [`link_to_complete`](Self::link_to_complete). Costs one query.
     ///
     /// # Errors
     /// [`ClientError::LinkShowsSealed`] if the `Db` seals payloads,
