@@ -82,6 +82,8 @@ async fn limits_slow_step(wf: &Wf) -> Result<()> {
 #[tokio::test]
 async fn body_that_rests_too_long_names_the_setting_and_runs_at_most_twice_an_attempt() {
     let heard = Heard::default();
+    // With one subscriber alone, tracing asks the thread that meets an event first whether anybody wants it, and remembers the answer.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let _hearing = tracing::subscriber::set_default(tracing_subscriber::registry().with(heard.clone()));
     let fixture = Fixture::new().await;
     let own = limited(&fixture, [("idle_in_transaction_session_timeout", "200ms")]).await;
