@@ -42,7 +42,7 @@ impl Fixture {
 }
 
 /// How long [`eventually`] waits before it gives up: far beyond what the slowest machine needs.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Asks until the answer is as wanted, and gives it.
 ///

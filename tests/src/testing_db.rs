@@ -3,7 +3,7 @@
 //! The server is the one that `RUNLEDGER_TEST_DATABASE_URL` names (a role that may create databases), or the embedded
 //! one; never `DATABASE_URL`, which may be somebody's real database. The template is made once for each state of the
 //! migrations, by whichever process comes first, and then closed to connections, because an open session would prevent
-//! cloning. A test does not drop its database (that can take 100 ms): see `leftovers`.
+//! cloning. A test does not wait until its database is dropped (that can take 100 ms): see `leftovers`.
 
 mod leftovers;
 
@@ -95,6 +95,7 @@ impl TestDb {
             }
             ensure_template(host, &mut admin, &template, &migrate).await?;
         }
+        leftovers::drop_after_this_thread(&name);
         leftovers::relieve(&mut admin, &host.prefix).await?;
         admin.close().await?;
         Ok(Self { url: with_database(&host.admin_url, &name) })

@@ -1,10 +1,12 @@
-//! Drops the databases of test processes that have died; their names carry the process id.
+//! Drops the databases of tests that have ended, and of test processes that have died: their names carry the process id.
 //!
-//! Each process does it beside its tests. Under a runner that starts a process per test that may not be enough, because
-//! a process of 50 ms drops fewer than it makes: beyond a number that the disk does not mind, making one database costs
-//! dropping two.
+//! A thread of each process does it beside the tests. Under a runner that starts a process per test that may not be
+//! enough, because a process of 50 ms drops fewer than it makes: beyond a number that the disk does not mind, making one
+//! database costs dropping two.
 
-use std::sync::Once;
+use std::cell::RefCell;
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use rustix::process::{Pid, test_kill_process};
@@ -21,16 +23,50 @@ const DROPPED_PER_MADE: usize = 2;
 /// Templates of migrations that have changed since take 8 MB each; those of other branches are wanted again.
 const KEPT_TEMPLATES: i64 = 16;
 
-/// Starts dropping everything that is left over, once in a process. The thread ends with the process, and whatever it
-/// has not dropped is left to the next.
+/// The databases that this thread has made. The harness runs each test in a thread of its own, which ends with the test.
+struct Made(RefCell<Vec<String>>);
+
+thread_local! {
+    static MADE: Made = const { Made(RefCell::new(Vec::new())) };
+}
+
+/// The way to the thread that drops databases.
+static ENDED: OnceLock<Sender<String>> = OnceLock::new();
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let Some(ended) = ENDED.get() else { return };
+        for name in self.0.take() {
+            // Where that thread has failed, the next process drops it.
+            let _ = ended.send(name);
+        }
+    }
+}
+
+/// Drops this database once the calling thread has ended.
+pub(super) fn drop_after_this_thread(name: &str) {
+    MADE.with(|made| made.0.borrow_mut().push(name.to_owned()));
+}
+
+/// Starts the thread that drops everything that is left over, then the databases of this process's tests as they end. It
+/// ends with the process, and whatever it has not dropped is left to the next.
 pub(super) fn sweep_in_background(admin_url: &str, prefix: &str) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    ENDED.get_or_init(|| {
+        let (ended, names) = mpsc::channel();
         let (admin_url, prefix) = (admin_url.to_owned(), prefix.to_owned());
-        thread::spawn(move || {
+        thread::spawn(move || -> Result<(), AnyError> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(sweep(&admin_url, &prefix))
+            runtime.block_on(sweep(&admin_url, &prefix))?;
+            for name in names {
+                runtime.block_on(async {
+                    let mut admin = PgConnection::connect(&admin_url).await?;
+                    drop_all(&mut admin, &[name]).await;
+                    admin.close().await
+                })?;
+            }
+            Ok(())
         });
+        ended
     });
 }
 

@@ -50,3 +50,16 @@ async fn a_template_that_was_dropped_is_made_again() {
     execute(&mut admin, format!("drop database rl_t_{:016x}", fnv(&text))).await.unwrap();
     TestDb::new(&text, nothing).await.connect().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_database_is_dropped_once_the_thread_that_made_it_has_ended() {
+    let nothing = async |_: &str| Ok::<(), sqlx::Error>(());
+    let kept = TestDb::new("nothing", nothing).await;
+    let made = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(TestDb::new("nothing", nothing))
+    });
+    let made = made.join().unwrap();
+    crate::eventually(async || made.connect().await.is_err(), |is_gone| *is_gone).await;
+    kept.connect().await.unwrap();
+}
