@@ -1,5 +1,7 @@
 //! A transaction that has sent a signal keeps its run locked until it ends. Only what concerns that run waits for it.
 
+use std::time::Duration;
+
 use runledger::prelude::*;
 use runledger::{Handle, Job, RunState, Timings, enqueue_all};
 use runledger_tests::{Fixture, eventually};
@@ -9,6 +11,8 @@ use uuid::Uuid;
 
 use crate::children::child_of;
 use crate::rows::{LONG, execute, scalar, soon, until, worker};
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[workflow]
 pub async fn waits_for_ping(wf: &Wf) -> Result<u64> {
@@ -149,11 +153,11 @@ async fn cancels_and_pauses_that_are_left_pass_a_locked_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (what, wanted) in [("cancel", RunState::Cancelled), ("pause", RunState::Paused)] {
         // More than one look takes.
-        let calls = (0..250).map(|_| waits_for_ping().delay(LONG));
+        let calls = (0..250).map(|_| waits_for_ping().delay(HOUR));
         let locked = enqueue_all(calls, &db).await.unwrap();
         let locked: Vec<_> =
             locked.into_iter().map(|run| Handle::of(waits_for_ping, &db, run.run_id)).collect();
-        let free = waits_for_ping().delay(LONG).enqueue(&db).await.unwrap();
+        let free = waits_for_ping().delay(HOUR).enqueue(&db).await.unwrap();
         asks(&db, what).await;
         let tx = signals(&db, &locked.iter().collect::<Vec<_>>()).await;
         let worker = worker(&db, jobs![waits_for_ping]).await;

@@ -1,6 +1,6 @@
 //! Behaviour 19: the user's writes and the record in one commit.
 
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use runledger::prelude::*;
@@ -420,12 +420,19 @@ async fn a_transactional_body_waits_while_the_server_has_no_room() {
 
 static READ_ONLY_BODIES: AtomicUsize = AtomicUsize::new(0);
 static READ_ONLY_PID: AtomicI32 = AtomicI32::new(0);
+static IS_STANDBY: AtomicBool = AtomicBool::new(true);
 
 #[job(max_attempts = 1)]
 async fn read_only_writer(#[inject] tx: &mut Tx) -> Result<()> {
-    READ_ONLY_BODIES.fetch_add(1, Ordering::SeqCst);
-    let pid = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut **tx).await?;
-    READ_ONLY_PID.store(pid, Ordering::SeqCst);
+    let session = "select pg_backend_pid(), current_setting('default_transaction_read_only')::bool";
+    let (pid, is_read_only) = sqlx::query_as(session).fetch_one(&mut **tx).await?;
+    if is_read_only {
+        READ_ONLY_PID.store(pid, Ordering::SeqCst);
+        READ_ONLY_BODIES.fetch_add(1, Ordering::SeqCst);
+    } else if IS_STANDBY.load(Ordering::SeqCst) {
+        // A session from before: the next one is read-only.
+        sqlx::query("select pg_terminate_backend($1)").bind(pid).execute(&mut **tx).await?;
+    }
     sqlx::query("insert into ledger values (1)").execute(&mut **tx).await?;
     Ok(())
 }
@@ -437,14 +444,14 @@ async fn transactional_body_waits_while_its_session_is_read_only() {
     execute(&db, TABLES).await;
     let own = Db::connect_with(database.url().parse().unwrap(), 3).await.unwrap();
     let worker = crate::rows::worker(&own, jobs![innocent_writer, read_only_writer]).await;
-    // By now the claimer and the commit queue have their sessions. Only the body's session is new.
+    // By now the claimer and the commit queue have their sessions.
     soon(innocent_writer().enqueue(&db).await.unwrap().result()).await.unwrap();
     let name: String = scalar(&db, "select current_database()::text").await;
     execute(&db, &format!("alter database {name} set default_transaction_read_only = on")).await;
-    own.pool().acquire().await.unwrap().close().await.unwrap();
     let run = read_only_writer().enqueue(&db).await.unwrap();
     eventually(async || READ_ONLY_BODIES.load(Ordering::SeqCst), |n| *n >= 4).await;
     execute(&db, &format!("alter database {name} reset default_transaction_read_only")).await;
+    IS_STANDBY.store(false, Ordering::SeqCst);
     let end = format!("select pg_terminate_backend({})", READ_ONLY_PID.load(Ordering::SeqCst));
     execute(&db, &end).await;
     soon(run.result()).await.expect("what the server refuses is no failure of the body");
