@@ -206,3 +206,80 @@ async fn what_is_below_an_ended_run_is_cancelled_beside_a_locked_one() {
     eventually(async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await, |n| *n == 0).await;
     worker.stop().await;
 }
+
+static STEPS: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn goes_on_when_told() -> Result<()> {
+    STEPS.acquire().await?.forget();
+    Ok(())
+}
+
+#[workflow]
+async fn waits_after_a_step(wf: &Wf) -> Result<u64> {
+    wf.run(goes_on_when_told()).await?;
+    Ok(wf.signal("ping").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_come_to_wait_leave_their_slots_while_they_are_locked() {
+    let Fixture { db, database } = Fixture::new().await;
+    let few = Db::connect_with(database.url().parse().unwrap(), 5).await.unwrap();
+    let app = App::new(few).with(jobs![waits_after_a_step, goes_on_when_told, ends]).timings(Timings::FAST);
+    let worker = app.concurrency(20).start().await.unwrap();
+    let calls = (0..20).map(|_| waits_after_a_step());
+    let locked = enqueue_all(calls, &db).await.unwrap();
+    let locked: Vec<_> =
+        locked.into_iter().map(|run| Handle::of(waits_after_a_step, &db, run.run_id)).collect();
+    let running = "select count(*) from runledger.lease";
+    eventually(async || scalar::<i64>(&db, running).await, |n| *n == 20).await;
+    let tx = signals(&db, &locked.iter().collect::<Vec<_>>()).await;
+    STEPS.add_permits(20);
+    for n in 0..20 {
+        assert_eq!(soon(ends(n).enqueue(&db).await.unwrap().result()).await.unwrap(), n);
+    }
+    for run in &locked {
+        until(&db, run.id(), |info| info.state == RunState::Waiting).await;
+    }
+    // Only the worker that has parked them wakes them now.
+    execute(&db, "update runledger.waiting set wake_at = now() + interval '1 hour'").await;
+    tx.commit().await.unwrap();
+    for run in &locked {
+        assert_eq!(soon(run.result()).await.unwrap(), 1);
+    }
+    worker.stop().await;
+}
+
+static PARKED: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn parks_when_told() -> Result<()> {
+    PARKED.acquire().await?.forget();
+    Ok(())
+}
+
+#[workflow]
+async fn parked_while_locked(wf: &Wf) -> Result<u64> {
+    wf.run(parks_when_told()).await?;
+    Ok(wf.signal("ping").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_run_goes_on_though_the_worker_that_parked_it_has_stopped() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let first = worker(&db, jobs![parked_while_locked, parks_when_told]).await;
+    let run = parked_while_locked().enqueue(&db).await.unwrap();
+    until(&db, run.id(), |info| info.state == RunState::Running).await;
+    let tx = signals(&db, &[&run]).await;
+    PARKED.add_permits(1);
+    until(&db, run.id(), |info| info.state == RunState::Waiting).await;
+    soon(first.stop()).await;
+    tx.commit().await.unwrap();
+    let looks =
+        "select count(*) from runledger.waiting where wake_at between now() and now() + interval '30 s'";
+    assert_eq!(scalar::<i64>(&db, looks).await, 1);
+    execute(&db, "update runledger.waiting set wake_at = now()").await;
+    let second = worker(&db, jobs![parked_while_locked, parks_when_told]).await;
+    assert_eq!(soon(run.result()).await.unwrap(), 1);
+    second.stop().await;
+}

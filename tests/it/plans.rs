@@ -236,7 +236,7 @@ const HOT_CALLS: [(&str, &str, u32); 13] = [
     ("end_of_run", "md5('held1')::uuid", 1),
     (
         "suspend",
-        "md5('held11')::uuid, 'bbbbbbbb-0000-0000-0000-000000000001', array[md5('held12')::uuid], '{}', '{}', null, 0, 0",
+        "md5('held11')::uuid, 'bbbbbbbb-0000-0000-0000-000000000001', array[md5('held12')::uuid], '{}', '{}', null, 0, 0, true",
         1,
     ),
 ];

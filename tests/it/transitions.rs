@@ -112,7 +112,7 @@ async fn happen(connection: &mut PgConnection, subject: &Subject, event: RunEven
                 .bind(vec![subject.child])
                 .bind(Vec::<Uuid>::new())
                 .bind(Vec::<String>::new());
-            query.bind(None::<String>).bind(0_i32).bind(0_i32).execute(connection).await.unwrap();
+            query.bind(None::<String>).bind(0_i32).bind(0_i32).bind(true).execute(connection).await.unwrap();
         }
         RunEvent::Wake => {
             sqlx::query(statement("wake_parents"))

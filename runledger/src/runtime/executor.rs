@@ -50,7 +50,7 @@ use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
 use crate::store::error::{Class, class};
 use crate::store::settle::Settled;
-use crate::store::wait::{Waits, continue_run, suspend};
+use crate::store::wait::{Suspended, Waits, continue_run, suspend};
 
 /// The pause before a suspension that met a transient error is written again.
 const REPEAT: Duration = Duration::from_millis(200);
@@ -453,7 +453,11 @@ impl Parting<'_> {
             Self::Parked(waits) => {
                 // The run leaves its worker in order, so earlier crashes no longer count.
                 let spent = Counters { attempt: attempt.counters.attempt - 1, crashes: 0 };
-                suspend(connection, attempt.fence, waits, spent).await
+                let suspended = suspend(connection, attempt.fence, waits, spent).await?;
+                if suspended == Suspended::Locked {
+                    attempt.journal.wakes.owe([attempt.fence.run_id]);
+                }
+                Ok(suspended != Suspended::LeaseLost)
             }
             Self::Anew(input, delay) => {
                 let micros = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);

@@ -377,7 +377,7 @@ impl Maintenance {
             if owed.is_empty() {
                 return Ok(());
             }
-            locked.extend(owed.iter().map(|owed| owed.parent));
+            locked.extend(owed);
         }
     }
 

@@ -313,8 +313,8 @@ enum Record {
 #[cfg(feature = "worker")]
 struct RunEnd {
     settled: Settled,
-    /// The wake-up of the parent after the commit, if another transaction keeps it locked.
-    owed: Mutex<Option<crate::store::wait::OwedWake>>,
+    /// The parent to wake after the commit: another transaction keeps it locked.
+    owed: Mutex<Option<Uuid>>,
 }
 
 /// A step as it is recorded.

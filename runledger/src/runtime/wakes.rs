@@ -1,47 +1,49 @@
-//! Wake-ups that are owed: a run has ended while another transaction kept its parent locked. The end does not wait
-//! for the parent, or it would keep its slot, and the journal, from other runs.
+//! Runs to be woken once another transaction no longer keeps them locked: a child has ended meanwhile, or the run has
+//! left its worker to wait. Neither waits for the lock, or it would keep its slot, and the journal, from other runs.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use super::outage::{Outage, warn_outage};
 use super::serve::Session;
 use crate::store::locks::IfLocked;
-use crate::store::wait::{OwedWake, wake};
+use crate::store::wait::wake;
 
-/// The pauses between two looks at locked parents.
+/// The pauses between two looks at locked runs.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a connection is kept for the next wake-up.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// How many wake-ups one transaction carries out.
+/// How many runs one transaction wakes.
 const AT_ONCE: usize = 500;
 
-/// Takes wake-ups that are owed. Cloning is cheap.
+/// Takes runs that are to be woken. Cloning is cheap.
 #[derive(Clone, Debug)]
-pub(crate) struct Wakes(mpsc::UnboundedSender<OwedWake>);
+pub(crate) struct Wakes(mpsc::UnboundedSender<Uuid>);
 
 impl Wakes {
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<OwedWake>) {
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Uuid>) {
         let (owe, owed) = mpsc::unbounded_channel();
         (Self(owe), owed)
     }
 
-    /// Notes wake-ups. Where the worker has stopped, the net of another one finds them.
-    pub(crate) fn owe(&self, owed: impl IntoIterator<Item = OwedWake>) {
-        for wake in owed {
-            let _ = self.0.send(wake);
+    /// Notes runs. If the worker has stopped, the nets of another one wake them.
+    pub(crate) fn owe(&self, owed: impl IntoIterator<Item = Uuid>) {
+        for run_id in owed {
+            let _ = self.0.send(run_id);
         }
     }
 }
 
-/// Carries out wake-ups until every [`Wakes`] is dropped.
-pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceiver<OwedWake>) {
+/// Wakes runs until every [`Wakes`] is dropped.
+pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceiver<Uuid>) {
     let (outage, mut left, mut pause, mut connection) = (Outage::new(), Vec::new(), FIRST_PAUSE, None);
     loop {
         let is_open = if left.is_empty() {
@@ -63,7 +65,10 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
                 () = tokio::time::sleep(pause) => true,
             }
         };
-        // A parent that many lock in turn is never free at a look: the last in line waits for it.
+        // A run may be owed again while it is locked.
+        let mut seen = HashSet::new();
+        left.retain(|run_id| seen.insert(*run_id));
+        // A run that many lock in turn is never free at a look: the last in line waits for it.
         let is_patient = is_open && pause == LONGEST_PAUSE;
         match carry_out_once(&session, &mut connection, &left, is_patient).await {
             Ok(locked) => {
@@ -72,7 +77,7 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
             }
             Err(error) => {
                 connection = None;
-                warn_outage!(&outage, %error, n_owed = left.len(), "parents of ended runs are not woken yet");
+                warn_outage!(&outage, %error, n_owed = left.len(), "runs that were locked when something came for them are not woken yet");
             }
         }
         if !session.has_room() {
@@ -89,9 +94,9 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
 async fn carry_out_once(
     session: &Session,
     connection: &mut Option<PoolConnection<Postgres>>,
-    owed: &[OwedWake],
+    owed: &[Uuid],
     is_patient: bool,
-) -> Result<Vec<OwedWake>, sqlx::Error> {
+) -> Result<Vec<Uuid>, sqlx::Error> {
     if owed.is_empty() {
         return Ok(Vec::new());
     }
@@ -103,12 +108,10 @@ async fn carry_out_once(
     for owed in owed.chunks(AT_ONCE) {
         locked.extend(session.answered(wake(connection, owed, IfLocked::Skip)).await?);
     }
-    if is_patient && let Some(first) = locked.first().copied() {
-        let of_one: Vec<OwedWake> =
-            locked.iter().copied().filter(|owed| owed.parent == first.parent).collect();
-        locked.retain(|owed| owed.parent != first.parent);
+    if is_patient && !locked.is_empty() {
+        let first = locked.remove(0);
         // Behind the others, if it is still locked.
-        locked.extend(session.answered(wake(connection, &of_one, IfLocked::Queue)).await?);
+        locked.extend(session.answered(wake(connection, &[first], IfLocked::Queue)).await?);
     }
     Ok(locked)
 }

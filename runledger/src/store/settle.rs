@@ -11,7 +11,7 @@ use super::locks::IfLocked;
 use super::places::has_repaired;
 use super::session::BEGIN_RESTLESS;
 use super::sql;
-use super::wait::{Above, OwedWake, wake_parents};
+use super::wait::{Above, wake_parents};
 use super::worker::{Orphan, orphans};
 use super::write;
 use crate::model::failure::Failure;
@@ -43,8 +43,8 @@ pub(crate) struct Settled {
 pub(crate) struct Batch {
     /// Those whose fence held.
     pub(crate) written: HashSet<Fence>,
-    /// The wake-ups of parents that other transactions keep locked.
-    pub(crate) owed: Vec<OwedWake>,
+    /// The parents to wake afterwards: other transactions keep them locked.
+    pub(crate) owed: Vec<Uuid>,
 }
 
 /// Writes settlements. A parent of ended runs is locked first and woken in the same transaction. If another
@@ -72,9 +72,9 @@ async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Resul
     parents.sort_unstable();
     parents.dedup();
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
-    let mut free = Vec::new();
+    let mut free = HashSet::new();
     if !parents.is_empty() {
-        free = IfLocked::Skip.lock_runs(&mut tx, &parents).await?;
+        free.extend(IfLocked::Skip.lock_runs(&mut tx, &parents).await?);
     }
     for fence in to_lock {
         // A step that is being recorded, with what is to undo it, is seen by the next statement.
@@ -82,26 +82,25 @@ async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Resul
     }
     let written = write(&mut tx, items, None).await?;
     let ended = || items.iter().filter(|item| ends(item) && written.contains(&item.fence));
-    let child = |item: &&Settled| parent(item).map(|parent| OwedWake { child: item.fence.run_id, parent });
-    let (to_wake, owed): (Vec<OwedWake>, Vec<OwedWake>) =
-        ended().filter_map(child).partition(|wake| free.contains(&wake.parent));
-    if !to_wake.is_empty() {
-        wake_parents(&mut tx, &to_wake.iter().map(|wake| wake.child).collect::<Vec<_>>()).await?;
+    let above = |item: &&Settled| parent(item).map(|parent| (item.fence.run_id, parent));
+    let (heard, unheard): (Vec<_>, Vec<_>) =
+        ended().filter_map(above).partition(|(_, parent)| free.contains(parent));
+    if !heard.is_empty() {
+        wake_parents(&mut tx, &heard.into_iter().map(|(child, _)| child).collect::<Vec<_>>()).await?;
     }
     let nodes: Vec<Uuid> = ended().filter(|item| is_node(item)).map(|item| item.fence.run_id).collect();
     if !nodes.is_empty() {
         release(&mut tx, &nodes).await?;
     }
     write::commit("settle_and_wake", tx.commit()).await?;
-    Ok(Batch { written, owed })
+    Ok(Batch { written, owed: unheard.into_iter().map(|(_, parent)| parent).collect() })
 }
 
 /// The result of a settlement in the transaction of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InBody {
-    /// It is written once the transaction commits. Then the parent is to be woken, if another transaction keeps it
-    /// locked.
-    Written(Option<OwedWake>),
+    /// It is written once the transaction commits. Then this parent is to be woken: another transaction keeps it locked.
+    Written(Option<Uuid>),
     /// The fence is lost, or the connection is not in the transaction with this mark.
     Refused,
 }
@@ -116,7 +115,7 @@ pub(crate) async fn settle_in(
     if let Some(parent) = parent(item).filter(|_| ends(item))
         && IfLocked::Skip.lock_runs(tx, &[parent]).await?.is_empty()
     {
-        owed = Some(OwedWake { child: item.fence.run_id, parent });
+        owed = Some(parent);
     }
     if write(tx, &[item], Some(body)).await?.is_empty() {
         return Ok(InBody::Refused);

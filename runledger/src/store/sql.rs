@@ -131,6 +131,7 @@ statements! {
     UNSERVED = "unserved";
     UNTUNE = "untune";
     WAKE_DUE = "wake_due";
+    WAKE_MET = "wake_met";
     WAKE_PARENTS = "wake_parents";
     WAKE_SLEEPING = "wake_sleeping";
     WATCH = "watch";

@@ -1,5 +1,8 @@
 //! Waiting: runs started by a workflow, and runs parked until one of them ends.
 
+#[cfg(feature = "worker")]
+use std::collections::HashSet;
+
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
@@ -15,6 +18,7 @@ use super::sql;
 use super::write::{commit, of_steps, write};
 use crate::model::payload::Stored;
 use crate::model::request::MAX_DEPTH;
+#[cfg(feature = "worker")]
 use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 
@@ -154,14 +158,26 @@ pub(crate) struct Waits {
     pub(crate) wake_at: Option<Timestamp>,
 }
 
-/// Parks a run until the first of what it waits for comes. Where something has come already the run goes back to its queue at once. False where the
-/// lease is lost.
+/// The result of a suspension.
+#[cfg(feature = "worker")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspended {
+    /// The run waits; or it is in its queue, if something has come already.
+    Yes,
+    /// The run waits, and another transaction keeps it locked. What that transaction brings does not wake it: [`wake`] does.
+    Locked,
+    /// The lease is lost.
+    LeaseLost,
+}
+
+/// Parks a run until the first of what it waits for comes. If something has come already, the run goes back to its queue at once.
+#[cfg(feature = "worker")]
 pub(crate) async fn suspend(
     connection: &mut PgConnection,
     fence: Fence,
     waits: &Waits,
     counters: Counters,
-) -> Result<bool, sqlx::Error> {
+) -> Result<Suspended, sqlx::Error> {
     match suspend_once(connection, fence, waits, counters).await {
         Err(error) if has_repaired(connection, &error, &[fence.run_id]).await? => {
             suspend_once(connection, fence, waits, counters).await
@@ -170,14 +186,15 @@ pub(crate) async fn suspend(
     }
 }
 
+#[cfg(feature = "worker")]
 async fn suspend_once(
     connection: &mut PgConnection,
     fence: Fence,
     waits: &Waits,
     counters: Counters,
-) -> Result<bool, sqlx::Error> {
+) -> Result<Suspended, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
-    sqlx::query(sql::LOCK_RUNS).bind(vec![fence.run_id]).execute(&mut *tx).await?;
+    let is_free = !IfLocked::Skip.lock_runs(&mut tx, &[fence.run_id]).await?.is_empty();
     let row = write(sql::SUSPEND, |park| {
         sqlx::query(park)
             .bind(fence.run_id)
@@ -188,11 +205,16 @@ async fn suspend_once(
             .bind(waits.wake_at)
             .bind(counters.attempt)
             .bind(counters.crashes)
+            .bind(is_free)
             .fetch_optional(&mut *tx)
     })
     .await?;
     commit("suspension", tx.commit()).await?;
-    Ok(row.is_some())
+    Ok(match row {
+        None => Suspended::LeaseLost,
+        Some(_) if is_free => Suspended::Yes,
+        Some(_) => Suspended::Locked,
+    })
 }
 
 /// Lets a workflow begin anew with another input. False where the lease is lost.
@@ -243,30 +265,18 @@ pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) 
     write(sql::WAKE_PARENTS, |wake| sqlx::query(wake).bind(ended).execute(connection)).await.map(drop)
 }
 
-/// A parent to be woken for a child that has ended in another transaction.
-#[cfg(feature = "worker")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwedWake {
-    pub(crate) child: Uuid,
-    pub(crate) parent: Uuid,
-}
-
-/// Carries out wake-ups that are owed. Returns those whose parent another transaction keeps locked.
+/// Wakes waiting runs for which something has come in other transactions. Returns those that another transaction keeps
+/// locked.
 #[cfg(feature = "worker")]
 pub(crate) async fn wake(
     connection: &mut PgConnection,
-    owed: &[OwedWake],
+    runs: &[Uuid],
     if_locked: IfLocked,
-) -> Result<Vec<OwedWake>, sqlx::Error> {
-    match wake_once(connection, owed, if_locked).await {
-        Err(error) if is_locked(&error) => Ok(owed.to_vec()),
-        Err(error) => {
-            let parents: Vec<Uuid> = owed.iter().map(|owed| owed.parent).collect();
-            if has_repaired(connection, &error, &parents).await? {
-                wake_once(connection, owed, if_locked).await
-            } else {
-                Err(error)
-            }
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    match wake_once(connection, runs, if_locked).await {
+        Err(error) if is_locked(&error) => Ok(runs.to_vec()),
+        Err(error) if has_repaired(connection, &error, runs).await? => {
+            wake_once(connection, runs, if_locked).await
         }
         done => done,
     }
@@ -275,31 +285,26 @@ pub(crate) async fn wake(
 #[cfg(feature = "worker")]
 async fn wake_once(
     connection: &mut PgConnection,
-    owed: &[OwedWake],
+    runs: &[Uuid],
     if_locked: IfLocked,
-) -> Result<Vec<OwedWake>, sqlx::Error> {
+) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut tx = if_locked.begin(connection).await?;
-    let parents: Vec<Uuid> = owed.iter().map(|owed| owed.parent).collect();
-    let free = if_locked.lock_runs(&mut tx, &parents).await?;
-    let (free, locked): (Vec<OwedWake>, Vec<OwedWake>) =
-        owed.iter().partition(|owed| free.contains(&owed.parent));
-    wake_parents(&mut tx, &free.iter().map(|owed| owed.child).collect::<Vec<_>>()).await?;
+    let free: HashSet<Uuid> = if_locked.lock_runs(&mut tx, runs).await?.into_iter().collect();
+    let (free, locked): (Vec<Uuid>, Vec<Uuid>) = runs.iter().partition(|run| free.contains(run));
+    write(sql::WAKE_MET, |wake| sqlx::query(wake).bind(&free).execute(&mut *tx)).await?;
     commit("wake_stranded", tx.commit()).await?;
-    // A parent that is not there is never locked by a transaction that waits for it.
+    // A run that is not there is never locked by a transaction that waits for it.
     Ok(if if_locked == IfLocked::Skip { locked } else { Vec::new() })
 }
 
-/// Ended children, each with the parent that still waits for it, but for some parents. Empty unless a wake-up was
-/// lost.
+/// Runs that wait for children that have ended, but for some runs. Empty unless a wake-up was lost.
 #[cfg(feature = "worker")]
 pub(crate) async fn stranded(
     connection: &mut PgConnection,
     limit: i64,
     left_out: &[Uuid],
-) -> Result<Vec<OwedWake>, sqlx::Error> {
-    let rows: Vec<(Uuid, Uuid)> =
-        sqlx::query_as(sql::STRANDED).bind(limit).bind(left_out).fetch_all(connection).await?;
-    Ok(rows.into_iter().map(|(child, parent)| OwedWake { child, parent }).collect())
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar(sql::STRANDED).bind(limit).bind(left_out).fetch_all(connection).await
 }
 
 /// Puts runs whose wait is over back into their queues.

@@ -199,7 +199,7 @@ impl Statements {
         let query = self.query("suspend").bind(fence.run_id).bind(fence.token).bind(waits.any.clone());
         let query = query.bind(waits.all.clone()).bind(waits.signals.clone());
         let query = query.bind(None::<String>).bind(counters.attempt - 1).bind(counters.crashes);
-        query.fetch_optional(db).await?.map(|row| row.try_get("parked")).transpose()
+        query.bind(true).fetch_optional(db).await?.map(|row| row.try_get("parked")).transpose()
     }
 
     /// Sends a signal to a run. False where it has ended.

@@ -54,6 +54,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("unconfigure", Scene::Pause),
     ("untune", Scene::Pause),
     ("wake_due", Scene::Timer),
+    ("wake_met", Scene::Mended),
     ("wake_parents", Scene::Work),
     ("watch", Scene::Work),
     ("worker_ask_drain", Scene::Drain),

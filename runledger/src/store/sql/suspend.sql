@@ -2,9 +2,10 @@
 --        has lost its start, which the replay repeats. The end of another run's child, taken over from the run's origin, does not wake this one: it looks
 --        every 5 seconds.
 -- in:    $1 run, $2 token, $3 children of which one must end, $4 children of which all must, $5 names of signals of which one must come, $6 the instant to
---        wake at anyway (null: none), $7 attempts spent, $8 crashes
+--        wake at anyway (null: none), $7 attempts spent, $8 crashes, $9 whether the run is locked
 -- out:   parked (false where the run was put back); one row where the fence held
--- locks: the lease (deleted); the run is locked before, by lock_runs.sql, so that what comes now is either seen here or wakes it
+-- locks: the lease (deleted); the run is locked before, by lock_free_runs.sql, so that what comes now is either seen here or wakes it. Where another transaction
+--        keeps it locked, wake_met.sql wakes it afterwards; if the worker dies before that, it looks after 30 seconds.
 -- index: lease_pkey, outcome_pkey, run_pkey, signal_left
 with held as (
     delete from runledger.lease
@@ -39,7 +40,7 @@ ended as (
 ),
 parked as (
     insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
-    select held.run_id, 'waiting', $3::uuid[], $4::uuid[], $5::text[], least($6::timestamptz, ended.look_at), $7, $8, held.claims, pg_catalog.statement_timestamp()
+    select held.run_id, 'waiting', $3::uuid[], $4::uuid[], $5::text[], least($6::timestamptz, ended.look_at, case when not $9 then pg_catalog.statement_timestamp() + interval '30 seconds' end), $7, $8, held.claims, pg_catalog.statement_timestamp()
     from held, ended
     where not ended.already
     returning run_id

@@ -254,6 +254,33 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["crashes::a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed"],
     },
     Mutant {
+        name: "waits-for-the-lock-to-be-parked",
+        edits: &[Edit {
+            file: "runledger/src/store/wait.rs",
+            old: "IfLocked::Skip.lock_runs(&mut tx, &[fence.run_id])",
+            new: "IfLocked::Wait.lock_runs(&mut tx, &[fence.run_id])",
+        }],
+        tests: &["locked_runs::runs_that_come_to_wait_leave_their_slots_while_they_are_locked"],
+    },
+    Mutant {
+        name: "parked-while-locked-and-forgotten",
+        edits: &[Edit {
+            file: "runledger/src/runtime/executor.rs",
+            old: "if suspended == Suspended::Locked {",
+            new: "if false {",
+        }],
+        tests: &["locked_runs::runs_that_come_to_wait_leave_their_slots_while_they_are_locked"],
+    },
+    Mutant {
+        name: "parked-while-locked-without-a-look",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/suspend.sql",
+            old: "case when not $9 then",
+            new: "case when not $9 and false then",
+        }],
+        tests: &["locked_runs::locked_run_goes_on_though_the_worker_that_parked_it_has_stopped"],
+    },
+    Mutant {
         name: "woken-by-any-child",
         edits: &[Edit {
             file: "runledger/src/store/sql/wake_parents.sql",
