@@ -29,14 +29,15 @@ async fn resting_tree(db: &Db) -> (Handle<impl Job<Output = String>>, Uuid, Uuid
     (handle, child, grandchild)
 }
 
-/// Cancels a tree and drops the future before it has come to the run `last`.
+/// Cancels a tree whose run `last` is locked, again, and drops that before it has come to `last`.
 async fn cancel_and_drop_before(db: &Db, handle: &Handle<impl Job>, last: Uuid) {
     let mut tx = db.begin().await.unwrap();
     let lock = "select from runledger.run where run_id = $1 for update";
     sqlx::query(lock).bind(last).execute(&mut *tx).await.unwrap();
+    assert_eq!(handle.cancel("half of it").await.unwrap(), Cancelled::Now);
     let cancel = tokio::spawn({
         let handle = handle.clone();
-        async move { handle.cancel("half of it").await }
+        async move { handle.cancel("the other half").await }
     });
     let waiting = "select count(*) from pg_stat_activity
                    where datname = current_database() and wait_event_type = 'Lock' and query like '-- lock_runs%'";

@@ -141,6 +141,30 @@ async fn orphan_ends_while_its_parent_is_locked() {
     worker.stop().await;
 }
 
+#[workflow]
+async fn waits_for_one_in_time(wf: &Wf) -> Result<String> {
+    let child = wf.start(waits_for_ping().deadline(LONG)).await?;
+    Ok(child.result().await.err().map_or_else(String::new, |error| error.failure().to_string()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadline_of_a_child_is_kept_while_its_parent_is_locked() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_for_one_in_time, waits_for_ping]).await;
+    let parent = waits_for_one_in_time().enqueue(&db).await.unwrap();
+    until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+    let child = child_of(&db, parent.id()).await;
+    let tx = signals(&db, &[&parent]).await;
+    execute(&db, "update runledger.deadline set deadline_at = now()").await;
+    until(&db, child, |info| info.state == RunState::Cancelled).await;
+    assert_eq!(parent.info().await.unwrap().state, RunState::Waiting);
+    // The net under wake-ups does not find it.
+    execute(&db, "update runledger.waiting set since = now() + interval '1 hour'").await;
+    tx.commit().await.unwrap();
+    assert!(soon(parent.result()).await.unwrap().contains("deadline"));
+    worker.stop().await;
+}
+
 /// As if a worker had given a run back before it heard of the request.
 async fn asks(db: &Db, what: &str) {
     let ask =
@@ -152,21 +176,20 @@ async fn asks(db: &Db, what: &str) {
 async fn cancels_and_pauses_that_are_left_pass_a_locked_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (what, wanted) in [("cancel", RunState::Cancelled), ("pause", RunState::Paused)] {
-        // More than one look takes.
-        let calls = (0..250).map(|_| waits_for_ping().delay(HOUR));
+        // More than one pulse has time for, one by one.
+        let calls = (0..1_500).map(|_| waits_for_ping().delay(HOUR));
         let locked = enqueue_all(calls, &db).await.unwrap();
-        let locked: Vec<_> =
-            locked.into_iter().map(|run| Handle::of(waits_for_ping, &db, run.run_id)).collect();
         let free = waits_for_ping().delay(HOUR).enqueue(&db).await.unwrap();
         asks(&db, what).await;
-        let tx = signals(&db, &locked.iter().collect::<Vec<_>>()).await;
+        let mut tx = db.pool().begin().await.unwrap();
+        let lock = "select run_id from runledger.run where run_id <> $1 for no key update";
+        sqlx::query(lock).bind(free.id()).execute(&mut *tx).await.unwrap();
         let worker = worker(&db, jobs![waits_for_ping]).await;
         until(&db, free.id(), |info| info.state == wanted).await;
-        assert_eq!(locked[0].info().await.unwrap().state, RunState::Queued);
+        assert_eq!(db.run(locked[0].run_id).await.unwrap().state, RunState::Queued);
         tx.commit().await.unwrap();
-        for run in &locked {
-            until(&db, run.id(), |info| info.state == wanted).await;
-        }
+        let left = "select count(*) from runledger.ready";
+        eventually(async || scalar::<i64>(&db, left).await, |n| *n == 0).await;
         worker.stop().await;
     }
 }
@@ -282,4 +305,19 @@ async fn locked_run_goes_on_though_the_worker_that_parked_it_has_stopped() {
     let second = worker(&db, jobs![parked_while_locked, parks_when_told]).await;
     assert_eq!(soon(run.result()).await.unwrap(), 1);
     second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn call_that_waits_for_a_locked_run_says_so() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run = waits_for_ping().delay(HOUR).enqueue(&db).await.unwrap();
+    let tx = signals(&db, &[&run]).await;
+    let (cancel, pause, signal) =
+        tokio::join!(run.cancel("no"), run.pause("no"), async { run.signal("ping", &2).send(&db).await });
+    for error in [cancel.map(drop), pause.map(drop), signal.map(drop)] {
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("another transaction has kept locked for too long"), "{error}");
+    }
+    tx.commit().await.unwrap();
+    run.cancel("no").await.unwrap();
 }

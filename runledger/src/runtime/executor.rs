@@ -49,6 +49,7 @@ use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
 use crate::store::error::{Class, class};
+use crate::store::locks::IfLocked;
 use crate::store::settle::Settled;
 use crate::store::wait::{Suspended, Waits, continue_run, suspend};
 
@@ -344,9 +345,14 @@ impl Executor {
     /// Whoever asked has cancelled the children that were there then; this run may have started others since, and can start no more now. What is below one
     /// that has failed nobody has cancelled. Where this does not come to its end, the request that the run has left is carried out by maintenance.
     async fn cancel_below(&self, run_id: Uuid, reason: Option<&str>) {
-        let cancel = async { cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason).await };
-        if let Err(error) = Box::pin(answered(PATIENCE, cancel)).await {
-            tracing::warn!(%error, %run_id, "what is below a run that was cancelled or has failed is not cancelled yet");
+        let cancel = async {
+            cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason, IfLocked::Skip).await
+        };
+        match Box::pin(answered(PATIENCE, cancel)).await {
+            Ok(to_wake) => self.journal.wakes.owe(to_wake),
+            Err(error) => {
+                tracing::warn!(%error, %run_id, "what is below a run that was cancelled or has failed is not cancelled yet");
+            }
         }
     }
 

@@ -341,17 +341,18 @@ impl Maintenance {
 
     /// Cancels runs that left their workers before these heard of the request. False where others are left.
     async fn carry_out(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-        carry_out(connection).await
+        carry_out(connection, Some(&self.wakes)).await
     }
 
     /// Pauses runs that left their workers before these heard of the request.
     async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        pause::carry_out(connection, BATCH).await
+        pause::carry_out(connection, BATCH, CANCELS).await
     }
 
     /// Ends runs whose deadline is over. Those that are left wait for the next pulse, so that they do not keep it from a dead worker.
     async fn end_overdue(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        deadline::carry_out(connection, OVERDUE, CANCELS).await
+        self.wakes.owe(deadline::carry_out(connection, OVERDUE, CANCELS).await?);
+        Ok(())
     }
 
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
@@ -475,13 +476,17 @@ pub(crate) async fn adopt_orphans(
     }
     if n_adopted > 0 {
         // Some of them may have been asked to be cancelled.
-        carry_out(connection).await?;
+        carry_out(connection, wakes).await?;
     }
     Ok(n_adopted)
 }
 
-async fn carry_out(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    cancel::carry_out(connection, BATCH, CANCELS).await
+async fn carry_out(connection: &mut PgConnection, wakes: Option<&Wakes>) -> Result<bool, sqlx::Error> {
+    let cancel::CarriedOut { is_done, to_wake } = cancel::carry_out(connection, BATCH, CANCELS).await?;
+    if let Some(wakes) = wakes {
+        wakes.owe(to_wake);
+    }
+    Ok(is_done)
 }
 
 fn crashed(orphan: &Orphan) -> Settled {

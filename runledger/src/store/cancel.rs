@@ -9,6 +9,8 @@ use uuid::Uuid;
 
 use super::error::{Class, class};
 use super::graph::{lock_pending, release};
+#[cfg(feature = "worker")]
+use super::locks::free;
 use super::locks::{IfLocked, is_locked};
 use super::places::has_repaired;
 use super::sql;
@@ -50,6 +52,19 @@ const NODES_AT_ONCE: usize = 1_000;
 /// of its runs in the order of their ids.
 const TRIES: u32 = 5;
 
+/// What a cancel has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Another transaction keeps the run locked, or the run is not there.
+    LockedOrMissing,
+    /// The run is cancelled, or is asked to be.
+    Free {
+        cancelled: Cancelled,
+        /// The parent to wake afterwards: another transaction keeps it locked.
+        to_wake: Option<Uuid>,
+    },
+}
+
 /// Cancels one run. None where there is no such run.
 pub(crate) async fn cancel(
     connection: &mut PgConnection,
@@ -58,27 +73,19 @@ pub(crate) async fn cancel(
     by: By,
 ) -> Result<Option<Cancelled>, sqlx::Error> {
     Ok(match cancel_if(connection, run_id, reason, by, IfLocked::Wait).await? {
-        Found::Free(cancelled) => Some(cancelled),
+        Found::Free { cancelled, .. } => Some(cancelled),
         Found::LockedOrMissing => None,
     })
 }
 
-/// Cancels one run for the engine. Returns false if another transaction keeps it or its parent locked: it is
-/// found again.
+/// Cancels one run for the engine, unless another transaction keeps it locked: then it is found again.
 #[cfg(feature = "worker")]
 pub(crate) async fn cancel_unless_locked(
     connection: &mut PgConnection,
     run_id: Uuid,
     reason: Option<&str>,
-) -> Result<bool, sqlx::Error> {
-    Ok(cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip).await? != Found::LockedOrMissing)
-}
-
-/// Whether a cancel could lock its run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    LockedOrMissing,
-    Free(Cancelled),
+) -> Result<Found, sqlx::Error> {
+    cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip).await
 }
 
 async fn cancel_if(
@@ -109,14 +116,7 @@ async fn cancel_once(
     if_locked: IfLocked,
 ) -> Result<Found, sqlx::Error> {
     let mut tx = if_locked.begin(connection).await?;
-    let mut runs = vec![run_id];
-    if if_locked == IfLocked::Skip
-        && let Above::Parent(parent) = above(&mut tx, run_id).await?
-    {
-        // Its end would wait for the parent's lock.
-        runs.push(parent);
-    }
-    if if_locked.lock_runs(&mut tx, &runs).await?.len() < runs.len() {
+    if if_locked.lock_runs(&mut tx, &[run_id]).await?.is_empty() {
         tx.rollback().await?;
         return Ok(Found::LockedOrMissing);
     }
@@ -125,7 +125,7 @@ async fn cancel_once(
     let ended: Option<String> = asked.try_get("state")?;
     if let Some(state) = ended.as_deref().and_then(RunState::parse) {
         tx.rollback().await?;
-        return Ok(Found::Free(Cancelled::AlreadyEnded(state)));
+        return Ok(Found::Free { cancelled: Cancelled::AlreadyEnded(state), to_wake: None });
     }
     if asked.try_get("in_graph")? {
         // What its end counts, before what stands behind that.
@@ -140,20 +140,23 @@ async fn cancel_once(
     })
     .await?;
     let has_ended = taken.map(|row| row.try_get("ended")).transpose()? == Some(true);
-    tell_above(&mut tx, run_id, has_ended).await?;
+    let to_wake = if has_ended { tell_above(&mut tx, run_id, if_locked).await? } else { None };
     commit("cancel", tx.commit()).await?;
-    Ok(Found::Free(if has_ended { Cancelled::Now } else { Cancelled::Requested }))
+    Ok(Found::Free { cancelled: if has_ended { Cancelled::Now } else { Cancelled::Requested }, to_wake })
 }
 
 /// Cancels everything that goes on below some runs: parents first, so that no cancelled child wakes a parent that is about to be cancelled too, and
-/// again until nothing is left, since a run may start others until it has ended or its own cancel is asked for.
+/// again until nothing is left, since a run may start others until it has ended or its own cancel is asked for. Returns the parents to wake afterwards.
 pub(crate) async fn cancel_below(
     connection: &mut PgConnection,
     runs: &[Uuid],
     reason: Option<&str>,
-) -> Result<(), sqlx::Error> {
+    if_locked: IfLocked,
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    let mut to_wake = Vec::new();
     // Rare, and part of the task of every run.
-    Box::pin(below(connection, runs, reason, &mut Budget(None), IfLocked::Wait)).await.map(drop)
+    Box::pin(below(connection, runs, reason, &mut Budget(None), if_locked, &mut to_wake)).await?;
+    Ok(to_wake)
 }
 
 /// The runs below that a cancel has left.
@@ -167,6 +170,9 @@ enum Left {
     More,
 }
 
+/// A run below others, the run right above it, how deep it is, whether it is free to be cancelled beside others, and the reason.
+type Below = (Uuid, Uuid, i32, bool, Option<String>);
+
 /// As [`cancel_below`], until it has cancelled for so long. Finding what is below does not count, or it could be
 /// all there is time for.
 async fn below(
@@ -175,17 +181,26 @@ async fn below(
     reason: Option<&str>,
     budget: &mut Budget,
     if_locked: IfLocked,
+    to_wake: &mut Vec<Uuid>,
 ) -> Result<Left, sqlx::Error> {
     let mut locked = HashSet::new();
     loop {
-        let mut below: Vec<(Uuid, i32, bool, Option<String>)> =
+        let mut below: Vec<Below> =
             sqlx::query_as(sql::CANCEL_BELOW).bind(runs).bind(reason).fetch_all(&mut *connection).await?;
-        below.retain(|(run_id, ..)| !locked.contains(run_id));
-        let Some((_, topmost, ..)) = below.first() else {
+        // What is below a locked run waits for it: parents first.
+        let mut left_out = locked.clone();
+        below.retain(|(run_id, parent, ..)| {
+            let stays = !left_out.contains(run_id) && !left_out.contains(parent);
+            if !stays {
+                left_out.insert(*run_id);
+            }
+            stays
+        });
+        let Some((_, _, topmost, ..)) = below.first() else {
             return Ok(if locked.is_empty() { Left::Nothing } else { Left::Locked });
         };
         let mut free: BTreeMap<Option<&str>, Vec<Uuid>> = BTreeMap::new();
-        for (run_id, .., reason) in below.iter().filter(|(_, _, is_free, _)| *is_free) {
+        for (run_id, .., reason) in below.iter().filter(|(.., is_free, _)| *is_free) {
             free.entry(reason.as_deref()).or_default().push(*run_id);
         }
         let mut n_taken = 0;
@@ -200,13 +215,14 @@ async fn below(
         if n_taken > 0 {
             continue;
         }
-        for (run_id, .., reason) in below.iter().filter(|(_, depth, ..)| depth == topmost) {
+        for (run_id, .., reason) in below.iter().filter(|(_, _, depth, ..)| depth == topmost) {
             if budget.is_spent() {
                 return Ok(Left::More);
             }
             let cancel = cancel_if(connection, *run_id, reason.as_deref(), By::Engine, if_locked);
-            if budget.spend(cancel).await? == Found::LockedOrMissing {
-                locked.insert(*run_id);
+            match budget.spend(cancel).await? {
+                Found::LockedOrMissing => drop(locked.insert(*run_id)),
+                Found::Free { to_wake: parent, .. } => to_wake.extend(parent),
             }
         }
     }
@@ -256,29 +272,57 @@ async fn cancel_nodes_once(
     Ok(taken.len())
 }
 
+/// What maintenance has come to with the requests that are left.
+#[cfg(feature = "worker")]
+#[derive(Debug)]
+pub(crate) struct CarriedOut {
+    /// False if it could go on at once: its budget is spent, or there may be another batch.
+    pub(crate) is_done: bool,
+    /// The parents to wake afterwards: other transactions keep them locked.
+    pub(crate) to_wake: Vec<Uuid>,
+}
+
 /// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have
-/// ended. Drops the requests that are done. Returns false if it could go on at once: its budget is spent, or there
-/// may be another batch. Leaves out runs that another transaction keeps locked.
+/// ended. Drops the requests that are done. Leaves out runs that another transaction keeps locked.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
     at_once: i64,
     budget: Duration,
+) -> Result<CarriedOut, sqlx::Error> {
+    let mut to_wake = Vec::new();
+    let is_done = carry_out_within(connection, at_once, &mut Budget(Some(budget)), &mut to_wake).await?;
+    Ok(CarriedOut { is_done, to_wake })
+}
+
+#[cfg(feature = "worker")]
+async fn carry_out_within(
+    connection: &mut PgConnection,
+    at_once: i64,
+    budget: &mut Budget,
+    to_wake: &mut Vec<Uuid>,
 ) -> Result<bool, sqlx::Error> {
-    let mut budget = Budget(Some(budget));
     let (mut n_cancelled, mut locked) = (0, Vec::new());
     let left: Vec<(Uuid, Option<String>, bool)> = loop {
+        // Each look is longer than all that is locked, so that few looks find what is behind that.
+        let limit = at_once.saturating_add(n_of(&locked));
         let left: Vec<(Uuid, Option<String>, bool)> =
-            sqlx::query_as(sql::CANCEL_LEFT).bind(at_once).bind(&locked).fetch_all(&mut *connection).await?;
+            sqlx::query_as(sql::CANCEL_LEFT).bind(limit).bind(&locked).fetch_all(&mut *connection).await?;
         let n_locked = locked.len();
-        for (run_id, reason, _) in left.iter().filter(|(.., ended)| !ended) {
+        let going_on: Vec<Uuid> =
+            left.iter().filter(|(.., ended)| !ended).map(|(run_id, ..)| *run_id).collect();
+        let free = free(connection, &going_on).await?;
+        locked.extend(going_on.iter().filter(|run_id| !free.contains(run_id)));
+        for (run_id, reason, _) in left.iter().filter(|(run_id, ..)| free.contains(run_id)) {
             if budget.is_spent() {
                 return Ok(n_cancelled == 0);
             }
-            if budget.spend(cancel_unless_locked(connection, *run_id, reason.as_deref())).await? {
-                n_cancelled += 1;
-            } else {
-                locked.push(*run_id);
+            match budget.spend(cancel_unless_locked(connection, *run_id, reason.as_deref())).await? {
+                Found::LockedOrMissing => locked.push(*run_id),
+                Found::Free { to_wake: parent, .. } => {
+                    n_cancelled += 1;
+                    to_wake.extend(parent);
+                }
             }
         }
         if locked.len() == n_locked {
@@ -289,7 +333,7 @@ pub(crate) async fn carry_out(
     if runs.is_empty() && locked.is_empty() {
         return Ok(true);
     }
-    match below(connection, &runs, None, &mut budget, IfLocked::Skip).await? {
+    match below(connection, &runs, None, budget, IfLocked::Skip, to_wake).await? {
         Left::Nothing => {}
         Left::Locked => return Ok(true),
         Left::More => return Ok(false),
@@ -299,6 +343,11 @@ pub(crate) async fn carry_out(
     let forgotten =
         write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(connection)).await?;
     Ok(forgotten.rows_affected() == 0)
+}
+
+#[cfg(feature = "worker")]
+pub(super) fn n_of(runs: &[Uuid]) -> i64 {
+    i64::try_from(runs.len()).unwrap_or(i64::MAX)
 }
 
 /// For how long there may be more cancelling. Finding what to cancel does not count, or it could be all that there is time for.
@@ -333,17 +382,22 @@ pub(crate) fn failure(reason: Option<&str>) -> Failure {
     Failure::new(FailureKind::Cancelled, message)
 }
 
-/// Cancelling a child wakes the parent that waits for it, which is locked after the child here; cancelling a node decides about those that need it.
-async fn tell_above(tx: &mut PgConnection, run_id: Uuid, ended: bool) -> Result<(), sqlx::Error> {
-    if !ended {
-        return Ok(());
-    }
+/// Cancelling a child wakes the parent that waits for it, which is locked after the child here; cancelling a node decides about those that need it. Returns
+/// the parent if it is to be woken afterwards.
+async fn tell_above(
+    tx: &mut PgConnection,
+    run_id: Uuid,
+    if_locked: IfLocked,
+) -> Result<Option<Uuid>, sqlx::Error> {
     match above(&mut *tx, run_id).await? {
-        Above::Nothing => Ok(()),
-        Above::Graph(_) => release(tx, &[run_id]).await,
+        Above::Nothing => {}
+        Above::Graph(_) => release(tx, &[run_id]).await?,
         Above::Parent(parent) => {
-            sqlx::query(sql::LOCK_RUNS).bind(vec![parent]).execute(&mut *tx).await?;
-            wake_parents(tx, &[run_id]).await
+            if if_locked.lock_runs(tx, &[parent]).await?.is_empty() {
+                return Ok(Some(parent));
+            }
+            wake_parents(tx, &[run_id]).await?;
         }
     }
+    Ok(None)
 }

@@ -3,6 +3,9 @@
 //! A user's transaction that has sent a signal keeps the run locked until it ends. Maintenance and the journal
 //! work for many runs, so they leave a locked run for later.
 
+#[cfg(feature = "worker")]
+use std::collections::HashSet;
+
 use sqlx::{Connection, PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
@@ -53,6 +56,13 @@ impl IfLocked {
         };
         sqlx::query_scalar(lock).bind(runs).fetch_all(tx).await
     }
+}
+
+/// The runs of these that no other transaction keeps locked just now.
+#[cfg(feature = "worker")]
+pub(crate) async fn free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<HashSet<Uuid>, sqlx::Error> {
+    // The locks end with the statement.
+    Ok(IfLocked::Skip.lock_runs(connection, runs).await?.into_iter().collect())
 }
 
 /// Whether a statement has waited for a lock as long as it may.

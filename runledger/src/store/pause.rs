@@ -1,10 +1,15 @@
 //! Pause and resume: what a person does to a run that may go on later.
 
+#[cfg(feature = "worker")]
+use std::time::{Duration, Instant};
+
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 #[cfg(feature = "worker")]
-use super::locks::IfLocked;
+use super::cancel::n_of;
+#[cfg(feature = "worker")]
+use super::locks::{IfLocked, free};
 use super::places::has_repaired;
 use super::session::BEGIN_RESTLESS;
 use super::write::{commit, write};
@@ -80,19 +85,30 @@ async fn take(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx:
     Ok(taken.is_some())
 }
 
-/// Finishes pauses that no worker is carrying out, and drops those that came too late. Runs that another
-/// transaction keeps locked are found again.
+/// Finishes pauses that no worker is carrying out, for about as long as `budget`, and drops those that came too late.
+/// Runs that another transaction keeps locked are found again.
 #[cfg(feature = "worker")]
-pub(crate) async fn carry_out(connection: &mut PgConnection, at_once: i64) -> Result<(), sqlx::Error> {
+pub(crate) async fn carry_out(
+    connection: &mut PgConnection,
+    at_once: i64,
+    budget: Duration,
+) -> Result<(), sqlx::Error> {
+    let began = Instant::now();
     let mut locked = Vec::new();
     loop {
+        // Each look is longer than all that is locked, so that few looks find what is behind that.
         let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
-            .bind(at_once)
+            .bind(at_once.saturating_add(n_of(&locked)))
             .bind(&locked)
             .fetch_all(&mut *connection)
             .await?;
         let n_locked = locked.len();
-        for run_id in &left {
+        let free = free(connection, &left).await?;
+        locked.extend(left.iter().filter(|run_id| !free.contains(run_id)));
+        for run_id in left.iter().filter(|run_id| free.contains(run_id)) {
+            if began.elapsed() >= budget {
+                return Ok(());
+            }
             let mut tx = IfLocked::Skip.begin(connection).await?;
             if IfLocked::Skip.lock_runs(&mut tx, &[*run_id]).await?.is_empty() {
                 tx.rollback().await?;

@@ -220,7 +220,7 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     // What a worker's maintenance would find at its next heartbeat.
     super::wait::wake_due(connection, i64::MAX).await?;
     super::deadline::carry_out(connection, usize::MAX, Duration::MAX).await?;
-    while !super::cancel::carry_out(connection, i64::MAX, Duration::MAX).await? {}
+    while !super::cancel::carry_out(connection, i64::MAX, Duration::MAX).await?.is_done {}
     sqlx::query("select runledger.notify('runledger_ready', '')")
         .execute(connection)
         .await

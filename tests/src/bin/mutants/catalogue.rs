@@ -281,6 +281,24 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["locked_runs::locked_run_goes_on_though_the_worker_that_parked_it_has_stopped"],
     },
     Mutant {
+        name: "each-locked-run-costs-the-pulse-its-time",
+        edits: &[Edit {
+            file: "runledger/src/store/locks.rs",
+            old: "Ok(IfLocked::Skip.lock_runs(connection, runs).await?.into_iter().collect())",
+            new: "let _ = connection;\n    Ok(runs.iter().copied().collect())",
+        }],
+        tests: &["locked_runs::cancels_and_pauses_that_are_left_pass_a_locked_run"],
+    },
+    Mutant {
+        name: "cancelled-child-forgets-its-locked-parent",
+        edits: &[Edit {
+            file: "runledger/src/store/cancel.rs",
+            old: "                return Ok(Some(parent));\n",
+            new: "                return Ok(None);\n",
+        }],
+        tests: &["locked_runs::deadline_of_a_child_is_kept_while_its_parent_is_locked"],
+    },
+    Mutant {
         name: "woken-by-any-child",
         edits: &[Edit {
             file: "runledger/src/store/sql/wake_parents.sql",
