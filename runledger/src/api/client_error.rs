@@ -37,9 +37,7 @@ pub enum ClientError {
         source: sqlx::Error,
     },
     /// The database did not carry out a statement, or did not say whether it has.
-    #[error(
-        "the database did not carry out the statement; if it was an enqueue, the same call may safely be repeated"
-    )]
+    #[error("{}", texts::not_carried_out(.0))]
     Database(#[from] sqlx::Error),
     /// All connections of the pool were in use for too long.
     #[error(

@@ -2,7 +2,25 @@
 
 use super::ClientError;
 use crate::model::failure::Failure;
+use crate::store::error::{Limit, Reason, cause};
 use crate::store::migrate::MigrateError;
+
+/// The text of an error of the database, whose own words are the source.
+pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
+    match cause(error).reason {
+        Reason::Limit(Limit::Lock) => {
+            "another transaction has kept locked for too long what this call needs; a transaction that has sent a signal locks the run until it ends; \
+             end it (`pg_stat_activity` shows the oldest `xact_start`), then repeat the call"
+        }
+        Reason::Limit(Limit::Statement | Limit::Transaction | Limit::Idle)
+        | Reason::ReadOnly
+        | Reason::Privilege
+        | Reason::Lost
+        | Reason::Other => {
+            "the database did not carry out the statement; if it was an enqueue, the same call may safely be repeated"
+        }
+    }
+}
 
 impl ClientError {
     /// The error text without the failure. The text of the error ends with the failure.
