@@ -28,7 +28,7 @@ async fn why_blocked(db: &Db, run_id: Uuid) -> String {
 }
 
 /// Statements that change rows of a queued run, and a part of the reason for the block.
-const QUEUED: [(&str, &str); 11] = [
+const QUEUED: [(&str, &str); 12] = [
     (r#"update runledger.run set options = '{"x":1}' where run_id = $run"#, "`options.x`"),
     (r#"update runledger.run set options = '{"priority":"high"}' where run_id = $run"#, "`options.priority`"),
     (r#"update runledger.run set options = '{"metadata":[1]}' where run_id = $run"#, "`options.metadata`"),
@@ -42,6 +42,12 @@ const QUEUED: [(&str, &str); 11] = [
         "insert into runledger.attempt (run_id, step_key, claims, attempt, worker_id, started_at, error)
          values ($run, 's', 9, 1, 1, 'infinity', '{}'), ($run, 't', 9, 1, 1, null, '{}');
          update runledger.ready set claims = 1 where run_id = $run",
+        "",
+    ),
+    (
+        "insert into runledger.attempt (run_id, step_key, claims, attempt, worker_id, started_at, ended_at, error)
+         values ($run, 's', 9, 1, 1, '294276-12-31', '294276-12-31', '{}'), ($run, '', 9, 1, 1, '4713-01-01 BC', '294276-12-31', '{}');
+         update runledger.ready set claims = 1, crashes = 2 where run_id = $run",
         "",
     ),
     ("update runledger.ready set job = 'bystander' where run_id = $run", "`ready.job`"),
@@ -101,6 +107,15 @@ async fn unreadable_run_completes_once_its_row_is_mended_and_it_is_resumed() {
     run.resume().await.unwrap();
     assert_eq!(soon(run.result()).await.unwrap(), 7);
     assert_eq!(run.info().await.unwrap().attempt, 1, "what was not executed is not counted");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_with_a_job_that_is_null_is_listed() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![bystander]).await;
+    execute(&db, "update runledger.worker set jobs = jobs || null, queues = queues || null").await;
+    assert_eq!(db.workers().await.unwrap()[0].jobs, ["bystander"]);
     worker.stop().await;
 }
 

@@ -3,7 +3,7 @@
 -- out:   job
 -- locks: none
 -- index: worker_living
-select distinct pg_catalog.unnest(jobs) as job
+select distinct pg_catalog.unnest(pg_catalog.array_remove(jobs, null)) as job
 from runledger.worker
 where state <> 'dead' and runledger.is_living(worker)
 order by job

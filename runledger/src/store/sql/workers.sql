@@ -4,7 +4,10 @@
 -- locks: none
 -- index: worker_living, lease_worker
 select
-    worker_id, name, version, state, jobs, queues, heartbeat_at,
+    worker_id, name, version, state,
+    pg_catalog.array_remove(jobs, null) as jobs,
+    pg_catalog.array_remove(queues, null) as queues,
+    heartbeat_at,
     (select pg_catalog.count(*) from runledger.lease where lease.worker_id = worker.worker_id) as n_held
 from runledger.worker
 where state <> 'dead' and runledger.is_living(worker)

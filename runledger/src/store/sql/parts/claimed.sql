@@ -32,7 +32,7 @@ select
     case when taken.claims > 0 then (
         select pg_catalog.json_object_agg(failed.step_key, pg_catalog.json_build_array(
                 failed.attempts,
-                case when pg_catalog.isfinite(failed.began_at) then (extract(epoch from failed.began_at)::float8 * 1000000::float8)::bigint else 0 end
+                case when pg_catalog.isfinite(failed.began_at) then least(extract(epoch from failed.began_at)::float8 * 1000000::float8, 9e18::float8)::bigint else 0 end
             ))::text
         from (
             select attempt.step_key, pg_catalog.count(*) as attempts, pg_catalog.min(attempt.started_at) as began_at
@@ -43,7 +43,7 @@ select
     ) end as step_failures,
     case when taken.crashes > 1 then (
         -- An array, so that the attempts are read once.
-        select array[pg_catalog.count(*), (extract(epoch from pg_catalog.max(ended_at - started_at))::float8 * 1000000::float8)::bigint]
+        select array[pg_catalog.count(*), least(pg_catalog.max(extract(epoch from ended_at)::float8 - extract(epoch from started_at)::float8) * 1000000::float8, 9e18::float8)::bigint]
         from runledger.attempt
         where attempt.run_id = run.run_id and attempt.step_key = ''
             and pg_catalog.isfinite(attempt.started_at) and pg_catalog.isfinite(attempt.ended_at)
