@@ -92,6 +92,28 @@ async fn restored_dump_is_refused_until_adopted() {
     is_refused_until_adopted(database.url(), copy.url(), run).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs `pg_dump` and `psql`, which the download has not: `cargo exhaustive`"]
+async fn restore_of_the_schema_and_then_of_the_data_is_refused_at_every_moment() {
+    let Fixture { db, database } = Fixture::new().await;
+    let run = clones_charge(1).enqueue(&db).await.unwrap().id();
+    let copy = empty().await;
+    let file = std::env::temp_dir().join(format!("runledger-{}.sql", uuid::Uuid::now_v7()));
+    let file = file.to_str().unwrap();
+    // In this order `pg_dump` writes what a client asks for, long before the runs.
+    let first = ["-a", "-t", "runledger.installation", "-t", "runledger.migration"];
+    let then = ["-a", "-n", "runledger", "-T", "runledger.installation", "-T", "runledger.migration"];
+    for part in [&["-s"][..], &first, &then] {
+        program("pg_dump", &[part, &["-d", database.url(), "-f", file]].concat()).await;
+        program("psql", &["-q", "-v", "ON_ERROR_STOP=1", "-d", copy.url(), "-f", file]).await;
+        if part != ["-s"] {
+            Db::connect(copy.url()).await.unwrap();
+        }
+    }
+    std::fs::remove_file(file).unwrap();
+    is_refused_until_adopted(database.url(), copy.url(), run).await;
+}
+
 /// Somebody restores into a database that a program has already migrated, and ignores the errors of `create`.
 #[tokio::test(flavor = "multi_thread")]
 async fn migrated_database_that_took_the_rows_of_another_is_refused_until_adopted() {
@@ -109,12 +131,13 @@ async fn migrated_database_that_took_the_rows_of_another_is_refused_until_adopte
     assert_eq!(scalar::<i64>(&copy.db, "select count(*) from runledger.installation").await, 1);
 }
 
-/// While `pg_restore` and `psql` load a dump, the tables fill one after another, and the indexes come last.
+/// While `pg_restore` and `psql` load a dump, the tables fill one after another.
 #[tokio::test]
 async fn client_adopts_no_copy_that_is_still_being_restored() {
     let Fixture { db, database } = Fixture::new().await;
     for (restore, undo) in [
-        ("drop index runledger.waiting_wake", "create index waiting_wake on runledger.waiting (wake_at)"),
+        ("update runledger.installation set relation = relation - 1", "select"),
+        ("update runledger.installation set relation = null", "select"),
         ("update runledger.installation set system = '7'", "select"),
         (
             "insert into runledger.installation (id, database) values (gen_random_uuid(), 1)",
@@ -279,6 +302,19 @@ async fn database_of_a_program_from_before_is_served_after_its_migration() {
     let worker = start(&db).await.unwrap();
     until(&db, uuid::Uuid::from_u128(1), |run| run.state == RunState::Completed).await;
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn copy_that_is_older_than_the_mark_of_templates_is_not_adopted_by_a_client() {
+    let database = empty().await;
+    let mut connection = database.connect().await.unwrap();
+    let before: Vec<_> =
+        MIGRATIONS.iter().copied().take_while(|known| known.name != "template_copies").collect();
+    migrate_as(&mut connection, &before).await.unwrap();
+    sqlx::raw_sql("update runledger.installation set database = 0").execute(&mut connection).await.unwrap();
+    let db = Db::connect(database.url()).await.unwrap();
+    assert_eq!(scalar::<i64>(&db, "select database from runledger.installation").await, 0);
+    refusal(&db).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

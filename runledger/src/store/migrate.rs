@@ -148,6 +148,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0019_bounds.sql"),
         breaking: false,
     },
+    Migration {
+        version: 20,
+        name: "template_copies",
+        sql: include_str!("../../migrations/0020_template_copies.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

@@ -1,6 +1,6 @@
 -- adopt: makes this database the only home of its installation. A copy gets a new id.
 -- in:    $1 whether to adopt only a copy that a template of this cluster has made, and that has no unfinished run. A restore that is still going on looks as
---        idle: `pg_dump` makes the indexes when all rows are there, and rows of a restore over a migrated database come beside its own record
+--        idle, but its tables are new, and rows of a restore over a migrated database come beside its own record
 -- out:   id; none where this is its only home already, or it may not be adopted so
 -- locks: the other rows of `installation` (deleted)
 -- index: installation_pkey
@@ -11,7 +11,7 @@ with here as (
 recorded as (
     select
         installation.id,
-        coalesce(installation.system = here.system, true) as is_same_system,
+        coalesce(installation.system = here.system, true) and coalesce(installation.relation = 'runledger.installation'::regclass::oid::bigint, false) as is_of_template,
         installation.database = here.database and coalesce(installation.system = here.system, true) as is_here
     from runledger.installation
     cross join here
@@ -21,8 +21,7 @@ allowed as (
     where (exists (select from recorded where not is_here) or not exists (select from recorded))
         and (
             not $1
-            or (select pg_catalog.count(*) = 1 and pg_catalog.bool_and(is_same_system) from recorded)
-            and pg_catalog.to_regclass('runledger.waiting_wake') is not null
+            or (select pg_catalog.count(*) = 1 and pg_catalog.bool_and(is_of_template) from recorded)
             and not (
                 exists (select from runledger.ready)
                 or exists (select from runledger.lease)
