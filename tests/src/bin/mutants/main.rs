@@ -7,6 +7,7 @@
 //! times out shows nothing.
 
 mod catalogue;
+mod mutant;
 mod seed;
 mod workspace;
 
@@ -14,8 +15,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use catalogue::{MUTANTS, Mutant};
+use catalogue::MUTANTS;
 use clap::{Parser, Subcommand};
+use mutant::Mutant;
 use workspace::{Tested, Workspace};
 
 /// Builds the workspace with one deliberate defect at a time, and expects its tests to fail
@@ -121,4 +123,13 @@ fn say(line: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()
+}
+
+#[test]
+fn every_mutant_matches_the_sources_once_and_names_tests_that_exist() -> Result<()> {
+    use anyhow::Context;
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("the tests are no member of a workspace")?;
+    MUTANTS.iter().try_for_each(|mutant| mutant.check(root))
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::catalogue::{Edit, Mutant, program};
+use super::mutant::{Edit, Mutant, program};
 use super::seed;
 
 /// A mutant may hang, which says nothing of the checks: a test whose mutant does has a bound of its own, and fails there. No test takes longer than
