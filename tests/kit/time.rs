@@ -149,3 +149,28 @@ async fn pauses_between_attempts_and_delays_are_skipped_too() {
     assert!(matches!(run.result().await, Err(ClientError::RunFailed { .. })));
     assert_eq!(test.calls(never), 3);
 }
+
+#[workflow]
+async fn waits_a_month_for_a_signal(wf: &Wf) -> Result<u64> {
+    Ok(wf.signal("never").await?)
+}
+
+#[tokio::test]
+async fn deadline_that_time_is_skipped_to_waits_for_whoever_has_locked_the_run() {
+    let test = Testing::new().await.unwrap().with(jobs![waits_a_month_for_a_signal]);
+    let run = test.start(waits_a_month_for_a_signal().deadline(30 * DAY)).await.unwrap();
+    run.at_rest().await.unwrap();
+    let mut tx = test.db().pool().begin().await.unwrap();
+    sqlx::query("select run_id from runledger.run for update").execute(&mut *tx).await.unwrap();
+    let unlock = async {
+        let waiting = "select count(*) from pg_stat_activity
+                       where datname = current_database() and wait_event_type = 'Lock' and query like '-- lock_runs%'";
+        let n_waiting =
+            async || sqlx::query_scalar::<_, i64>(waiting).fetch_one(test.db().pool()).await.unwrap();
+        runledger_tests::eventually(n_waiting, |n| *n > 0).await;
+        tx.rollback().await.unwrap();
+    };
+    let (skipped, ()) = tokio::join!(test.skip_time(), unlock);
+    skipped.unwrap();
+    assert_eq!(run.handle().state().await.unwrap(), RunState::Cancelled);
+}

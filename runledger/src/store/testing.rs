@@ -7,6 +7,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 
+use super::locks::{IfLocked, is_locked};
 use super::session::connect;
 use crate::model::failure::Failure;
 use crate::model::payload::{Place, Sealer, Stored};
@@ -217,6 +218,7 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     .bind(micros)
     .execute(&mut *connection)
     .await?;
+    wait_for_locks(connection).await?;
     // What a worker's maintenance would find at its next heartbeat.
     super::wait::wake_due(connection, i64::MAX).await?;
     super::deadline::carry_out(connection, usize::MAX, Duration::MAX).await?;
@@ -225,6 +227,20 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
         .execute(connection)
         .await
         .map(std::mem::drop)
+}
+
+/// Waits for whoever has locked a run that is to be cancelled. Maintenance leaves such a run for its next look, and a
+/// killed process holds its locks until the server has noticed. The workers of the kit seldom look.
+async fn wait_for_locks(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let to_cancel = "select run_id from runledger.deadline where deadline_at <= pg_catalog.clock_timestamp()
+                     union select run_id from runledger.cancel";
+    let runs: Vec<Uuid> = sqlx::query_scalar(to_cancel).fetch_all(&mut *connection).await?;
+    let mut tx = IfLocked::Wait.begin(connection).await?;
+    match IfLocked::Wait.lock_runs(&mut tx, &runs).await {
+        Err(error) if !is_locked(&error) => return Err(error),
+        Ok(_) | Err(_) => {}
+    }
+    tx.rollback().await
 }
 
 /// A recorded step of any run.
