@@ -195,11 +195,12 @@ impl Statements {
         fence: Fence,
         waits: &Waits,
         counters: Counters,
+        is_locked: bool,
     ) -> Result<Option<bool>> {
         let query = self.query("suspend").bind(fence.run_id).bind(fence.token).bind(waits.any.clone());
         let query = query.bind(waits.all.clone()).bind(waits.signals.clone());
         let query = query.bind(None::<String>).bind(counters.attempt - 1).bind(counters.crashes);
-        query.bind(true).fetch_optional(db).await?.map(|row| row.try_get("parked")).transpose()
+        query.bind(is_locked).fetch_optional(db).await?.map(|row| row.try_get("parked")).transpose()
     }
 
     /// Sends a signal to a run. False where it has ended.
@@ -348,6 +349,16 @@ impl Statements {
     /// Wakes the parents that wait for a run that has ended.
     pub async fn wake_parents(&self, db: &mut PgConnection, ended: Uuid) -> Result<()> {
         self.query("wake_parents").bind(vec![ended]).execute(db).await.map(drop)
+    }
+
+    /// Wakes a run where something that it waits for has come.
+    pub async fn wake_met(&self, db: &mut PgConnection, run_id: Uuid) -> Result<()> {
+        self.query("wake_met").bind(vec![run_id]).execute(db).await.map(drop)
+    }
+
+    /// As [`lock_runs`](Self::lock_runs), unless another transaction has locked the run. Whether it did.
+    pub async fn lock_free_run(&self, db: &mut PgConnection, run_id: Uuid) -> Result<bool> {
+        Ok(self.query("lock_free_runs").bind(vec![run_id]).fetch_optional(db).await?.is_some())
     }
 
     /// Makes what follows in this transaction serial for a run.

@@ -141,7 +141,7 @@ impl Scene {
             let counters = runledger::model::settle::Counters { attempt: 1, crashes: 0 };
             let fence = Fence { run_id: self.runs[0], token: self.tokens[0] };
             let waits = Waits { any: vec![self.runs[1]], ..Waits::default() };
-            Statements::real().suspend(db, fence, &waits, counters).await?;
+            Statements::real().suspend(db, fence, &waits, counters, true).await?;
             sqlx::query("update runledger.waiting set wait_any = '{}', wait_all = $1")
                 .bind(&self.runs[1..=n_children])
                 .execute(db)

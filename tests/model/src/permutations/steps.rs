@@ -55,6 +55,12 @@ pub enum Step {
     Settle(usize, usize, Ending),
     /// Locks a run.
     LockRun(usize),
+    /// Locks a run, unless another transaction has: then what follows does without the lock, and owes the run a wake-up.
+    LockFreeRun(usize),
+    /// Locks a run that is owed a wake-up.
+    LockOwed(usize),
+    /// Wakes a run that is owed it, where something that it waits for has come.
+    WakeMet(usize),
     /// The attempt of token 0 parks run 0 until run 1 ends.
     Suspend,
     /// The attempt of token 0 parks run 0 until a signal comes.
@@ -142,6 +148,7 @@ pub struct Said {
     pub is_open: Option<bool>,
     held_nodes: Vec<uuid::Uuid>,
     is_steady: bool,
+    is_locked_by_another: bool,
     /// Why the server refused a statement; nothing of the transaction stands then.
     pub error: Option<String>,
     /// Whether the transaction committed.
@@ -228,16 +235,32 @@ impl Step {
                 said.held = Some(statements.settle(db, fence(run, token), &settlement).await?);
             }
             Self::LockRun(run) => statements.lock_runs(db, scene.runs[run]).await?,
+            Self::LockFreeRun(run) => {
+                said.is_locked_by_another = !statements.lock_free_run(db, scene.runs[run]).await?;
+            }
+            Self::LockOwed(run) => {
+                if said.is_locked_by_another {
+                    statements.lock_runs(db, scene.runs[run]).await?;
+                }
+            }
+            Self::WakeMet(run) => {
+                if said.is_locked_by_another {
+                    statements.wake_met(db, scene.runs[run]).await?;
+                }
+            }
             Self::Suspend => {
                 let counters = Counters { attempt: 1, crashes: scene.crashes };
                 let waits = Waits { any: vec![scene.runs[1]], ..Waits::default() };
-                let parked = statements.suspend(db, fence(0, 0), &waits, counters).await?;
+                let is_locked = !said.is_locked_by_another;
+                let parked = statements.suspend(db, fence(0, 0), &waits, counters, is_locked).await?;
                 said.held = Some(parked.is_some());
             }
             Self::SuspendForSignal => {
                 let counters = Counters { attempt: 1, crashes: scene.crashes };
                 let waits = Waits { signals: vec![SIGNAL.to_owned()], ..Waits::default() };
-                said.held = Some(statements.suspend(db, fence(0, 0), &waits, counters).await?.is_some());
+                let is_locked = !said.is_locked_by_another;
+                let parked = statements.suspend(db, fence(0, 0), &waits, counters, is_locked).await?;
+                said.held = Some(parked.is_some());
             }
             Self::SendSignal => {
                 let key = uuid::Uuid::now_v7().to_string();
@@ -249,7 +272,7 @@ impl Step {
                 (said.held, said.taken) = (Some(taken.is_some()), taken);
             }
             Self::WakeParents(run) => {
-                if said.held == Some(true) {
+                if said.held == Some(true) && !said.is_locked_by_another {
                     statements.wake_parents(db, scene.runs[run]).await?;
                 }
             }
@@ -338,7 +361,7 @@ impl Step {
             }
             Self::Commit => {
                 sqlx::raw_sql("commit").execute(db).await?;
-                said.committed = true;
+                (said.committed, said.open) = (true, false);
             }
             Self::Rollback => said.over = true,
         }

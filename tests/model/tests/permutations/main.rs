@@ -8,6 +8,7 @@
 )]
 
 mod graphs;
+mod waits;
 
 use protocol::permutations::{CRASHES, End, Ending, Pair, Start, Step, Wrong};
 use protocol::statements::{Edit, Submission};
@@ -16,9 +17,9 @@ use runledger::model::settle::SUSPECT;
 use Ending::{Completes, Fails, IsCancelled, Pauses};
 use Step::{
     Activate, Adopt, CancelAsk, CancelTake, Checkpoint, CheckpointFresh, CheckpointToUndo, Claim,
-    ClaimWithPermit, Commit, ContinueRun, Enqueue, EnqueueActive, Existing, Held, LockLease, LockRun,
-    Orphans, PauseAsk, PauseTake, Pin, Release, Resume, SendSignal, Settle, Suspend, SuspendForSignal,
-    TakeSignal, WakeDue, WakeParents,
+    ClaimWithPermit, Commit, ContinueRun, Enqueue, EnqueueActive, Existing, Held, LockFreeRun, LockLease,
+    LockRun, Orphans, PauseAsk, PauseTake, Pin, Release, Resume, SendSignal, Settle, Suspend, TakeSignal,
+    WakeDue, WakeParents,
 };
 
 /// A settlement by this statement that asks for no token.
@@ -295,7 +296,7 @@ async fn a_run_that_suspends_itself_while_it_is_paused_is_paused() {
     let pair = Pair {
         name: "pause/suspend",
         start: Start::Family(1),
-        transactions: &[&[LockRun(0), PauseAsk, PauseTake, Commit], &[LockRun(0), Suspend, Commit]],
+        transactions: &[&[LockRun(0), PauseAsk, PauseTake, Commit], &[LockFreeRun(0), Suspend, Commit]],
         holds: is_paused_or_told,
     };
     let only_waiting = Edit {
@@ -357,11 +358,14 @@ async fn a_run_that_suspends_itself_while_it_is_cancelled_is_cancelled() {
     let pair = Pair {
         name: "cancel/suspend",
         start: Start::Family(1),
-        transactions: &[CANCEL, &[LockRun(0), Suspend, Commit]],
+        transactions: &[CANCEL, &[LockFreeRun(0), Suspend, Commit]],
         holds: is_cancelled_or_told,
     };
-    explore(pair, Wrong::Transactions(&[&[LockRun(0), CancelTake, Commit], &[LockRun(0), Suspend, Commit]]))
-        .await;
+    explore(
+        pair,
+        Wrong::Transactions(&[&[LockRun(0), CancelTake, Commit], &[LockFreeRun(0), Suspend, Commit]]),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -400,61 +404,6 @@ async fn of_two_runs_that_ask_for_one_active_key_one_is_there() {
         new: "",
     };
     explore(pair, Wrong::Text(whoever)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: `cargo exhaustive`"]
-async fn a_parent_that_suspends_itself_while_its_child_ends_is_woken() {
-    let pair = Pair {
-        name: "suspend/child ends",
-        start: Start::Family(1),
-        transactions: &[
-            &[LockRun(0), Suspend, Commit],
-            &[LockRun(0), Settle(1, 1, Completes), WakeParents(1), Commit],
-        ],
-        holds: |end| expect(end.place(0) == "ready", "never woken", end),
-    };
-    let unlocked: Wrong = Wrong::Transactions(&[
-        &[Suspend, Commit],
-        &[LockRun(0), Settle(1, 1, Completes), WakeParents(1), Commit],
-    ]);
-    explore(pair, unlocked).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: `cargo exhaustive`"]
-async fn a_parent_whose_last_two_children_end_at_once_is_woken() {
-    let pair = Pair {
-        name: "child ends/child ends",
-        start: Start::Waiting(2),
-        transactions: &[
-            &[LockRun(0), Settle(1, 1, Completes), WakeParents(1), Commit],
-            &[LockRun(0), Settle(2, 1, Completes), WakeParents(2), Commit],
-        ],
-        holds: |end| expect(end.place(0) == "ready", "never woken", end),
-    };
-    // Each looks before the other has committed, and sees a child that goes on.
-    let unlocked = Wrong::Transactions(&[
-        &[Settle(1, 1, Completes), WakeParents(1), Commit],
-        &[Settle(2, 1, Completes), WakeParents(2), Commit],
-    ]);
-    explore(pair, unlocked).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: `cargo exhaustive`"]
-async fn a_run_that_suspends_itself_while_a_signal_is_sent_is_woken() {
-    let pair = Pair {
-        name: "suspend/signal",
-        start: Start::Held,
-        transactions: &[&[LockRun(0), SuspendForSignal, Commit], &[LockRun(0), SendSignal, Commit]],
-        holds: |end| {
-            let is_kept = end.said[1].sent == Some(true) && end.runs[0].n_signals == 1;
-            expect(is_kept && end.place(0) == "ready", "never woken", end)
-        },
-    };
-    explore(pair, Wrong::Transactions(&[&[SuspendForSignal, Commit], &[LockRun(0), SendSignal, Commit]]))
-        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
