@@ -31,6 +31,13 @@ async fn refusal(db: &Db) -> String {
     refused.to_string()
 }
 
+/// As if a template had made this database from another one: it brings the record of that.
+macro_rules! template_copy {
+    () => {
+        "update runledger.installation set database = 0, written_by = pg_current_xact_id()::text::bigint"
+    };
+}
+
 async fn empty() -> TestDb {
     TestDb::new("an empty database", async |_: &str| Ok::<(), sqlx::Error>(())).await
 }
@@ -136,15 +143,17 @@ async fn migrated_database_that_took_the_rows_of_another_is_refused_until_adopte
 async fn client_adopts_no_copy_that_is_still_being_restored() {
     let Fixture { db, database } = Fixture::new().await;
     for (restore, undo) in [
-        ("update runledger.installation set relation = relation - 1", "select"),
-        ("update runledger.installation set relation = null", "select"),
-        ("update runledger.installation set system = '7'", "select"),
+        ("update runledger.installation set written_by = written_by", "select"),
+        ("update runledger.installation set written_by = null", "select"),
+        (concat!(template_copy!(), ", relation = relation - 1"), "select"),
+        (concat!(template_copy!(), ", relation = null"), "select"),
+        (concat!(template_copy!(), ", system = '7'"), "select"),
         (
             "insert into runledger.installation (id, database) values (gen_random_uuid(), 1)",
             "delete from runledger.installation where database = 1",
         ),
     ] {
-        execute(&db, "update runledger.installation set database = 0").await;
+        execute(&db, template_copy!()).await;
         execute(&db, restore).await;
         Db::connect(database.url()).await.unwrap();
         let homes = "select min(database) from runledger.installation";
@@ -279,7 +288,7 @@ async fn copy_without_unfinished_runs_is_adopted_by_its_first_client() {
     soon(done.result()).await.unwrap();
     worker.stop().await;
     let before: uuid::Uuid = scalar(&db, "select id from runledger.installation").await;
-    execute(&db, "update runledger.installation set database = 0").await;
+    execute(&db, template_copy!()).await;
     let copied = Db::connect(database.url()).await.unwrap();
     clones_charge(2).enqueue(&copied).await.unwrap();
     start(&copied).await.unwrap().stop().await;

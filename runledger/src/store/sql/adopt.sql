@@ -1,6 +1,6 @@
 -- adopt: makes this database the only home of its installation. A copy gets a new id.
 -- in:    $1 whether to adopt only a copy that a template of this cluster has made, and that has no unfinished run. A restore that is still going on looks as
---        idle, but its tables are new, and rows of a restore over a migrated database come beside its own record
+--        idle, but it makes the table or the row anew, and rows of a restore over a migrated database come beside its own record
 -- out:   id; none where this is its only home already, or it may not be adopted so
 -- locks: the other rows of `installation` (deleted)
 -- index: installation_pkey
@@ -11,7 +11,12 @@ with here as (
 recorded as (
     select
         installation.id,
-        coalesce(installation.system = here.system, true) and coalesce(installation.relation = 'runledger.installation'::regclass::oid::bigint, false) as is_of_template,
+        coalesce(installation.system = here.system, true)
+            and coalesce(
+                installation.relation = 'runledger.installation'::regclass::oid::bigint
+                and installation.written_by % 4294967296::bigint = installation.xmin::text::bigint,
+                false
+            ) as is_of_template,
         installation.database = here.database and coalesce(installation.system = here.system, true) as is_here
     from runledger.installation
     cross join here
@@ -34,8 +39,10 @@ forgotten as (
     where id = any (array(select id from recorded where not is_here)) and exists (select from allowed)
 ),
 made as (
-    insert into runledger.installation (id, system, database)
-    select pg_catalog.gen_random_uuid(), system, database
+    insert into runledger.installation (id, system, database, relation, written_by)
+    select
+        pg_catalog.gen_random_uuid(), system, database,
+        'runledger.installation'::regclass::oid::bigint, pg_catalog.pg_current_xact_id()::text::bigint
     from here
     where exists (select from allowed) and not exists (select from recorded where is_here)
     on conflict do nothing
