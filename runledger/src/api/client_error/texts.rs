@@ -2,12 +2,16 @@
 
 use super::ClientError;
 use crate::model::failure::Failure;
-use crate::store::error::{Limit, Reason, cause};
+use crate::store::error::{Class, Limit, Reason, cause};
 use crate::store::migrate::MigrateError;
 
 /// The text of an error of the database, whose own words are the source.
 pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
-    match cause(error).reason {
+    let cause = cause(error);
+    if cause.class == Class::Conflict {
+        return "another transaction was in this one's way, and the server has given this one up; nothing of it was written; begin it again";
+    }
+    match cause.reason {
         Reason::Limit(Limit::Lock) => {
             "another transaction has kept locked for too long what this call needs; a transaction that has sent a signal locks the run until it ends; \
              end it (`pg_stat_activity` shows the oldest `xact_start`), then repeat the call"
