@@ -1,7 +1,8 @@
 //! Cancelling a run and everything below it, whatever comes in between.
 
 use runledger::prelude::*;
-use runledger::{Cancelled, Job, RunState};
+use runledger::{Cancelled, Handle, Job, RunState};
+use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -29,51 +30,48 @@ async fn resting_tree(db: &Db) -> (Handle<impl Job<Output = String>>, Uuid, Uuid
     (handle, child, grandchild)
 }
 
-/// Cancels a tree whose run `last` is locked, again, and drops that before it has come to `last`.
-async fn cancel_and_drop_before(db: &Db, handle: &Handle<impl Job>, last: Uuid) {
-    let mut tx = db.begin().await.unwrap();
-    let lock = "select from runledger.run where run_id = $1 for update";
-    sqlx::query(lock).bind(last).execute(&mut *tx).await.unwrap();
-    assert_eq!(handle.cancel("half of it").await.unwrap(), Cancelled::Now);
-    let cancel = tokio::spawn({
-        let handle = handle.clone();
-        async move { handle.cancel("the other half").await }
-    });
-    let waiting = "select count(*) from pg_stat_activity
-                   where datname = current_database() and wait_event_type = 'Lock' and query like '-- lock_runs%'";
-    eventually(async || scalar::<i64>(db, waiting).await, |n| *n > 0).await;
+/// Cancels a tree and drops the future before it has come to what is below the run.
+async fn cancel_and_drop_halfway(fixture: &Fixture, run_id: Uuid) {
+    let proxy = Proxy::start(fixture.database.url()).await.unwrap();
+    let there = Db::connect(proxy.url()).await.unwrap();
+    proxy.arm("-- cancel_below:", Fault::Strand);
+    let cancel =
+        tokio::spawn(async move { Handle::of(grandparent, &there, run_id).cancel("half of it").await });
+    until(&fixture.db, run_id, |info| info.state == RunState::Cancelled).await;
     cancel.abort();
     assert!(cancel.await.unwrap_err().is_cancelled());
-    tx.rollback().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_that_was_dropped_halfway_is_finished_by_its_repetition() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
-    let (handle, child, grandchild) = resting_tree(&db).await;
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    let worker = worker(db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
+    let (handle, child, grandchild) = resting_tree(db).await;
     worker.stop().await;
-    cancel_and_drop_before(&db, &handle, grandchild).await;
-    for run_id in [handle.id(), child] {
-        assert_eq!(db.run(run_id).await.unwrap().state, RunState::Cancelled);
-    }
-    assert_eq!(db.run(grandchild).await.unwrap().state, RunState::Queued);
+    cancel_and_drop_halfway(&fixture, handle.id()).await;
+    assert_eq!(db.run(child).await.unwrap().state, RunState::Waiting);
     let again = handle.cancel("all of it").await.unwrap();
     assert_eq!(again, Cancelled::AlreadyEnded(RunState::Cancelled));
-    let info = db.run(grandchild).await.unwrap();
-    assert_eq!(info.state, RunState::Cancelled);
-    let reason = info.error.unwrap().to_string();
-    assert!(reason.contains("half of it"), "the first reason stands: {reason}");
+    for run_id in [child, grandchild] {
+        let info = db.run(run_id).await.unwrap();
+        assert_eq!(info.state, RunState::Cancelled);
+        let reason = info.error.unwrap().to_string();
+        assert!(reason.contains("half of it"), "the first reason stands: {reason}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_that_was_dropped_halfway_is_finished_by_a_worker() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
-    let (handle, _, grandchild) = resting_tree(&db).await;
-    cancel_and_drop_before(&db, &handle, grandchild).await;
-    until(&db, grandchild, |info| info.state == RunState::Cancelled).await;
-    let requests = async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await;
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    let worker = worker(db, jobs![grandparent, parent_of_a_sleeper, child_that_sleeps]).await;
+    let (handle, child, grandchild) = resting_tree(db).await;
+    cancel_and_drop_halfway(&fixture, handle.id()).await;
+    for run_id in [child, grandchild] {
+        until(db, run_id, |info| info.state == RunState::Cancelled).await;
+    }
+    let requests = async || scalar::<i64>(db, "select count(*) from runledger.cancel").await;
     eventually(requests, |n| *n == 0).await;
     worker.stop().await;
 }

@@ -1,9 +1,10 @@
 //! A transaction that has sent a signal keeps its run locked until it ends. Only what concerns that run waits for it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{Handle, Job, RunState, Timings, enqueue_all};
+use runledger::{Cancelled, Handle, Job, RunState, Timings, enqueue_all};
 use runledger_tests::{Fixture, eventually};
 use sqlx::Transaction;
 use tokio::sync::Semaphore;
@@ -320,4 +321,98 @@ async fn call_that_waits_for_a_locked_run_says_so() {
     }
     tx.commit().await.unwrap();
     run.cancel("no").await.unwrap();
+}
+
+static STEPS_OF_CANCELLED: AtomicUsize = AtomicUsize::new(0);
+
+#[job]
+async fn counts() -> Result<()> {
+    STEPS_OF_CANCELLED.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+#[workflow]
+async fn counts_after_ping(wf: &Wf) -> Result<()> {
+    wf.signal::<u64>("ping").await?;
+    Ok(wf.run(counts()).await?)
+}
+
+#[workflow]
+async fn has_one_that_counts(wf: &Wf) -> Result<()> {
+    wf.start(counts_after_ping()).await?.result().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_that_was_locked_when_what_is_above_it_was_cancelled_goes_on_no_more() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let jobs = jobs![has_one_that_counts, counts_after_ping, counts];
+    let worker = App::new(db.clone()).with(jobs).start().await.unwrap();
+    let above = has_one_that_counts().enqueue(&db).await.unwrap();
+    let child = child_of(&db, above.id()).await;
+    for run_id in [above.id(), child] {
+        until(&db, run_id, |info| info.state == RunState::Waiting).await;
+    }
+    let tx = signals(&db, &[&Handle::of(counts_after_ping, &db, child)]).await;
+    assert_eq!(above.cancel("no").await.unwrap(), Cancelled::Now);
+    assert_eq!(db.run(child).await.unwrap().state, RunState::Waiting);
+    tx.commit().await.unwrap();
+    until(&db, child, |info| info.state == RunState::Cancelled).await;
+    assert_eq!(STEPS_OF_CANCELLED.load(Ordering::SeqCst), 0);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancel_of_a_child_does_not_wait_for_its_locked_parent() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_for_one, waits_for_ping]).await;
+    let parent = waits_for_one().enqueue(&db).await.unwrap();
+    let child = child_of(&db, parent.id()).await;
+    for run_id in [parent.id(), child] {
+        until(&db, run_id, |info| info.state == RunState::Waiting).await;
+    }
+    let tx = signals(&db, &[&parent]).await;
+    assert_eq!(Handle::of(waits_for_ping, &db, child).cancel("no").await.unwrap(), Cancelled::Now);
+    assert_eq!(parent.info().await.unwrap().state, RunState::Waiting);
+    tx.commit().await.unwrap();
+    assert!(soon(parent.result()).await.unwrap().contains("cancelled"));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_runs_below_one_cancelled_run_do_not_hide_what_is_below_another() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let above = [waits_for_ping(), waits_for_ping()].map(|call| call.delay(HOUR));
+    let above: Vec<Uuid> = enqueue_all(above, &db).await.unwrap().into_iter().map(|run| run.run_id).collect();
+    let mut below = Vec::new();
+    for n in [1_500, 1] {
+        let calls = (0..n).map(|_| waits_for_ping().delay(HOUR));
+        let runs = enqueue_all(calls, &db).await.unwrap();
+        below.push(runs.into_iter().map(|run| run.run_id).collect::<Vec<_>>());
+    }
+    for (above, below) in above.iter().zip(&below) {
+        let adopt = "update runledger.run set parent_id = $1 where run_id = any ($2)";
+        sqlx::query(adopt).bind(above).bind(below).execute(db.pool()).await.unwrap();
+    }
+    // As if whoever cancelled them had died before it came to what is below.
+    let cancelled = r#"
+        with gone as (delete from runledger.ready where run_id = any ($1) returning run_id, attempt),
+        ended as (
+            insert into runledger.outcome (run_id, state, error, attempt)
+            select run_id, 'cancelled', '{"kind": "cancelled", "message": "cancelled"}', attempt from gone
+        )
+        insert into runledger.cancel (run_id) select run_id from gone"#;
+    sqlx::query(cancelled).bind(&above).execute(db.pool()).await.unwrap();
+    let mut tx = db.pool().begin().await.unwrap();
+    let lock = "select run_id from runledger.run where run_id = any ($1) for no key update";
+    sqlx::query(lock).bind(&below[0]).execute(&mut *tx).await.unwrap();
+    let worker = worker(&db, jobs![waits_for_ping]).await;
+    until(&db, below[1][0], |info| info.state == RunState::Cancelled).await;
+    let asked = "select count(*) from runledger.cancel where run_id = any (array(select run_id from runledger.ready))";
+    eventually(async || scalar::<i64>(&db, asked).await, |n| *n == 1_500).await;
+    tx.rollback().await.unwrap();
+    for left in ["select count(*) from runledger.ready", "select count(*) from runledger.cancel"] {
+        eventually(async || scalar::<i64>(&db, left).await, |n| *n == 0).await;
+    }
+    worker.stop().await;
 }

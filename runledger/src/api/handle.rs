@@ -23,7 +23,6 @@ use crate::store::cancel::{self, Cancelled};
 use crate::store::enqueue::existing;
 use crate::store::error::{Class, class};
 use crate::store::inspect::{self, AttemptInfo, End, RunInfo, StepInfo};
-use crate::store::locks::IfLocked;
 use crate::store::pause::{self, NotPaused, Paused};
 
 /// How long the look at the end of a limited wait may take: enough for a busy database, and little for a silent one.
@@ -145,8 +144,8 @@ impl<J: Job> Handle<J> {
     ///
     /// A run that has ended stays as it is. What it has left going on is cancelled all the same, whether it was cancelled, completed or failed.
     ///
-    /// A transaction that has sent a signal locks the run until it ends. The call waits for the lock of this run for at most 10 seconds. It leaves locked runs
-    /// below to a worker, which cancels them once they are free.
+    /// A transaction that has sent a signal locks the run until it ends. The call waits for the lock of this run for at most 10 seconds. Of a locked run
+    /// below it stores the request, which a worker carries out once the run is free.
     ///
     /// Costs a transaction for each run, and a query for everything below, repeated until it finds nothing.
     ///
@@ -163,13 +162,8 @@ impl<J: Job> Handle<J> {
         let done = cancel::cancel(&mut connection, self.run_id, reason, cancel::By::Person)
             .await?
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })?;
-        // The request of a run that goes on is stored, so a worker cancels what is locked below it. For an ended run nothing is.
-        let if_locked = match done {
-            Cancelled::AlreadyEnded(_) => IfLocked::Wait,
-            Cancelled::Now | Cancelled::Requested => IfLocked::Skip,
-        };
-        // The worker finds the parents to wake.
-        cancel::cancel_below(&mut connection, &[self.run_id], reason, if_locked).await?;
+        // A worker wakes the parents that are locked.
+        cancel::cancel_below(&mut connection, &[self.run_id], reason).await?;
         Ok(done)
     }
 

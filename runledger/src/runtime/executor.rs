@@ -49,7 +49,6 @@ use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
 use crate::store::error::{Class, class};
-use crate::store::locks::IfLocked;
 use crate::store::settle::Settled;
 use crate::store::wait::{Suspended, Waits, continue_run, suspend};
 
@@ -345,9 +344,7 @@ impl Executor {
     /// Whoever asked has cancelled the children that were there then; this run may have started others since, and can start no more now. What is below one
     /// that has failed nobody has cancelled. Where this does not come to its end, the request that the run has left is carried out by maintenance.
     async fn cancel_below(&self, run_id: Uuid, reason: Option<&str>) {
-        let cancel = async {
-            cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason, IfLocked::Skip).await
-        };
+        let cancel = async { cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason).await };
         match Box::pin(answered(PATIENCE, cancel)).await {
             Ok(to_wake) => self.journal.wakes.owe(to_wake),
             Err(error) => {

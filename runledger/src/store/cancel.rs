@@ -1,6 +1,6 @@
 //! Cancel: what a person or another run does to a run from outside.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,10 @@ use uuid::Uuid;
 
 use super::error::{Class, class};
 use super::graph::{lock_pending, release};
-#[cfg(feature = "worker")]
-use super::locks::free;
-use super::locks::{IfLocked, is_locked};
+use super::locks::{IfLocked, free, is_locked};
 use super::places::has_repaired;
 use super::sql;
-use super::wait::{Above, above, wake_parents};
+use super::wait::{Above, above, wake, wake_parents};
 use super::write::{commit, write};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Sealer;
@@ -72,10 +70,17 @@ pub(crate) async fn cancel(
     reason: Option<&str>,
     by: By,
 ) -> Result<Option<Cancelled>, sqlx::Error> {
-    Ok(match cancel_if(connection, run_id, reason, by, IfLocked::Wait).await? {
-        Found::Free { cancelled, .. } => Some(cancelled),
-        Found::LockedOrMissing => None,
-    })
+    let Found::Free { cancelled, to_wake } =
+        cancel_if(connection, run_id, reason, by, IfLocked::Wait).await?
+    else {
+        return Ok(None);
+    };
+    if let Some(parent) = to_wake
+        && let Err(error) = wake(connection, &[parent], IfLocked::Queue).await
+    {
+        tracing::debug!(%error, %parent, "a worker wakes the parent of a cancelled run");
+    }
+    Ok(Some(cancelled))
 }
 
 /// Cancels one run for the engine, unless another transaction keeps it locked: then it is found again.
@@ -140,92 +145,100 @@ async fn cancel_once(
     })
     .await?;
     let has_ended = taken.map(|row| row.try_get("ended")).transpose()? == Some(true);
-    let to_wake = if has_ended { tell_above(&mut tx, run_id, if_locked).await? } else { None };
+    let to_wake = if has_ended { tell_above(&mut tx, run_id).await? } else { None };
     commit("cancel", tx.commit()).await?;
     Ok(Found::Free { cancelled: if has_ended { Cancelled::Now } else { Cancelled::Requested }, to_wake })
 }
 
 /// Cancels everything that goes on below some runs: parents first, so that no cancelled child wakes a parent that is about to be cancelled too, and
-/// again until nothing is left, since a run may start others until it has ended or its own cancel is asked for. Returns the parents to wake afterwards.
+/// again until nothing is left, since a run may start others until it has ended or its own cancel is asked for. A run that another transaction keeps locked is
+/// asked to be cancelled, and maintenance does it. Returns the parents to wake afterwards.
 pub(crate) async fn cancel_below(
     connection: &mut PgConnection,
     runs: &[Uuid],
     reason: Option<&str>,
-    if_locked: IfLocked,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut to_wake = Vec::new();
     // Rare, and part of the task of every run.
-    Box::pin(below(connection, runs, reason, &mut Budget(None), if_locked, &mut to_wake)).await?;
+    Box::pin(below(connection, runs, reason, &mut Budget(None), &mut to_wake)).await?;
     Ok(to_wake)
 }
 
-/// The runs below that a cancel has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    /// Nothing that goes on.
-    Nothing,
-    /// Runs that other transactions keep locked.
-    Locked,
-    /// More than the budget allows.
-    More,
-}
+/// A run below others, how deep it is, whether it is free to be cancelled beside others, and the reason.
+type Below = (Uuid, i32, bool, Option<String>);
 
-/// A run below others, the run right above it, how deep it is, whether it is free to be cancelled beside others, and the reason.
-type Below = (Uuid, Uuid, i32, bool, Option<String>);
-
-/// As [`cancel_below`], until it has cancelled for so long. Finding what is below does not count, or it could be
-/// all there is time for.
+/// As [`cancel_below`], until it has cancelled for so long: then it returns false. Finding what is below does not
+/// count, or it could be all there is time for.
 async fn below(
     connection: &mut PgConnection,
     runs: &[Uuid],
     reason: Option<&str>,
     budget: &mut Budget,
-    if_locked: IfLocked,
     to_wake: &mut Vec<Uuid>,
-) -> Result<Left, sqlx::Error> {
-    let mut locked = HashSet::new();
+) -> Result<bool, sqlx::Error> {
     loop {
-        let mut below: Vec<Below> =
+        let below: Vec<Below> =
             sqlx::query_as(sql::CANCEL_BELOW).bind(runs).bind(reason).fetch_all(&mut *connection).await?;
-        // What is below a locked run waits for it: parents first.
-        let mut left_out = locked.clone();
-        below.retain(|(run_id, parent, ..)| {
-            let stays = !left_out.contains(run_id) && !left_out.contains(parent);
-            if !stays {
-                left_out.insert(*run_id);
-            }
-            stays
-        });
-        let Some((_, _, topmost, ..)) = below.first() else {
-            return Ok(if locked.is_empty() { Left::Nothing } else { Left::Locked });
+        let Some((_, topmost, ..)) = below.first() else {
+            return Ok(true);
         };
-        let mut free: BTreeMap<Option<&str>, Vec<Uuid>> = BTreeMap::new();
+        let mut unclaimed: BTreeMap<Option<&str>, Vec<Uuid>> = BTreeMap::new();
         for (run_id, .., reason) in below.iter().filter(|(.., is_free, _)| *is_free) {
-            free.entry(reason.as_deref()).or_default().push(*run_id);
+            unclaimed.entry(reason.as_deref()).or_default().push(*run_id);
         }
         let mut n_taken = 0;
-        for (reason, nodes) in &free {
+        for (reason, nodes) in &unclaimed {
             for nodes in nodes.chunks(NODES_AT_ONCE) {
                 if budget.is_spent() {
-                    return Ok(Left::More);
+                    return Ok(false);
                 }
-                n_taken += budget.spend(cancel_nodes(connection, nodes, *reason, if_locked)).await?;
+                n_taken += budget.spend(cancel_nodes(connection, nodes, *reason)).await?;
             }
         }
         if n_taken > 0 {
             continue;
         }
-        for (run_id, .., reason) in below.iter().filter(|(_, _, depth, ..)| depth == topmost) {
+        let next: Vec<(Uuid, Option<&str>)> = below
+            .iter()
+            .filter(|(_, depth, ..)| depth == topmost)
+            .map(|(run_id, .., reason)| (*run_id, reason.as_deref()))
+            .collect();
+        for (run_id, reason) in note_locked(connection, next).await? {
             if budget.is_spent() {
-                return Ok(Left::More);
+                return Ok(false);
             }
-            let cancel = cancel_if(connection, *run_id, reason.as_deref(), By::Engine, if_locked);
+            let cancel = cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip);
             match budget.spend(cancel).await? {
-                Found::LockedOrMissing => drop(locked.insert(*run_id)),
+                Found::LockedOrMissing => note(connection, &[(run_id, reason)]).await?,
                 Found::Free { to_wake: parent, .. } => to_wake.extend(parent),
             }
         }
     }
+}
+
+/// Notes the requests of those runs that other transactions keep locked. Returns the others.
+pub(super) async fn note_locked<'r>(
+    connection: &mut PgConnection,
+    runs: Vec<(Uuid, Option<&'r str>)>,
+) -> Result<Vec<(Uuid, Option<&'r str>)>, sqlx::Error> {
+    let ids: Vec<Uuid> = runs.iter().map(|(run_id, _)| *run_id).collect();
+    let free = free(connection, &ids).await?;
+    let (free, locked): (Vec<_>, Vec<_>) = runs.into_iter().partition(|(run_id, _)| free.contains(run_id));
+    if !locked.is_empty() {
+        note(connection, &locked).await?;
+    }
+    Ok(free)
+}
+
+/// Notes that runs are to be cancelled which other transactions keep locked.
+pub(super) async fn note(
+    connection: &mut PgConnection,
+    runs: &[(Uuid, Option<&str>)],
+) -> Result<(), sqlx::Error> {
+    let (ids, reasons): (Vec<Uuid>, Vec<Option<&str>>) = runs.iter().copied().unzip();
+    write(sql::CANCEL_NOTE, |note| sqlx::query(note).bind(ids).bind(reasons).execute(connection))
+        .await
+        .map(drop)
 }
 
 /// Cancels nodes of ended graphs in one transaction: unclaimed nodes without recorded steps and without
@@ -234,13 +247,12 @@ async fn cancel_nodes(
     connection: &mut PgConnection,
     nodes: &[Uuid],
     reason: Option<&str>,
-    if_locked: IfLocked,
 ) -> Result<usize, sqlx::Error> {
     let mut tries = 1;
     loop {
-        match cancel_nodes_once(connection, nodes, reason, if_locked).await {
+        match cancel_nodes_once(connection, nodes, reason).await {
             Err(error) if tries < TRIES && class(&error) == Class::Conflict => tries += 1,
-            Err(error) if if_locked == IfLocked::Skip && is_locked(&error) => return Ok(0),
+            Err(error) if is_locked(&error) => return Ok(0),
             Err(error) if tries < TRIES && has_repaired(connection, &error, nodes).await? => tries += 1,
             done => return done,
         }
@@ -251,10 +263,9 @@ async fn cancel_nodes_once(
     connection: &mut PgConnection,
     nodes: &[Uuid],
     reason: Option<&str>,
-    if_locked: IfLocked,
 ) -> Result<usize, sqlx::Error> {
-    let mut tx = if_locked.begin(connection).await?;
-    let nodes = if_locked.lock_runs(&mut tx, nodes).await?;
+    let mut tx = IfLocked::Skip.begin(connection).await?;
+    let nodes = IfLocked::Skip.lock_runs(&mut tx, nodes).await?;
     lock_pending(&mut tx, &nodes).await?;
     // The engine and operators never seal their reasons, so every node gets the same text.
     let error = Sealer::default().seal_failure(&place_of_error(Uuid::nil(), ""), &failure(reason));
@@ -333,10 +344,8 @@ async fn carry_out_within(
     if runs.is_empty() && locked.is_empty() {
         return Ok(true);
     }
-    match below(connection, &runs, None, budget, IfLocked::Skip, to_wake).await? {
-        Left::Nothing => {}
-        Left::Locked => return Ok(true),
-        Left::More => return Ok(false),
+    if !below(connection, &runs, None, budget, to_wake).await? {
+        return Ok(false);
     }
     // Some of them may not be there at all.
     runs.extend(locked);
@@ -384,16 +393,13 @@ pub(crate) fn failure(reason: Option<&str>) -> Failure {
 
 /// Cancelling a child wakes the parent that waits for it, which is locked after the child here; cancelling a node decides about those that need it. Returns
 /// the parent if it is to be woken afterwards.
-async fn tell_above(
-    tx: &mut PgConnection,
-    run_id: Uuid,
-    if_locked: IfLocked,
-) -> Result<Option<Uuid>, sqlx::Error> {
+async fn tell_above(tx: &mut PgConnection, run_id: Uuid) -> Result<Option<Uuid>, sqlx::Error> {
     match above(&mut *tx, run_id).await? {
         Above::Nothing => {}
         Above::Graph(_) => release(tx, &[run_id]).await?,
         Above::Parent(parent) => {
-            if if_locked.lock_runs(tx, &[parent]).await?.is_empty() {
+            // Whoever waits for the parent here keeps the run from others.
+            if IfLocked::Skip.lock_runs(tx, &[parent]).await?.is_empty() {
                 return Ok(Some(parent));
             }
             wake_parents(tx, &[run_id]).await?;

@@ -7,10 +7,8 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 #[cfg(feature = "worker")]
-use super::cancel::{Found, cancel_unless_locked};
+use super::cancel::{Found, cancel_unless_locked, note, note_locked};
 use super::enqueue::NewRun;
-#[cfg(feature = "worker")]
-use super::locks::free;
 use super::sql;
 use super::write::write;
 
@@ -27,8 +25,9 @@ pub(crate) async fn set<'r>(
     write(sql::DEADLINE_SET, |set| sqlx::query(set).bind(&limited).execute(connection)).await.map(drop)
 }
 
-/// Cancels runs whose deadline is over: at most `at_once`, for about as long as `budget`. Leaves out those that
-/// another transaction keeps locked. Returns the parents to wake afterwards: other transactions keep them locked.
+/// Cancels runs whose deadline is over: at most `at_once`, for about as long as `budget`. Those that another
+/// transaction keeps locked are asked to be cancelled. Returns the parents to wake afterwards: other transactions keep
+/// them locked.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
@@ -36,31 +35,37 @@ pub(crate) async fn carry_out(
     budget: Duration,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     let began = Instant::now();
-    let (mut n_ended, mut locked, mut to_wake) = (0, Vec::new(), Vec::new());
+    let (mut n_ended, mut seen, mut to_wake) = (0, Vec::new(), Vec::new());
     while n_ended < at_once && began.elapsed() < budget {
-        // Each look is longer than all that is locked, so that few looks find what is behind that.
-        let limit = i64::try_from((at_once - n_ended).saturating_add(locked.len())).unwrap_or(i64::MAX);
+        // Each look is longer than all before, so that few looks pass what is locked.
+        let limit = i64::try_from((at_once - n_ended).saturating_add(seen.len())).unwrap_or(i64::MAX);
         let due: Vec<(Uuid, i64)> =
-            sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(&locked).fetch_all(&mut *connection).await?;
+            sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(&seen).fetch_all(&mut *connection).await?;
         if due.is_empty() {
             break;
         }
-        let runs: Vec<Uuid> = due.iter().map(|(run_id, _)| *run_id).collect();
-        let free = free(connection, &runs).await?;
-        locked.extend(runs.iter().filter(|run_id| !free.contains(run_id)));
-        for (run_id, deadline_ms) in due.iter().filter(|(run_id, _)| free.contains(run_id)) {
-            let limit = Duration::from_millis(u64::try_from(*deadline_ms).unwrap_or(0));
-            let reason = format!("it did not end within its deadline of {limit:?}");
-            match cancel_unless_locked(connection, *run_id, Some(&reason)).await? {
-                Found::LockedOrMissing => locked.push(*run_id),
+        let reasons: Vec<(Uuid, String)> =
+            due.into_iter().map(|(run_id, deadline_ms)| (run_id, reason(deadline_ms))).collect();
+        let overdue = reasons.iter().map(|(run_id, reason)| (*run_id, Some(reason.as_str()))).collect();
+        for (run_id, reason) in note_locked(connection, overdue).await? {
+            match cancel_unless_locked(connection, run_id, reason).await? {
+                Found::LockedOrMissing => note(connection, &[(run_id, reason)]).await?,
                 Found::Free { to_wake: parent, .. } => {
                     n_ended += 1;
                     to_wake.extend(parent);
                 }
             }
         }
+        let runs: Vec<Uuid> = reasons.into_iter().map(|(run_id, _)| run_id).collect();
         write(sql::DEADLINE_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(&mut *connection))
             .await?;
+        seen.extend(runs);
     }
     Ok(to_wake)
+}
+
+#[cfg(feature = "worker")]
+fn reason(deadline_ms: i64) -> String {
+    let limit = Duration::from_millis(u64::try_from(deadline_ms).unwrap_or(0));
+    format!("it did not end within its deadline of {limit:?}")
 }

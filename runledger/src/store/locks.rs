@@ -3,16 +3,13 @@
 //! A user's transaction that has sent a signal keeps the run locked until it ends. Maintenance and the journal
 //! work for many runs, so they leave a locked run for later.
 
-#[cfg(feature = "worker")]
 use std::collections::HashSet;
 
 use sqlx::{Connection, PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
 use super::error::{Limit, Reason, cause};
-#[cfg(feature = "worker")]
-use super::session::BEGIN_QUEUED;
-use super::session::{BEGIN_BRIEF, BEGIN_RESTLESS};
+use super::session::{BEGIN_BRIEF, BEGIN_QUEUED, BEGIN_RESTLESS};
 use super::sql;
 
 /// How a transaction treats a run that another transaction has locked.
@@ -21,7 +18,6 @@ pub(crate) enum IfLocked {
     /// It waits, for at most 10 s.
     Wait,
     /// It waits in line, for at most a second.
-    #[cfg(feature = "worker")]
     Queue,
     /// It goes on without the run.
     Skip,
@@ -35,7 +31,6 @@ impl IfLocked {
     ) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
         let begin = match self {
             Self::Wait => BEGIN_RESTLESS,
-            #[cfg(feature = "worker")]
             Self::Queue => BEGIN_QUEUED,
             Self::Skip => BEGIN_BRIEF,
         };
@@ -49,9 +44,7 @@ impl IfLocked {
         runs: &[Uuid],
     ) -> Result<Vec<Uuid>, sqlx::Error> {
         let lock = match self {
-            Self::Wait => sql::LOCK_RUNS,
-            #[cfg(feature = "worker")]
-            Self::Queue => sql::LOCK_RUNS,
+            Self::Wait | Self::Queue => sql::LOCK_RUNS,
             Self::Skip => sql::LOCK_FREE_RUNS,
         };
         sqlx::query_scalar(lock).bind(runs).fetch_all(tx).await
@@ -59,7 +52,6 @@ impl IfLocked {
 }
 
 /// The runs of these that no other transaction keeps locked just now.
-#[cfg(feature = "worker")]
 pub(crate) async fn free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<HashSet<Uuid>, sqlx::Error> {
     // The locks end with the statement.
     Ok(IfLocked::Skip.lock_runs(connection, runs).await?.into_iter().collect())

@@ -159,7 +159,6 @@ pub(crate) const BEGIN_RESTLESS: &str = begin_restless!("10s");
 pub(crate) const BEGIN_BRIEF: &str = begin_restless!("200ms");
 
 /// As [`BEGIN_RESTLESS`], for work that little waits behind.
-#[cfg(feature = "worker")]
 pub(crate) const BEGIN_QUEUED: &str = begin_restless!("1s");
 
 /// Begins a transaction of our own on a connection of an application.

@@ -34,6 +34,7 @@ statements! {
     CANCEL_FORGET = "cancel_forget";
     CANCEL_LEFT = "cancel_left";
     CANCEL_NODES = "cancel_nodes";
+    CANCEL_NOTE = "cancel_note";
     CANCEL_TAKE = "cancel_take";
     CHECKPOINT = "checkpoint";
     CHECKPOINT_FRESH = "checkpoint_fresh";

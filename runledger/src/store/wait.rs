@@ -1,6 +1,5 @@
 //! Waiting: runs started by a workflow, and runs parked until one of them ends.
 
-#[cfg(feature = "worker")]
 use std::collections::HashSet;
 
 use sqlx::postgres::PgRow;
@@ -10,7 +9,6 @@ use uuid::Uuid;
 use super::checkpoint::{Checkpoint, Fence, bind_one};
 use super::enqueue::{NewRun, stored};
 use super::graph::{NewGraph, submit};
-#[cfg(feature = "worker")]
 use super::locks::{IfLocked, is_locked};
 use super::places::has_repaired;
 use super::session::BEGIN_RESTLESS;
@@ -267,7 +265,6 @@ pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) 
 
 /// Wakes waiting runs for which something has come in other transactions. Returns those that another transaction keeps
 /// locked.
-#[cfg(feature = "worker")]
 pub(crate) async fn wake(
     connection: &mut PgConnection,
     runs: &[Uuid],
@@ -282,7 +279,6 @@ pub(crate) async fn wake(
     }
 }
 
-#[cfg(feature = "worker")]
 async fn wake_once(
     connection: &mut PgConnection,
     runs: &[Uuid],

@@ -319,11 +319,30 @@ async fn mended(db: &Db, place: &Place) -> Result<()> {
     let left = "select count(*) from runledger.waiting";
     let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
     eventually(n_left, |n| *n == Some(0)).await;
+    overdue_while_locked(db).await?;
     // As if the hour was over.
     let pass = "update runledger.ready set ready_at = now() where run_id = $1";
     again(async || sqlx::query(pass).bind(doubled.id()).execute(db.pool()).await).await?;
     again(async || doubled.result().await).await?;
     worker.stop().await;
+    Ok(())
+}
+
+/// The deadline of a run passes while another transaction keeps the run locked.
+async fn overdue_while_locked(db: &Db) -> Result<()> {
+    let overdue = keyed(db, "overdue", || jobs::check_canary().delay(HOUR).deadline(HOUR)).await?;
+    let mut tx = again(async || db.pool().begin().await).await?;
+    let lock = "select run_id from runledger.run where run_id = $1 for no key update";
+    sqlx::query(lock).bind(overdue.id()).execute(&mut *tx).await?;
+    let pass = "update runledger.deadline set deadline_at = now() where run_id = $1";
+    again(async || sqlx::query(pass).bind(overdue.id()).execute(db.pool()).await).await?;
+    let asked = "select (select count(*) from runledger.cancel where run_id = $1)
+                 + (select count(*) from runledger.outcome where run_id = $1)";
+    let n_asked =
+        async || sqlx::query_scalar::<_, i64>(asked).bind(overdue.id()).fetch_one(db.pool()).await.ok();
+    eventually(n_asked, |n| *n > Some(0)).await;
+    tx.rollback().await?;
+    eventually(async || overdue.state().await.ok(), |state| *state == Some(RunState::Cancelled)).await;
     Ok(())
 }
 

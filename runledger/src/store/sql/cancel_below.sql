@@ -1,7 +1,7 @@
 -- cancel_below: the live descendants of some runs without a cancel request, parents first. A compensating run cannot be cancelled:
 --        its outcome is decided, and it may stay parked until an operator resumes it.
 -- in:    $1 runs, $2 a reason for runs whose cancel request has none
--- out:   run_id, parent_id, depth (below those runs), is_free (whether it is a node of a graph that has ended, and no worker holds it), reason (of the run above them)
+-- out:   run_id, depth (below those runs), is_free (whether it is a node of a graph that has ended, and no worker holds it), reason (of the run above them)
 -- locks: none
 -- index: run_parent, outcome_pkey, lease_pkey, cancel_pkey, undo_pkey. The search continues below ended runs: their children may be live. It ends at twice the
 --        depth that runs may have, for a run that a change from outside has put below itself.
@@ -16,7 +16,7 @@ with recursive below as (
     where below.depth < 200
 )
 select
-    run_id, parent_id, depth,
+    run_id, depth,
     is_node
         and exists (select from runledger.outcome where outcome.run_id = below.parent_id offset 0)
         and not exists (select from runledger.lease where lease.run_id = below.run_id offset 0) as is_free,

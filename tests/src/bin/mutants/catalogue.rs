@@ -227,15 +227,6 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["it::locked_runs::locked_run_goes_on_though_the_worker_that_parked_it_has_stopped"],
     },
     Mutant {
-        name: "each-locked-run-costs-the-pulse-its-time",
-        edits: &[Edit {
-            file: "runledger/src/store/locks.rs",
-            old: "Ok(IfLocked::Skip.lock_runs(connection, runs).await?.into_iter().collect())",
-            new: "let _ = connection;\n    Ok(runs.iter().copied().collect())",
-        }],
-        tests: &["it::locked_runs::cancels_and_pauses_that_are_left_pass_a_locked_run"],
-    },
-    Mutant {
         name: "cancelled-child-forgets-its-locked-parent",
         edits: &[Edit {
             file: "runledger/src/store/cancel.rs",
@@ -470,14 +461,39 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "locked-runs-fill-the-look-for-deadlines",
-        edits: &[Edit {
-            file: "runledger/src/store/deadline.rs",
-            old: "locked.extend(runs.iter().filter(|run_id| !free.contains(run_id)));",
-            new: "locked.extend(runs.iter().filter(|run_id| !free.contains(run_id)).filter(|_| false));",
-        }],
+        edits: &[
+            Edit {
+                file: "runledger/src/store/deadline.rs",
+                old: "        seen.extend(runs);\n",
+                new: "        drop(runs);\n",
+            },
+            Edit {
+                file: "runledger/src/store/cancel.rs",
+                old: "    if !locked.is_empty() {\n        note(",
+                new: "    if false {\n        note(",
+            },
+        ],
         tests: &[
             "it::locked_runs::deadlines_are_kept_while_more_locked_runs_than_one_look_takes_are_overdue",
         ],
+    },
+    Mutant {
+        name: "request-is-not-seen-by-a-claim",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/parts/claimed.sql",
+            old: "exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested",
+            new: "false as cancel_requested",
+        }],
+        tests: &["it::locked_runs::run_that_was_locked_when_what_is_above_it_was_cancelled_goes_on_no_more"],
+    },
+    Mutant {
+        name: "cancel-waits-for-the-parent",
+        edits: &[Edit {
+            file: "runledger/src/store/cancel.rs",
+            old: "if IfLocked::Skip.lock_runs(tx, &[parent])",
+            new: "if IfLocked::Wait.lock_runs(tx, &[parent])",
+        }],
+        tests: &["it::locked_runs::cancel_of_a_child_does_not_wait_for_its_locked_parent"],
     },
     Mutant {
         name: "key-takes-any-request",
