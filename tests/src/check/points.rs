@@ -13,7 +13,7 @@ pub const POINTS: &[(&str, Scene)] = &[
     ("cancel_ask", Scene::Cancel),
     ("cancel_forget", Scene::Cancel),
     ("cancel_nodes", Scene::Cancel),
-    ("cancel_note", Scene::Mended),
+    ("cancel_note", Scene::Cancel),
     ("cancel_take", Scene::Cancel),
     ("checkpoint", Scene::Work),
     ("checkpoint_fresh", Scene::Work),

@@ -145,6 +145,7 @@ async fn cancel(db: &Db, place: &Place) -> Result<()> {
     let left = "select count(*) from runledger.deadline";
     let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
     eventually(n_left, |n| *n == Some(0)).await;
+    overdue_while_locked(db, place).await?;
     let parent = keyed(db, "parent", || jobs::check_parent(place.clone())).await?;
     let state = async || parent.state().await.ok();
     let waits = |state: &Option<RunState>| matches!(state, Some(RunState::Waiting | RunState::Cancelled));
@@ -319,7 +320,6 @@ async fn mended(db: &Db, place: &Place) -> Result<()> {
     let left = "select count(*) from runledger.waiting";
     let n_left = async || sqlx::query_scalar::<_, i64>(left).fetch_one(db.pool()).await.ok();
     eventually(n_left, |n| *n == Some(0)).await;
-    overdue_while_locked(db).await?;
     // As if the hour was over.
     let pass = "update runledger.ready set ready_at = now() where run_id = $1";
     again(async || sqlx::query(pass).bind(doubled.id()).execute(db.pool()).await).await?;
@@ -329,10 +329,12 @@ async fn mended(db: &Db, place: &Place) -> Result<()> {
 }
 
 /// The deadline of a run passes while another transaction keeps the run locked.
-async fn overdue_while_locked(db: &Db) -> Result<()> {
-    let overdue = keyed(db, "overdue", || jobs::check_canary().delay(HOUR).deadline(HOUR)).await?;
+async fn overdue_while_locked(db: &Db, place: &Place) -> Result<()> {
+    let overdue = || jobs::check_gated(place.clone()).delay(HOUR).deadline(Duration::ZERO);
+    let overdue = keyed(db, "overdue", overdue).await?;
     let mut tx = again(async || db.pool().begin().await).await?;
-    let lock = "select run_id from runledger.run where run_id = $1 for no key update";
+    let lock = "update runledger.run set start_at = now() - interval '1 second'
+                where run_id = $1 and not exists (select from runledger.outcome where outcome.run_id = run.run_id)";
     sqlx::query(lock).bind(overdue.id()).execute(&mut *tx).await?;
     let pass = "update runledger.deadline set deadline_at = now() where run_id = $1";
     again(async || sqlx::query(pass).bind(overdue.id()).execute(db.pool()).await).await?;
@@ -341,7 +343,7 @@ async fn overdue_while_locked(db: &Db) -> Result<()> {
     let n_asked =
         async || sqlx::query_scalar::<_, i64>(asked).bind(overdue.id()).fetch_one(db.pool()).await.ok();
     eventually(n_asked, |n| *n > Some(0)).await;
-    tx.rollback().await?;
+    tx.commit().await?;
     eventually(async || overdue.state().await.ok(), |state| *state == Some(RunState::Cancelled)).await;
     Ok(())
 }
