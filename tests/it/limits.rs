@@ -204,6 +204,7 @@ async fn body_that_keeps_its_record_from_being_written_fails_for_good_and_says_h
         let run = limits_meddles(first.to_owned(), then.to_owned()).enqueue(&fixture.db).await.unwrap();
         let failed = failure(soon(run.result()).await);
         says(&failed, &[said, "nothing was written"]);
+        assert!(!format!("{failed:?}").contains(" tries"), "it was tried twice: {failed:?}");
         assert_eq!(failed.kind, FailureKind::Setup);
         assert_eq!(MEDDLED.load(Ordering::SeqCst), 2, "{first}; {then}");
         assert_eq!(run.info().await.unwrap().attempt, 1);

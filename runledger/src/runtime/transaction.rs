@@ -461,15 +461,17 @@ fn undone(error: &sqlx::Error) -> End {
 fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>) -> End {
     let cause = cause(error);
     let tries = format!("{} tries", most_tries(cause.class));
-    let (within, why) = match cause.class {
+    let (most, why) = match cause.class {
         Class::Conflict => (tries, "it met a serialization failure or a deadlock"),
         Class::Refused => (format!("{} s of tries", REFUSED.as_secs()), "the server refused to write"),
         Class::Transient | Class::Permanent if is_lost(error) => (tries, "its connection was lost"),
         Class::Transient | Class::Permanent => (tries, "the server gave a statement up"),
     };
+    // What the body did itself ends the tries early.
+    let within = if meddling.is_some() { String::new() } else { format!(" in {most}, the last time") };
     let failure = Failure::from_chain(FailureKind::Error, error);
     let message = format!(
-        "the body's transaction was not committed in {within}, the last time because {why}; nothing was written: {}",
+        "the body's transaction was not committed{within} because {why}; nothing was written: {}",
         failure.message
     );
     let failed = (Failure { message, ..failure }, Retry::Policy);
