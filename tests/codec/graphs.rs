@@ -1,7 +1,7 @@
 //! Graphs whose requests are sealed.
 
 use runledger::prelude::*;
-use runledger::{AesGcm, ClientError, Graph, RunState};
+use runledger::{AesGcm, ClientError, Graph, LinkKey, RunState, Secret};
 use runledger_tests::Fixture;
 
 use crate::rows::{scalar, soon, until, worker};
@@ -69,4 +69,25 @@ async fn a_sealed_graph_shows_its_result_to_who_has_the_key_and_is_not_said_to_h
     assert!(!picture.to_json().unwrap().contains("abc"), "what nodes are given is not shown");
     let without = handle.on(&db).picture().await.unwrap_err();
     assert!(matches!(without, ClientError::Unreadable { run_id, .. } if run_id == handle.id()), "{without}");
+}
+
+#[tokio::test]
+async fn db_that_seals_signs_no_link_that_shows_a_decision() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let key = LinkKey::new([1; 32]).unwrap();
+    let hour = std::time::Duration::from_secs(3600);
+    let mut graph = Graph::new("release");
+    graph.gate::<bool>("approved");
+    let plain = graph.enqueue(&db).await.unwrap();
+    let refused = |error: ClientError| {
+        assert!(matches!(error, ClientError::LinkShowsSealed { .. }), "{error:?}");
+        assert!(error.to_string().contains("sign an unbound link with `link`"), "{error}");
+    };
+    refused(plain.gate("approved").link_to_complete(&key, hour, &Secret::new(true)).await.unwrap_err());
+    let sealing = db.clone().with_codec(AesGcm::new("1", [7; 32]));
+    let handle = sealing.graph::<()>(plain.id());
+    refused(handle.gate("approved").link_to_complete(&key, hour, &true).await.unwrap_err());
+    refused(handle.gate("approved").link_to_fail(&key, hour, "no").await.unwrap_err());
+    let unbound = handle.gate("approved").link(&key, hour).await.unwrap();
+    sealing.gate_link(&key, &unbound).unwrap().gate().complete(&true).await.unwrap();
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{AesGcm, ClientError, Graph, GraphHandle, LinkDecision, LinkKey, RunState, Secret};
+use runledger::{ClientError, Graph, GraphHandle, LinkDecision, LinkKey, RunState};
 use runledger_tests::Fixture;
 
 use crate::graph_jobs::node;
@@ -118,23 +118,6 @@ async fn link_is_not_signed_for_an_unfit_value_or_missing_gate() {
     ] {
         assert!(error.to_string().contains("did you mean `approved`?"), "{error}");
     }
-}
-
-#[tokio::test]
-async fn db_that_seals_signs_no_link_that_shows_a_decision() {
-    let Fixture { db, database: _database } = Fixture::new().await;
-    let plain = submitted(&db).await;
-    let refused = |error: ClientError| {
-        assert!(matches!(error, ClientError::LinkShowsSealed { .. }), "{error:?}");
-        assert!(error.to_string().contains("sign an unbound link with `link`"), "{error}");
-    };
-    refused(plain.gate("approved").link_to_complete(&key(), HOUR, &Secret::new(true)).await.unwrap_err());
-    let sealing = db.clone().with_codec(AesGcm::new("1", [7; 32]));
-    let handle = sealing.graph::<bool>(plain.id());
-    refused(handle.gate("approved").link_to_complete(&key(), HOUR, &true).await.unwrap_err());
-    refused(handle.gate("approved").link_to_fail(&key(), HOUR, "no").await.unwrap_err());
-    let unbound = handle.gate("approved").link(&key(), HOUR).await.unwrap();
-    sealing.gate_link(&key(), &unbound).unwrap().gate().complete(&true).await.unwrap();
 }
 
 #[tokio::test]

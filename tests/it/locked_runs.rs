@@ -177,8 +177,8 @@ async fn asks(db: &Db, what: &str) {
 async fn cancels_and_pauses_that_are_left_pass_a_locked_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for (what, wanted) in [("cancel", RunState::Cancelled), ("pause", RunState::Paused)] {
-        // More than one pulse has time for, one by one.
-        let calls = (0..1_500).map(|_| waits_for_ping().delay(HOUR));
+        // More than one look takes.
+        let calls = (0..250).map(|_| waits_for_ping().delay(HOUR));
         let locked = enqueue_all(calls, &db).await.unwrap();
         let free = waits_for_ping().delay(HOUR).enqueue(&db).await.unwrap();
         asks(&db, what).await;
@@ -385,7 +385,7 @@ async fn locked_runs_below_one_cancelled_run_do_not_hide_what_is_below_another()
     let above = [waits_for_ping(), waits_for_ping()].map(|call| call.delay(HOUR));
     let above: Vec<Uuid> = enqueue_all(above, &db).await.unwrap().into_iter().map(|run| run.run_id).collect();
     let mut below = Vec::new();
-    for n in [1_500, 1] {
+    for n in [600, 1] {
         let calls = (0..n).map(|_| waits_for_ping().delay(HOUR));
         let runs = enqueue_all(calls, &db).await.unwrap();
         below.push(runs.into_iter().map(|run| run.run_id).collect::<Vec<_>>());
@@ -409,7 +409,7 @@ async fn locked_runs_below_one_cancelled_run_do_not_hide_what_is_below_another()
     let worker = worker(&db, jobs![waits_for_ping]).await;
     until(&db, below[1][0], |info| info.state == RunState::Cancelled).await;
     let asked = "select count(*) from runledger.cancel where run_id = any (array(select run_id from runledger.ready))";
-    eventually(async || scalar::<i64>(&db, asked).await, |n| *n == 1_500).await;
+    eventually(async || scalar::<i64>(&db, asked).await, |n| *n == 600).await;
     tx.rollback().await.unwrap();
     for left in ["select count(*) from runledger.ready", "select count(*) from runledger.cancel"] {
         eventually(async || scalar::<i64>(&db, left).await, |n| *n == 0).await;
