@@ -467,7 +467,7 @@ fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>) -> End {
         Class::Transient | Class::Permanent if is_lost(error) => (tries, "its connection was lost"),
         Class::Transient | Class::Permanent => (tries, "the server gave a statement up"),
     };
-    // What the body did itself ends the tries early.
+    // A body that meddles with its transaction is tried only twice.
     let within = if meddling.is_some() { String::new() } else { format!(" in {most}, the last time") };
     let failure = Failure::from_chain(FailureKind::Error, error);
     let message = format!(

@@ -9,6 +9,8 @@ use uuid::Uuid;
 
 use super::error::{Class, class};
 use super::graph::{lock_pending, release};
+#[cfg(feature = "worker")]
+use super::locks::limit_beyond;
 use super::locks::{IfLocked, free, is_locked};
 use super::places::has_repaired;
 use super::sql;
@@ -46,11 +48,10 @@ pub(crate) const FAILED_ABOVE: &str = "a run above it has failed";
 /// some 10 ms.
 const NODES_AT_ONCE: usize = 1_000;
 
-/// How often a cancel is tried that meets the locks of a settlement crosswise: it locks a child and then its parent, a batch of settlements the parents
-/// of its runs in the order of their ids.
+/// How often a cancel is tried that the server ends as a deadlock or a conflict with another transaction.
 const TRIES: u32 = 5;
 
-/// What a cancel has come to.
+/// The result of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Another transaction keeps the run locked, or the run is not there.
@@ -283,7 +284,7 @@ async fn cancel_nodes_once(
     Ok(taken.len())
 }
 
-/// What maintenance has come to with the requests that are left.
+/// The result of carrying out the requests that are left.
 #[cfg(feature = "worker")]
 #[derive(Debug)]
 pub(crate) struct CarriedOut {
@@ -315,8 +316,7 @@ async fn carry_out_within(
 ) -> Result<bool, sqlx::Error> {
     let (mut n_cancelled, mut locked) = (0, Vec::new());
     let left: Vec<(Uuid, Option<String>, bool)> = loop {
-        // Each look is longer than all that is locked, so that few looks find what is behind that.
-        let limit = at_once.saturating_add(n_of(&locked));
+        let limit = limit_beyond(at_once, &locked);
         let left: Vec<(Uuid, Option<String>, bool)> =
             sqlx::query_as(sql::CANCEL_LEFT).bind(limit).bind(&locked).fetch_all(&mut *connection).await?;
         let n_locked = locked.len();
@@ -352,11 +352,6 @@ async fn carry_out_within(
     let forgotten =
         write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(connection)).await?;
     Ok(forgotten.rows_affected() == 0)
-}
-
-#[cfg(feature = "worker")]
-pub(super) fn n_of(runs: &[Uuid]) -> i64 {
-    i64::try_from(runs.len()).unwrap_or(i64::MAX)
 }
 
 /// For how long there may be more cancelling. Finding what to cancel does not count, or it could be all that there is time for.
@@ -398,7 +393,7 @@ async fn tell_above(tx: &mut PgConnection, run_id: Uuid) -> Result<Option<Uuid>,
         Above::Nothing => {}
         Above::Graph(_) => release(tx, &[run_id]).await?,
         Above::Parent(parent) => {
-            // Whoever waits for the parent here keeps the run from others.
+            // A wait for the parent would keep the child locked.
             if IfLocked::Skip.lock_runs(tx, &[parent]).await?.is_empty() {
                 return Ok(Some(parent));
             }

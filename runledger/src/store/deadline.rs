@@ -9,6 +9,8 @@ use uuid::Uuid;
 #[cfg(feature = "worker")]
 use super::cancel::{Found, cancel_unless_locked, note, note_locked};
 use super::enqueue::NewRun;
+#[cfg(feature = "worker")]
+use super::locks::limit_beyond;
 use super::sql;
 use super::write::write;
 
@@ -25,8 +27,8 @@ pub(crate) async fn set<'r>(
     write(sql::DEADLINE_SET, |set| sqlx::query(set).bind(&limited).execute(connection)).await.map(drop)
 }
 
-/// Cancels runs whose deadline is over: at most `at_once`, for about as long as `budget`. Those that another
-/// transaction keeps locked are asked to be cancelled. Returns the parents to wake afterwards: other transactions keep
+/// Cancels runs whose deadline is over: at most `at_once`, for about as long as `budget`. For a run that another
+/// transaction keeps locked, stores a cancel request. Returns the parents to wake afterwards: other transactions keep
 /// them locked.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
@@ -37,8 +39,7 @@ pub(crate) async fn carry_out(
     let began = Instant::now();
     let (mut n_ended, mut seen, mut to_wake) = (0, Vec::new(), Vec::new());
     while n_ended < at_once && began.elapsed() < budget {
-        // Each look is longer than all before, so that few looks pass what is locked.
-        let limit = i64::try_from((at_once - n_ended).saturating_add(seen.len())).unwrap_or(i64::MAX);
+        let limit = limit_beyond(i64::try_from(at_once - n_ended).unwrap_or(i64::MAX), &seen);
         let due: Vec<(Uuid, i64)> =
             sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(&seen).fetch_all(&mut *connection).await?;
         if due.is_empty() {

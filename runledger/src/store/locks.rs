@@ -53,8 +53,17 @@ impl IfLocked {
 
 /// The runs of these that no other transaction keeps locked just now.
 pub(crate) async fn free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<HashSet<Uuid>, sqlx::Error> {
+    if runs.is_empty() {
+        return Ok(HashSet::new());
+    }
     // The locks end with the statement.
     Ok(IfLocked::Skip.lock_runs(connection, runs).await?.into_iter().collect())
+}
+
+/// How many runs a look asks for. More than it leaves out, so that few looks pass all locked runs.
+#[cfg(feature = "worker")]
+pub(crate) fn limit_beyond(at_once: i64, left_out: &[Uuid]) -> i64 {
+    at_once.saturating_add(i64::try_from(left_out.len()).unwrap_or(i64::MAX))
 }
 
 /// Whether a statement has waited for a lock as long as it may.

@@ -7,9 +7,7 @@ use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 #[cfg(feature = "worker")]
-use super::cancel::n_of;
-#[cfg(feature = "worker")]
-use super::locks::{IfLocked, free};
+use super::locks::{IfLocked, free, limit_beyond};
 use super::places::has_repaired;
 use super::session::BEGIN_RESTLESS;
 use super::write::{commit, write};
@@ -96,9 +94,8 @@ pub(crate) async fn carry_out(
     let began = Instant::now();
     let mut locked = Vec::new();
     loop {
-        // Each look is longer than all that is locked, so that few looks find what is behind that.
         let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
-            .bind(at_once.saturating_add(n_of(&locked)))
+            .bind(limit_beyond(at_once, &locked))
             .bind(&locked)
             .fetch_all(&mut *connection)
             .await?;
