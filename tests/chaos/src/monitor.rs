@@ -235,6 +235,36 @@ mod tests {
         Ok(())
     }
 
+    #[tokio::test]
+    async fn a_signal_may_be_left_only_where_its_sender_kept_the_run_from_seeing_it() -> Result<()> {
+        let fixture = Fixture::new().await;
+        // The name of each job says how its run was parked, and when its signal came.
+        let history = "
+            insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+            select gen_random_uuid(), job, '', 'default', 0, '{}', now()
+            from unnest(array['unlocked', 'locked', 'unlocked with a timer', 'locked long before']) as job;
+            insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
+            select run_id, 'waiting', '{}', '{}', '{left}',
+                case when job like 'locked%' then since + interval '30 s' when job like '%timer' then since + interval '1 h' end, 0, 0, 1, since
+            from runledger.run, lateral (select now() - case when job like '%before' then interval 'LONG s' else interval '0' end) as parked (since);
+            insert into runledger.signal (run_id, name, number, payload, idempotency_key, sent_at)
+            select run_id, 'left', 1, '1', 'once', now() from runledger.run";
+        let long = Pace::FAST.bound() + Duration::from_secs(2);
+        let history = history.replace("LONG", &long.as_secs().to_string());
+        sqlx::raw_sql(AssertSqlSafe(history)).execute(fixture.db.pool()).await?;
+        let jobs: Vec<(Uuid, String)> =
+            sqlx::query_as("select run_id, job from runledger.run").fetch_all(fixture.db.pool()).await?;
+        let lost = look(fixture.database.url(), &mut None, &mut Claims::new(), Pace::FAST.bound()).await?;
+        let mut lost_jobs: Vec<&str> = jobs
+            .iter()
+            .filter(|(run_id, _)| lost.iter().any(|violation| violation.contains(&run_id.to_string())))
+            .map(|(_, job)| job.as_str())
+            .collect();
+        lost_jobs.sort_unstable();
+        assert_eq!(lost_jobs, ["locked long before", "unlocked", "unlocked with a timer"], "{lost:?}");
+        Ok(())
+    }
+
     #[test]
     fn a_monitor_that_saw_too_little_says_so() {
         let seen =
