@@ -1,5 +1,6 @@
 //! Behaviours 19 and 25: inline transactions, and what steps did taken back.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
@@ -495,5 +496,55 @@ async fn an_undo_is_stored_under_the_oldest_name_of_its_job_which_every_program_
     let of_steps =
         "select string_agg(coalesce(undo ->> 'job', key), ' ' order by ordinal) from runledger.step";
     assert_eq!(scalar::<String>(&db, of_steps).await, "sagas.unbooks undo[books]");
+    worker.stop().await;
+}
+
+static N_UNDOS_BEGUN: AtomicUsize = AtomicUsize::new(0);
+static UNDO_GATE: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn unbooks_at_the_gate() -> Result<()> {
+    N_UNDOS_BEGUN.fetch_add(1, Ordering::SeqCst);
+    UNDO_GATE.acquire().await?.forget();
+    Ok(())
+}
+
+#[workflow]
+async fn waits_with_a_booking(wf: &Wf) -> Result<u32> {
+    wf.saga().run(books(1), |_| unbooks_at_the_gate()).await?;
+    Ok(wf.signal("never").await?)
+}
+
+/// Two cancels may meet: one has the steps of a run undone, and the request of the other, which has looked before, is stored after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_with_a_booking, books, unbooks_at_the_gate]).await;
+    let run = waits_with_a_booking().enqueue(&db).await.unwrap();
+    until(&db, run.id(), |info| info.state == RunState::Waiting).await;
+    assert_eq!(run.cancel("no").await.unwrap(), Cancelled::Requested);
+    eventually(async || N_UNDOS_BEGUN.load(Ordering::SeqCst), |n| *n == 1).await;
+
+    let claims = "select claims from runledger.lease";
+    let n_claims: i32 = scalar(&db, claims).await;
+    let late = "insert into runledger.cancel (run_id, reason) select run_id, 'late' from runledger.undo;
+        select runledger.notify('runledger_cancel', run_id::text) from runledger.undo";
+    execute(&db, late).await;
+    let heartbeat = async || scalar::<String>(&db, "select heartbeat_at::text from runledger.worker").await;
+    for _ in 0..3 {
+        let before = heartbeat().await;
+        eventually(heartbeat, |now| *now != before).await;
+    }
+    assert_eq!(scalar::<i32>(&db, claims).await, n_claims, "the attempt that undoes goes on");
+    assert_eq!(N_UNDOS_BEGUN.load(Ordering::SeqCst), 1);
+
+    execute(&db, "update runledger.lease set worker_id = worker_id + 1000").await;
+    eventually(async || N_UNDOS_BEGUN.load(Ordering::SeqCst), |n| *n == 2).await;
+    let crashes = "select crashes from runledger.lease";
+    assert_eq!(scalar::<i32>(&db, crashes).await, 1, "a crash during the undo is no cancel");
+
+    UNDO_GATE.add_permits(2);
+    until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await, |n| *n == 0).await;
     worker.stop().await;
 }

@@ -153,8 +153,8 @@ impl<J: Job> Handle<J> {
     /// [`ClientError::NoSuchRun`], or a failure of the database.
     ///
     /// # Cancel safety
-    /// A dropped future may have cancelled nothing, this run, or this run and some of those below. Repeating it cancels the others. Once the request is
-    /// stored a worker does that within about half a minute, unless the run had ended before.
+    /// A dropped future may have cancelled nothing, this run, or this run and some of those below. A repetition cancels the others. Without one, a worker
+    /// cancels them within about half a minute, unless this run had ended before the call or the call had stored nothing yet.
     pub async fn cancel(&self, reason: &str) -> Result<Cancelled, ClientError> {
         let reason = words(reason);
         let reason = Some(reason.as_str());

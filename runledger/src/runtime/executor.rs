@@ -116,9 +116,10 @@ impl Executor {
         let end = if let Some(failure) = unreadable {
             End::Outcome(Outcome::Diverged(failure))
         } else if let Some(state) = claimed.undoing {
+            hold.orders.begin_undo();
             tokio::select! {
                 biased;
-                end = obey(&hold.orders) => not_cancelled(end),
+                end = obey(&hold.orders) => end,
                 end = Box::pin(self.undo(&attempt, state)) => end,
             }
         } else if claimed.cancel_requested {
@@ -519,14 +520,6 @@ fn not_to_run(unmet: Failure) -> Outcome {
 
 fn cancelled() -> Outcome {
     Outcome::Cancelled(cancel::failure(None))
-}
-
-/// A run whose steps are being undone cannot be cancelled any more. Whoever asked did so before that was known: it goes on in another attempt.
-fn not_cancelled(end: End) -> End {
-    match end {
-        End::Outcome(Outcome::Cancelled(_)) => End::Outcome(Outcome::Released),
-        end => end,
-    }
 }
 
 /// Waits for an order to stop.

@@ -34,6 +34,8 @@ pub(crate) struct Orders {
     /// When it was told to stop as cancelled.
     cancelled: OnceLock<Instant>,
     given: Notify,
+    /// Whether the steps of the run are being undone.
+    is_undoing: AtomicBool,
     /// Whether the attempt's body is gone, and its end is all that is left.
     has_left_body: AtomicBool,
     /// Where the attempt's steps are told to look again.
@@ -44,6 +46,9 @@ impl Orders {
     /// `Drop` overrules everything, since nothing may be written any more; the first of the others stands.
     fn give(&self, order: Order) {
         let mut present = self.present();
+        if order == Order::Cancel && self.is_undoing.load(Ordering::Acquire) {
+            return;
+        }
         if *present == Order::GoOn || order == Order::Drop {
             *present = order;
             drop(present);
@@ -63,6 +68,15 @@ impl Orders {
                 return present;
             }
             self.given.notified().await;
+        }
+    }
+
+    /// Notes that the steps of the run are being undone: how it ends is decided, so it cannot be cancelled any more.
+    pub(crate) fn begin_undo(&self) {
+        let mut present = self.present();
+        self.is_undoing.store(true, Ordering::Release);
+        if *present == Order::Cancel {
+            *present = Order::GoOn;
         }
     }
 

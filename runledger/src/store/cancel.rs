@@ -237,9 +237,16 @@ pub(super) async fn note(
     runs: &[(Uuid, Option<&str>)],
 ) -> Result<(), sqlx::Error> {
     let (ids, reasons): (Vec<Uuid>, Vec<Option<&str>>) = runs.iter().copied().unzip();
-    write(sql::CANCEL_NOTE, |note| sqlx::query(note).bind(ids).bind(reasons).execute(connection))
-        .await
-        .map(drop)
+    let mut tries = 1;
+    loop {
+        let noted = write(sql::CANCEL_NOTE, |note| {
+            sqlx::query(note).bind(&ids).bind(&reasons).execute(&mut *connection)
+        });
+        match noted.await {
+            Err(error) if tries < TRIES && class(&error) == Class::Conflict => tries += 1,
+            done => return done.map(drop),
+        }
+    }
 }
 
 /// Cancels nodes of ended graphs in one transaction: unclaimed nodes without recorded steps and without

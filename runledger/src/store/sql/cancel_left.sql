@@ -1,9 +1,15 @@
--- cancel_left: requests that no worker is carrying out: the run has ended, or went back to its queue before its worker heard of them.
+-- cancel_left: requests that no worker is carrying out: the run has ended, or went back to its queue before its worker heard of them. Those for runs whose
+--        steps are being undone came too late, and are left until these have ended.
 -- in:    $1 how many, $2 runs that are left out
 -- out:   run_id, reason, ended
 -- locks: none
--- index: lease_pkey, outcome_pkey
+-- index: lease_pkey, outcome_pkey, undo_pkey
 select cancel.run_id, cancel.reason, exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0) as ended
 from runledger.cancel
-where not exists (select from runledger.lease where lease.run_id = cancel.run_id offset 0) and cancel.run_id <> all ($2::uuid[])
+where not exists (select from runledger.lease where lease.run_id = cancel.run_id offset 0)
+    and cancel.run_id <> all ($2::uuid[])
+    and (
+        exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)
+        or not exists (select from runledger.undo where undo.run_id = cancel.run_id offset 0)
+    )
 limit $1

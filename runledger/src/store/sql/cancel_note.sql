@@ -1,5 +1,6 @@
 -- cancel_note: notes that runs are to be cancelled which other transactions keep locked. Whoever claims or holds one sees it; maintenance cancels the others
---        once they are free.
+--        once they are free. Where that other transaction is a cancel and has the steps of its run undone, the request comes too late, and counts only
+--        for what goes on below the run at its end.
 -- in:    $1 runs, $2 reasons; arrays
 -- out:   told; one row
 -- locks: none
@@ -11,6 +12,7 @@ with asked as (
     where exists (select from runledger.run where run.run_id = item.run_id offset 0)
         and not exists (select from runledger.outcome where outcome.run_id = item.run_id offset 0)
         and not exists (select from runledger.undo where undo.run_id = item.run_id offset 0)
+    order by item.run_id
     on conflict (run_id) do nothing
     returning run_id
 ),

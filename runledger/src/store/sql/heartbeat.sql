@@ -6,7 +6,8 @@
 --        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), tunings (changes when what operators say
 --        of jobs does), configs (changes when what they configure does), last (this worker's heartbeat before), now; one row
 -- locks: the worker's row
--- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, tuning_pkey, config_pkey
+-- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, undo_pkey, tuning_pkey, config_pkey. A request for a
+--        run whose steps are being undone came too late: it counts again once that run has ended, for what goes on below it.
 with me as (
     update runledger.worker
     set heartbeat_at = pg_catalog.clock_timestamp()
@@ -21,12 +22,16 @@ select
         from runledger.cancel
         cross join lateral (select worker_id from runledger.lease where run_id = cancel.run_id offset 0) as lease
         where lease.worker_id = $1
+            and not exists (select from runledger.undo where undo.run_id = cancel.run_id offset 0)
     ) as cancels,
     array(
         select cancel.run_id
         from runledger.cancel
-        where exists (select from runledger.ready where ready.run_id = cancel.run_id offset 0)
-            or exists (select from runledger.waiting where waiting.run_id = cancel.run_id offset 0)
+        where (
+                exists (select from runledger.ready where ready.run_id = cancel.run_id offset 0)
+                or exists (select from runledger.waiting where waiting.run_id = cancel.run_id offset 0)
+            )
+            and not exists (select from runledger.undo where undo.run_id = cancel.run_id offset 0)
     ) as unheld,
     array(
         select pause.run_id

@@ -236,6 +236,15 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["it::locked_runs::deadline_of_a_child_is_kept_while_its_parent_is_locked"],
     },
     Mutant {
+        name: "undo-obeys-a-late-cancel",
+        edits: &[Edit {
+            file: "runledger/src/runtime/held.rs",
+            old: "if order == Order::Cancel && self.is_undoing",
+            new: "if false && self.is_undoing",
+        }],
+        tests: &["it::sagas::request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing"],
+    },
+    Mutant {
         name: "woken-by-any-child",
         edits: &[Edit {
             file: "runledger/src/store/sql/wake_parents.sql",
