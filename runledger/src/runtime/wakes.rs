@@ -2,7 +2,7 @@
 //! left its worker to wait. Neither waits for the lock, or it would keep its slot, and the journal, from other runs.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
@@ -17,6 +17,10 @@ use crate::store::wait::wake;
 /// The pauses between two looks at locked runs.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The pauses between two waits for a locked run. A wait in vain is an error in the server's log.
+const FIRST_PAUSE_OF_WAITS: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE_OF_WAITS: Duration = Duration::from_secs(10);
 
 /// How long a connection is kept for the next wake-up.
 const KEPT: Duration = Duration::from_secs(10);
@@ -45,9 +49,11 @@ impl Wakes {
 /// Wakes runs until every [`Wakes`] is dropped.
 pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceiver<Uuid>) {
     let (outage, mut left, mut pause, mut connection) = (Outage::new(), Vec::new(), FIRST_PAUSE, None);
+    let mut waits = Waits::new();
     loop {
         let is_open = if left.is_empty() {
             pause = FIRST_PAUSE;
+            waits = Waits::new();
             let next = owed.recv_many(&mut left, AT_ONCE);
             match &connection {
                 None => next.await > 0,
@@ -68,8 +74,8 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
         // A run may be owed again while it is locked.
         let mut seen = HashSet::new();
         left.retain(|run_id| seen.insert(*run_id));
-        // A run that many lock in turn is never free at a look: the last in line waits for it.
-        let is_patient = is_open && pause == LONGEST_PAUSE;
+        // A run that many lock in turn is never free at a look.
+        let is_patient = is_open && pause == LONGEST_PAUSE && waits.is_due();
         match carry_out_once(&session, &mut connection, &left, is_patient).await {
             Ok(locked) => {
                 let _ = outage.succeeded();
@@ -87,6 +93,29 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
             return;
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// When the next wait for a locked run is due.
+struct Waits {
+    next: Instant,
+    pause: Duration,
+}
+
+impl Waits {
+    fn new() -> Self {
+        Self { next: Instant::now(), pause: FIRST_PAUSE_OF_WAITS }
+    }
+
+    /// Whether it is due now. The one after it is due later than it was after the one before.
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = self.next <= now;
+        if is_due {
+            self.next = now + self.pause;
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE_OF_WAITS);
+        }
+        is_due
     }
 }
 
