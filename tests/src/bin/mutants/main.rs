@@ -1,9 +1,9 @@
 //! Shows that the checks of the guarantees can fail: builds the workspace with one deliberate defect at a
 //! time, and expects the tests for that defect to fail.
 //!
-//! It works on a copy of the sources in `<target>/mutants`, with its own target folder there, so that a
-//! second call is fast. Every replacement must match exactly once, and the tests must pass without it;
-//! otherwise the result would mean nothing. Only a failing assertion counts. A test that returns an error or
+//! The defects are planted in a copy of the sources in `<target>/mutants`, with its own target folder there, so
+//! that a second call is fast. Every replacement must match exactly once, and the tests must pass in the sources
+//! themselves; otherwise the result would mean nothing. Only a failing assertion counts. A test that returns an error or
 //! times out shows nothing.
 
 mod catalogue;
@@ -53,15 +53,15 @@ fn main() -> Result<ExitCode> {
         Some(Command::Run { names }) => named(&names)?,
         Some(Command::Some { number, chosen_by }) => some(number, &chosen_by),
     };
-    let workspace = Workspace::copy()?;
-    chosen.iter().try_for_each(|mutant| workspace.check(mutant))?;
+    let origin = Workspace::origin()?;
+    chosen.iter().try_for_each(|mutant| origin.check(mutant))?;
     let mut tests: Vec<&'static str> = chosen.iter().flat_map(|mutant| mutant.tests).copied().collect();
     tests.sort_unstable();
     tests.dedup();
     say(&format!("{} mutants; first, their {} tests without them", chosen.len(), tests.len()))?;
-    workspace.build(&tests)?;
+    origin.build(&tests)?;
     for test in tests {
-        match workspace.test(test)? {
+        match origin.test(test)? {
             Tested::Green => {}
             Tested::Red(why) | Tested::Broken(why) => {
                 bail!("`{test}` fails without any mutant, so it shows nothing: {why}")
@@ -69,9 +69,10 @@ fn main() -> Result<ExitCode> {
             Tested::Hung(limit) => bail!("`{test}` has not ended after {limit:?} without any mutant"),
         }
     }
+    let copy = origin.copy()?;
     let mut n_survivors = 0;
     for mutant in chosen {
-        n_survivors += usize::from(!is_caught(&workspace, mutant)?);
+        n_survivors += usize::from(!is_caught(&copy, mutant)?);
     }
     say(&format!("{n_survivors} were not caught"))?;
     Ok(if n_survivors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -127,9 +128,6 @@ fn say(line: &str) -> std::io::Result<()> {
 
 #[test]
 fn every_mutant_matches_the_sources_once_and_names_tests_that_exist() -> Result<()> {
-    use anyhow::Context;
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("the tests are no member of a workspace")?;
-    MUTANTS.iter().try_for_each(|mutant| mutant.check(root))
+    let origin = Workspace::origin()?;
+    MUTANTS.iter().try_for_each(|mutant| origin.check(mutant))
 }

@@ -1,4 +1,4 @@
-//! The copy of the sources that the mutants are applied to, and the tests that run there.
+//! The sources, the copy of them that the mutants are applied to, and the tests that run in either.
 
 use std::fs;
 use std::io::Read;
@@ -33,7 +33,7 @@ pub enum Tested {
     Hung(Duration),
 }
 
-/// The copy.
+/// The sources, or the copy.
 pub struct Workspace {
     source: PathBuf,
     target: PathBuf,
@@ -46,22 +46,28 @@ pub struct Applied<'a> {
 }
 
 impl Workspace {
-    /// Brings the copy up to date. A file that has not changed keeps its date, so that it is not built again.
-    pub fn copy() -> Result<Self> {
-        let origin = Path::new(env!("CARGO_MANIFEST_DIR"))
+    /// The sources.
+    pub fn origin() -> Result<Self> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
-            .context("the tests are no member of a workspace")?;
+            .context("the tests are no member of a workspace")?
+            .to_path_buf();
         let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| origin.join("target"), PathBuf::from);
-        let root = target.join("mutants");
-        let workspace = Self { source: root.join("source"), target: root.join("target") };
-        seed::take_over(&target.join("debug"), &workspace.target.join("debug"))?;
-        copy_changed(origin, &workspace.source)?;
-        remove_strangers(&workspace.source, origin)?;
-        Ok(workspace)
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| source.join("target"), PathBuf::from);
+        Ok(Self { source, target })
     }
 
-    /// Whether the mutant fits the copy: see [`Mutant::check`].
+    /// Brings the copy up to date. A file that has not changed keeps its date, so that it is not built again.
+    pub fn copy(&self) -> Result<Self> {
+        let root = self.target.join("mutants");
+        let copy = Self { source: root.join("source"), target: root.join("target") };
+        seed::take_over(&self.target.join("debug"), &copy.target.join("debug"))?;
+        copy_changed(&self.source, &copy.source)?;
+        remove_strangers(&copy.source, &self.source)?;
+        Ok(copy)
+    }
+
+    /// Whether the mutant fits the sources: see [`Mutant::check`].
     pub fn check(&self, mutant: &Mutant) -> Result<()> {
         mutant.check(&self.source)
     }
@@ -85,7 +91,7 @@ impl Workspace {
         programs.dedup();
         let output = self.cargo(&programs).args(["--no-run", "--quiet"]).output()?;
         if !output.status.success() {
-            bail!("the copy does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+            bail!("`{}` does not build:\n{}", self.source.display(), String::from_utf8_lossy(&output.stderr));
         }
         Ok(())
     }
@@ -95,7 +101,7 @@ impl Workspace {
         let (program, test) = program(test);
         let mut child = self
             .cargo(&[program])
-            .args(["--quiet", "--", "--exact", test])
+            .args(["--quiet", "--", "--include-ignored", "--exact", test])
             .env("RUST_BACKTRACE", "0")
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
