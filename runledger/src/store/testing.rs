@@ -13,8 +13,8 @@ use crate::model::failure::Failure;
 use crate::model::payload::{Place, Sealer, Stored};
 use crate::model::recorded::place_of_error;
 
-/// `CREATE DATABASE … STRATEGY wal_log` came with this version; without it, each clone forces two checkpoints.
-const FIRST_WITH_STRATEGY: u32 = 150_000;
+/// `CREATE DATABASE … STRATEGY wal_log` came with this version. Without it, the server copies files between two checkpoints.
+const FIRST_WITH_STRATEGY: i32 = 150_000;
 
 /// A connection beside all pools.
 pub(crate) async fn admin(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
@@ -27,10 +27,16 @@ pub(crate) async fn create(
     name: &str,
     template: Option<&str>,
 ) -> Result<(), sqlx::Error> {
-    let version: i32 = sqlx::query_scalar("select current_setting('server_version_num')::int")
-        .fetch_one(&mut *admin)
-        .await?;
-    let strategy = if version.unsigned_abs() < FIRST_WITH_STRATEGY { "" } else { "strategy wal_log" };
+    let (version, syncs): (i32, bool) =
+        sqlx::query_as("select current_setting('server_version_num')::int, current_setting('fsync')::bool")
+            .fetch_one(&mut *admin)
+            .await?;
+    // Where nothing is synchronised, the two checkpoints cost nothing, and the copy of files a fifth of the processor time of the other strategy.
+    let strategy = match (version < FIRST_WITH_STRATEGY, syncs) {
+        (true, _) => "",
+        (false, true) => "strategy wal_log",
+        (false, false) => "strategy file_copy",
+    };
     let template = template.unwrap_or("template0");
     execute(admin, format!("create database {name} template {template} {strategy}")).await
 }
