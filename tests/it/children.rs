@@ -56,6 +56,7 @@ async fn starts_itself(wf: &Wf) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_workflow_that_starts_itself_ends_at_the_limit_with_an_error_that_names_the_first() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![starts_itself]).await;

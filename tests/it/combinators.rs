@@ -106,6 +106,7 @@ pub async fn take_some_away(db: &Db) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn any_combinator_replays_what_it_observed_wherever_attempts_end() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = enqueue_all((0..N_RUNS).map(tangle), &db).await.unwrap();

@@ -120,6 +120,7 @@ async fn leave(left: Left, is_refused: bool) -> (RunState, i64, i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn other_runs_complete_while_a_cancelled_run_is_in_its_commit() {
     assert_eq!(leave(Left::CancelledJob, false).await, (RunState::Completed, 1, 0), "its commit ends it");
     assert_eq!(leave(Left::CancelledJob, true).await, (RunState::Cancelled, 0, 0));

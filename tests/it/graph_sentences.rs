@@ -228,6 +228,7 @@ impl Order {
 
 /// What was released before a cancel goes on to be cancelled; what was not is never started.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_cancel_that_races_a_completion_a_release_or_an_addition_ends_in_one_of_the_serial_orders() {
     let Fixture { db, database } = Fixture::new().await;
     let mut workers = Vec::new();

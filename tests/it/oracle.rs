@@ -112,7 +112,7 @@ async fn hold(n_graphs: u64, at_once: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn graphs_of_any_shape_end_as_their_shape_says() {
-    hold(60, 20).await;
+    hold(20, 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

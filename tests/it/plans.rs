@@ -57,6 +57,7 @@ const OF_CLIENTS: [&str; 21] = [
 ];
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn over_full_tables_every_statement_probes() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();

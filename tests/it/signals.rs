@@ -122,6 +122,7 @@ async fn a_wait_whose_limit_comes_first_takes_nothing_and_a_later_one_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_signal_that_comes_at_the_limit_of_a_wait_is_taken_once_by_that_or_by_the_next() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = worker(&db, jobs![waits_a_while]).await;
@@ -350,6 +351,7 @@ async fn passes_by() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_wait_that_is_kept_and_not_polled_holds_nothing_that_others_need() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![keeps_a_wait, passes_by]).await;
@@ -423,6 +425,7 @@ async fn in_rounds(wf: &Wf, first: u32, anew: bool) -> Result<(u32, u32)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_signal_to_a_loop_that_drops_its_waits_is_received_once_also_where_the_loop_begins_anew() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let one = worker(&db, jobs![in_rounds]).await;
@@ -468,6 +471,7 @@ async fn hears_while_it_spins(wf: &Wf) -> Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_run_does_not_leave_its_worker_between_the_look_that_finds_a_signal_and_its_wait() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut runs = Vec::new();

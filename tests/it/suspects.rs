@@ -85,6 +85,7 @@ async fn run_that_exits_is_blocked_alone_among_59_long_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn twenty_kills_in_a_row_block_no_run() {
     let fixture = Fixture::new().await;
     let db = &fixture.db;

@@ -38,6 +38,7 @@ fn the_corpus_has_what_it_promises() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn every_change_of_the_corpus_is_told_fine_or_breaking_and_a_worker_agrees() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let corpus = corpus();
