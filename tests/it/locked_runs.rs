@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{Cancelled, Handle, Job, RunState, Timings, enqueue_all};
+use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::{Fixture, eventually};
 use sqlx::Transaction;
 use tokio::sync::Semaphore;
@@ -229,6 +230,43 @@ async fn what_is_below_an_ended_run_is_cancelled_beside_a_locked_one() {
     until(&db, locked.id(), |info| info.state == RunState::Cancelled).await;
     eventually(async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await, |n| *n == 0).await;
     worker.stop().await;
+}
+
+const REQUESTS: &str = "select count(*) from runledger.cancel";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_below() {
+    let Fixture { db, database } = Fixture::new().await;
+    let first = worker(&db, jobs![starts_two]).await;
+    let above = starts_two().enqueue(&db).await.unwrap();
+    until(&db, above.id(), |info| info.state == RunState::Waiting).await;
+    first.stop().await;
+    execute(&db, "insert into runledger.cancel (run_id) select run_id from runledger.waiting").await;
+    let tx = signals(&db, &[&above]).await;
+
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    proxy.arm("-- cancel_forget:", Fault::Hold);
+    let through = Db::connect(proxy.url()).await.unwrap();
+    let second = worker(&through, jobs![waits_for_ping]).await;
+    eventually(async || proxy.n_faults(), |n| *n == 1).await;
+    second.stop().await;
+    tx.rollback().await.unwrap();
+    // As if whoever cancelled it had died before it came to what is below.
+    let ended = r#"
+        with gone as (delete from runledger.waiting returning run_id, attempt)
+        insert into runledger.outcome (run_id, state, error, attempt)
+        select run_id, 'cancelled', '{"kind": "cancelled", "message": "cancelled"}', attempt from gone"#;
+    execute(&db, ended).await;
+    proxy.release();
+    let held = "select count(*) from pg_stat_activity where datname = current_database() and query like '-- cancel_forget:%'";
+    eventually(async || scalar::<i64>(&db, held).await, |n| *n == 0).await;
+    assert_eq!(scalar::<i64>(&db, REQUESTS).await, 1);
+
+    let third = worker(&db, jobs![waits_for_ping]).await;
+    let going_on = "select count(*) from runledger.ready";
+    eventually(async || scalar::<i64>(&db, going_on).await, |n| *n == 0).await;
+    eventually(async || scalar::<i64>(&db, REQUESTS).await, |n| *n == 0).await;
+    third.stop().await;
 }
 
 static STEPS: Semaphore = Semaphore::const_new(0);

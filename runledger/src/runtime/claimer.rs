@@ -264,10 +264,18 @@ impl Claimer {
 
     pub(super) fn start(&self, tasks: &mut JoinSet<()>, token: Uuid, claimed: Vec<Claimed>) {
         for run in claimed {
-            let hold = self.executor.held.add(Fence { run_id: run.run_id, token });
+            let hold = self.hold(&run, token);
             self.start_one(tasks, run, hold);
         }
         self.executor.held.claimed(token);
+    }
+
+    pub(super) fn hold(&self, run: &Claimed, token: Uuid) -> Hold {
+        let hold = self.executor.held.add(Fence { run_id: run.run_id, token });
+        if run.undoing.is_some() {
+            hold.orders.begin_undo();
+        }
+        hold
     }
 
     pub(super) fn start_one(&self, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {

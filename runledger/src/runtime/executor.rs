@@ -116,7 +116,6 @@ impl Executor {
         let end = if let Some(failure) = unreadable {
             End::Outcome(Outcome::Diverged(failure))
         } else if let Some(state) = claimed.undoing {
-            hold.orders.begin_undo();
             tokio::select! {
                 biased;
                 end = obey(&hold.orders) => end,

@@ -62,7 +62,7 @@ impl Claimer {
         let held: Vec<(Claimed, Hold)> = suspects
             .into_iter()
             .map(|run| {
-                let hold = self.executor.held.add(Fence { run_id: run.run_id, token });
+                let hold = self.hold(&run, token);
                 (run, hold)
             })
             .collect();

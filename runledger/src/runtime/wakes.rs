@@ -51,9 +51,9 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
     let (outage, mut left, mut pause, mut connection) = (Outage::new(), Vec::new(), FIRST_PAUSE, None);
     let mut waits = Waits::new();
     loop {
+        let n_left = left.len();
         let is_open = if left.is_empty() {
             pause = FIRST_PAUSE;
-            waits = Waits::new();
             let next = owed.recv_many(&mut left, AT_ONCE);
             match &connection {
                 None => next.await > 0,
@@ -71,6 +71,9 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
                 () = tokio::time::sleep(pause) => true,
             }
         };
+        if left.len() > n_left {
+            waits = Waits::new();
+        }
         // A run may be owed again while it is locked.
         let mut seen = HashSet::new();
         left.retain(|run_id| seen.insert(*run_id));
@@ -138,9 +141,10 @@ async fn carry_out_once(
         locked.extend(session.answered(wake(connection, owed, IfLocked::Skip)).await?);
     }
     if is_patient && !locked.is_empty() {
-        let first = locked.remove(0);
-        // Behind the others, if it is still locked.
-        locked.extend(session.answered(wake(connection, &[first], IfLocked::Queue)).await?);
+        // The newest first: the others may stay locked for long. If it is locked too, it comes after them.
+        let newest = locked.split_off(locked.len() - 1);
+        let still_locked = session.answered(wake(connection, &newest, IfLocked::Queue)).await?;
+        locked.splice(..0, still_locked);
     }
     Ok(locked)
 }

@@ -27,7 +27,8 @@ use crate::model::state::RunState;
 pub enum Cancelled {
     /// The run is cancelled.
     Now,
-    /// A worker holds the run, and stops it at its next await; or what its steps did is taken back first. Then it is cancelled.
+    /// A worker holds the run, and stops it at its next await; or what its steps did is taken back first, which a run that was paused meanwhile does once it
+    /// is resumed. Then it is cancelled.
     Requested,
     /// The run had ended before, and stays as it is; what goes on below it is cancelled all the same.
     AlreadyEnded(RunState),
@@ -347,17 +348,16 @@ async fn carry_out_within(
             break left;
         }
     };
-    let mut runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
+    let runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
     if runs.is_empty() && locked.is_empty() {
         return Ok(true);
     }
     if !below(connection, &runs, None, budget, to_wake).await? {
         return Ok(false);
     }
-    // Some of them may not be there at all.
-    runs.extend(locked);
     let forgotten =
-        write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(connection)).await?;
+        write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).bind(&locked).execute(connection))
+            .await?;
     Ok(forgotten.rows_affected() == 0)
 }
 

@@ -1,11 +1,11 @@
--- cancel_forget: drops requests that have been carried out, or came too late, once nothing goes on below their runs.
--- in:    $1 runs
+-- cancel_forget: drops requests for runs that have ended, where nothing goes on below them, and for runs that are not there.
+-- in:    $1 runs below which nothing goes on, $2 runs that could not be locked. One of these may have ended meanwhile, and what is below it goes on.
 -- out:   none
 -- locks: the rows of `cancel` (deleted)
 -- index: run_pkey, cancel_pkey, outcome_pkey
 delete from runledger.cancel
-where run_id = any ($1::uuid[])
+where run_id = any ($1::uuid[] operator(pg_catalog.||) $2::uuid[])
     and (
-        exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)
+        (run_id = any ($1::uuid[]) and exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0))
         or not exists (select from runledger.run where run.run_id = cancel.run_id offset 0)
     )

@@ -1,11 +1,11 @@
 -- cancel_take: ends a run that no worker holds as cancelled, or sends it back to its queue where steps are left to be undone first. The statement after
---        cancel_ask.sql, in the same transaction.
+--        cancel_ask.sql, in the same transaction. The request of a run that ends stays until nothing goes on below it. That of a run whose steps are to be undone
+--        is dropped; the end of the undo makes another one.
 -- in:    $1 run, $2 error, $3 whether a run that is parked because an undo failed is to end with that left undone: somebody has decided it; $4 the reason that
 --        they gave
 -- out:   run_id, ended, told; one row where the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)
--- index: ready_pkey, waiting_pkey, pending_pkey, watch_pkey, run_parent, undo_pkey, step_undo, outcome_pkey, cancel_pkey. The request of a run that has started
---        others stays until nothing goes on below it, unless it is to be undone: what is below it is cancelled at the end of that, which leaves the request.
+-- index: ready_pkey, waiting_pkey, pending_pkey, watch_pkey, run_parent, undo_pkey, step_undo, outcome_pkey, cancel_pkey
 with undo as (
     select state, error
     from runledger.undo

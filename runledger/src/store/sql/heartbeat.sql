@@ -1,4 +1,5 @@
--- heartbeat: says that this worker lives, and asks what concerns it.
+-- heartbeat: says that this worker lives, and asks what concerns it. A request to cancel a run whose steps are being undone came too late: it counts again once
+--        that run has ended, for what goes on below it.
 -- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing
 -- out:   alive (false: declared dead, or lost in a failover; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
 --        unheld (the ids of runs to cancel that no worker holds), pauses (the ids of held runs to pause), pauses_left (whether there are requests for
@@ -6,8 +7,7 @@
 --        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), tunings (changes when what operators say
 --        of jobs does), configs (changes when what they configure does), last (this worker's heartbeat before), now; one row
 -- locks: the worker's row
--- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, undo_pkey, tuning_pkey, config_pkey. A request for a
---        run whose steps are being undone came too late: it counts again once that run has ended, for what goes on below it.
+-- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, undo_pkey, tuning_pkey, config_pkey.
 with me as (
     update runledger.worker
     set heartbeat_at = pg_catalog.clock_timestamp()

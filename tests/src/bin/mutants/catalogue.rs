@@ -236,6 +236,17 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["it::locked_runs::deadline_of_a_child_is_kept_while_its_parent_is_locked"],
     },
     Mutant {
+        name: "request-of-a-locked-run-is-forgotten",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/cancel_forget.sql",
+            old: "(run_id = any ($1::uuid[]) and exists",
+            new: "(exists",
+        }],
+        tests: &[
+            "it::locked_runs::request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_below",
+        ],
+    },
+    Mutant {
         name: "undo-obeys-a-late-cancel",
         edits: &[Edit {
             file: "runledger/src/runtime/held.rs",
