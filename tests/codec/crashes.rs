@@ -5,6 +5,7 @@ use runledger::testing::Testing;
 use crate::words::{codec, everything, jobs};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn a_sealed_run_goes_on_wherever_its_worker_dies() {
     let test = Testing::new().await.unwrap().with(jobs()).codec(codec());
     let test = test.signals([("word", "abc")]);

@@ -429,7 +429,7 @@ async fn programs_replay(n_programs: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_random_program_of_combinators_observes_again_what_it_observed() {
-    programs_replay(150).await;
+    programs_replay(500).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

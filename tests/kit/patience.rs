@@ -43,6 +43,7 @@ async fn slow() -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn run_beside_an_endless_sleeper_is_reported_as_stuck() {
     let test = Testing::new().await.unwrap().with(jobs![nightly, waits]).skipping_time();
     let test = test.patience(Duration::from_secs(3));

@@ -49,7 +49,7 @@ impl Wakes {
 /// Wakes runs until every [`Wakes`] is dropped.
 pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceiver<Uuid>) {
     let (outage, mut left, mut pause, mut connection) = (Outage::new(), Vec::new(), FIRST_PAUSE, None);
-    let mut waits = Waits::new();
+    let mut waits = WaitsInLine::new();
     loop {
         let n_left = left.len();
         let is_open = if left.is_empty() {
@@ -72,7 +72,7 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
             }
         };
         if left.len() > n_left {
-            waits = Waits::new();
+            waits = WaitsInLine::new();
         }
         // A run may be owed again while it is locked.
         let mut seen = HashSet::new();
@@ -100,12 +100,12 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
 }
 
 /// When the next wait for a locked run is due.
-struct Waits {
+struct WaitsInLine {
     next: Instant,
     pause: Duration,
 }
 
-impl Waits {
+impl WaitsInLine {
     fn new() -> Self {
         Self { next: Instant::now(), pause: FIRST_PAUSE_OF_WAITS }
     }
