@@ -27,8 +27,8 @@ use crate::model::state::RunState;
 pub enum Cancelled {
     /// The run is cancelled.
     Now,
-    /// A worker holds the run, and stops it at its next await; or what its steps did is taken back first, which a run that was paused meanwhile does once it
-    /// is resumed. Then it is cancelled.
+    /// The run is not cancelled yet. A worker that holds it stops it at its next await, or what its steps did is taken back first. If the run was paused
+    /// before that was done, it goes on when somebody resumes it.
     Requested,
     /// The run had ended before, and stays as it is; what goes on below it is cancelled all the same.
     AlreadyEnded(RunState),

@@ -1,5 +1,5 @@
 -- cancel_forget: drops requests for runs that have ended, where nothing goes on below them, and for runs that are not there.
--- in:    $1 runs below which nothing goes on, $2 runs that could not be locked. One of these may have ended meanwhile, and what is below it goes on.
+-- in:    $1 runs below which nothing goes on, $2 runs that were locked: they may have ended since, with runs below them
 -- out:   none
 -- locks: the rows of `cancel` (deleted)
 -- index: run_pkey, cancel_pkey, outcome_pkey

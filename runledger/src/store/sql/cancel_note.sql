@@ -1,6 +1,6 @@
 -- cancel_note: notes that runs are to be cancelled which other transactions keep locked. Whoever claims or holds one sees it; maintenance cancels the others
---        once they are free. Where that other transaction is a cancel and has the steps of its run undone, the request comes too late, and counts only
---        for what goes on below the run at its end.
+--        once they are free. If the other transaction is a cancel that starts an undo, the request comes too late: it cancels only the
+--        runs below, once the undo has ended.
 -- in:    $1 runs, $2 reasons; arrays
 -- out:   told; one row
 -- locks: none
