@@ -44,23 +44,21 @@ impl Fixture {
 /// How long [`eventually`] waits before it gives up: far beyond what the slowest machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long [`eventually`] rests before it asks again: twice as long each time. Each question may cost the server ten statements.
-const FIRST_REST: Duration = Duration::from_millis(5);
-const LONGEST_REST: Duration = Duration::from_millis(40);
+/// How long [`eventually`] rests before it asks again. Each question may cost the server ten statements.
+const REST: Duration = Duration::from_millis(20);
 
 /// Asks until the answer is as wanted, and gives it.
 ///
 /// # Panics
 /// After [`PATIENCE`], with the last answer.
 pub async fn eventually<T: Debug>(ask: impl AsyncFn() -> T, wanted: impl Fn(&T) -> bool) -> T {
-    let (began, mut rest) = (Instant::now(), FIRST_REST);
+    let began = Instant::now();
     loop {
         let answer = ask().await;
         if wanted(&answer) {
             return answer;
         }
         assert!(began.elapsed() < PATIENCE, "still {answer:?} after {PATIENCE:?}");
-        tokio::time::sleep(rest).await;
-        rest = (rest * 2).min(LONGEST_REST);
+        tokio::time::sleep(REST).await;
     }
 }

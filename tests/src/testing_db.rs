@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
+use runledger::__private::clone_strategy;
 use runledger::dev::{Options, Server};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
@@ -19,9 +20,6 @@ use tokio::sync::OnceCell;
 
 /// Names the server to test on.
 const URL_VARIABLE: &str = "RUNLEDGER_TEST_DATABASE_URL";
-
-/// `CREATE DATABASE … STRATEGY wal_log` came with this version. Without it, the server copies files between two checkpoints.
-const FIRST_WITH_STRATEGY: i32 = 150_000;
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -133,18 +131,8 @@ impl Host {
             }
         };
         let mut admin = PgConnection::connect(&admin_url).await?;
-        let (version, syncs): (i32, bool) = sqlx::query_as(
-            "select current_setting('server_version_num')::int, current_setting('fsync')::bool",
-        )
-        .fetch_one(&mut admin)
-        .await?;
+        let strategy = clone_strategy(&mut admin).await?;
         admin.close().await?;
-        // Where nothing is synchronised, the two checkpoints cost nothing, and the copy of files a fifth of the processor time of the other strategy.
-        let strategy = match (version < FIRST_WITH_STRATEGY, syncs) {
-            (true, _) => "",
-            (false, true) => "strategy wal_log",
-            (false, false) => "strategy file_copy",
-        };
 
         // The instant tells apart two processes that had the same id.
         let instant = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();

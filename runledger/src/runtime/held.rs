@@ -30,27 +30,32 @@ pub(crate) enum Order {
 /// The orders for one run, which one task obeys.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
-    present: Mutex<Order>,
+    present: Mutex<Present>,
     /// When it was told to stop as cancelled.
     cancelled: OnceLock<Instant>,
     given: Notify,
-    /// Whether the steps of the run are being undone.
-    is_undoing: AtomicBool,
     /// Whether the attempt's body is gone, and its end is all that is left.
     has_left_body: AtomicBool,
     /// Where the attempt's steps are told to look again.
     pub(crate) nudges: Arc<Nudges>,
 }
 
+#[derive(Debug, Default)]
+struct Present {
+    order: Order,
+    /// Whether the steps of the run are being undone: how it ends is decided, so it cannot be cancelled any more.
+    is_undoing: bool,
+}
+
 impl Orders {
     /// `Drop` overrules everything, since nothing may be written any more; the first of the others stands.
     fn give(&self, order: Order) {
         let mut present = self.present();
-        if order == Order::Cancel && self.is_undoing.load(Ordering::Acquire) {
+        if order == Order::Cancel && present.is_undoing {
             return;
         }
-        if *present == Order::GoOn || order == Order::Drop {
-            *present = order;
+        if present.order == Order::GoOn || order == Order::Drop {
+            present.order = order;
             drop(present);
             if order == Order::Cancel {
                 // It is given once.
@@ -63,20 +68,20 @@ impl Orders {
     /// Waits for an order to stop.
     pub(crate) async fn to_stop(&self) -> Order {
         loop {
-            let present = *self.present();
-            if present != Order::GoOn {
-                return present;
+            let order = self.present().order;
+            if order != Order::GoOn {
+                return order;
             }
             self.given.notified().await;
         }
     }
 
-    /// Notes that the steps of the run are being undone: how it ends is decided, so it cannot be cancelled any more.
+    /// Notes that the steps of the run are being undone.
     pub(crate) fn begin_undo(&self) {
         let mut present = self.present();
-        self.is_undoing.store(true, Ordering::Release);
-        if *present == Order::Cancel {
-            *present = Order::GoOn;
+        present.is_undoing = true;
+        if present.order == Order::Cancel {
+            present.order = Order::GoOn;
         }
     }
 
@@ -85,7 +90,7 @@ impl Orders {
         self.has_left_body.store(true, Ordering::Release);
     }
 
-    fn present(&self) -> MutexGuard<'_, Order> {
+    fn present(&self) -> MutexGuard<'_, Present> {
         // Nothing panics while it holds the lock.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,7 +218,7 @@ impl Held {
     /// The runs that were told to stop as cancelled so long ago, and whose bodies go on. One that waits for its commit has none any more.
     pub(crate) fn unheeded(&self, grace: Duration) -> Vec<Fence> {
         let is_unheeded = |run: &Run| {
-            *run.orders.present() == Order::Cancel
+            run.orders.present().order == Order::Cancel
                 && !run.orders.has_left_body.load(Ordering::Acquire)
                 && run.orders.cancelled.get().is_some_and(|since| since.elapsed() >= grace)
         };

@@ -1,4 +1,4 @@
--- cancel_ask: notes that a run is to be cancelled, unless it has ended or its steps are being undone. Whoever claims or holds the run sees it.
+-- cancel_ask: stores a request to cancel a run, unless the run has ended or its steps are being undone. The worker that holds or claims the run reads it.
 -- in:    $1 run, $2 reason
 -- out:   state (null while it goes on), reason (the first that was given), in_graph (whether it is a graph or a node of one), told; one row where the run exists
 -- locks: none; the run is locked before, by lock_runs.sql

@@ -250,8 +250,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "undo-obeys-a-late-cancel",
         edits: &[Edit {
             file: "runledger/src/runtime/held.rs",
-            old: "if order == Order::Cancel && self.is_undoing",
-            new: "if false && self.is_undoing",
+            old: "if order == Order::Cancel && present.is_undoing",
+            new: "if false && present.is_undoing",
         }],
         tests: &["it::sagas::request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing"],
     },
