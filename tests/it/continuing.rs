@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, RunState};
+use runledger::{ClientError, Graph, RunState, given};
 use runledger_tests::Fixture;
 use uuid::Uuid;
 
@@ -186,4 +186,53 @@ async fn a_child_of_a_run_that_has_begun_anew_is_revived_with_it() {
     );
     assert_eq!(scalar::<i64>(&db, &last).await, 1, "the child has taken the place of the one that failed");
     worker.stop().await;
+}
+
+#[job]
+async fn owes(cents: u64) -> Result<u64> {
+    Ok(cents)
+}
+
+#[job]
+async fn pays(cents: u64) -> Result<u64> {
+    Ok(cents)
+}
+
+/// Pays in parts of ten, and waits before the last.
+#[workflow]
+async fn pays_in_parts(wf: &Wf, owed: u64, paid: u64) -> Result<u64> {
+    if paid > 20 {
+        return Err(Error::terminal("more is paid than is owed"));
+    }
+    if owed == 10 {
+        wf.signal::<()>("last").await?;
+    }
+    let paid = paid + wf.run(pays(10)).await?;
+    if owed == 10 { Ok(paid) } else { wf.continue_with(pays_in_parts(owed - 10, paid)).await }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_other_nodes_feed_continues_with_the_arguments_that_it_says() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let jobs = || jobs![owes, pays, pays_in_parts];
+    let first = worker(&db, jobs()).await;
+    let mut graph = Graph::new("payment");
+    let owed = graph.call(owes(30));
+    let payment = graph.then(pays_in_parts, (owed, given(0)));
+    let graph = graph.result(payment).enqueue(&db).await.unwrap();
+    let nodes = graph.nodes().await.unwrap();
+    let payment = nodes.iter().find(|node| node.name == "pays_in_parts").unwrap().run_id;
+    let info = until(&db, payment, |info| info.state.is_terminal() || info.awaited_signals == ["last"]).await;
+    assert_eq!(info.state, RunState::Waiting, "{:?}", info.error);
+    first.stop().await;
+
+    let history = db.export(payment).await.unwrap();
+    assert_eq!(history.input, r#"{"owed":10,"paid":20}"#);
+    let verification = App::new(db.clone()).with(jobs()).verify().await.unwrap();
+    assert_eq!(verification.n_replaying, verification.n_runs, "{verification}");
+
+    let second = worker(&db, jobs()).await;
+    Handle::of(pays_in_parts, &db, payment).signal("last", &()).await.unwrap();
+    assert_eq!(soon(graph.result()).await.unwrap(), 30);
+    second.stop().await;
 }

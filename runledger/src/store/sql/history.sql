@@ -9,8 +9,9 @@ select
     case when run.node is not null then run.parent_id end as graph_id,
     run_state.state,
     run_state.attempt,
-    coalesce((select input from runledger.continuation where continuation.run_id = $1), run.input)::text as input,
-    case when run.node is not null then runledger.given(run.run_id) end::text as given,
+    coalesce(continuation.input, run.input)::text as input,
+    -- As claim.sql.
+    case when run.node is not null and continuation.input is null then runledger.given(run.run_id) end::text as given,
     (
         select pg_catalog.json_agg(pg_catalog.json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text
         from runledger.step
@@ -18,4 +19,5 @@ select
     ) as steps
 from runledger.run_state
 join runledger.run using (run_id)
+left join runledger.continuation using (run_id)
 where run_id = $1

@@ -27,8 +27,9 @@ select
     run.job,
     run.tenant,
     case when run.node is not null then run.parent_id end as graph_id,
-    coalesce((select input from runledger.continuation where continuation.run_id = page.run_id), run.input)::text as input,
-    case when run.node is not null and not page.is_counted then runledger.given(run.run_id) end::text as given,
+    coalesce(continuation.input, run.input)::text as input,
+    -- As claim.sql.
+    case when run.node is not null and not page.is_counted and continuation.input is null then runledger.given(run.run_id) end::text as given,
     page.attempt,
     (
         select pg_catalog.json_agg(
@@ -52,4 +53,5 @@ select
     end as fed
 from page
 cross join lateral (select * from runledger.run where run_id = page.run_id offset 0) as run
+left join lateral (select input from runledger.continuation where continuation.run_id = page.run_id offset 0) as continuation on true
 order by page.run_id

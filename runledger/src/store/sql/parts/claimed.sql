@@ -7,7 +7,8 @@ select
     run.node is not null as is_node,
     run.origin_id is not null as is_linked,
     coalesce(continuation.input, run.input)::text as input,
-    case when run.node is not null then runledger.given(run.run_id) end::text as given,
+    -- A continuation has all arguments of its slice, also those that other nodes gave the first one.
+    case when run.node is not null and continuation.input is null then runledger.given(run.run_id) end::text as given,
     coalesce(continuation.slice, 0) as slice,
     run.options::text as options,
     taken.priority,
