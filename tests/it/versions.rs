@@ -1,8 +1,10 @@
 //! Versions of code: a run is bound to the one that it was enqueued with, and goes on in no other unless that says so, or a person does.
 
-use runledger::__private::{Invocation, Location, RunFuture};
+use runledger::__private::{Invocation, Location, RunFuture, STATEMENTS};
 use runledger::prelude::*;
-use runledger::{AnyCall, ClientError, Definition, RunState, Timings, Verdict, Worker, enqueue_all};
+use runledger::{
+    AnyCall, ClientError, Definition, Graph, GraphHandle, RunState, Timings, Verdict, Worker, enqueue_all,
+};
 use runledger_tests::{Fixture, eventually};
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -256,6 +258,53 @@ async fn a_run_that_another_version_has_blocked_goes_on_when_it_is_moved_back() 
         run.pins().await.unwrap().iter().map(|pin| (pin.from_version, pin.version)).collect();
     assert_eq!(versions, [(1, 2), (2, 1)]);
     old.stop().await;
+}
+
+async fn node<T: runledger::Payload>(graph: &GraphHandle<T>, name: &str) -> uuid::Uuid {
+    graph.nodes().await.unwrap().into_iter().find(|node| node.name == name).unwrap().run_id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_that_is_moved_while_what_it_needs_ends_is_queued_for_its_new_version() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("parcels");
+    let gate = graph.gate::<bool>("gate");
+    let parcel = graph.then(one::parcel, (gate,));
+    let graph = graph.result(parcel).enqueue(&db).await.unwrap();
+    let parcel = node(&graph, "parcel").await;
+    let statement = |name: &str| STATEMENTS.iter().find(|(known, _)| *known == name).unwrap().1;
+    let mut pin = db.pool().begin().await.unwrap();
+    sqlx::query(statement("lock_runs")).bind(vec![parcel]).execute(&mut *pin).await.unwrap();
+    sqlx::query(statement("pin")).bind(parcel).bind("parcel@2").execute(&mut *pin).await.unwrap();
+    let decided = tokio::spawn({
+        let graph = graph.clone();
+        async move { graph.gate("gate").complete(&false).await }
+    });
+    let released = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '-- release:%'";
+    eventually(async || scalar::<i64>(&db, released).await, |n| *n == 1).await;
+    pin.commit().await.unwrap();
+    decided.await.unwrap().unwrap();
+    assert_eq!(scalar::<String>(&db, "select job from runledger.ready").await, "parcel@2");
+    let worker = worker(&db, jobs![two::parcel]).await;
+    assert_eq!(soon(graph.result()).await.unwrap(), "two");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graphs_gates_and_map_nodes_have_no_versions_to_be_moved_to() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("parcels");
+    let gate = graph.gate::<Vec<bool>>("gate");
+    graph.map(one::parcel, gate);
+    let graph = graph.enqueue(&db).await.unwrap();
+    let nodes = graph.nodes().await.unwrap();
+    let parts = nodes.iter().map(|node| node.run_id).chain([graph.id()]);
+    for part in parts {
+        let refused = db.pin(part, 2).await.unwrap_err();
+        assert!(matches!(refused, ClientError::PartHasNoVersions { run_id } if run_id == part), "{refused}");
+    }
+    let stored = "select count(*) from runledger.run where job like '%@%'";
+    assert_eq!(scalar::<i64>(&db, stored).await, 0);
 }
 
 const fn defined(name: &'static str, line: u32) -> Definition {

@@ -211,6 +211,14 @@ pub enum ClientError {
         /// The run.
         run_id: Uuid,
     },
+    /// A graph, a gate or a map node that was to be moved to another version of its code, which is the engine's own.
+    #[error(
+        "run `{run_id}` is a graph, a gate or a map node, whose code is the engine's and has no versions; nothing was written; move the runs of its nodes"
+    )]
+    PartHasNoVersions {
+        /// The run.
+        run_id: Uuid,
+    },
     /// A pause of what has no code of its own to hold up.
     #[error(
         "run `{run_id}` is a graph, a gate, or a node that waits for others, of which no code is under way that could be paused; nothing was written; pause nodes that are queued \

@@ -20,8 +20,8 @@ impl Db {
     /// Costs a transaction of three statements.
     ///
     /// # Errors
-    /// [`ClientError::Held`] where a worker holds the run: pause it before. [`ClientError::WrongState`] where it has ended, [`ClientError::NoSuchRun`], or a
-    /// failure of the database.
+    /// [`ClientError::Held`] where a worker holds the run: pause it before. [`ClientError::WrongState`] where it has ended,
+    /// [`ClientError::PartHasNoVersions`] of a graph, a gate or a map node, [`ClientError::NoSuchRun`], or a failure of the database.
     ///
     /// # Cancel safety
     /// A dropped future may or may not have moved the run. It can be repeated.
@@ -62,6 +62,7 @@ fn moved(run_id: Uuid, pinned: Option<Pinned>) -> Result<bool, ClientError> {
     match pinned {
         Some(Pinned::Moved) => Ok(true),
         Some(Pinned::Already) => Ok(false),
+        Some(Pinned::OfEngine) => Err(ClientError::PartHasNoVersions { run_id }),
         Some(Pinned::Refused(RunState::Running)) => Err(ClientError::Held { run_id }),
         Some(Pinned::Refused(state)) => {
             Err(ClientError::WrongState { run_id, state, verb: "moved to another version of its code" })

@@ -154,6 +154,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0020_template_copies.sql"),
         breaking: false,
     },
+    Migration {
+        version: 21,
+        name: "job_now",
+        sql: include_str!("../../migrations/0021_job_now.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

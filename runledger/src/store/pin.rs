@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::session::BEGIN_RESTLESS;
 use super::write::{commit, write};
 use super::{inspect, sql};
+use crate::model::name::is_reserved;
 use crate::model::payload::Sealer;
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
@@ -35,6 +36,8 @@ pub(crate) enum Pinned {
     Moved,
     /// It was before.
     Already,
+    /// Its code is the engine's own.
+    OfEngine,
     /// It cannot be in this state.
     Refused(RunState),
 }
@@ -50,6 +53,9 @@ pub(crate) async fn pin(
         sqlx::query(sql::LOCK_RUNS).bind(vec![run_id]).execute(&mut *tx).await?;
         // What it may have failed with is not looked at.
         let Some(run) = inspect::run(&mut tx, run_id, &Sealer::default()).await? else { return Ok(None) };
+        if is_reserved(&run.job) {
+            return Ok(Some(Pinned::OfEngine));
+        }
         if run.state.is_terminal() || run.state == RunState::Running {
             return Ok(Some(Pinned::Refused(run.state)));
         }

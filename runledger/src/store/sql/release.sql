@@ -8,6 +8,7 @@
 --        needs both, and counts on from there. A graph that has been cancelled releases nothing
 --        The sets between may be thousands, which the planner does not know: joined, each row of one would be compared with all of another. So they are put
 --        together and gathered by their ids, or asked by hashed subplans, which `is true` keeps from becoming joins
+--        A row of `waiting` may have waited for pin.sql, which this statement does not see: the job is read once the row is ours
 with recursive ended as (
     select run.run_id, run.parent_id as graph_id, run.node, case when outcome.error ->> 'kind'::text = 'skipped' then 'skipped' else outcome.state end as state
     from pg_catalog.unnest($1::uuid[]) as item (run_id)
@@ -156,11 +157,11 @@ unparked as (
 ),
 queued as (
     insert into runledger.ready (run_id, resource, queue, job, priority, ready_at, cause, attempt, crashes, claims)
-    select run_id, pg_catalog.max(resource), pg_catalog.max(queue), pg_catalog.max(job), pg_catalog.max(priority), pg_catalog.max(ready_at), 'woken', pg_catalog.max(attempt), pg_catalog.max(crashes), pg_catalog.max(claims)
+    select run_id, pg_catalog.max(resource), pg_catalog.max(queue), runledger.job_now(run_id), pg_catalog.max(priority), pg_catalog.max(ready_at), 'woken', pg_catalog.max(attempt), pg_catalog.max(crashes), pg_catalog.max(claims)
     from (
-        select run_id, resource, queue, job, priority, ready_at, null::integer as attempt, null::integer as crashes, null::integer as claims from ready_now
+        select run_id, resource, queue, priority, ready_at, null::integer as attempt, null::integer as crashes, null::integer as claims from ready_now
         union all
-        select run_id, null, null, null, null, null, attempt, crashes, claims from unparked
+        select run_id, null, null, null, null, attempt, crashes, claims from unparked
     ) as item
     group by run_id
     having pg_catalog.count(attempt) = 1
