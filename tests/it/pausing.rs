@@ -35,6 +35,28 @@ async fn a_paused_queued_run_is_not_claimed_until_it_is_resumed() {
     worker.stop().await;
 }
 
+static MUST_NOT_BEGIN: AtomicU32 = AtomicU32::new(0);
+
+#[job]
+async fn counts_its_begins() -> Result<()> {
+    MUST_NOT_BEGIN.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_went_back_to_its_queue_before_its_worker_heard_of_the_pause_is_not_begun_again() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let paused = counts_its_begins().enqueue(&db).await.unwrap();
+    // What is left of it if its last attempt ends between the request and the notice.
+    execute(&db, "insert into runledger.pause (run_id, reason) select run_id, 'late' from runledger.ready")
+        .await;
+    let worker = worker(&db, jobs![counts_its_begins]).await;
+    let info = until(&db, paused.id(), |info| info.state == RunState::Paused).await;
+    assert_eq!((info.attempt, info.pause_reason.as_deref()), (0, Some("late")));
+    assert_eq!(MUST_NOT_BEGIN.load(Ordering::SeqCst), 0);
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_was_paused_before_its_instant_does_not_start_before_it() {
     let Fixture { db, database: _database } = Fixture::new().await;

@@ -275,6 +275,9 @@ impl Claimer {
         if run.undoing.is_some() {
             hold.orders.begin_undo();
         }
+        if run.pause_requested {
+            self.executor.held.order(run.run_id, Order::Pause);
+        }
         hold
     }
 

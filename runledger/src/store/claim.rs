@@ -131,6 +131,7 @@ pub(crate) struct Claimed {
     pub(crate) claimed_at: Timestamp,
     pub(crate) counters: Counters,
     pub(crate) cancel_requested: bool,
+    pub(crate) pause_requested: bool,
     /// The state in which it ends once what its steps did is taken back: its code is not run any more.
     pub(crate) undoing: Option<RunState>,
     /// The number of continue-as-new slices before this one.
@@ -318,6 +319,7 @@ fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
         claimed_at: row.try_get("claimed_at")?,
         counters: Counters { attempt: row.try_get("attempt")?, crashes: row.try_get("crashes")? },
         cancel_requested: row.try_get("cancel_requested")?,
+        pause_requested: row.try_get("pause_requested")?,
         undoing: row.try_get::<Option<String>, _>("undoing")?.as_deref().and_then(RunState::parse),
         slice: row.try_get::<i32, _>("slice")?.unsigned_abs(),
         is_linked: row.try_get("is_linked")?,

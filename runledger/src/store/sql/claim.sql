@@ -5,7 +5,7 @@
 --        lane of the highest priority first
 -- out:   run_id, job, tenant, queue, parent_id, is_node, is_linked (whether it was made of another), input, given (what a node is given by those that it needs),
 --        slice (how often it has begun anew), options, priority, ready_at, attempt, crashes, claims,
---        claimed_at, cancel_requested, steps, undoing (the state in which it ends once what its steps did is taken back), step_failures,
+--        claimed_at, cancel_requested, pause_requested, steps, undoing (the state in which it ends once what its steps did is taken back), step_failures,
 --        earlier (for a run in at least two crashes: the number of its unsuccessful attempts, and the microseconds of the longest one)
 -- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
 -- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
