@@ -2,6 +2,7 @@
 //! their shape alone says. Half of them are submitted in parts while they run.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, GraphHandle, Outcome, Payload};
@@ -64,6 +65,18 @@ async fn ended<T: Payload>(handle: &GraphHandle<T>) -> Result<T, ClientError> {
     tokio::time::timeout(LONG, handle.result()).await.expect("a graph should have ended long ago")
 }
 
+/// Takes nodes from their workers, as soon as they have some. How many: none only where the workers have nothing for a long time.
+async fn take_from_workers(db: &Db) -> u64 {
+    for _ in 0..500 {
+        let n_taken = take_some_away(db).await;
+        if n_taken > 0 {
+            return n_taken;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    0
+}
+
 /// So many graphs, some at a time, whose nodes are taken from their workers now and then; half of them are submitted in parts.
 async fn hold(n_graphs: u64, at_once: u64) {
     let fixture = Fixture::new().await;
@@ -86,7 +99,7 @@ async fn hold(n_graphs: u64, at_once: u64) {
             }
         }
         let (parts, n_taken) =
-            futures::future::join(futures::future::join_all(parts), take_some_away(db)).await;
+            futures::future::join(futures::future::join_all(parts), take_from_workers(db)).await;
         n_lost += n_taken;
         let seen = graphs::wrong(&mut connection, 0).await.unwrap();
         assert!(seen.is_empty(), "while they run, of the seeds {seeds:?}: {seen:?}");

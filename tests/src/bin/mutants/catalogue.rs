@@ -1,8 +1,8 @@
-//! The defects, each with the tests that must find it.
+//! The defects of the engine, each with the tests that must find it.
 
 use super::mutant::{Edit, Mutant};
 
-/// Every defect. The first three are those that no other check of the protocol would notice.
+/// The first three are those that no other check of the protocol would notice.
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unfenced-checkpoint",
@@ -200,60 +200,22 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["crashes::a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed"],
     },
     Mutant {
-        name: "waits-for-the-lock-to-be-parked",
+        name: "node-is-fed-again-in-each-slice",
         edits: &[Edit {
-            file: "runledger/src/store/wait.rs",
-            old: "IfLocked::Skip.lock_runs(&mut tx, &[fence.run_id])",
-            new: "IfLocked::Wait.lock_runs(&mut tx, &[fence.run_id])",
+            file: "runledger/src/store/sql/parts/claimed.sql",
+            old: "run.node is not null and continuation.input is null then",
+            new: "run.node is not null then",
         }],
-        tests: &["it::locked_runs::runs_that_come_to_wait_leave_their_slots_while_they_are_locked"],
+        tests: &["it::continuing::node_that_other_nodes_feed_continues_with_the_arguments_that_it_says"],
     },
     Mutant {
-        name: "parked-while-locked-and-forgotten",
+        name: "node-is-queued-for-the-version-of-before",
         edits: &[Edit {
-            file: "runledger/src/runtime/executor.rs",
-            old: "if suspended == Suspended::Locked {",
-            new: "if false {",
+            file: "runledger/migrations/0021_job_now.sql",
+            old: "language sql volatile",
+            new: "language sql stable",
         }],
-        tests: &["it::locked_runs::runs_that_come_to_wait_leave_their_slots_while_they_are_locked"],
-    },
-    Mutant {
-        name: "parked-while-locked-without-a-look",
-        edits: &[Edit {
-            file: "runledger/src/store/sql/suspend.sql",
-            old: "case when not $9 then",
-            new: "case when not $9 and false then",
-        }],
-        tests: &["it::locked_runs::locked_run_goes_on_though_the_worker_that_parked_it_has_stopped"],
-    },
-    Mutant {
-        name: "cancelled-child-forgets-its-locked-parent",
-        edits: &[Edit {
-            file: "runledger/src/store/cancel.rs",
-            old: "                return Ok(Some(parent));\n",
-            new: "                return Ok(None);\n",
-        }],
-        tests: &["it::locked_runs::deadline_of_a_child_is_kept_while_its_parent_is_locked"],
-    },
-    Mutant {
-        name: "request-of-a-locked-run-is-forgotten",
-        edits: &[Edit {
-            file: "runledger/src/store/sql/cancel_forget.sql",
-            old: "(run_id = any ($1::uuid[]) and exists",
-            new: "(exists",
-        }],
-        tests: &[
-            "it::locked_runs::request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_below",
-        ],
-    },
-    Mutant {
-        name: "undo-obeys-a-late-cancel",
-        edits: &[Edit {
-            file: "runledger/src/runtime/held.rs",
-            old: "if order == Order::Cancel && present.is_undoing",
-            new: "if false && present.is_undoing",
-        }],
-        tests: &["it::sagas::request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing"],
+        tests: &["it::versions::node_that_is_moved_while_what_it_needs_ends_is_queued_for_its_new_version"],
     },
     Mutant {
         name: "woken-by-any-child",
@@ -263,24 +225,6 @@ pub const MUTANTS: &[Mutant] = &[
             new: "                or not exists (\n                    select\n                    from pg_catalog.unnest(waiting.wait_all)",
         }],
         tests: &["families::a_parent_is_woken_once_when_its_last_child_ends_though_workers_are_killed"],
-    },
-    Mutant {
-        name: "cancelled-stays-queued",
-        edits: &[Edit {
-            file: "runledger/src/store/sql/cancel_take.sql",
-            old: "    delete from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n    returning run_id, attempt, crashes, claims\n",
-            new: "    select run_id, attempt, crashes, claims\n    from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n",
-        }],
-        tests: &["endings::a_run_that_was_cancelled_in_its_queue_is_not_claimed"],
-    },
-    Mutant {
-        name: "cancel-stays-above",
-        edits: &[Edit {
-            file: "runledger/src/store/sql/cancel_below.sql",
-            old: "from below\nwhere not exists (select from runledger.outcome",
-            new: "from below\nwhere false and not exists (select from runledger.outcome",
-        }],
-        tests: &["families::a_cancel_reaches_the_children_though_the_worker_of_all_is_killed"],
     },
     Mutant {
         name: "node-starts-early",
@@ -471,51 +415,6 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["it::gate_link_decisions::bound_link_refuses_every_other_decision"],
     },
     Mutant {
-        name: "locked-parent-stops-the-journal",
-        edits: &[Edit {
-            file: "runledger/src/store/settle.rs",
-            old: "free.extend(IfLocked::Skip.lock_runs(&mut tx, &parents).await?);",
-            new: "free.extend(IfLocked::Wait.lock_runs(&mut tx, &parents).await?);",
-        }],
-        tests: &["it::locked_runs::children_end_and_leave_their_slots_while_their_parent_is_locked"],
-    },
-    Mutant {
-        name: "locked-runs-fill-the-look-for-deadlines",
-        edits: &[
-            Edit {
-                file: "runledger/src/store/deadline.rs",
-                old: "        seen.extend(runs);\n",
-                new: "        drop(runs);\n",
-            },
-            Edit {
-                file: "runledger/src/store/cancel.rs",
-                old: "    if !locked.is_empty() {\n        note(",
-                new: "    if false {\n        note(",
-            },
-        ],
-        tests: &[
-            "it::locked_runs::deadlines_are_kept_while_more_locked_runs_than_one_look_takes_are_overdue",
-        ],
-    },
-    Mutant {
-        name: "request-is-not-seen-by-a-claim",
-        edits: &[Edit {
-            file: "runledger/src/store/sql/parts/claimed.sql",
-            old: "exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested",
-            new: "false as cancel_requested",
-        }],
-        tests: &["it::locked_runs::run_that_was_locked_when_what_is_above_it_was_cancelled_goes_on_no_more"],
-    },
-    Mutant {
-        name: "cancel-waits-for-the-parent",
-        edits: &[Edit {
-            file: "runledger/src/store/cancel.rs",
-            old: "if IfLocked::Skip.lock_runs(tx, &[parent])",
-            new: "if IfLocked::Wait.lock_runs(tx, &[parent])",
-        }],
-        tests: &["it::locked_runs::cancel_of_a_child_does_not_wait_for_its_locked_parent"],
-    },
-    Mutant {
         name: "key-takes-any-request",
         edits: &[Edit {
             file: "runledger/src/api/enqueue.rs",
@@ -572,15 +471,6 @@ pub const MUTANTS: &[Mutant] = &[
             new: "filter(|_| plain.has_secret())",
         }],
         tests: &["codec::everywhere::a_sealed_payload_is_in_no_table_and_in_no_log"],
-    },
-    Mutant {
-        name: "doubled-run-stops-its-cancel",
-        edits: &[Edit {
-            file: "runledger/src/store/places.rs",
-            old: "    Ok(!repaired.is_empty())",
-            new: "    Ok(false)",
-        }],
-        tests: &["it::places::person_cancels_and_pauses_run_in_two_places"],
     },
     Mutant {
         name: "gate-takes-another-value-later",

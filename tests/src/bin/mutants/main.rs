@@ -8,6 +8,7 @@
 
 mod catalogue;
 mod mutant;
+mod requests;
 mod seed;
 mod workspace;
 
@@ -18,6 +19,7 @@ use anyhow::{Result, bail};
 use catalogue::MUTANTS;
 use clap::{Parser, Subcommand};
 use mutant::Mutant;
+use requests::REQUESTS;
 use workspace::{Tested, Workspace};
 
 /// Builds the workspace with one deliberate defect at a time, and expects its tests to fail
@@ -48,7 +50,7 @@ enum Command {
 
 fn main() -> Result<ExitCode> {
     let chosen = match Cli::parse().command {
-        None => MUTANTS.iter().collect(),
+        None => every().collect(),
         Some(Command::List) => return list(),
         Some(Command::Run { names }) => named(&names)?,
         Some(Command::Some { number, chosen_by }) => some(number, &chosen_by),
@@ -78,20 +80,24 @@ fn main() -> Result<ExitCode> {
     Ok(if n_survivors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn every() -> impl Iterator<Item = &'static Mutant> {
+    MUTANTS.iter().chain(REQUESTS)
+}
+
 /// Every mutant, with the tests that must find it.
 fn list() -> Result<ExitCode> {
-    for mutant in MUTANTS {
+    for mutant in every() {
         say(&format!("{:<28} {}", mutant.name, mutant.tests.join(", ")))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn named(names: &[String]) -> Result<Vec<&'static Mutant>> {
-    if let Some(unknown) = names.iter().find(|name| MUTANTS.iter().all(|mutant| mutant.name != **name)) {
-        let known: Vec<&str> = MUTANTS.iter().map(|mutant| mutant.name).collect();
+    if let Some(unknown) = names.iter().find(|name| every().all(|mutant| mutant.name != **name)) {
+        let known: Vec<&str> = every().map(|mutant| mutant.name).collect();
         bail!("there is no mutant `{unknown}`; there are: {}", known.join(", "));
     }
-    Ok(MUTANTS.iter().filter(|mutant| names.iter().any(|name| name == mutant.name)).collect())
+    Ok(every().filter(|mutant| names.iter().any(|name| name == mutant.name)).collect())
 }
 
 fn some(number: usize, chosen_by: &str) -> Vec<&'static Mutant> {
@@ -99,7 +105,7 @@ fn some(number: usize, chosen_by: &str) -> Vec<&'static Mutant> {
     let seed = chosen_by.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    fastrand::Rng::with_seed(seed).choose_multiple(MUTANTS, number)
+    fastrand::Rng::with_seed(seed).choose_multiple(every(), number)
 }
 
 /// A mutant is caught when an assertion of each of its tests fails.
@@ -129,5 +135,5 @@ fn say(line: &str) -> std::io::Result<()> {
 #[test]
 fn every_mutant_matches_the_sources_once_and_names_tests_that_exist() -> Result<()> {
     let origin = Workspace::origin()?;
-    MUTANTS.iter().try_for_each(|mutant| origin.check(mutant))
+    every().try_for_each(|mutant| origin.check(mutant))
 }

@@ -1,0 +1,145 @@
+//! The defects of what people ask of runs while they are held, wait or are locked.
+
+use super::mutant::{Edit, Mutant};
+
+pub const REQUESTS: &[Mutant] = &[
+    Mutant {
+        name: "waits-for-the-lock-to-be-parked",
+        edits: &[Edit {
+            file: "runledger/src/store/wait.rs",
+            old: "IfLocked::Skip.lock_runs(&mut tx, &[fence.run_id])",
+            new: "IfLocked::Wait.lock_runs(&mut tx, &[fence.run_id])",
+        }],
+        tests: &["it::locked_runs::runs_that_come_to_wait_leave_their_slots_while_they_are_locked"],
+    },
+    Mutant {
+        name: "parked-while-locked-and-forgotten",
+        edits: &[Edit {
+            file: "runledger/src/runtime/executor.rs",
+            old: "if suspended == Suspended::Locked {",
+            new: "if false {",
+        }],
+        tests: &["it::locked_runs::runs_that_come_to_wait_leave_their_slots_while_they_are_locked"],
+    },
+    Mutant {
+        name: "parked-while-locked-without-a-look",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/suspend.sql",
+            old: "case when not $9 then",
+            new: "case when not $9 and false then",
+        }],
+        tests: &["it::locked_runs::locked_run_goes_on_though_the_worker_that_parked_it_has_stopped"],
+    },
+    Mutant {
+        name: "cancelled-child-forgets-its-locked-parent",
+        edits: &[Edit {
+            file: "runledger/src/store/cancel.rs",
+            old: "                return Ok(Some(parent));\n",
+            new: "                return Ok(None);\n",
+        }],
+        tests: &["it::locked_runs::deadline_of_a_child_is_kept_while_its_parent_is_locked"],
+    },
+    Mutant {
+        name: "request-of-a-locked-run-is-forgotten",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/cancel_forget.sql",
+            old: "(run_id = any ($1::uuid[]) and exists",
+            new: "(exists",
+        }],
+        tests: &[
+            "it::locked_runs::request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_below",
+        ],
+    },
+    Mutant {
+        name: "claim-does-not-see-a-pause",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/parts/claimed.sql",
+            old: "exists (select from runledger.pause where pause.run_id = run.run_id) as pause_requested",
+            new: "false as pause_requested",
+        }],
+        tests: &[
+            "it::pausing::a_run_that_went_back_to_its_queue_before_its_worker_heard_of_the_pause_is_not_begun_again",
+        ],
+    },
+    Mutant {
+        name: "undo-obeys-a-late-cancel",
+        edits: &[Edit {
+            file: "runledger/src/runtime/held.rs",
+            old: "if order == Order::Cancel && present.is_undoing",
+            new: "if false && present.is_undoing",
+        }],
+        tests: &["it::sagas::request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing"],
+    },
+    Mutant {
+        name: "cancelled-stays-queued",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/cancel_take.sql",
+            old: "    delete from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n    returning run_id, attempt, crashes, claims\n",
+            new: "    select run_id, attempt, crashes, claims\n    from runledger.ready\n    where run_id = $1 and not exists (select from undo)\n",
+        }],
+        tests: &["endings::a_run_that_was_cancelled_in_its_queue_is_not_claimed"],
+    },
+    Mutant {
+        name: "cancel-stays-above",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/cancel_below.sql",
+            old: "from below\nwhere not exists (select from runledger.outcome",
+            new: "from below\nwhere false and not exists (select from runledger.outcome",
+        }],
+        tests: &["families::a_cancel_reaches_the_children_though_the_worker_of_all_is_killed"],
+    },
+    Mutant {
+        name: "locked-parent-stops-the-journal",
+        edits: &[Edit {
+            file: "runledger/src/store/settle.rs",
+            old: "free.extend(IfLocked::Skip.lock_runs(&mut tx, &parents).await?);",
+            new: "free.extend(IfLocked::Wait.lock_runs(&mut tx, &parents).await?);",
+        }],
+        tests: &["it::locked_runs::children_end_and_leave_their_slots_while_their_parent_is_locked"],
+    },
+    Mutant {
+        name: "locked-runs-fill-the-look-for-deadlines",
+        edits: &[
+            Edit {
+                file: "runledger/src/store/deadline.rs",
+                old: "        seen.extend(runs);\n",
+                new: "        drop(runs);\n",
+            },
+            Edit {
+                file: "runledger/src/store/cancel.rs",
+                old: "    if !locked.is_empty() {\n        note(",
+                new: "    if false {\n        note(",
+            },
+        ],
+        tests: &[
+            "it::locked_runs::deadlines_are_kept_while_more_locked_runs_than_one_look_takes_are_overdue",
+        ],
+    },
+    Mutant {
+        name: "request-is-not-seen-by-a-claim",
+        edits: &[Edit {
+            file: "runledger/src/store/sql/parts/claimed.sql",
+            old: "exists (select from runledger.cancel where cancel.run_id = run.run_id) as cancel_requested",
+            new: "false as cancel_requested",
+        }],
+        tests: &["it::locked_runs::run_that_was_locked_when_what_is_above_it_was_cancelled_goes_on_no_more"],
+    },
+    Mutant {
+        name: "cancel-waits-for-the-parent",
+        edits: &[Edit {
+            file: "runledger/src/store/cancel.rs",
+            old: "if IfLocked::Skip.lock_runs(tx, &[parent])",
+            new: "if IfLocked::Wait.lock_runs(tx, &[parent])",
+        }],
+        tests: &["it::locked_runs::cancel_of_a_child_does_not_wait_for_its_locked_parent"],
+    },
+    Mutant {
+        name: "doubled-run-stops-its-cancel",
+        edits: &[Edit {
+            file: "runledger/src/store/places.rs",
+            old: "    Ok(!repaired.is_empty())",
+            new: "    Ok(false)",
+        }],
+        tests: &["it::places::person_cancels_and_pauses_run_in_two_places"],
+    },
+];
