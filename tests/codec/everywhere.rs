@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use runledger::Db;
+use runledger_tests::rows::{execute, scalar, worker};
 use runledger_tests::{Fixture, eventually};
 use tracing_subscriber::fmt::MakeWriter;
 use uuid::Uuid;
 
-use crate::rows::{execute, scalar, worker};
 use crate::words::{codec, jobs, run_everything};
 
 /// A word of 32 bytes that is nowhere else.
@@ -89,10 +89,10 @@ async fn said(db: &Db, word: &str) -> [usize; 3] {
     let well = run_everything(db, word, true).await;
     let badly = run_everything(db, word, false).await;
     let failed = crate::words::fails_with(word.to_owned()).enqueue(db).await.unwrap();
-    assert!(crate::rows::soon(failed.result()).await.is_err());
+    assert!(runledger_tests::rows::soon(failed.result()).await.is_err());
     let fork = well.fork("publish:state").await.unwrap();
     fork.signal("word", word).await.unwrap();
-    assert_eq!(crate::rows::soon(fork.result()).await.unwrap(), word);
+    assert_eq!(runledger_tests::rows::soon(fork.result()).await.unwrap(), word);
     let revived = badly.run_again().await.unwrap();
     revived.cancel("not needed").await.unwrap();
     eventually(async || revived.state().await.unwrap(), |state| state.is_terminal()).await;

@@ -3,8 +3,8 @@
 use runledger::prelude::*;
 use runledger::{AesGcm, ClientError, Graph, LinkKey, RunState, Secret};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{scalar, soon, until, worker};
 
-use crate::rows::{scalar, soon, until, worker};
 use crate::words::{codec, tells};
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use runledger::prelude::*;
 use runledger::{History, RunState, Verdict};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{soon, until, worker};
 
-use crate::rows::{soon, until, worker};
 use crate::words::{codec, everything, jobs, sealed, tells};
 
 /// Calls a job with another input than the one on record, once it is told to.

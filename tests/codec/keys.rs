@@ -3,8 +3,8 @@
 use runledger::prelude::*;
 use runledger::{AesGcm, ClientError, Failure, FailureKind, PayloadError, RunInfo, RunState};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 
-use crate::rows::{execute, scalar, soon, until, worker};
 use crate::words::{codec, everything, jobs, run_everything, sealed, tells, waits};
 
 fn why(info: &RunInfo) -> &Failure {

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, Limits, PayloadError};
 use runledger_tests::Fixture;
-
-use crate::rows::{scalar, soon, worker};
+use runledger_tests::rows::{scalar, soon, worker};
 
 /// The limit of every kind here.
 const LIMIT: usize = 200;

@@ -3,8 +3,8 @@
 use runledger::prelude::*;
 use runledger::{ClientError, RunState};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 
-use crate::rows::{execute, scalar, soon, until, worker};
 use crate::words::{codec, fails_with, jobs, run_everything, sealed, tells, untells};
 
 const SWITCH: &str = "create table switch (is_on boolean); insert into switch values (false)";

@@ -17,8 +17,5 @@ mod limits;
 mod linked;
 mod panics;
 mod requests;
-#[path = "../it/rows.rs"]
-#[allow(dead_code, reason = "shared with another target")]
-mod rows;
 mod secrets;
 mod words;

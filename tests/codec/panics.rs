@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use runledger::prelude::*;
 use runledger::{AesGcm, ClientError, Codec, CodecError, FailureKind, Place, RunState, Sealed};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{scalar, soon, until, worker};
 
-use crate::rows::{scalar, soon, until, worker};
 use crate::words::{codec, jobs, tells};
 
 /// A codec that panics where it is told to.

@@ -3,8 +3,8 @@
 use runledger::prelude::*;
 use runledger::{ClientError, RunState, Signalled};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{scalar, soon, until, worker};
 
-use crate::rows::{scalar, soon, until, worker};
 use crate::words::{codec, jobs, sealed, tells, waits};
 
 #[tokio::test]

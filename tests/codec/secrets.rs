@@ -4,9 +4,9 @@ use runledger::model::replay::StepKind;
 use runledger::prelude::*;
 use runledger::{AnyCall, ClientError, FailureKind, PayloadError, Secret, StepError};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{scalar, soon, until, worker};
 use serde::{Deserialize, Serialize};
 
-use crate::rows::{scalar, soon, until, worker};
 use crate::words::{jobs, sealed};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -75,7 +75,7 @@ pub async fn run_everything(db: &Db, word: &str, ends_well: bool) -> Handle<__ev
     for _ in 0..2 {
         handle.signal("word", word).await.unwrap();
     }
-    let ended = crate::rows::soon(handle.result()).await;
+    let ended = runledger_tests::rows::soon(handle.result()).await;
     assert_eq!(ended.is_ok(), ends_well, "{ended:?}");
     handle
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{AnyCall, ClientError, Graph, RunState, enqueue_all};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{scalar, soon, worker};
 use sqlx::Connection;
 use uuid::Uuid;
-
-use crate::rows::{scalar, soon, worker};
 
 #[job]
 async fn syncs(account: u64) -> Result<u64> {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, Handle, RunState, Timings};
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgConnectOptions;
-
-use crate::rows::{execute, scalar, soon, until, worker};
 
 static RELEASED: AtomicBool = AtomicBool::new(false);
 

@@ -3,6 +3,7 @@
 use runledger::prelude::*;
 use runledger::{Cancelled, Handle, Job, RunState};
 use runledger_tests::proxy::{Fault, Proxy};
+use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -11,7 +12,6 @@ use crate::children::{
     child_of, child_that_sleeps, grandparent, parent_of_a_sleeper, works_beside_its_child,
 };
 use crate::locked_runs::waits_for_ping;
-use crate::rows::{LONG, execute, scalar, soon, until, worker};
 
 #[job]
 async fn runs_for_ever() -> Result<()> {

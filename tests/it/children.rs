@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, RunState, Timings};
+use runledger_tests::rows::{LONG, execute, scalar, soon, take_away, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
-
-use crate::rows::{LONG, execute, scalar, soon, take_away, until, worker};
 
 static CHILD_GATE: Semaphore = Semaphore::const_new(0);
 

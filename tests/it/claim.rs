@@ -8,11 +8,10 @@ use std::time::{Duration, SystemTime};
 use runledger::prelude::*;
 use runledger::{Job, RunState, Worker, enqueue_all};
 use runledger_tests::proxy::{Fault, Proxy};
+use runledger_tests::rows::{scalar, until};
 use runledger_tests::{Fixture, PATIENCE, eventually};
 use tokio::sync::{Barrier, Notify, Semaphore};
 use uuid::Uuid;
-
-use crate::rows::{scalar, until};
 
 /// How late a claim may be, in seconds: more than a busy machine needs, and less than what a worker that had to find the run by polling would take
 /// (it polls every five seconds, and the runs of these tests are due three seconds after it fell asleep at the latest).

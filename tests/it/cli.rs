@@ -6,13 +6,13 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{ClientError, GateHandle, Graph, GraphHandle, GraphPicture, LinkKey, RunState, Tuning};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use uuid::Uuid;
 
 use crate::logs;
 use crate::pictures::reading::xml;
-use crate::rows::{execute, scalar, soon, until, worker};
 
 #[job]
 async fn ships(approved: u64) -> Result<u64> {

@@ -7,12 +7,11 @@ use runledger::prelude::*;
 use runledger::testing::Testing;
 use runledger::{ClientError, RunState, Timings};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{execute, scalar, soon, until};
 use runledger_tests::testing_db::TestDb;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use tokio::process::Command;
-
-use crate::rows::{execute, scalar, soon, until};
 
 #[job]
 async fn clones_charge(n: u32) -> Result<u32> {

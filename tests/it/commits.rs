@@ -7,12 +7,11 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{RunState, StepTx, Timings};
 use runledger_tests::proxy::{Fault, Mode, Proxy};
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
-
-use crate::rows::{execute, scalar, soon, until, worker};
 
 /// A commit with an entry waits for the lock of the test, and is refused if that says so.
 const TABLES: &str = "

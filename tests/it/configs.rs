@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, JobConfig, Verdict};
+use runledger_tests::rows::{execute, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
-
-use crate::rows::{execute, soon, until, worker};
 
 /// The form of before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

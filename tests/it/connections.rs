@@ -6,11 +6,10 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{ClientError, Timings};
 use runledger_tests::proxy::{Fault, Mode, Proxy};
+use runledger_tests::rows::{execute, scalar};
 use runledger_tests::{Fixture, PATIENCE, eventually};
 use sqlx::AssertSqlSafe;
 use tokio::sync::Semaphore;
-
-use crate::rows::{execute, scalar};
 
 #[job]
 async fn connections_plain(n: u32) -> Result<u32> {

@@ -6,10 +6,13 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{DEFAULT_CONCURRENCY, Graph, enqueue_all, given};
 use runledger_tests::proxy::Proxy;
+use runledger_tests::rows::{scalar, soon};
 use runledger_tests::{Fixture, eventually};
 
-use crate::graph_jobs::add;
-use crate::rows::{scalar, soon};
+#[job]
+async fn add(a: u64, b: u64) -> Result<u64> {
+    Ok(a + b)
+}
 
 #[workflow]
 async fn costed(wf: &Wf, n_steps: u64) -> Result<u64> {

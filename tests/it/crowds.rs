@@ -7,12 +7,12 @@ use runledger::__private::SESSION_SETTINGS;
 use runledger::prelude::*;
 use runledger::{Graph, enqueue_all};
 use runledger_tests::proxy::Proxy;
+use runledger_tests::rows::scalar;
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgListener;
 use tokio::sync::Semaphore;
 
 use crate::plans::{complaints, execute, explain, pages};
-use crate::rows::scalar;
 
 static DOOR: Semaphore = Semaphore::const_new(0);
 
@@ -85,7 +85,7 @@ async fn a_claim_and_a_worker_that_starts_read_a_few_rows_of_a_million_that_are_
     let n_read = rows_read_by_a_start(&fixture).await;
     assert!(n_read < MOST_ROWS, "a worker of {SLOTS} slots has read {n_read} rows");
     // Hundreds of megabytes, of no more use to anybody.
-    crate::rows::execute(&fixture.db, "truncate runledger.run, runledger.ready").await;
+    runledger_tests::rows::execute(&fixture.db, "truncate runledger.run, runledger.ready").await;
 }
 
 /// How many rows of the backlog a worker reads that starts, takes what it has slots for, and stops.
@@ -149,7 +149,7 @@ async fn ten_thousand_runs_that_fall_due_at_once_are_awaited_in_silence_and_clai
     proxy.forget();
     enqueue_all((0..CROWD).map(|_| crowd_passes().delay(AHEAD)), &db).await.unwrap();
     assert_eq!(count("select count(distinct start_at) from runledger.run").await, 1);
-    crate::rows::execute(&db, "notify enough").await;
+    runledger_tests::rows::execute(&db, "notify enough").await;
     assert_eq!(workers_told(&mut told).await, FLEET, "each once, however many runs there are");
 
     let ended = "select count(*) from runledger.outcome where state = 'completed'";
@@ -190,7 +190,7 @@ async fn what_the_ends_of_nodes_release_and_cancel_is_not_compared_with_one_anot
         }
         graph.enqueue(&fixture.db).await.unwrap();
     }
-    crate::rows::execute(&fixture.db, "analyze").await;
+    runledger_tests::rows::execute(&fixture.db, "analyze").await;
     let mut connection = fixture.database.connect().await.unwrap();
     execute(&mut connection, SESSION_SETTINGS).await;
     let stages = [
@@ -249,7 +249,7 @@ async fn nobody_notifies_while_every_worker_is_awake_however_many_clients_enqueu
     let Fixture { db, database } = Fixture::new().await;
     let worker = "insert into runledger.worker (name, version, session_name, jobs, queues, sleeping)
                   values ('w', '1', 's', '{crowd_passes}', '{default}', ";
-    crate::rows::execute(&db, &format!("{worker} false)")).await;
+    runledger_tests::rows::execute(&db, &format!("{worker} false)")).await;
     let mut told = PgListener::connect(database.url()).await.unwrap();
     told.listen_all(["runledger_ready", "enough"]).await.unwrap();
     for n_asleep in [0, 1] {
@@ -264,13 +264,13 @@ async fn nobody_notifies_while_every_worker_is_awake_however_many_clients_enqueu
             }
         });
         futures::future::join_all(clients).await;
-        crate::rows::execute(&db, "notify enough").await;
+        runledger_tests::rows::execute(&db, "notify enough").await;
         let mut n_told = 0;
         while told.recv().await.unwrap().channel() != "enough" {
             n_told += 1;
         }
         assert_eq!(n_told > 0, n_asleep > 0, "{n_told} notifications where {n_asleep} workers sleep");
-        crate::rows::execute(&db, &format!("{worker} true)")).await;
+        runledger_tests::rows::execute(&db, &format!("{worker} true)")).await;
     }
 }
 

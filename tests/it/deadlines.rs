@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, Graph, RunState, enqueue_all};
+use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 
 use crate::children::{child_of, child_that_sleeps, parent_of_a_sleeper};
-use crate::rows::{LONG, execute, scalar, soon, until, worker};
 
 /// As if the deadlines were over.
 async fn pass(db: &Db) {

@@ -133,7 +133,7 @@ async fn an_enqueue_that_waits_for_another_transactions_key_holds_up_no_other() 
         async move { greet().idempotency_key("slow").enqueue(&db).await.map(|run| run.created()) }
     });
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
-    eventually(async || crate::rows::scalar::<i64>(&db, waits).await, |n| *n == 1).await;
+    eventually(async || runledger_tests::rows::scalar::<i64>(&db, waits).await, |n| *n == 1).await;
     greet().enqueue(&db).await.unwrap();
     assert!(!waiting.is_finished());
     tx.commit().await.unwrap();

@@ -5,11 +5,10 @@ use std::process::Stdio;
 
 use runledger::prelude::*;
 use runledger_tests::proxy::{Mode, Proxy};
+use runledger_tests::rows::{scalar, soon, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{ChildStderr, Command};
-
-use crate::rows::{scalar, soon, worker};
 
 #[job]
 async fn beats() -> Result<u32> {

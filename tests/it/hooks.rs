@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, FailedRun, RunState, Timings, Worker};
+use runledger_tests::rows::{soon, until};
 use runledger_tests::{Fixture, eventually};
-
-use crate::rows::{soon, until};
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Input {

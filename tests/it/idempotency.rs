@@ -224,9 +224,11 @@ async fn batches_with_the_same_keys_in_another_order_do_not_meet_crosswise() {
         let (up, down) = futures::join!(runledger::enqueue_all(up, &db), runledger::enqueue_all(down, &db));
         assert_eq!((up.unwrap().len(), down.unwrap().len()), (500, 500));
     }
-    let n_deadlocks: i64 =
-        crate::rows::scalar(&db, "select deadlocks from pg_stat_database where datname = current_database()")
-            .await;
+    let n_deadlocks: i64 = runledger_tests::rows::scalar(
+        &db,
+        "select deadlocks from pg_stat_database where datname = current_database()",
+    )
+    .await;
     assert_eq!(n_deadlocks, 0);
 }
 

@@ -1,10 +1,9 @@
 //! The incarnation of the server, in which the evidence of session locks counts.
 
 use runledger::prelude::*;
+use runledger_tests::rows::{execute, scalar, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::PgConnection;
-
-use crate::rows::{execute, scalar, worker};
 
 #[job]
 async fn incarnation_idle() -> Result<()> {

@@ -8,11 +8,10 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{ClientError, Failure, FailureKind};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{execute, scalar, soon, worker};
 use sqlx::AssertSqlSafe;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
-
-use crate::rows::{execute, scalar, soon, worker};
 
 /// Sets limits for new sessions of this database.
 async fn limited<const N: usize>(fixture: &Fixture, limits: [(&str, &str); N]) -> Db {

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use runledger::prelude::*;
 use runledger::{ClientError, RunState};
+use runledger_tests::rows::{scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use uuid::Uuid;
 
 use crate::children::{child_of, child_that_sleeps};
-use crate::rows::{scalar, soon, until, worker};
 
 #[job]
 async fn doubles(n: u64) -> Result<u64> {

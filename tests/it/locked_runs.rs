@@ -6,13 +6,13 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{Cancelled, Handle, Job, RunState, Timings, enqueue_all};
 use runledger_tests::proxy::{Fault, Proxy};
+use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::Transaction;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::children::child_of;
-use crate::rows::{LONG, execute, scalar, soon, until, worker};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

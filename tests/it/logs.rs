@@ -4,14 +4,13 @@ use std::sync::OnceLock;
 
 use runledger::prelude::*;
 use runledger::{App, LogLine, RunLogs, Timings, Worker};
+use runledger_tests::rows::{scalar, soon};
 use runledger_tests::{Fixture, eventually};
 use tracing::{Event, Instrument, Level, Subscriber};
 use tracing_subscriber::layer::{self, Layer};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::registry::LookupSpan;
 use uuid::Uuid;
-
-use crate::rows::{scalar, soon};
 
 #[job(max_attempts = 2, backoff = "1ms..1ms")]
 pub async fn speaks(#[inject] context: &Context) -> Result<u32> {

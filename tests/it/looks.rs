@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use runledger::prelude::*;
 use runledger_tests::proxy::{Mode, Proxy};
+use runledger_tests::rows::{execute, scalar};
 use runledger_tests::{Fixture, eventually};
 use sqlx::PgConnection;
-
-use crate::rows::{execute, scalar};
 
 #[job]
 async fn looked_for(n: u64) -> Result<u64> {

@@ -5,9 +5,8 @@ use std::time::{Duration, SystemTime};
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, Need, Scope};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{scalar, soon, worker};
 use serde_json::json;
-
-use crate::rows::{scalar, soon, worker};
 
 #[job]
 async fn tells(n: u64) -> Result<u64> {

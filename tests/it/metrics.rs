@@ -5,8 +5,7 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{JobMetrics, RunState, Scope};
 use runledger_tests::Fixture;
-
-use crate::rows::{execute, soon, until, worker};
+use runledger_tests::rows::{execute, soon, until, worker};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

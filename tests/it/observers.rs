@@ -7,12 +7,11 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{Definition, Failure, Graph, Observed, Observer, RunState, Timings, Worker, enqueue_all};
 use runledger_tests::proxy::{Fault, Proxy};
+use runledger_tests::rows::{execute, scalar, soon, take_away, until};
 use runledger_tests::{Fixture, eventually};
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
-
-use crate::rows::{execute, scalar, soon, take_away, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

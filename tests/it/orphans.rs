@@ -2,12 +2,12 @@
 
 use runledger::prelude::*;
 use runledger::{ClientError, RunInfo, RunState};
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::children::{child_of, child_that_sleeps, parent_of_a_sleeper};
-use crate::rows::{execute, scalar, soon, until, worker};
 
 const WHY: &str = "cancelled: a run above it has failed";
 

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, RunState};
+use runledger_tests::rows::{LONG, soon, take_away, until, worker};
 use runledger_tests::{Fixture, eventually};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-
-use crate::rows::{LONG, soon, take_away, until, worker};
 
 async fn lines<J: runledger::Job>(handle: &Handle<J>) -> Vec<(String, Value)> {
     let lines = handle.output(1).await.unwrap();

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, RunState, Timings};
+use runledger_tests::rows::{execute, scalar, until};
 use runledger_tests::{Fixture, PATIENCE};
 use tokio::sync::{Notify, watch};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
-
-use crate::rows::{execute, scalar, until};
 
 /// Panics when it is dropped, unless that is on the way out of a panic already.
 struct Thorn;

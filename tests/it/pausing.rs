@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, Paused, RunState};
+use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 
 use crate::children::{child_of, child_that_sleeps};
-use crate::rows::{LONG, execute, scalar, soon, until, worker};
 
 #[job]
 async fn quick() -> Result<u64> {

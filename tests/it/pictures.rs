@@ -4,10 +4,10 @@ pub mod reading;
 
 use runledger::prelude::*;
 use runledger::{AnyCall, ClientError, EdgeKind, Graph, GraphPicture, GraphState, Outcome, RunState, given};
+use runledger_tests::rows::{scalar, soon, worker};
 use runledger_tests::{Fixture, eventually, golden};
 use serde_json::json;
 
-use crate::rows::{scalar, soon, worker};
 use reading::{dot, drawn, xml};
 
 #[job]
@@ -254,7 +254,7 @@ async fn no_name_breaks_a_picture_and_each_is_read_back_from_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     check("hostile", &hostile_graph().picture().unwrap());
     let far = "insert into runledger.worker (name, version, session_name, jobs, queues) values ('far', '1', 'far', '{nobody-has-it}', '{default}')";
-    crate::rows::execute(&db, far).await;
+    runledger_tests::rows::execute(&db, far).await;
     let handle = hostile_graph().enqueue(&db).await.unwrap();
     // What somebody says of a cancel is in the reasons.
     let first = handle.nodes().await.unwrap().into_iter().find(|node| node.needs.is_empty()).unwrap();

@@ -3,9 +3,8 @@
 use runledger::RunState;
 use runledger::prelude::*;
 use runledger_tests::Fixture;
+use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use uuid::Uuid;
-
-use crate::rows::{LONG, execute, scalar, soon, until, worker};
 
 #[workflow]
 async fn steps_once(wf: &Wf) -> Result<u32> {

@@ -7,11 +7,10 @@ use std::process::Stdio;
 use runledger::prelude::*;
 use runledger::{Handle, RunState};
 use runledger_tests::chain::{Line, Log, chain};
+use runledger_tests::rows::{scalar, soon};
 use runledger_tests::{Fixture, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
-
-use crate::rows::{scalar, soon};
 
 /// Heartbeat, suspect, lease and drain, in milliseconds.
 pub const FAST: [u64; 4] = [500, 1200, 4000, 30_000];

@@ -6,10 +6,9 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, RunState};
 use runledger_tests::proxy::{Fault, Proxy};
+use runledger_tests::rows::{LONG, scalar, soon, take_away, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
-
-use crate::rows::{LONG, scalar, soon, take_away, until, worker};
 
 static LINES: AtomicU32 = AtomicU32::new(0);
 

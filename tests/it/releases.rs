@@ -11,13 +11,12 @@ use std::collections::HashMap;
 
 use runledger::prelude::*;
 use runledger::{RunState, WorkerInfo};
+use runledger_tests::rows::{execute, scalar, soon, until};
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row};
 use uuid::Uuid;
-
-use crate::rows::{execute, scalar, soon, until};
 
 /// The statements of the release with twelve migrations.
 const RELEASED: &str = include_str!("../golden/released/schema_12.sql");

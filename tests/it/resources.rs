@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{App, ClientError, Graph, RunState, Timings, Worker, enqueue_all};
+use runledger_tests::rows::{execute, scalar, soon, until};
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgListener;
 use tokio::sync::Semaphore;
-
-use crate::rows::{execute, scalar, soon, until};
 
 /// What the bodies of these tests are in, and how many were at most. A body leaves when the test says so.
 #[derive(Clone, Default)]

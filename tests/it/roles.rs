@@ -3,9 +3,8 @@
 use runledger::prelude::*;
 use runledger::{ClientError, Scope};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{soon, worker};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-
-use crate::rows::{soon, worker};
 
 #[job]
 async fn role_double(n: i64) -> Result<i64> {

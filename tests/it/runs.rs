@@ -3,9 +3,8 @@
 use runledger::prelude::*;
 use runledger::{ListRuns, RunInfo, RunState, RunsCursor, Scope, enqueue_all};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{execute, soon, worker};
 use uuid::Uuid;
-
-use crate::rows::{execute, soon, worker};
 
 #[job(name = "listed.new_name", aliases = ["listed"], queue = "lists")]
 async fn listed(n: u64) -> Result<u64> {

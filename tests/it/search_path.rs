@@ -10,10 +10,9 @@ use std::time::Duration;
 use runledger::__private::{MIGRATIONS, SESSION_SETTINGS, STATEMENTS};
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, Via};
+use runledger_tests::rows::scalar;
 use runledger_tests::{Fixture, PATIENCE};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
-
-use crate::rows::scalar;
 
 #[job]
 async fn search_path_double(n: i64) -> Result<i64> {

@@ -1,10 +1,9 @@
 //! A user's session settings on a pooled connection must not reach its next user, which may be the engine.
 
 use runledger::prelude::*;
+use runledger_tests::rows::worker;
 use runledger_tests::{Fixture, PATIENCE};
 use sqlx::AssertSqlSafe;
-
-use crate::rows::worker;
 
 /// Changes the session and not only the transaction.
 #[job]

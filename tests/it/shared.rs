@@ -2,9 +2,8 @@
 
 use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, RunState};
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
-
-use crate::rows::{execute, scalar, soon, until, worker};
 
 const TABLES: &str = "create table deed (n serial, what text); create table choice (what text); create table broken (what text)";
 

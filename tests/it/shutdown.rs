@@ -6,12 +6,12 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{RunState, Timings, Worker};
 use runledger_tests::chain::chain;
+use runledger_tests::rows::{scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use rustix::process::Signal;
 use tokio::sync::Semaphore;
 
 use crate::processes::{FAST, Site, signal};
-use crate::rows::{scalar, soon, until, worker};
 
 static GATE: Semaphore = Semaphore::const_new(0);
 

@@ -7,13 +7,12 @@ use std::time::Duration;
 use futures::future::join_all;
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, RunState, Timings, Worker};
+use runledger_tests::rows::{soon, until};
 use runledger_tests::{Fixture, eventually};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgPool, Postgres};
 use tokio::sync::Semaphore;
-
-use crate::rows::{soon, until};
 
 /// One connection each for the claimer, the commit queue and bodies.
 const FEWEST: u32 = 3;
@@ -226,7 +225,7 @@ async fn worker_closes_what_it_opened_beside_a_held_pool() {
                 (select session_name from runledger.worker order by worker_id desc limit 1)";
     let n_left = async || {
         own.pool().close().await;
-        crate::rows::scalar::<i64>(&db, left).await
+        runledger_tests::rows::scalar::<i64>(&db, left).await
     };
     eventually(n_left, |n| *n == 0).await;
 }

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use runledger::prelude::*;
 use runledger::{FailureKind, Job, RunState};
+use runledger_tests::rows::{random, scalar};
 use runledger_tests::suspects::{exits, exits_late, takes_a_while};
 use runledger_tests::{Fixture, eventually};
 use tokio::process::{Child, Command};
-
-use crate::rows::{random, scalar};
 
 /// More than the slowest machine needs for a whole test.
 const LIMIT: Duration = Duration::from_secs(400);

@@ -3,9 +3,8 @@
 use runledger::prelude::*;
 use runledger::{Graph, RunState, TimelineEvent};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{soon, until, worker};
 use uuid::Uuid;
-
-use crate::rows::{soon, until, worker};
 
 #[job(max_attempts = 3, backoff = "1ms..1ms")]
 async fn stumbles(#[inject] context: &Context) -> Result<u32> {

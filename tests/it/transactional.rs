@@ -6,10 +6,9 @@ use std::sync::{Arc, LazyLock};
 use runledger::prelude::*;
 use runledger::{RunState, Timings, Worker};
 use runledger_tests::proxy::{Fault, Proxy};
+use runledger_tests::rows::{execute, scalar, soon};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Barrier;
-
-use crate::rows::{execute, scalar, soon};
 
 const TABLES: &str = "create table ledger (n bigint); create sequence kills; create sequence bodies";
 
@@ -50,7 +49,7 @@ async fn books_as_a_step(wf: &Wf, n: i64, point: u8) -> Result<i64> {
 }
 
 async fn accountant(db: &Db) -> Worker {
-    crate::rows::worker(db, jobs![books, books_as_a_step]).await
+    runledger_tests::rows::worker(db, jobs![books, books_as_a_step]).await
 }
 
 /// What is in the database: entries, runs that the body enqueued, signals that it sent, steps, and runs of the body.
@@ -188,7 +187,7 @@ async fn fails_after_writing(#[inject] tx: &mut Tx) -> Result<()> {
 async fn a_transactional_body_that_fails_or_panics_leaves_nothing() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = crate::rows::worker(&db, jobs![fails_after_writing]).await;
+    let worker = runledger_tests::rows::worker(&db, jobs![fails_after_writing]).await;
     let handle = fails_after_writing().enqueue(&db).await.unwrap();
     soon(handle.result()).await.unwrap();
     let n_entries: i64 = scalar(&db, "select count(*) from ledger").await;
@@ -221,7 +220,7 @@ async fn a_serialization_failure_runs_the_body_again_in_a_fresh_transaction() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into ledger values (1)").await;
-    let worker = crate::rows::worker(&db, jobs![doubles, counts_serializably]).await;
+    let worker = runledger_tests::rows::worker(&db, jobs![doubles, counts_serializably]).await;
     let (one, two) = (doubles().enqueue(&db).await.unwrap(), doubles().enqueue(&db).await.unwrap());
     let mut sums = [soon(one.result()).await.unwrap(), soon(two.result()).await.unwrap()];
     sums.sort_unstable();
@@ -249,7 +248,7 @@ async fn a_deadlock_runs_the_body_again_in_a_fresh_transaction() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
     execute(&db, "insert into ledger values (1), (2)").await;
-    let worker = crate::rows::worker(&db, jobs![locks_crosswise]).await;
+    let worker = runledger_tests::rows::worker(&db, jobs![locks_crosswise]).await;
     let (one, two) = (
         locks_crosswise(1, 2).enqueue(&db).await.unwrap(),
         locks_crosswise(2, 1).enqueue(&db).await.unwrap(),
@@ -336,7 +335,7 @@ async fn swallows_an_error(#[inject] context: &Context, #[inject] tx: &mut Tx) -
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_goes_on_after_a_failed_statement_is_told_so_and_tried_again() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = crate::rows::worker(&db, jobs![swallows_an_error]).await;
+    let worker = runledger_tests::rows::worker(&db, jobs![swallows_an_error]).await;
     let handle = swallows_an_error().enqueue(&db).await.unwrap();
     soon(handle.result()).await.unwrap();
     let attempts = handle.attempts().await.unwrap();
@@ -360,7 +359,7 @@ async fn interrupted_writer(#[inject] tx: &mut Tx) -> Result<()> {
 async fn a_body_whose_connection_is_lost_runs_again_in_a_fresh_transaction() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = crate::rows::worker(&db, jobs![interrupted_writer]).await;
+    let worker = runledger_tests::rows::worker(&db, jobs![interrupted_writer]).await;
     let run = interrupted_writer().enqueue(&db).await.unwrap();
     soon(run.result()).await.expect("a lost connection is no failure of the body");
     assert_eq!(run.info().await.unwrap().attempt, 1);
@@ -385,7 +384,7 @@ async fn a_body_runs_once_whose_error_is_of_another_database_or_decided_about() 
     for decided in [false, true] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
-        let worker = crate::rows::worker(&db, jobs![its_own_affair]).await;
+        let worker = runledger_tests::rows::worker(&db, jobs![its_own_affair]).await;
         let run = its_own_affair(decided).enqueue(&db).await.unwrap();
         soon(run.result()).await.expect_err("nothing of the engine's was in the way");
         assert_eq!(scalar::<i64>(&db, "select last_value from bodies").await, 1, "decided: {decided}");
@@ -410,7 +409,7 @@ async fn refused_writer(code: String, #[inject] tx: &mut Tx) -> Result<()> {
 async fn a_transactional_body_waits_while_the_server_has_no_room() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, TABLES).await;
-    let worker = crate::rows::worker(&db, jobs![refused_writer]).await;
+    let worker = runledger_tests::rows::worker(&db, jobs![refused_writer]).await;
     let run = refused_writer("53100".to_owned()).enqueue(&db).await.unwrap();
     soon(run.result()).await.expect("what the server lacks is no failure of the body");
     assert_eq!(scalar::<i64>(&db, "select last_value from bodies").await, REFUSALS + 1);
@@ -443,7 +442,7 @@ async fn transactional_body_waits_while_its_session_is_read_only() {
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let own = Db::connect_with(database.url().parse().unwrap(), 3).await.unwrap();
-    let worker = crate::rows::worker(&own, jobs![innocent_writer, read_only_writer]).await;
+    let worker = runledger_tests::rows::worker(&own, jobs![innocent_writer, read_only_writer]).await;
     // By now the claimer and the commit queue have their sessions.
     soon(innocent_writer().enqueue(&db).await.unwrap().result()).await.unwrap();
     let name: String = scalar(&db, "select current_database()::text").await;
@@ -465,7 +464,7 @@ async fn a_body_that_always_conflicts_fails_with_its_own_error_after_five_transa
     for code in ["40001", "40P01"] {
         let Fixture { db, database: _database } = Fixture::new().await;
         execute(&db, TABLES).await;
-        let worker = crate::rows::worker(&db, jobs![refused_writer]).await;
+        let worker = runledger_tests::rows::worker(&db, jobs![refused_writer]).await;
         let result = soon(refused_writer(code.to_owned()).enqueue(&db).await.unwrap().result()).await;
         let Err(runledger::ClientError::RunFailed { failure, .. }) = result else { panic!("{result:?}") };
         assert!(failure.message.contains("error returned from database: no"), "{failure}");
@@ -485,7 +484,7 @@ async fn a_transactional_record_waits_while_the_server_has_no_room() {
          create trigger refusal after insert on runledger.outcome for each row execute function refuse()",
     )
     .await;
-    let worker = crate::rows::worker(&db, jobs![innocent_writer]).await;
+    let worker = runledger_tests::rows::worker(&db, jobs![innocent_writer]).await;
     let run = innocent_writer().enqueue(&db).await.unwrap();
     soon(run.result()).await.expect("what the server lacks is no failure of the body");
     assert_eq!(run.info().await.unwrap().attempt, 1);
@@ -509,7 +508,7 @@ async fn a_transaction_that_always_loses_its_connection_says_so_and_nothing_of_c
          create trigger killer after insert on runledger.outcome for each row execute function kill()",
     )
     .await;
-    let worker = crate::rows::worker(&db, jobs![innocent_writer]).await;
+    let worker = runledger_tests::rows::worker(&db, jobs![innocent_writer]).await;
     let result = soon(innocent_writer().enqueue(&db).await.unwrap().result()).await;
     let Err(runledger::ClientError::RunFailed { failure, .. }) = result else { panic!("{result:?}") };
     let text = failure.to_string();

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, RunState, SyncMode, Tuning};
+use runledger_tests::rows::{scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
-
-use crate::rows::{scalar, soon, until, worker};
 
 #[job(aliases = ["paid"])]
 async fn pays(n: u64) -> Result<u64> {

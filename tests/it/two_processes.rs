@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 
 use runledger::{AnyCall, WorkerInfo, enqueue_all};
+use runledger_tests::rows::{execute, scalar};
 use runledger_tests::{Fixture, eventually};
 use tokio::process::{Child, Command};
 use uuid::Uuid;
-
-use crate::rows::{execute, scalar};
 
 fn worker(name: &str, fixture: &Fixture) -> Child {
     Command::new(env!("CARGO_BIN_EXE_gated_worker"))

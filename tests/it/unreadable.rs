@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runledger::prelude::*;
 use runledger::{Graph, RunState, Scope};
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
-
-use crate::rows::{execute, scalar, soon, until, worker};
 
 #[job]
 async fn bystander() -> Result<u32> {

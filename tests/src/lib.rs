@@ -7,6 +7,7 @@ pub mod golden;
 pub mod logs;
 pub mod pooler;
 pub mod proxy;
+pub mod rows;
 pub mod seed;
 pub mod suspects;
 pub mod testing_db;

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use runledger::prelude::*;
 use runledger::{ClientError, RunState};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{soon, until};
 
 use super::told;
-use crate::rows::{soon, until};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -47,7 +47,7 @@ async fn a_start_more_than_a_hundred_years_ahead_is_refused_in_words() {
         assert!(told(&refused).contains(&format!("`{option}`")), "{}", told(&refused));
     }
     plain().delay(YEAR * 99).enqueue(&fixture.db).await.unwrap();
-    let worker = crate::rows::worker(&fixture.db, jobs![plain]).await;
+    let worker = runledger_tests::rows::worker(&fixture.db, jobs![plain]).await;
     for past in [UNIX_EPOCH, UNIX_EPOCH - YEAR * 5000] {
         let handle = plain().start_at(past).enqueue(&fixture.db).await.unwrap();
         soon(handle.result()).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_start_more_than_a_hundred_years_ahead_is_refused_in_words() {
 #[tokio::test]
 async fn an_endless_retry_delay_or_backoff_waits_a_hundred_years_and_an_endless_sleep_is_refused() {
     let fixture = Fixture::new().await;
-    let worker = crate::rows::worker(&fixture.db, jobs![later, large_failure, long_sleep]).await;
+    let worker = runledger_tests::rows::worker(&fixture.db, jobs![later, large_failure, long_sleep]).await;
     let later = later().enqueue(&fixture.db).await.unwrap();
     let failing = large_failure().max_attempts(2).backoff(Duration::MAX, Duration::MAX);
     let failing = failing.timeout(Duration::MAX).enqueue(&fixture.db).await.unwrap();
@@ -75,7 +75,7 @@ async fn an_endless_retry_delay_or_backoff_waits_a_hundred_years_and_an_endless_
 #[tokio::test]
 async fn of_an_enormous_error_the_beginning_is_recorded() {
     let fixture = Fixture::new().await;
-    let worker = crate::rows::worker(&fixture.db, jobs![large_failure]).await;
+    let worker = runledger_tests::rows::worker(&fixture.db, jobs![large_failure]).await;
     let handle = large_failure().enqueue(&fixture.db).await.unwrap();
     let Err(ClientError::RunFailed { failure, .. }) = soon(handle.result()).await else { panic!("it fails") };
     assert!(failure.message.ends_with("x… (19991808 bytes more)"), "{} bytes", failure.message.len());

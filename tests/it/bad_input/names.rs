@@ -58,7 +58,7 @@ async fn the_engines_own_jobs_are_not_called_by_name() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = "insert into runledger.worker (name, version, session_name, jobs, queues)
                   values ('w', '1', 's', '{runledger.gate,runledger.graph,runledger.map}', '{default}')";
-    crate::rows::execute(&db, worker).await;
+    runledger_tests::rows::execute(&db, worker).await;
     for name in ["runledger.gate", "runledger.graph", "runledger.map"] {
         let alone = enqueue_all([AnyCall::by_name(name, &())], &db).await.unwrap_err();
         let mut graph = Graph::new("g");

@@ -4,10 +4,10 @@
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, Handle, RunState, Scope, Tuning};
 use runledger_tests::Fixture;
+use runledger_tests::rows::{scalar, soon, worker};
 use serde_json::json;
 
 use super::told;
-use crate::rows::{scalar, soon, worker};
 
 const NUL: &str = "a\0b";
 

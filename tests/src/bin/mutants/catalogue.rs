@@ -206,7 +206,9 @@ pub const MUTANTS: &[Mutant] = &[
             old: "run.node is not null and continuation.input is null then",
             new: "run.node is not null then",
         }],
-        tests: &["it::continuing::node_that_other_nodes_feed_continues_with_the_arguments_that_it_says"],
+        tests: &[
+            "workflows::continuing::node_that_other_nodes_feed_continues_with_the_arguments_that_it_says",
+        ],
     },
     Mutant {
         name: "node-is-queued-for-the-version-of-before",
@@ -215,7 +217,9 @@ pub const MUTANTS: &[Mutant] = &[
             old: "language sql volatile",
             new: "language sql stable",
         }],
-        tests: &["it::versions::node_that_is_moved_while_what_it_needs_ends_is_queued_for_its_new_version"],
+        tests: &[
+            "workflows::versions::node_that_is_moved_while_what_it_needs_ends_is_queued_for_its_new_version",
+        ],
     },
     Mutant {
         name: "woken-by-any-child",
@@ -345,7 +349,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "self.undos.iter().rev().filter(",
             new: "self.undos.iter().filter(",
         }],
-        tests: &["it::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
+        tests: &["workflows::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
     },
     Mutant {
         name: "permit-too-many",
@@ -383,7 +387,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "if verdict != Verdict::Replays && !told",
             new: "if false && verdict != Verdict::Replays && !told",
         }],
-        tests: &["it::verify::reading::runs_that_break_alike_are_counted_together_over_all_pages"],
+        tests: &["workflows::verify::reading::runs_that_break_alike_are_counted_together_over_all_pages"],
     },
     Mutant {
         name: "gate-is-decided-before-it-is-open",
@@ -393,7 +397,7 @@ pub const MUTANTS: &[Mutant] = &[
             new: "",
         }],
         tests: &[
-            "it::graphs::completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused",
+            "graphs::graphs::completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused",
         ],
     },
     Mutant {
@@ -403,7 +407,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "        and not (select is_late or is_revoked from link)\n",
             new: "        and not (select is_late from link)\n",
         }],
-        tests: &["it::gate_link_revocations::decision_that_waits_for_revocation_to_commit_is_refused"],
+        tests: &["graphs::gate_link_revocations::decision_that_waits_for_revocation_to_commit_is_refused"],
     },
     Mutant {
         name: "bound-link-takes-another-decision",
@@ -412,7 +416,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "Some(bound) if !is_same(bound) => {",
             new: "Some(bound) if false && !is_same(bound) => {",
         }],
-        tests: &["it::gate_link_decisions::bound_link_refuses_every_other_decision"],
+        tests: &["graphs::gate_link_decisions::bound_link_refuses_every_other_decision"],
     },
     Mutant {
         name: "key-takes-any-request",
@@ -461,7 +465,7 @@ pub const MUTANTS: &[Mutant] = &[
             old: "runledger.is_to_undo(held.run_id) as is_to_undo",
             new: "false as is_to_undo",
         }],
-        tests: &["it::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
+        tests: &["workflows::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
     },
     Mutant {
         name: "payload-stays-plain",
@@ -480,7 +484,7 @@ pub const MUTANTS: &[Mutant] = &[
             new: "if gate.state == state || is_same(&stored, &open) {",
         }],
         tests: &[
-            "it::graphs::completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused",
+            "graphs::graphs::completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused",
         ],
     },
 ];

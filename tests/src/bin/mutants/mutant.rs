@@ -26,7 +26,7 @@ pub fn program(test: &'static str) -> (&'static str, &'static str) {
 }
 
 /// Folders of `tests` with test programs.
-const PROGRAMS: &[&str] = &["checks", "codec", "it", "kit"];
+const PROGRAMS: &[&str] = &["checks", "codec", "graphs", "it", "kit", "workflows"];
 
 impl Mutant {
     /// Whether it can still be put into these sources, and its tests are there: what it names moves as the code does.

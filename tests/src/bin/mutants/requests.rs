@@ -68,7 +68,9 @@ pub const REQUESTS: &[Mutant] = &[
             old: "if order == Order::Cancel && present.is_undoing",
             new: "if false && present.is_undoing",
         }],
-        tests: &["it::sagas::request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing"],
+        tests: &[
+            "workflows::sagas::request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing",
+        ],
     },
     Mutant {
         name: "cancelled-stays-queued",

@@ -1,0 +1,142 @@
+//! Values that do not fit the type of a gate.
+
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, Graph, GraphHandle, LinkKey, RunState};
+use runledger_tests::Fixture;
+use runledger_tests::rows::{execute, scalar, soon, worker};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::graph_jobs::node;
+
+#[derive(Serialize, Deserialize)]
+struct Decision {
+    approved: bool,
+    by: String,
+    limit: Option<u8>,
+}
+
+#[job]
+async fn publishes(approved: bool) -> Result<bool> {
+    Ok(approved)
+}
+
+#[job]
+async fn pays(decision: Decision) -> Result<u8> {
+    Ok(decision.limit.unwrap_or(0))
+}
+
+async fn submitted(db: &Db) -> GraphHandle<bool> {
+    let mut graph = Graph::new("release");
+    let approved = graph.gate::<bool>("approved");
+    let published = graph.then(publishes, (approved,));
+    graph.result(published).enqueue(db).await.unwrap()
+}
+
+fn assert_refused(answer: Result<(), ClientError>, words: &[&str]) {
+    let error = answer.unwrap_err();
+    assert!(matches!(error, ClientError::GateValue { .. }), "{error:?}");
+    let said = error.to_string();
+    for word in words {
+        assert!(said.contains(word), "{word:?} is not said in: {said}");
+    }
+}
+
+/// Asserts that the gate is open and nobody has decided it.
+async fn assert_open<T: runledger::Payload>(db: &Db, handle: &GraphHandle<T>, gate: &str) {
+    assert_eq!(node(handle, gate).await.state, RunState::Waiting);
+    assert_eq!(scalar::<i64>(db, "select count(*) from runledger.decision").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn value_that_does_not_fit_is_refused_and_gate_stays_open() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![publishes]).await;
+    let handle = submitted(&db).await;
+    assert_refused(
+        handle.gate("approved").complete(&()).await,
+        &["`approved`", "`$` takes `true` or `false`", "`true`"],
+    );
+    assert_refused(handle.gate("approved").complete("yes").await, &["nothing was written"]);
+    // Another program, which knows only the names.
+    let by_name = db.graph::<()>(handle.id());
+    assert_refused(
+        by_name.gate("approved").complete(&json!({"approved": true})).await,
+        &["`true` or `false`"],
+    );
+    assert_open(&db, &handle, "approved").await;
+    handle.gate("approved").complete(&true).await.unwrap();
+    assert!(soon(handle.result()).await.unwrap());
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn struct_of_a_gate_is_checked_field_by_field() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![pays]).await;
+    let mut graph = Graph::new("payment");
+    let decision = graph.gate::<Decision>("decision");
+    let paid = graph.then(pays, (decision,));
+    let handle = graph.result(paid).enqueue(&db).await.unwrap();
+    let gate = || handle.gate("decision");
+    assert_refused(
+        gate().complete(&json!({"approved": true})).await,
+        &["the field `by`", r#"{"approved":true,"by":"text"}"#],
+    );
+    let above = json!({"approved": true, "by": "ann", "limit": 300});
+    assert_refused(gate().complete(&above).await, &["`$.limit` takes `null` or an integer from 0 to 255"]);
+    assert_open(&db, &handle, "decision").await;
+    let accepts = gate().value_type().await.unwrap().unwrap();
+    assert_eq!(accepts.to_string(), "an object with `approved`, `by`, `limit`");
+    gate().complete(&Decision { approved: true, by: "ann".to_owned(), limit: Some(3) }).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 3);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn link_to_a_gate_refuses_value_that_does_not_fit() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = submitted(&db).await;
+    let key = LinkKey::new([1; 32]).unwrap();
+    let text = handle.gate("approved").link(&key, Duration::from_secs(3600)).await.unwrap();
+    let link = db.gate_link(&key, &text).unwrap();
+    assert_refused(link.gate().complete(&1).await, &["`true` or `false`"]);
+    assert_open(&db, &handle, "approved").await;
+    link.gate().complete(&false).await.unwrap();
+}
+
+#[tokio::test]
+async fn gates_of_additions_and_of_recovered_graphs_keep_their_types() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("grows");
+    graph.gate::<()>("window");
+    let handle = graph.enqueue(&db).await.unwrap();
+    let mut more = Graph::new("grows");
+    more.gate::<u8>("added");
+    handle.window("window").append("1", more).await.unwrap();
+    assert_refused(handle.gate("added").complete(&-1).await, &["an integer from 0 to 255"]);
+    handle.cancel("enough").await.unwrap();
+    let again = handle.recover("again").await.unwrap();
+    assert_refused(again.gate("added").complete(&-1).await, &["an integer from 0 to 255"]);
+    again.gate("added").complete(&1).await.unwrap();
+}
+
+/// Writes gates as a program that does not know gate types does.
+#[tokio::test]
+async fn gate_without_a_stored_type_takes_any_value() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = submitted(&db).await;
+    execute(&db, "delete from runledger.gate").await;
+    assert_eq!(handle.gate("approved").value_type().await.unwrap(), None);
+    handle.gate("approved").complete(&()).await.unwrap();
+}
+
+#[tokio::test]
+async fn type_of_a_newer_program_is_not_checked() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let handle = submitted(&db).await;
+    execute(&db, r#"update runledger.gate set accepts = '{"shape": {"hologram": 3}}'"#).await;
+    handle.gate("approved").complete("yes").await.unwrap();
+}

@@ -1,0 +1,241 @@
+//! Steps that the code has begun and then keeps without polling them, as a stream does whose items the code works on: what they hold is others' too.
+
+use std::future::pending;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::StreamExt;
+use runledger::prelude::*;
+use runledger::{FailureKind, RunState, Step, StepTx, enqueue_all};
+use runledger_tests::Fixture;
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
+use tokio::sync::Semaphore;
+
+/// A client whose pool leaves two connections to transactional bodies.
+async fn with_two(url: &str) -> Db {
+    Db::connect_with(url.parse().unwrap(), 7).await.unwrap()
+}
+
+#[job]
+async fn entered(n: i64, #[inject] tx: &mut Tx) -> Result<i64> {
+    sqlx::query("insert into ledger values ($1)").bind(n).execute(&mut **tx).await?;
+    Ok(n)
+}
+
+/// While the code awaits a step for an item, nothing polls the steps of the stream.
+#[workflow]
+async fn streams(wf: &Wf) -> Result<i64> {
+    let mut entries = futures::stream::iter((0..16).map(|n| wf.run(entered(n)))).buffer_unordered(8);
+    let mut sum = 0;
+    while let Some(n) = entries.next().await {
+        sum += wf.run(entered(100 + n?)).await?;
+    }
+    Ok(sum)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_job_goes_on_though_the_code_awaits_another_step() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let few = with_two(database.url()).await;
+    let worker = worker(&few, jobs![streams, entered]).await;
+    let runs = enqueue_all((0..4).map(|_| streams()), &db).await.unwrap();
+    for run in &runs {
+        let sum = soon(Handle::of(streams, &db, run.run_id).result()).await.unwrap();
+        assert_eq!(sum, (0..16).map(|n| 100 + n).sum::<i64>());
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 4 * 32);
+    worker.stop().await;
+}
+
+/// Not in one poll, however quick the server is.
+async fn enters(mut tx: StepTx) -> Result<()> {
+    tokio::task::yield_now().await;
+    sqlx::query("insert into ledger values (0)").execute(&mut *tx).await?;
+    Ok(())
+}
+
+/// Begins a step, and then awaits something else.
+async fn keeps(wf: &Wf, step: Step<'_, ()>) -> Result<()> {
+    let mut entry = pin!(step);
+    let early = futures::poll!(entry.as_mut());
+    wf.signal::<()>("go").await?;
+    match early {
+        // In an attempt that follows one which had recorded it.
+        Poll::Ready(entered) => entered.map(drop)?,
+        Poll::Pending => entry.await.map(drop)?,
+    }
+    Ok(())
+}
+
+#[workflow]
+async fn keeps_a_transaction(wf: &Wf) -> Result<()> {
+    keeps(wf, wf.tx("entry", enters)).await
+}
+
+/// The same as a job.
+#[job]
+async fn enters_later(#[inject] tx: &mut Tx) -> Result<()> {
+    tokio::task::yield_now().await;
+    sqlx::query("insert into ledger values (0)").execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[job]
+async fn taken_back() -> Result<()> {
+    Ok(())
+}
+
+/// The same, of a step whose closure makes its undo.
+#[workflow]
+async fn keeps_an_undoable(wf: &Wf) -> Result<()> {
+    keeps(wf, wf.saga().run(enters_later(), |()| taken_back())).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_leaves_with_the_transaction_that_it_keeps_rolled_back() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let few = with_two(database.url()).await;
+    let worker =
+        worker(&few, jobs![keeps_a_transaction, keeps_an_undoable, taken_back, enters_later, entered]).await;
+    let one = keeps_a_transaction().enqueue(&db).await.unwrap();
+    let two = keeps_an_undoable().enqueue(&db).await.unwrap();
+    for run_id in [one.id(), two.id()] {
+        until(&db, run_id, |run| run.state == RunState::Waiting).await;
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 0);
+    // Others have their turn, and the transactions begin anew where the code comes to them.
+    assert_eq!(soon(entered(1).enqueue(&db).await.unwrap().result()).await.unwrap(), 1);
+    one.signal("go", &()).await.unwrap();
+    two.signal("go", &()).await.unwrap();
+    soon(one.result()).await.unwrap();
+    soon(two.result()).await.unwrap();
+    assert_eq!(scalar::<i64>(&db, "select count(*) from ledger").await, 3);
+    worker.stop().await;
+}
+
+static FIRST_ENTERED: Semaphore = Semaphore::const_new(0);
+
+/// Keeps all transactions that there may be, and awaits another: all but the first are in their bodies when the code has that.
+#[workflow]
+async fn streams_transactions(wf: &Wf) -> Result<()> {
+    let entry = |n| {
+        wf.tx("entry", move |tx| async move {
+            if n > 0 {
+                FIRST_ENTERED.acquire().await?.forget();
+            }
+            enters(tx).await
+        })
+    };
+    let mut entries = pin!(futures::stream::iter((0..4).map(entry)).buffer_unordered(3));
+    while let Some(entry) = entries.next().await {
+        entry?;
+        FIRST_ENTERED.add_permits(3);
+        wf.tx("other", enters).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_keeps_the_transactions_that_it_waits_for_is_parked_and_gives_them_back() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let few = with_two(database.url()).await;
+    let worker = worker(&few, jobs![streams_transactions, entered]).await;
+    let keeper = streams_transactions().enqueue(&db).await.unwrap();
+    let blocked = until(&db, keeper.id(), |run| run.state == RunState::Blocked).await;
+    let failure = blocked.error.unwrap();
+    assert_eq!(failure.kind, FailureKind::Setup);
+    assert!(failure.message.contains("step `entry"), "{failure}");
+    assert!(failure.message.contains("has not polled"), "{failure}");
+    assert_eq!(soon(entered(1).enqueue(&db).await.unwrap().result()).await.unwrap(), 1);
+    worker.stop().await;
+}
+
+#[job]
+async fn never_committed(#[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("insert into ledger values (-1)").execute(&mut **tx).await?;
+    pending().await
+}
+
+/// Its step loses the race in the middle of its body.
+#[workflow]
+async fn loses(wf: &Wf) -> Result<i64> {
+    tokio::select! {
+        never = wf.run(never_committed()) => never?,
+        slept = wf.sleep(Duration::from_millis(50)) => slept?,
+    }
+    Ok(wf.run(entered(1)).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transactional_job_that_loses_a_race_is_rolled_back_and_gives_its_connection_back() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let few = with_two(database.url()).await;
+    let worker = worker(&few, jobs![loses, never_committed, entered]).await;
+    let runs = enqueue_all((0..8).map(|_| loses()), &db).await.unwrap();
+    for run in &runs {
+        assert_eq!(soon(Handle::of(loses, &db, run.run_id).result()).await.unwrap(), 1);
+    }
+    assert_eq!(scalar::<i64>(&db, "select sum(n)::bigint from ledger").await, 8);
+    worker.stop().await;
+}
+
+#[job]
+async fn plain(n: i64) -> Result<i64> {
+    Ok(n)
+}
+
+/// Awaits a child for each item, while the next items are kept.
+#[workflow]
+async fn starts_between(wf: &Wf, transactional: bool) -> Result<i64> {
+    let step = |n| if transactional { wf.run(entered(n)) } else { wf.run(plain(n)) };
+    let mut items = pin!(futures::stream::iter((0..4).map(step)).buffer_unordered(2));
+    let mut sum = 0;
+    while let Some(n) = items.next().await {
+        sum += wf.start(plain(10 + n?)).await?.result().await?;
+    }
+    Ok(sum)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_waits_leaves_its_slot_though_it_keeps_steps_that_it_does_not_poll() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let app = App::new(with_two(database.url()).await).with(jobs![starts_between, entered, plain]);
+    let worker = app.concurrency(1).start().await.unwrap();
+    for transactional in [false, true] {
+        let run = starts_between(transactional).enqueue(&db).await.unwrap();
+        assert_eq!(soon(run.result()).await.unwrap(), 10 + 11 + 12 + 13);
+    }
+    worker.stop().await;
+}
+
+/// What is beside the transaction takes its thread for longer than a transaction may be kept, and polls it then.
+#[workflow(allow(sleep))]
+async fn computes_beside(wf: &Wf) -> Result<()> {
+    let computes = async {
+        wf.run(plain(1)).await?;
+        tokio::task::block_in_place(|| std::thread::sleep(Duration::from_secs(11)));
+        Ok::<_, Error>(wf.run(plain(2)).await?)
+    };
+    let entry = wf.tx("entry", |mut tx| async move {
+        sqlx::query("select pg_sleep(1)").execute(&mut *tx).await?;
+        enters(tx).await
+    });
+    let (entry, computed) = futures::join!(entry, computes);
+    entry?;
+    computed.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_computes_for_long_does_not_keep_what_it_polls_before_and_after() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, "create table ledger (n bigint)").await;
+    let worker = worker(&db, jobs![computes_beside, plain]).await;
+    soon(computes_beside().enqueue(&db).await.unwrap().result()).await.unwrap();
+    worker.stop().await;
+}

@@ -1,0 +1,316 @@
+//! Behaviour 20: how steps are tried.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use runledger::prelude::*;
+use runledger::{ClientError, FailureKind, RunState, Timings};
+use runledger_tests::rows::{execute, scalar, soon, take_away, worker};
+use runledger_tests::{Fixture, eventually};
+use tokio::sync::Semaphore;
+
+const SOON: Duration = Duration::from_millis(10);
+
+#[job(max_attempts = 4, backoff = "10ms..20ms")]
+async fn third_time_lucky(#[inject] context: &Context) -> Result<u32> {
+    if context.attempt() < 3 {
+        Err(format!("try {} failed", context.attempt()))?;
+    }
+    Ok(context.attempt())
+}
+
+#[workflow]
+async fn is_lucky(wf: &Wf) -> Result<u32> {
+    wf.run(third_time_lucky()).await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_is_tried_as_its_job_says_inside_one_attempt_of_the_run() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![is_lucky, third_time_lucky]).await;
+    let handle = is_lucky().enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 3);
+    assert_eq!(handle.info().await.unwrap().attempt, 1);
+    let tries: Vec<(String, i32, String)> = handle
+        .attempts()
+        .await
+        .unwrap()
+        .into_iter()
+        .filter(|tried| !tried.step_key.is_empty())
+        .map(|tried| (tried.step_key, tried.attempt, tried.error.unwrap().message))
+        .collect();
+    let expected = [1, 2].map(|n| ("third_time_lucky".to_owned(), n, format!("try {n} failed")));
+    assert_eq!(tries, expected);
+    worker.stop().await;
+}
+
+static TERMINAL: AtomicUsize = AtomicUsize::new(0);
+
+#[job(max_attempts = 9, backoff = "10ms..20ms")]
+async fn refuses() -> Result<u32> {
+    TERMINAL.fetch_add(1, Ordering::Relaxed);
+    Err(Error::terminal("nothing to charge"))
+}
+
+#[workflow]
+async fn is_refused(wf: &Wf) -> Result<u32> {
+    wf.run(refuses()).await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_error_stops_a_step_at_once() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![is_refused, refuses]).await;
+    let handle = is_refused().enqueue(&db).await.unwrap();
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+    assert_eq!(failure.to_string(), "step `refuses` failed: nothing to charge");
+    assert_eq!(TERMINAL.load(Ordering::Relaxed), 1);
+    worker.stop().await;
+}
+
+static SPENT: AtomicUsize = AtomicUsize::new(0);
+
+#[workflow]
+async fn goes_on_after_a_failed_step(wf: &Wf) -> Result<String> {
+    let failing = wf
+        .step("failing", || async {
+            SPENT.fetch_add(1, Ordering::Relaxed);
+            Err::<u32, _>(Error::from("out of stock"))
+        })
+        .max_attempts(2)
+        .backoff(SOON, SOON);
+    let error = failing.await.unwrap_err();
+    wf.step("after", || async { Ok::<_, Error>(format!("{}: {}", error.key(), error.failure())) })
+        .await
+        .map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_tries_are_spent_gives_its_last_error_to_the_workflow() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![goes_on_after_a_failed_step]).await;
+    let handle = goes_on_after_a_failed_step().enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), "failing: out of stock");
+    assert_eq!(SPENT.load(Ordering::Relaxed), 2);
+    worker.stop().await;
+}
+
+#[job(max_attempts = 1)]
+async fn panics() -> Result<()> {
+    panic!("a number was there {}", "yesterday")
+}
+
+#[workflow]
+async fn survives_a_panic(wf: &Wf) -> Result<String> {
+    let error = wf.run(panics()).await.unwrap_err();
+    let inline = wf.step("inline", || async { if true { panic!("in line") } else { Ok::<u32, Error>(1) } });
+    let second = inline.max_attempts(1).await.unwrap_err();
+    Ok(format!("{} / {}", error.failure().message, second.failure().message))
+}
+
+#[job(max_attempts = 1)]
+async fn panics_as_a_run() -> Result<()> {
+    panic!("{}", 6 * 7)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_recorded_with_its_message_and_place_and_the_worker_goes_on() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![panics_as_a_run, survives_a_panic, panics]).await;
+    let handle = panics_as_a_run().enqueue(&db).await.unwrap();
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+    assert_eq!((failure.kind, failure.message.as_str()), (FailureKind::Panic, "panicked: 42"));
+    let place = failure.location.unwrap();
+    assert!(place.contains("workflows/steps.rs:"), "{place}");
+
+    let handle = survives_a_panic().enqueue(&db).await.unwrap();
+    let messages = soon(handle.result()).await.unwrap();
+    assert_eq!(messages, "panicked: a number was there yesterday / panicked: in line");
+    let steps = handle.steps().await.unwrap();
+    assert!(steps.iter().all(|step| step.result.as_ref().is_err_and(|failure| failure.location.is_some())));
+    worker.stop().await;
+}
+
+static DROPS: AtomicUsize = AtomicUsize::new(0);
+
+struct NotesItsDrop;
+
+impl Drop for NotesItsDrop {
+    fn drop(&mut self) {
+        DROPS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[job(max_attempts = 2, backoff = "10ms..10ms", timeout = "40ms")]
+async fn never_answers() -> Result<u32> {
+    let _guard = NotesItsDrop;
+    std::future::pending().await
+}
+
+#[workflow]
+async fn waits_for_no_answer(wf: &Wf) -> Result<u32> {
+    wf.run(never_answers()).await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timeout_drops_the_body_and_counts_as_a_try() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_for_no_answer, never_answers]).await;
+    let handle = waits_for_no_answer().enqueue(&db).await.unwrap();
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+    assert!(failure.to_string().contains("did not end within its timeout of 40ms"), "{failure}");
+    assert_eq!(DROPS.load(Ordering::Relaxed), 2, "both tries were dropped");
+    let steps = handle.steps().await.unwrap();
+    assert_eq!(steps[0].result.as_ref().unwrap_err().kind, FailureKind::Timeout);
+    worker.stop().await;
+}
+
+static LATER: AtomicUsize = AtomicUsize::new(0);
+
+#[workflow]
+async fn retries_much_later(wf: &Wf) -> Result<usize> {
+    let step = wf.step("later", || async {
+        match LATER.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(Error::retry_after("come back later", Duration::from_millis(900))),
+            n => Ok(n),
+        }
+    });
+    step.await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_waits_for_its_next_try_holds_no_worker_and_keeps_its_count() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![retries_much_later]).await;
+    let handle = retries_much_later().enqueue(&db).await.unwrap();
+    runledger_tests::rows::until(&db, handle.id(), |info| {
+        info.state == RunState::Queued && info.cause.as_deref() == Some("slept")
+    })
+    .await;
+    assert_eq!(soon(handle.result()).await.unwrap(), 1);
+    let steps = handle.steps().await.unwrap();
+    assert_eq!(steps[0].claim, 2, "it was claimed again for its second try");
+    assert_eq!(handle.info().await.unwrap().attempt, 1);
+    worker.stop().await;
+}
+
+static OUTER: AtomicUsize = AtomicUsize::new(0);
+
+#[workflow]
+async fn nests_steps(wf: &Wf) -> Result<u32> {
+    let outer = wf.step("outer", || async {
+        OUTER.fetch_add(1, Ordering::Relaxed);
+        Ok::<u32, Error>(wf.step("inner", || async { Ok::<u32, Error>(1) }).await?)
+    });
+    outer.await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_inside_the_body_of_a_step_is_refused_once_and_says_where_it_belongs() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![nests_steps]).await;
+    let handle = nests_steps().enqueue(&db).await.unwrap();
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
+    let text = failure.to_string();
+    assert!(text.contains("step `inner` was started inside the body of another step"), "{text}");
+    assert_eq!(OUTER.load(Ordering::Relaxed), 1, "it is not tried again");
+    worker.stop().await;
+}
+
+#[workflow]
+async fn options_without_meaning(wf: &Wf, n: u32) -> Result<()> {
+    let minute = Duration::from_secs(60);
+    match n {
+        0 => wf.run(options_plain().delay(minute)).await?,
+        1 => wf.run(options_plain().queue("other")).await?,
+        2 => wf.run(options_plain().tenant("acme")).await?,
+        3 => wf.start(options_plain().idempotency_key("k")).await.map(drop_child)?,
+        _ => wf.start(options_plain().tenant("acme")).await.map(drop_child)?,
+    }
+    Ok(())
+}
+
+fn drop_child<J>(_: runledger::Child<'_, J>) {}
+
+#[job]
+async fn options_plain() -> Result<()> {
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_option_of_a_call_that_means_nothing_in_a_workflow_is_refused_by_name() {
+    let fixture = runledger_tests::Fixture::new().await;
+    let worker =
+        runledger_tests::rows::worker(&fixture.db, jobs![options_without_meaning, options_plain]).await;
+    for (n, option) in (0..).zip(["delay", "queue", "tenant", "idempotency_key", "tenant"]) {
+        let result = runledger_tests::rows::soon(
+            options_without_meaning(n).enqueue(&fixture.db).await.unwrap().result(),
+        )
+        .await;
+        let Err(runledger::ClientError::RunFailed { failure, .. }) = result else {
+            panic!("{option}: {result:?}")
+        };
+        assert!(failure.to_string().contains(&format!("has a `{option}`")), "{failure}");
+    }
+    worker.stop().await;
+}
+
+static PAYING: Semaphore = Semaphore::const_new(0);
+
+/// Notes under which id it pays, and is held up the first time.
+#[job(max_attempts = 1)]
+async fn pays(id: uuid::Uuid, #[inject] db: &Db) -> Result<()> {
+    sqlx::query("insert into payment (id) values ($1)").bind(id).execute(db.pool()).await?;
+    PAYING.acquire().await?.forget();
+    Ok(())
+}
+
+#[workflow]
+async fn pays_once(wf: &Wf) -> Result<()> {
+    let id = wf.uuid();
+    Ok(wf.run(pays(id)).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_run_again_is_given_the_same_id_that_the_workflow_has_made() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, "create table payment (id uuid)").await;
+    let app = App::new(db.clone()).provide(db.clone()).with(jobs![pays_once, pays]).timings(Timings::FAST);
+    let worker = app.start().await.unwrap();
+    let handle = pays_once().enqueue(&db).await.unwrap();
+    let n_payments = async |db: &Db| scalar::<i64>(db, "select count(*) from payment").await;
+    eventually(async || n_payments(&db).await, |n| *n == 1).await;
+    take_away(&db, handle.id()).await;
+    eventually(async || n_payments(&db).await, |n| *n == 2).await;
+    PAYING.add_permits(2);
+    soon(handle.result()).await.unwrap();
+    assert_eq!(scalar::<i64>(&db, "select count(distinct id) from payment").await, 1);
+    worker.stop().await;
+}
+
+/// Says how it would be logged, once after a replay.
+#[workflow]
+async fn is_logged(wf: &Wf) -> Result<String> {
+    let branch = wf.branch("inner");
+    wf.step("secret", || async { Ok::<_, Error>("hunter2".to_owned()) }).await?;
+    wf.emit(&"hunter2");
+    wf.signal::<()>("go").await?;
+    Ok(format!("{wf:?} {branch:?} {:?}", wf.saga()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_logs_of_a_workflow_shows_nothing_of_its_record() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![is_logged]).timings(Timings::FAST).linger(Duration::ZERO);
+    let worker = app.start().await.unwrap();
+    let handle = is_logged().enqueue(&db).await.unwrap();
+    eventually(async || handle.state().await.unwrap(), |state| *state == RunState::Waiting).await;
+    handle.signal("go", &()).await.unwrap();
+    let logged = soon(handle.result()).await.unwrap();
+    assert!(!logged.contains("hunter2") && logged.contains(&handle.id().to_string()), "{logged}");
+    worker.stop().await;
+}

@@ -1,0 +1,285 @@
+//! Behaviours 22 and 25, as far as sleeps and cancellation go.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use runledger::prelude::*;
+use runledger::{Cancelled, ClientError, RunState, Timings};
+use runledger_tests::rows::{execute, scalar, soon, until, worker, worker_without_polls};
+use runledger_tests::{Fixture, eventually};
+
+#[workflow]
+async fn sleeps_long(wf: &Wf, millis: u64) -> Result<u64> {
+    wf.sleep(Duration::from_millis(millis)).await?;
+    Ok(millis)
+}
+
+#[job]
+async fn quick() -> Result<u64> {
+    Ok(1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeping_workflow_leaves_its_slot_to_another_run() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![sleeps_long, quick]).timings(Timings::FAST);
+    let worker = app.concurrency(1).start().await.unwrap();
+    let sleeper = sleeps_long(600_000).enqueue(&db).await.unwrap();
+    until(&db, sleeper.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let n_leases: i64 = scalar(&db, "select count(*) from runledger.lease").await;
+    assert_eq!(n_leases, 0);
+    for _ in 0..3 {
+        assert_eq!(soon(quick().enqueue(&db).await.unwrap().result()).await.unwrap(), 1);
+    }
+    let info = sleeper.info().await.unwrap();
+    assert_eq!((info.state, info.attempt), (RunState::Queued, 0), "a sleep consumes no attempt");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleeping_run_resumes_at_its_recorded_instant_and_not_before() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker_without_polls(&db, jobs![sleeps_long]).await;
+    let handle = sleeps_long(1500).enqueue(&db).await.unwrap();
+    let asleep = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let due = asleep.ready_at.unwrap();
+    let recorded = handle.steps().await.unwrap()[0].result.clone().unwrap();
+    let micros = due.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
+    assert_eq!(recorded, micros.to_string(), "the instant is recorded");
+    assert_eq!(soon(handle.result()).await.unwrap(), 1500);
+    let info = handle.info().await.unwrap();
+    info.started_at.unwrap().duration_since(due).expect("it never wakes early");
+    worker.stop().await;
+}
+
+/// Waits again once it has slept.
+#[workflow]
+async fn sleeps_and_waits(wf: &Wf) -> Result<u64> {
+    wf.sleep(Duration::from_millis(50)).await?;
+    wf.run(quick()).await?;
+    Ok(wf.signal("go-on").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleep_that_a_run_has_gone_on_from_is_over_though_the_clock_is_set_back_before_its_end() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_and_waits, quick]).await;
+    let handle = sleeps_and_waits().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
+    // As if the clock had been an hour ahead when it slept.
+    execute(
+        &db,
+        "update runledger.step set output = (output::text::bigint + 3600000000)::text::json where key = 'sleep'",
+    )
+    .await;
+    handle.signal("go-on", &7_u64).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 7);
+    worker.stop().await;
+}
+
+/// What has gone on of the workflow's own time when it wakes, in microseconds; negative where it woke too early.
+#[workflow]
+async fn sleeps_until(wf: &Wf, instant: SystemTime) -> Result<i64> {
+    wf.sleep_until(instant).await?;
+    let late = wf.now().duration_since(instant).map_err(|early| early.duration());
+    let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    Ok(late.map_or_else(|early| -micros(early), micros))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleep_until_an_instant_is_due_at_that_instant_of_the_databases_clock_and_not_before() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_until]).await;
+    let now: i64 = scalar(&db, "select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    // To the nanosecond, which no instant of the database is.
+    let instant = SystemTime::UNIX_EPOCH
+        + Duration::from_micros(now.unsigned_abs() + 1_500_000)
+        + Duration::from_nanos(1);
+    let handle = sleeps_until(instant).enqueue(&db).await.unwrap();
+    let asleep = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    assert_eq!(asleep.ready_at, Some(instant + Duration::from_nanos(999)));
+    let late = soon(handle.result()).await.unwrap();
+    assert!(late >= 0, "{late} µs: it woke early");
+    worker.stop().await;
+}
+
+#[workflow]
+async fn sleeps_until_the_past(wf: &Wf) -> Result<()> {
+    wf.sleep_until(SystemTime::UNIX_EPOCH).await?;
+    Ok(wf.sleep_until(SystemTime::UNIX_EPOCH - Duration::from_micros(5)).await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleep_until_an_instant_in_the_past_is_recorded_and_over_within_its_attempt() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_until_the_past]).await;
+    let handle = sleeps_until_the_past().enqueue(&db).await.unwrap();
+    soon(handle.result()).await.unwrap();
+    let steps = handle.steps().await.unwrap();
+    let recorded = steps.iter().map(|step| (step.key.as_str(), step.result.as_deref().unwrap()));
+    assert_eq!(recorded.collect::<Vec<_>>(), [("sleep_until", "0"), ("sleep_until#2", "-5")]);
+    assert_eq!(
+        scalar::<i32>(&db, "select max(claims) from runledger.step").await,
+        1,
+        "it never left its worker"
+    );
+    worker.stop().await;
+}
+
+#[workflow]
+async fn sleeps_too_far(wf: &Wf, instant: SystemTime) -> Result<String> {
+    let refused = wf.sleep_until(instant).await.unwrap_err();
+    wf.sleep(Duration::from_millis(1500)).await?; // after which the refusal comes from the record
+    Ok(refused.failure().to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sleep_until_an_instant_beyond_a_hundred_years_fails_as_recorded_in_every_replay() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_too_far]).await;
+    let instant = SystemTime::now() + Duration::from_secs(120 * 365 * 24 * 60 * 60);
+    let handle = sleeps_too_far(instant).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    let refused = soon(handle.result()).await.unwrap();
+    assert!(refused.contains("years from now is further away than the 100 that are allowed"), "{refused}");
+    let steps = handle.steps().await.unwrap();
+    assert_eq!(steps[0].result.as_ref().unwrap_err().to_string(), refused);
+    worker.stop().await;
+}
+
+#[workflow]
+async fn naps(wf: &Wf, n: u32) -> Result<u32> {
+    for _ in 0..n {
+        wf.sleep(Duration::from_millis(320)).await?;
+    }
+    Ok(n)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_suspensions_consume_no_attempt() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![naps]).await;
+    let handle = naps(20).max_attempts(1).enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), 20);
+    let info = handle.info().await.unwrap();
+    assert_eq!((info.attempt, info.crashes), (1, 0));
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queued_run_and_a_sleeping_run_are_cancelled_at_once() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let queued = quick().enqueue(&db).await.unwrap();
+    assert_eq!(queued.cancel("not needed").await.unwrap(), Cancelled::Now);
+    assert_eq!(queued.cancel("again").await.unwrap(), Cancelled::AlreadyEnded(RunState::Cancelled));
+    let error = queued.result().await.unwrap_err();
+    let ClientError::RunCancelled { failure, .. } = error else { panic!("{error}") };
+    assert!(failure.message.contains("not needed"), "{failure}");
+
+    let worker = worker(&db, jobs![sleeps_long]).await;
+    let asleep = sleeps_long(600_000).enqueue(&db).await.unwrap();
+    until(&db, asleep.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    assert_eq!(asleep.cancel("woken").await.unwrap(), Cancelled::Now);
+    assert!(matches!(asleep.result().await, Err(ClientError::RunCancelled { .. })));
+    let n_left: i64 = scalar(&db, "select count(*) from runledger.ready").await;
+    assert_eq!(n_left, 0);
+    worker.stop().await;
+}
+
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+
+struct CountsItsDrop;
+
+impl Drop for CountsItsDrop {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[workflow]
+async fn runs_for_ever(wf: &Wf) -> Result<()> {
+    let step = wf.step("for-ever", || async {
+        let _guard = CountsItsDrop;
+        std::future::pending::<Result<()>>().await
+    });
+    step.await.map_err(Into::into)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_fell_asleep_before_its_worker_heard_of_its_cancellation_is_cancelled() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![sleeps_long]).await;
+    let sleeper = sleeps_long(600_000).enqueue(&db).await.unwrap();
+    until(&db, sleeper.id(), |info| info.cause.as_deref() == Some("slept")).await;
+    // As if it had been asked for while the run was still held: the request stays, and nobody is told of it any more.
+    execute(
+        &db,
+        "insert into runledger.cancel (run_id, reason) select run_id, 'too dear' from runledger.run",
+    )
+    .await;
+    let info = until(&db, sleeper.id(), |info| info.state.is_terminal()).await;
+    assert_eq!(info.state, RunState::Cancelled);
+    assert_eq!(info.error.unwrap().message, "cancelled: too dear");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_run_is_cancelled_within_seconds_and_its_body_is_dropped() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![runs_for_ever]).await;
+    let handle = runs_for_ever().enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Running).await;
+    assert_eq!(handle.cancel("enough").await.unwrap(), Cancelled::Requested);
+    let error = soon(handle.result()).await.unwrap_err();
+    let ClientError::RunCancelled { failure, .. } = error else { panic!("{error}") };
+    assert!(failure.message.contains("enough"), "the reason is kept: {failure}");
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
+    let requests = async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await;
+    eventually(requests, |n_requests| *n_requests == 0).await;
+    worker.stop().await;
+}
+
+/// The sessions that listen for the ends of runs.
+async fn listeners(db: &Db) -> Vec<i32> {
+    let query = "select coalesce(array_agg(pid), '{}') from pg_stat_activity
+                 where datname = current_database() and query = 'LISTEN \"runledger_ended\"'";
+    scalar(db, query).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_listener_went_with_the_runtime_of_another_waiter_starts_one_of_its_own() {
+    let Fixture { db, database } = Fixture::new().await;
+    let (first, second) = (quick().enqueue(&db).await.unwrap(), quick().enqueue(&db).await.unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let url = database.url().to_owned();
+    runtime.spawn(async move {
+        let db = Db::connect(&url).await.unwrap();
+        let _ = Handle::of(quick, &db, first.id()).result().await;
+    });
+    let before = eventually(async || listeners(&db).await, |pids| pids.len() == 1).await;
+    let waiter = tokio::spawn(async move { second.result().await });
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.watch").await, |n| *n == 2).await;
+    runtime.shutdown_background();
+    let after = eventually(async || listeners(&db).await, |pids| pids.len() == 1 && *pids != before).await;
+    assert_ne!(after, before);
+    let worker = worker(&db, jobs![quick]).await;
+    assert_eq!(soon(waiter).await.unwrap().unwrap(), 1);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_transaction_straddles_the_worker_falling_asleep_is_found_before_the_poll() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker_without_polls(&db, jobs![quick]).await;
+    for _ in 0..5 {
+        soon(quick().enqueue(&db).await.unwrap().result()).await.unwrap();
+        // Awake, so the enqueue announces nothing; asleep when it commits.
+        let mut tx = db.begin().await.unwrap();
+        let run = quick().enqueue(&mut tx).await.unwrap().on(&db);
+        let sleeping = "select sleeping from runledger.worker";
+        eventually(async || scalar::<bool>(&db, sleeping).await, |sleeping| *sleeping).await;
+        tx.commit().await.unwrap();
+        soon(run.result()).await.unwrap();
+    }
+    worker.stop().await;
+}
