@@ -1,8 +1,8 @@
 //! A user's session settings on a pooled connection must not reach its next user, which may be the engine.
 
 use runledger::prelude::*;
-use runledger_tests::rows::worker;
-use runledger_tests::{Fixture, PATIENCE};
+use runledger_tests::rows::{scalar, worker};
+use runledger_tests::{Fixture, PATIENCE, eventually};
 use sqlx::AssertSqlSafe;
 
 /// Changes the session and not only the transaction.
@@ -88,4 +88,59 @@ async fn what_a_user_leaves_in_a_session_does_not_reach_the_next_user_of_the_con
         let left: Vec<String> = sqlx::query_scalar(KEPT).fetch_all(db.pool()).await.unwrap();
         assert_eq!(left, [""; 0], "after `{statement}`");
     }
+}
+
+#[workflow]
+async fn session_reset_asks(wf: &Wf) -> Result<usize> {
+    Ok(wf.start(session_reset_reads()).await?.result().await?.len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_whose_prepared_statements_were_dropped_is_not_used_again() {
+    let Fixture { db: admin, database } = Fixture::new().await;
+    let db = Db::connect_with(database.url().parse().unwrap(), 3).await.unwrap();
+    let worker = worker(&db, jobs![session_reset_sets, session_reset_reads, session_reset_asks]).await;
+    for _ in 0..4 {
+        session_reset_asks().enqueue(&db).await.unwrap().result_within(PATIENCE).await.unwrap();
+    }
+    for statement in ["deallocate all", "discard all"] {
+        // Each use opens another connection in the place of the one that it has spoilt.
+        for _ in 0..6 {
+            let spoilt = db.pool().acquire().await;
+            sqlx::raw_sql(statement).execute(&mut *spoilt.unwrap()).await.unwrap();
+        }
+        for _ in 0..6 {
+            session_reset_asks().enqueue(&db).await.unwrap().result_within(PATIENCE).await.unwrap();
+        }
+    }
+    for _ in 0..6 {
+        // What its own transaction still needs may be gone, so it may fail.
+        let body = session_reset_sets("deallocate all".to_owned()).enqueue(&admin).await.unwrap();
+        let _ = body.result_within(PATIENCE).await;
+        session_reset_asks().enqueue(&db).await.unwrap().result_within(PATIENCE).await.unwrap();
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_that_waits_for_a_lock_ends_after_its_client_has_gone() {
+    let Fixture { db, database } = Fixture::new().await;
+    let mut locker = db.pool().begin().await.unwrap();
+    sqlx::raw_sql("lock table runledger.outcome").execute(&mut *locker).await.unwrap();
+    let other = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
+    let waits = tokio::spawn(async move {
+        let mut connection = other.pool().acquire().await.unwrap().detach();
+        sqlx::raw_sql("select from runledger.outcome").execute(&mut connection).await
+    });
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually(async || scalar::<i64>(&db, waiting).await, |n| *n == 1).await;
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    let version: i32 = scalar(&db, "select current_setting('server_version_num')::int").await;
+    if version >= 140_000 {
+        eventually(async || scalar::<i64>(&db, waiting).await, |n| *n == 0).await;
+    } else {
+        assert_eq!(scalar::<i64>(&db, waiting).await, 1, "the server does not have the setting");
+    }
+    locker.rollback().await.unwrap();
 }

@@ -25,7 +25,7 @@ use crate::store::migrate::{is_current, migrate};
 #[cfg(feature = "worker")]
 use crate::store::reserve::Reserve;
 use crate::store::server::server;
-use crate::store::session::{ClientSessions, acquire, begin_body, connect, unsafe_path};
+use crate::store::session::{ClientSessions, acquire, begin_body, connect, has_lost_statements, unsafe_path};
 use crate::store::timeline::Era;
 
 /// How many connections a [`Db`] opens at most where it is not told.
@@ -234,10 +234,14 @@ impl Db {
                 let sessions = Arc::clone(&released);
                 Box::pin(async move {
                     let reset = answered(PATIENCE, sessions.reset(connection)).await;
-                    if let Err(error) = &reset
-                        && class(error) == Class::Permanent
-                    {
-                        warn_outage!(static, %error, "a connection cannot be reset after its use, so each use opens another");
+                    match &reset {
+                        Err(error) if has_lost_statements(error) => {
+                            warn_outage!(static, %error, "a user of a connection has dropped its prepared statements (`deallocate all`, `discard all`), so it is closed");
+                        }
+                        Err(error) if class(error) == Class::Permanent => {
+                            warn_outage!(static, %error, "a connection cannot be reset after its use, so each use opens another");
+                        }
+                        Ok(()) | Err(_) => {}
                     }
                     Ok(reset.is_ok())
                 })

@@ -84,9 +84,19 @@ const REPAIR_PATH: &str = r#"select pg_catalog.set_config(
 
 /// Ends a user's open transaction on a pooled connection, and resets its role, its settings and what else a
 /// session keeps. The next user may be the engine, whose records must not commit with a user's
-/// `synchronous_commit = off`. Prepared statements stay, because sqlx counts on those that it has made.
+/// `synchronous_commit = off`. Prepared statements stay, because sqlx counts on those that it has made. If a
+/// user dropped them (`deallocate all`, `discard all`), [`PREPARE_WITNESS`] is gone too, and the reset fails.
 const RESET: &str = "rollback; set session authorization default; reset all; close all; unlisten *; discard temp; \
-                     select pg_catalog.pg_advisory_unlock_all()";
+                     execute runledger_session; select pg_catalog.pg_advisory_unlock_all()";
+
+/// Prepares the statement that shows at each reset that the session still has its prepared statements. Behind a
+/// pooler the session may have it from another client.
+const PREPARE_WITNESS: &str = "do $$ begin execute 'prepare runledger_session as select 1'; exception when duplicate_prepared_statement then null; end $$";
+
+/// Ends a statement within 10 s after its client has closed the connection. Otherwise a statement that waits for
+/// a lock keeps its server process after the client has given up, and each further try adds one. PostgreSQL 13
+/// does not have the setting, and some platforms do not support it.
+const CHECK_CLIENT: &str = "set client_connection_check_interval = '10s'";
 
 /// Sets up the connections of one client's pool, and resets them after each use.
 #[derive(Debug)]
@@ -94,18 +104,31 @@ pub(crate) struct ClientSessions {
     address: Arc<Address>,
     /// Whether the role's default path needs the repair. Checking on each release would double its cost.
     repairs_path: AtomicBool,
+    /// Whether the server has [`CHECK_CLIENT`].
+    checks_client: AtomicBool,
 }
 
 impl ClientSessions {
     pub(crate) fn to(options: &PgConnectOptions) -> Self {
-        Self { address: Address::of(options), repairs_path: AtomicBool::new(false) }
+        Self {
+            address: Address::of(options),
+            repairs_path: AtomicBool::new(false),
+            checks_client: AtomicBool::new(false),
+        }
     }
 
     /// Sets up a new connection.
     pub(crate) async fn open(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        static OPEN: LazyLock<String> = LazyLock::new(|| format!("{CLIENT}; {REPAIR_PATH}"));
+        static OPEN: LazyLock<String> =
+            LazyLock::new(|| format!("{CLIENT}; {PREPARE_WITNESS}; {REPAIR_PATH}"));
         if sqlx::raw_sql(OPEN.as_str()).fetch_optional(&mut *connection).await?.is_some() {
             self.repairs_path.store(true, Ordering::Relaxed);
+        }
+        match set(connection, CHECK_CLIENT).await {
+            Ok(()) => self.checks_client.store(true, Ordering::Relaxed),
+            // The server does not have the setting.
+            Err(sqlx::Error::Database(_)) => {}
+            Err(error) => return Err(error),
         }
         // Last, because the pool counts the age of the connection from here.
         self.address.admit(connection).await
@@ -113,15 +136,29 @@ impl ClientSessions {
 
     /// Restores the state of a new connection, in one round trip.
     pub(crate) async fn reset(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        static RESETS: LazyLock<[String; 2]> =
-            LazyLock::new(|| [format!("{RESET}; {CLIENT}"), format!("{RESET}; {CLIENT}; {REPAIR_PATH}")]);
-        set(connection, &RESETS[usize::from(self.repairs_path.load(Ordering::Relaxed))]).await
+        /// By whether the server has [`CHECK_CLIENT`], and by whether the path needs its repair.
+        static RESETS: LazyLock<[[String; 2]; 2]> = LazyLock::new(|| {
+            [None, Some(CHECK_CLIENT)].map(|check| {
+                [None, Some(REPAIR_PATH)].map(|repair| {
+                    let parts = [Some(RESET), Some(CLIENT), check, repair];
+                    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+                })
+            })
+        });
+        let [checks, repairs] =
+            [&self.checks_client, &self.repairs_path].map(|is| usize::from(is.load(Ordering::Relaxed)));
+        set(connection, &RESETS[checks][repairs]).await
     }
 
     /// Whether a connection of this age may lead to a server that a promoted standby has replaced.
     pub(crate) fn may_be_replaced(&self, age: Duration) -> bool {
         self.address.has_moved_within(age)
     }
+}
+
+/// Whether a session has no prepared statement of the name that sqlx or [`PREPARE_WITNESS`] gave it.
+pub(crate) fn has_lost_statements(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() == Some("26000")
 }
 
 /// A connection of a pool.
