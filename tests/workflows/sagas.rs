@@ -216,6 +216,56 @@ async fn a_run_that_is_parked_in_its_undo_ends_when_somebody_cancels_it() {
     worker.stop().await;
 }
 
+static RESERVED: AtomicUsize = AtomicUsize::new(0);
+static RELEASED: AtomicUsize = AtomicUsize::new(0);
+
+#[job]
+async fn reserves() -> Result<()> {
+    RESERVED.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+#[job]
+async fn releases() -> Result<()> {
+    RELEASED.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+#[workflow]
+async fn reserves_in_vain(wf: &Wf) -> Result<()> {
+    wf.saga().run(reserves(), |()| releases()).await?;
+    wf.run(fails()).await?;
+    Ok(())
+}
+
+/// Refuses the records of compensations while `broken` has a row.
+const REFUSE: &str = "
+    create function refuse() returns trigger language plpgsql as $$
+    begin
+        if new.key like 'undo[%' and exists (select from public.broken) then
+            raise exception 'refused' using errcode = 'check_violation';
+        end if;
+        return new;
+    end $$;
+    create trigger refuse before insert on runledger.step for each row execute function refuse()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compensation_whose_record_the_database_refuses_parks_its_run() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, &format!("{TABLES}; {REFUSE}; insert into broken values ('step')")).await;
+    let worker = worker(&db, jobs![reserves_in_vain, reserves, releases, fails]).await;
+    let handle = reserves_in_vain().enqueue(&db).await.unwrap();
+    let is_repeated = || RELEASED.load(Ordering::SeqCst) > 1;
+    let info = until(&db, handle.id(), |info| info.state == RunState::Blocked || is_repeated()).await;
+    assert!(info.error.as_ref().is_some_and(|error| error.to_string().contains("refused")), "{info:?}");
+    assert_eq!((RESERVED.load(Ordering::SeqCst), RELEASED.load(Ordering::SeqCst)), (1, 1));
+    execute(&db, "truncate broken").await;
+    handle.resume().await.unwrap();
+    assert!(matches!(soon(handle.result()).await, Err(ClientError::RunFailed { .. })));
+    assert_eq!(RELEASED.load(Ordering::SeqCst), 2, "once more, because its record is missing");
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_undo_is_interrupted_goes_on_with_what_is_left() {
     let Fixture { db, database: _database } = Fixture::new().await;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::failure::{Failure, FailureKind};
+use super::name::MAX_STEP_KEY;
 use super::replay::StepKey;
 use super::scope::{LOCAL_BITS, local};
 
@@ -68,6 +69,13 @@ pub enum Divergence {
     },
     /// The record disagrees with itself.
     Contradiction,
+    /// The key of a step has more than 1,024 bytes, with the names of the branches that it is in.
+    LongKey {
+        /// The bytes of the key.
+        length: usize,
+        /// The name of the step.
+        name: String,
+    },
     /// A branch has more steps than can be counted, or the number of another.
     Crowded {
         /// The path of the branch; empty for the workflow itself.
@@ -86,6 +94,7 @@ impl Divergence {
             Self::Input { key, .. } => Some(key.as_str()),
             Self::Output { key, .. } | Self::Undo { key, .. } => Some(key),
             Self::BetweenSteps { after } => after.as_deref(),
+            Self::LongKey { name, .. } => Some(name),
             Self::Contradiction | Self::Crowded { .. } => None,
         }
     }
@@ -109,6 +118,7 @@ impl Divergence {
             | Self::Output { .. }
             | Self::Undo { .. }
             | Self::BetweenSteps { .. }
+            | Self::LongKey { .. }
             | Self::Contradiction
             | Self::Crowded { .. } => None,
         }
@@ -173,6 +183,13 @@ impl fmt::Display for Divergence {
                 "the recorded steps contradict one another: two have one place, or one was claimed after a result that \
                  is not recorded, so no workflow can have left them; nothing was overwritten",
             )?,
+            Self::LongKey { length, name } => {
+                return write!(
+                    f,
+                    "the key of step `{name}` has {length} bytes with the names of its branches, and the limit is {MAX_STEP_KEY}; the step was not executed; \
+                     nest fewer branches, or give them shorter names"
+                );
+            }
             Self::Crowded { scope } => {
                 let most = 1_u64 << LOCAL_BITS;
                 let advice = "continue a long loop with `wf.continue_with`, which starts the history of the run afresh";

@@ -7,6 +7,10 @@ pub const MAX_NAME: usize = 48;
 /// The longest tenant, idempotency key or step key, in bytes.
 pub const MAX_KEY: usize = 256;
 
+/// The most bytes in the whole key of a step, with the branches that it is in. The compensation of a step has a
+/// longer key, and PostgreSQL indexes at most 2,704 bytes.
+pub const MAX_STEP_KEY: usize = 1024;
+
 /// A name that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} `{name}` {problem}; {rule}")]

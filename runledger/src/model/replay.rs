@@ -24,6 +24,7 @@ use std::fmt;
 use super::deliveries::{Delivery, order_of, stored_from};
 pub use super::divergence::{Divergence, Line};
 use super::failure::Failure;
+use super::name::MAX_STEP_KEY;
 pub use super::scope::Scope;
 
 use super::scope::{LOCAL_BITS, is_from, local};
@@ -184,6 +185,10 @@ impl Replay {
         let ordinal = self.next_ordinal(scope)?;
         let key = self.next_key(&scope.path, name, key);
         let recorded = match (self.recorded.get(&ordinal), self.ordinals.get(key.as_str())) {
+            // Without branches, the limits of names and keys suffice.
+            (None, None) if !scope.path.is_empty() && key.as_str().len() > MAX_STEP_KEY => {
+                return Err(Divergence::LongKey { length: key.as_str().len(), name: name.to_owned() });
+            }
             (None, None) => false,
             (Some(row), _) if row.key != key.as_str() => {
                 return Err(Divergence::Moved {

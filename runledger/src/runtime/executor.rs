@@ -245,6 +245,8 @@ impl Executor {
     async fn undo(&self, attempt: &Arc<Attempt>, state: RunState) -> End {
         self.liveness.guard().await;
         match Box::pin(drive_undo(self, attempt)).await {
+            // A failed undo would be claimed again at once, for ever: a person decides.
+            Err(End::Outcome(Outcome::Failed(refused, _))) => End::Outcome(Outcome::Diverged(refused)),
             Err(end) => end,
             // Why it ends stands in the database, and counts there.
             Ok(()) if state == RunState::Cancelled => End::Outcome(cancelled()),

@@ -37,6 +37,26 @@ fn keys_are_names_counted_per_occurrence() {
 }
 
 #[test]
+fn key_that_is_too_long_is_refused_unless_it_is_recorded() {
+    let nested = |replay: &mut Replay, depth: usize| {
+        let name = "b".repeat(47);
+        let inner = (0..depth).fold(Scope::root(), |scope, _| replay.branch(&scope, &name));
+        replay.claim_in(&inner, "charge", None, 7)
+    };
+    let mut replay = Replay::default();
+    let longest = nested(&mut replay, 21).unwrap();
+    assert_eq!(longest.key.as_str().len(), 21 * 48 + 6);
+    assert!(replay.claim_undo(longest.key.as_str()).is_ok(), "the compensation has room for its longer key");
+    let refused = nested(&mut Replay::default(), 22).unwrap_err();
+    assert_eq!(refused, Divergence::LongKey { length: 22 * 48 + 6, name: "charge".to_owned() });
+
+    let key = format!("{}charge", format!("{}/", "b".repeat(47)).repeat(22));
+    let scope = (0..22).fold(Scope::root(), |scope, _| Replay::default().branch(&scope, &"b".repeat(47)));
+    let mut recorded = Replay::new(vec![row(&key, scope.base, 0, None)]);
+    assert!(nested(&mut recorded, 22).unwrap().recorded);
+}
+
+#[test]
 fn a_sequence_of_steps_stores_no_order() {
     let mut replay = Replay::default();
     for _ in 0..5 {
