@@ -7,6 +7,9 @@ use runledger::prelude::*;
 /// The name of the worker. A new process with the same name takes over the runs of the old one at once.
 pub const NAME: &str = "supervised";
 
+/// The name and the queue of a second worker in the same process.
+pub const APART: &str = "apart";
+
 /// How many runs one process executes at the same time.
 pub const SLOTS: usize = 64;
 

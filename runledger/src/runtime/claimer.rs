@@ -18,6 +18,7 @@ use super::held::{Hold, Order};
 use super::outage::{Recovery, warn_outage};
 use super::permits::lowest_of_full;
 use super::positions::{KnownAs, Memory, after};
+use super::process_workers::ProcessWorkers;
 use super::serve::Session;
 use super::task;
 use super::timings::Timings;
@@ -69,6 +70,7 @@ pub(crate) struct Claimer {
     pub(crate) queues: Vec<String>,
     pub(crate) timings: Timings,
     pub(crate) executor: Arc<Executor>,
+    pub(crate) process: Arc<ProcessWorkers>,
     pub(crate) wake: Arc<Notify>,
     /// Tells maintenance that the reply to a claim was lost.
     pub(crate) doubt: Arc<Notify>,
@@ -100,6 +102,10 @@ impl Claimer {
                 tokio::time::sleep(GATHER).await;
                 continue;
             }
+            let may_claim = tokio::select! {
+                may_claim = self.process.may_claim() => may_claim,
+                () = task::raised(&mut self.stop) => continue,
+            };
             let limit = free.min(MAX_BATCH);
             let taken = self.take(&mut memory, limit).await;
             if taken.is_ok()
@@ -112,17 +118,23 @@ impl Claimer {
                     memory.pause = FIRST_PAUSE;
                     memory.was_full = claimed.len() == limit;
                     if claimed.iter().any(is_suspect) {
+                        drop(may_claim);
                         Box::pin(self.start_with_suspects(&mut memory, &mut tasks, token, claimed)).await;
                     } else {
                         self.start(&mut tasks, token, claimed);
+                        drop(may_claim);
                     }
                     self.rouse(&mut memory).await;
                     if !memory.was_full && memory.is_told() {
                         self.wait(&mut memory, due, DROWSY).await;
                     }
                 }
-                Ok(_) => self.rest(&mut memory, due).await,
+                Ok(_) => {
+                    drop(may_claim);
+                    self.rest(&mut memory, due).await;
+                }
                 Err(error) => {
+                    drop(may_claim);
                     warn_outage!(&memory.outage, %error, "a claim failed; what it may have claimed is given back");
                     memory.connection = None;
                     self.doubt.notify_one();

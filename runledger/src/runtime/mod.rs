@@ -50,6 +50,8 @@ pub(crate) mod panic;
 pub(crate) mod permits;
 #[cfg(feature = "worker")]
 mod positions;
+#[cfg(feature = "worker")]
+mod process_workers;
 pub(crate) mod recording;
 pub(crate) mod saga;
 #[cfg(feature = "testing")]

@@ -27,6 +27,7 @@ use super::maintenance::{Fate, Maintenance, adopt_orphans, release};
 use super::observers::Observers;
 use super::outage::warn_outage;
 use super::permits::Freed;
+use super::process_workers::ProcessWorkers;
 use super::task;
 use super::timings::Timings;
 use super::wakes::{self, Wakes};
@@ -146,6 +147,7 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     let (stop, stopping) = watch::channel(false);
     let session = Session { db: plan.db.clone(), patience: plan.timings.patience() };
     let held = Arc::new(Held::new(plan.concurrency));
+    let process = ProcessWorkers::with(&held, &plan.db.pool().connect_options());
     let first = register(&plan, &session).await?;
     let (number, numbers) = watch::channel(first.worker_id);
     #[cfg(feature = "logs")]
@@ -154,6 +156,7 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
         plan,
         session,
         held,
+        process,
         number,
         stopping,
         asked: OnceLock::new(),
@@ -208,6 +211,7 @@ struct Worker {
     plan: Plan,
     session: Session,
     held: Arc<Held>,
+    process: Arc<ProcessWorkers>,
     number: watch::Sender<i64>,
     stopping: watch::Receiver<bool>,
     #[cfg(feature = "logs")]
@@ -359,6 +363,7 @@ impl Worker {
             queues: self.plan.queues.clone(),
             timings: self.plan.timings,
             executor: Arc::clone(&executor),
+            process: Arc::clone(&self.process),
             wake,
             doubt,
             stop: claims_stopped,

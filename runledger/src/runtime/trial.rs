@@ -101,7 +101,14 @@ impl Claimer {
 
     async fn try_alone(&mut self, memory: &mut Memory, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {
         let fence = hold.fence;
-        while !self.executor.held.is_alone(fence, COMPANY) && !*self.stop.borrow() {
+        let _may_try = tokio::select! {
+            may_try = self.process.may_try() => may_try,
+            () = task::raised(&mut self.stop) => {
+                self.put_back(tasks, run, hold);
+                return;
+            }
+        };
+        while !self.process.are_alone_with(fence, COMPANY) && !*self.stop.borrow() {
             self.pause(LOOK).await;
         }
         if *self.stop.borrow() || !self.note(memory, Some(fence.run_id)).await {
