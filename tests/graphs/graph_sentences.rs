@@ -443,3 +443,19 @@ async fn no_gate_of_a_cancelled_graph_is_decided_about_though_its_own_cancel_is_
         assert_eq!((node.state, node.attempt, node.decided_at), (RunState::Cancelled, 0, None), "{name}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn graph_ends_although_the_failure_of_a_node_cannot_be_read() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![refuses]).await;
+    let mut graph = Graph::new("unreadable");
+    graph.call(refuses(1));
+    graph.gate::<()>("gate");
+    let handle = graph.enqueue(&db).await.unwrap();
+    until(&db, node(&handle, "refuses").await.run_id, |info| info.state == RunState::Failed).await;
+    let unreadable = r#"update runledger.outcome set error = '{"kind": "error", "message": "\u0000"}'"#;
+    execute(&db, unreadable).await;
+    handle.gate("gate").complete(&()).await.unwrap();
+    until(&db, handle.id(), |info| info.state == RunState::Failed).await;
+    worker.stop().await;
+}

@@ -12,7 +12,7 @@ with recursive needed as (
     cross join lateral (select run_id from runledger.edge where edge.dependant_id = needed.run_id offset 0) as edge
 )
 select
-    run.run_id, case when outcome.error ->> 'kind'::text = 'skipped' then 'skipped' else outcome.state end as state, run.run_id = any ($2::uuid[]) as is_new
+    run.run_id, case when runledger.option_of(outcome.error, 'kind') = 'skipped' then 'skipped' else outcome.state end as state, run.run_id = any ($2::uuid[]) as is_new
 from (select run_id from needed union select run_id from pg_catalog.unnest($2::uuid[]) as item (run_id)) as looked_at
 cross join lateral (select * from runledger.run where run.run_id = looked_at.run_id offset 0) as run
 left join lateral (select state, error from runledger.outcome where outcome.run_id = looked_at.run_id offset 0) as outcome on true

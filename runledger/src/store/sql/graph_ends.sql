@@ -13,7 +13,7 @@ select
         select
         from runledger.edge
         where edge.run_id = run.run_id
-            and not exists (select from runledger.outcome as its where its.run_id = edge.dependant_id and its.error ->> 'kind'::text = 'skipped' offset 0)
+            and not exists (select from runledger.outcome as its where its.run_id = edge.dependant_id and runledger.option_of(its.error, 'kind') = 'skipped' offset 0)
         offset 0
     ) as is_needed
 from runledger.run

@@ -10,7 +10,7 @@
 --        together and gathered by their ids, or asked by hashed subplans, which `is true` keeps from becoming joins
 --        A row of `waiting` may have waited for pin.sql, which this statement does not see: the job is read once the row is ours
 with recursive ended as (
-    select run.run_id, run.parent_id as graph_id, run.node, case when outcome.error ->> 'kind'::text = 'skipped' then 'skipped' else outcome.state end as state
+    select run.run_id, run.parent_id as graph_id, run.node, case when runledger.option_of(outcome.error, 'kind') = 'skipped' then 'skipped' else outcome.state end as state
     from pg_catalog.unnest($1::uuid[]) as item (run_id)
     cross join lateral (select run_id, parent_id, node from runledger.run where run_id = item.run_id offset 0) as run
     cross join lateral (select state, error from runledger.outcome where outcome.run_id = item.run_id offset 0) as outcome
