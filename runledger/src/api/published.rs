@@ -21,6 +21,7 @@ use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::halt::Halt;
 use crate::runtime::journal::Written;
 use crate::runtime::kept::at_work;
+use crate::runtime::outage::warn_outage;
 use crate::runtime::step::{halted, record};
 use crate::runtime::waiting::REPEAT;
 use crate::store::error::{Class, class};
@@ -73,7 +74,9 @@ impl Context {
             match answered(PATIENCE, look).await {
                 Ok(said) => break said,
                 Err(error) if class(&error) == Class::Permanent => return Err(error.into()),
-                Err(error) => tracing::warn!(%error, "a look at the progress waits for the database"),
+                Err(error) => {
+                    warn_outage!(static, %error, "a look at the progress waits for the database");
+                }
             }
             tokio::time::sleep(REPEAT).await;
         };

@@ -1,5 +1,6 @@
 //! Chooses the database of a command.
 
+use std::env::VarError;
 use std::error::Error;
 
 use clap::CommandFactory;
@@ -27,8 +28,13 @@ impl Database {
 /// Returns the database of the command line or `DATABASE_URL`, or else the embedded one of this folder's
 /// project. Exits the program if there is none.
 pub(crate) async fn find(named: Option<String>) -> Result<Database, Box<dyn Error>> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    if let Some(url) = named.or_else(|| set("DATABASE_URL")) {
+    let named = match (named, std::env::var("DATABASE_URL")) {
+        (Some(url), _) => Some(url),
+        (None, Ok(url)) => Some(url).filter(|url| !url.is_empty()),
+        (None, Err(VarError::NotPresent)) => None,
+        (None, Err(VarError::NotUnicode(_))) => return Err("`DATABASE_URL` is not valid UTF-8".into()),
+    };
+    if let Some(url) = named {
         return Ok(Database::at(url));
     }
     #[cfg(all(feature = "dev", unix))]
