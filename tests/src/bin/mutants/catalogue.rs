@@ -487,4 +487,22 @@ pub const MUTANTS: &[Mutant] = &[
             "graphs::graphs::completing_a_gate_twice_identically_is_accepted_and_a_different_outcome_is_refused",
         ],
     },
+    Mutant {
+        name: "spoilt-session-is-used-again",
+        edits: &[Edit {
+            file: "runledger/src/store/session.rs",
+            old: "execute runledger_session; ",
+            new: "",
+        }],
+        tests: &["it::session_reset::session_whose_prepared_statements_were_dropped_is_not_used_again"],
+    },
+    Mutant {
+        name: "refused-compensation-is-repeated",
+        edits: &[Edit {
+            file: "runledger/src/runtime/executor.rs",
+            old: "Err(End::Outcome(Outcome::Failed(refused, _))) =>",
+            new: "Err(End::Outcome(Outcome::Failed(refused, _))) if false =>",
+        }],
+        tests: &["workflows::sagas::compensation_whose_record_the_database_refuses_parks_its_run"],
+    },
 ];
