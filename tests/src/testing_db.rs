@@ -162,7 +162,10 @@ async fn ensure_template<E: Into<AnyError>>(
         // One that is open was left by a process that died while it migrated.
         execute(admin, format!("drop database if exists {template} with (force)")).await?;
         execute(admin, format!("create database {template} template template0")).await?;
-        migrate(&with_database(&host.admin_url, template)).await.map_err(Into::into)?;
+        let url = with_database(&host.admin_url, template);
+        migrate(&url).await.map_err(Into::into)?;
+        // This session writes the server's cache of the catalogue, which each clone then has: its sessions start sooner.
+        PgConnection::connect(&url).await?.close().await?;
         execute(admin, format!("alter database {template} allow_connections false")).await?;
     }
     let unlock = "select pg_advisory_unlock(hashtextextended($1, 0))";

@@ -57,12 +57,9 @@ pub(super) fn sweep_in_background(admin_url: &str, prefix: &str) {
         thread::spawn(move || -> Result<(), AnyError> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(sweep(&admin_url, &prefix))?;
+            let mut admin = runtime.block_on(PgConnection::connect(&admin_url))?;
             for name in names {
-                runtime.block_on(async {
-                    let mut admin = PgConnection::connect(&admin_url).await?;
-                    drop_all(&mut admin, &[name]).await;
-                    admin.close().await
-                })?;
+                runtime.block_on(drop_all(&mut admin, &[name]));
             }
             Ok(())
         });
