@@ -65,7 +65,7 @@ async fn ended<T: Payload>(handle: &GraphHandle<T>) -> Result<T, ClientError> {
     tokio::time::timeout(LONG, handle.result()).await.expect("a graph should have ended long ago")
 }
 
-/// Takes nodes from their workers, as soon as they have some. How many: none only where the workers have nothing for a long time.
+/// Takes nodes from their workers, and returns how many. Tries 500 times, until the workers have some.
 async fn take_from_workers(db: &Db) -> u64 {
     for _ in 0..500 {
         let n_taken = take_some_away(db).await;

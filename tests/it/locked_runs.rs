@@ -214,7 +214,7 @@ async fn what_is_below_an_ended_run_is_cancelled_beside_a_locked_one() {
         "select array(select run_id from runledger.run where parent_id is not null order by run_id)";
     let children: Vec<Uuid> = scalar(&db, children).await;
     let [locked, free] = [0, 1].map(|at| Handle::of(waits_for_ping, &db, children[at]));
-    // What a process leaves behind that cancels the run and dies before it reaches the children.
+    // A process has cancelled the run, and died before it cancelled the children.
     let cancelled = r#"
         with gone as (delete from runledger.waiting returning run_id, attempt),
         ended as (
@@ -251,7 +251,7 @@ async fn request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_bel
     eventually(async || proxy.n_faults(), |n| *n == 1).await;
     second.stop().await;
     tx.rollback().await.unwrap();
-    // What a process leaves behind that cancels the run and dies before it reaches the children.
+    // A process has cancelled the run, and died before it cancelled the children.
     let ended = r#"
         with gone as (delete from runledger.waiting returning run_id, attempt)
         insert into runledger.outcome (run_id, state, error, attempt)
@@ -432,7 +432,7 @@ async fn locked_runs_below_one_cancelled_run_do_not_hide_what_is_below_another()
         let adopt = "update runledger.run set parent_id = $1 where run_id = any ($2)";
         sqlx::query(adopt).bind(above).bind(below).execute(db.pool()).await.unwrap();
     }
-    // What a process leaves behind that cancels the runs and dies before it reaches their children.
+    // A process has cancelled the runs, and died before it cancelled their children.
     let cancelled = r#"
         with gone as (delete from runledger.ready where run_id = any ($1) returning run_id, attempt),
         ended as (

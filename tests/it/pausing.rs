@@ -47,7 +47,7 @@ async fn counts_its_begins() -> Result<()> {
 async fn a_run_that_went_back_to_its_queue_before_its_worker_heard_of_the_pause_is_not_begun_again() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let paused = counts_its_begins().enqueue(&db).await.unwrap();
-    // What is left of it if its last attempt ends between the request and the notice.
+    // The run returned to its queue before its worker read the request.
     execute(&db, "insert into runledger.pause (run_id, reason) select run_id, 'late' from runledger.ready")
         .await;
     let worker = worker(&db, jobs![counts_its_begins]).await;

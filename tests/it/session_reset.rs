@@ -104,7 +104,7 @@ async fn session_whose_prepared_statements_were_dropped_is_not_used_again() {
         session_reset_asks().enqueue(&db).await.unwrap().result_within(PATIENCE).await.unwrap();
     }
     for statement in ["deallocate all", "discard all"] {
-        // Each use opens another connection in the place of the one that it has spoilt.
+        // The pool closes each connection after its release, and opens a new one.
         for _ in 0..6 {
             let spoilt = db.pool().acquire().await;
             sqlx::raw_sql(statement).execute(&mut *spoilt.unwrap()).await.unwrap();

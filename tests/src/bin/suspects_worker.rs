@@ -1,5 +1,5 @@
-//! A worker in its own process that serves [`runledger_tests::suspects`]: `suspects_worker <url>`. With `apart` behind
-//! it, two workers in one process, each with a queue of its own.
+//! A worker in its own process that serves [`runledger_tests::suspects`]: `suspects_worker <url>`.
+//! `suspects_worker <url> apart` starts two workers in one process, each with its own queue.
 
 use runledger::prelude::*;
 use runledger::{Timings, jobs};
@@ -11,7 +11,7 @@ async fn main() -> anyhow::Result<()> {
     let url = std::env::args().nth(1).ok_or_else(|| anyhow::anyhow!("a URL is needed"))?;
     let db = Db::connect(&url).await?;
     let app = |name: &str| App::new(db.clone()).name(name).concurrency(SLOTS).timings(Timings::FAST);
-    if std::env::args().nth(2).is_some_and(|how| how == "apart") {
+    if std::env::args().nth(2).is_some_and(|how| how == APART) {
         let apart = app(APART).with(jobs![exits]).queues([APART]).start().await?;
         app(NAME).with(jobs![takes_a_while]).serve().await?;
         apart.stop().await;
