@@ -112,6 +112,26 @@ async fn children_end_and_leave_their_slots_while_their_parent_is_locked() {
     worker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_that_waits_for_a_locked_run_leaves_connections_of_its_pool_to_others() {
+    let Fixture { db, database } = Fixture::new().await;
+    let shared = Db::connect_with(database.url().parse().unwrap(), 5).await.unwrap();
+    let worker = worker(&shared, jobs![waits_for_one, waits_for_ping]).await;
+    let parent = waits_for_one().enqueue(&db).await.unwrap();
+    until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+    let child = Handle::of(waits_for_ping, &db, child_of(&db, parent.id()).await);
+    until(&db, child.id(), |info| info.state == RunState::Waiting).await;
+    let tx = signals(&db, &[&parent]).await;
+    child.signal("ping", &1).await.unwrap();
+    let locked = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually(async || scalar::<i64>(&db, locked).await, |n| *n > 0).await;
+    let of_others = [shared.pool().acquire().await.unwrap(), shared.pool().acquire().await.unwrap()];
+    drop(of_others);
+    tx.rollback().await.unwrap();
+    soon(parent.result()).await.unwrap();
+    worker.stop().await;
+}
+
 #[workflow]
 async fn waits_for_one(wf: &Wf) -> Result<String> {
     let child = wf.start(waits_for_ping()).await?;

@@ -4,8 +4,6 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use sqlx::Postgres;
-use sqlx::pool::PoolConnection;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -21,9 +19,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// The pauses between two waits for a locked run. A wait in vain is an error in the server's log.
 const FIRST_PAUSE_OF_WAITS: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE_OF_WAITS: Duration = Duration::from_secs(10);
-
-/// How long a connection is kept for the next wake-up.
-const KEPT: Duration = Duration::from_secs(10);
 
 /// How many runs one transaction wakes.
 const AT_ONCE: usize = 500;
@@ -48,23 +43,13 @@ impl Wakes {
 
 /// Wakes runs until every [`Wakes`] is dropped.
 pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceiver<Uuid>) {
-    let (outage, mut left, mut pause, mut connection) = (Outage::new(), Vec::new(), FIRST_PAUSE, None);
+    let (outage, mut left, mut pause) = (Outage::new(), Vec::new(), FIRST_PAUSE);
     let mut waits = WaitsInLine::new();
     loop {
         let n_left = left.len();
         let is_open = if left.is_empty() {
             pause = FIRST_PAUSE;
-            let next = owed.recv_many(&mut left, AT_ONCE);
-            match &connection {
-                None => next.await > 0,
-                Some(_) => match tokio::time::timeout(KEPT, next).await {
-                    Ok(n_owed) => n_owed > 0,
-                    Err(_) => {
-                        connection = None;
-                        continue;
-                    }
-                },
-            }
+            owed.recv_many(&mut left, AT_ONCE).await > 0
         } else {
             tokio::select! {
                 n_owed = owed.recv_many(&mut left, AT_ONCE) => n_owed > 0,
@@ -79,18 +64,14 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
         left.retain(|run_id| seen.insert(*run_id));
         // A run that many lock in turn is never free at a look.
         let is_patient = is_open && pause == LONGEST_PAUSE && waits.is_due();
-        match carry_out_once(&session, &mut connection, &left, is_patient).await {
+        match carry_out_once(&session, &left, is_patient).await {
             Ok(locked) => {
                 let _ = outage.succeeded();
                 left = locked;
             }
             Err(error) => {
-                connection = None;
                 warn_outage!(&outage, %error, n_owed = left.len(), "runs that were locked when something came for them are not woken yet");
             }
-        }
-        if !session.has_room() {
-            connection = None;
         }
         if !is_open {
             return;
@@ -122,28 +103,25 @@ impl WaitsInLine {
     }
 }
 
-/// Returns what is still owed.
+/// Returns what is still owed. Keeps no connection between two looks: workers that share a pool would leave none
+/// of it to others.
 async fn carry_out_once(
     session: &Session,
-    connection: &mut Option<PoolConnection<Postgres>>,
     owed: &[Uuid],
     is_patient: bool,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     if owed.is_empty() {
         return Ok(Vec::new());
     }
-    let connection = match connection {
-        Some(connection) => connection,
-        none => none.insert(session.open().await?),
-    };
+    let mut connection = session.open().await?;
     let mut locked = Vec::new();
     for owed in owed.chunks(AT_ONCE) {
-        locked.extend(session.answered(wake(connection, owed, IfLocked::Skip)).await?);
+        locked.extend(session.answered(wake(&mut connection, owed, IfLocked::Skip)).await?);
     }
     if is_patient && !locked.is_empty() {
         // The newest first: the others may stay locked for long. If it is locked too, it comes after them.
         let newest = locked.split_off(locked.len() - 1);
-        let still_locked = session.answered(wake(connection, &newest, IfLocked::Queue)).await?;
+        let still_locked = session.answered(wake(&mut connection, &newest, IfLocked::Queue)).await?;
         locked.splice(..0, still_locked);
     }
     Ok(locked)
