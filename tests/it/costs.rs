@@ -90,7 +90,7 @@ fn verbs(proxy: &Proxy) -> Vec<String> {
 }
 
 fn is_of_a_new_connection(verb: &str) -> bool {
-    verb == "timeline" || verb.starts_with("set ")
+    verb == "timeline" || ["set ", "prepare "].iter().any(|begin| verb.starts_with(begin))
 }
 
 /// Every statement is counted from the end of the second run to that of the last, but what goes by time and not by run: heartbeats, the look at the

@@ -430,8 +430,12 @@ pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>
 /// Why a pool had no connection in time: asked of the server itself.
 pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
     let options = pool.connect_options();
-    match tokio::time::timeout(ACQUIRE_TIMEOUT, connect(&options)).await {
-        Ok(Ok(_)) => ClientError::PoolExhausted { connections: pool.options().get_max_connections() },
+    let open = async {
+        let mut connection = connect(&options).await?;
+        ClientSessions::to(&options).open(&mut connection).await
+    };
+    match tokio::time::timeout(ACQUIRE_TIMEOUT, open).await {
+        Ok(Ok(())) => ClientError::PoolExhausted { connections: pool.options().get_max_connections() },
         Ok(Err(error)) => no_connection(&options, error),
         Err(_) => {
             let silence = format!("no answer within {ACQUIRE_TIMEOUT:?}");

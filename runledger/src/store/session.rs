@@ -89,9 +89,8 @@ const REPAIR_PATH: &str = r#"select pg_catalog.set_config(
 const RESET: &str = "rollback; set session authorization default; reset all; close all; unlisten *; discard temp; \
                      execute runledger_session; select pg_catalog.pg_advisory_unlock_all()";
 
-/// Prepares the statement that shows at each reset that the session still has its prepared statements. Behind a
-/// pooler the session may have it from another client.
-const PREPARE_WITNESS: &str = "do $$ begin execute 'prepare runledger_session as select 1'; exception when duplicate_prepared_statement then null; end $$";
+/// Prepares the statement that shows at each reset that the session still has its prepared statements.
+const PREPARE_WITNESS: &str = "prepare runledger_session as select 1";
 
 /// Ends a statement within 10 s after its client has closed the connection. Otherwise a statement that waits for
 /// a lock keeps its server process after the client has given up, and each further try adds one. PostgreSQL 13
@@ -119,10 +118,15 @@ impl ClientSessions {
 
     /// Sets up a new connection.
     pub(crate) async fn open(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        static OPEN: LazyLock<String> =
-            LazyLock::new(|| format!("{CLIENT}; {PREPARE_WITNESS}; {REPAIR_PATH}"));
+        static OPEN: LazyLock<String> = LazyLock::new(|| format!("{CLIENT}; {REPAIR_PATH}"));
         if sqlx::raw_sql(OPEN.as_str()).fetch_optional(&mut *connection).await?.is_some() {
             self.repairs_path.store(true, Ordering::Relaxed);
+        }
+        match set(connection, PREPARE_WITNESS).await {
+            Ok(()) => {}
+            // A pooler has given this session to another client before.
+            Err(error) if has_code(&error, "42P05") => {}
+            Err(error) => return Err(error),
         }
         match set(connection, CHECK_CLIENT).await {
             Ok(()) => self.checks_client.store(true, Ordering::Relaxed),
@@ -158,7 +162,11 @@ impl ClientSessions {
 
 /// Whether a session has no prepared statement of the name that sqlx or [`PREPARE_WITNESS`] gave it.
 pub(crate) fn has_lost_statements(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() == Some("26000")
+    has_code(error, "26000")
+}
+
+fn has_code(error: &sqlx::Error, code: &str) -> bool {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() == Some(code)
 }
 
 /// A connection of a pool.
