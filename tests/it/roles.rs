@@ -1,14 +1,19 @@
 //! The grants of `docs/roles.md` suffice for each role, and give no more.
 
 use runledger::prelude::*;
-use runledger::{ClientError, Scope};
+use runledger::{ClientError, RunState, Scope};
 use runledger_tests::Fixture;
-use runledger_tests::rows::{soon, worker};
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 #[job]
 async fn role_double(n: i64) -> Result<i64> {
     Ok(n * 2)
+}
+
+#[job]
+async fn role_never_ends() -> Result<()> {
+    std::future::pending().await
 }
 
 #[workflow]
@@ -81,4 +86,61 @@ async fn grants_of_the_page_suffice_for_each_role() {
         let dropped = format!("drop owned by {database}_{role} cascade; drop role {database}_{role}");
         admin.execute(AssertSqlSafe(dropped)).await.unwrap();
     }
+}
+
+/// Makes a role of this database that may connect, with these grants, and gives its URL.
+async fn role_with(fixture: &Fixture, grants: &str) -> (String, String) {
+    let database: String = scalar(&fixture.db, "select current_database()").await;
+    let role = format!("{database}_role");
+    let make = format!("create role {role} login password 'secret'; {}", grants.replace("ROLE", &role));
+    execute(&fixture.db, &make).await;
+    let url = url_of(fixture.database.url(), &role);
+    (role, url)
+}
+
+async fn drop_role(fixture: &Fixture, role: &str) {
+    execute(&fixture.db, &format!("drop owned by {role}; drop role {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notification_of_a_role_without_rights_cancels_and_pauses_nothing() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    let worker = worker(db, jobs![role_never_ends]).await;
+    let (run, other) =
+        (role_never_ends().enqueue(db).await.unwrap(), role_never_ends().enqueue(db).await.unwrap());
+    for run in [&run, &other] {
+        until(db, run.id(), |info| info.state == RunState::Running).await;
+    }
+    let (role, url) = role_with(&fixture, "").await;
+    let mut foreign = PgConnection::connect(&url).await.unwrap();
+    for channel in ["runledger_cancel", "runledger_pause"] {
+        let notify = sqlx::query("select pg_notify($1, $2)").bind(channel).bind(run.id().to_string());
+        notify.execute(&mut foreign).await.unwrap();
+    }
+    // Notifications come in the order of their commits, so the worker has heard the foreign ones before this.
+    other.cancel("to end the test").await.unwrap();
+    until(db, other.id(), |info| info.state == RunState::Cancelled).await;
+    let info = run.info().await.unwrap();
+    assert_eq!((info.state, info.attempt), (RunState::Running, 1));
+    assert_eq!(scalar::<i64>(db, "select sum(claims)::int8 from runledger.lease").await, 1);
+    run.cancel("to end the test").await.unwrap();
+    until(db, run.id(), |info| info.state == RunState::Cancelled).await;
+    worker.stop().await;
+    foreign.close().await.unwrap();
+    drop_role(&fixture, &role).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_whose_role_may_not_use_plpgsql_connects() {
+    let fixture = Fixture::new().await;
+    let grants = "grant usage on schema runledger to ROLE; grant all on all tables in schema runledger to ROLE; \
+                  revoke usage on language plpgsql from public";
+    let (role, url) = role_with(&fixture, grants).await;
+    let db = Db::connect(&url).await.unwrap();
+    let worker = worker(&db, jobs![role_double]).await;
+    assert_eq!(soon(role_double(4).enqueue(&db).await.unwrap().result()).await.unwrap(), 8);
+    worker.stop().await;
+    db.pool().close().await;
+    drop_role(&fixture, &role).await;
 }

@@ -6,21 +6,22 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior};
+use uuid::Uuid;
 
 use super::answer::{LIFE_SIGN, answered};
 use super::held::{Held, Order};
 use super::outage::{Outage, Recovery, warn_outage};
 use super::task;
 use crate::store::session::listen;
-use crate::store::worker::{lock, lock_is_held, locked};
+use crate::store::worker::{asked_of, lock, lock_is_held, locked};
 
 /// The channel on which an enqueue wakes sleeping workers.
 const READY: &str = "runledger_ready";
 
-/// The channel on which cancellations of running runs come.
+/// The channel which says that a running run is to be cancelled.
 const CANCEL: &str = "runledger_cancel";
 
-/// The channel on which pauses of running runs come.
+/// The channel which says that a running run is to be paused.
 const PAUSE: &str = "runledger_pause";
 
 /// The channel on which resident runs hear that what they may wait for has come.
@@ -83,9 +84,11 @@ impl Control {
             };
             match heard {
                 Ok(Some(notification)) if [CANCEL, PAUSE].contains(&notification.channel()) => {
-                    let order = if notification.channel() == PAUSE { Order::Pause } else { Order::Cancel };
-                    if let Ok(run_id) = notification.payload().parse() {
-                        held.order(run_id, order);
+                    if let Ok(run_id) = notification.payload().parse()
+                        && let Err(error) = self.look_for_requests(&held, run_id).await
+                    {
+                        tracing::debug!(%error, "a request is left to the next heartbeat");
+                        asking.reset_immediately();
                     }
                 }
                 Ok(Some(notification)) if notification.channel() == NUDGE => {
@@ -111,6 +114,21 @@ impl Control {
                 }
             }
         }
+    }
+
+    /// Passes on what has been asked of a run in hand. Every role of the database may notify, so only the tables count.
+    async fn look_for_requests(&mut self, held: &Held, run_id: Uuid) -> Result<(), sqlx::Error> {
+        if !held.has(run_id) {
+            return Ok(());
+        }
+        let asked = answered(LIFE_SIGN, asked_of(&mut self.listener, run_id)).await?;
+        if asked.cancel {
+            held.order(run_id, Order::Cancel);
+        }
+        if asked.pause {
+            held.order(run_id, Order::Pause);
+        }
+        Ok(())
     }
 
     /// Whether this session has the worker's lock. A connection that a firewall has forgotten would be silent for ever, so no answer is one too.

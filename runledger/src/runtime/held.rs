@@ -227,6 +227,11 @@ impl Held {
         unheeded.map(|(run_id, run)| Fence { run_id: *run_id, token: run.token }).collect()
     }
 
+    /// Whether a run is in hand.
+    pub(crate) fn has(&self, run_id: Uuid) -> bool {
+        self.inner().runs.contains_key(&run_id)
+    }
+
     /// Gives an order to one run. An order to stop is not taken back.
     pub(crate) fn order(&self, run_id: Uuid, order: Order) {
         if let Some(run) = self.inner().runs.get(&run_id) {

@@ -28,6 +28,7 @@ statements! {
     ADOPT = "adopt";
     APPEND_LOCK = "append_lock";
     APPEND_LOOK = "append_look";
+    ASKED_OF = "asked_of";
     ATTEMPTS = "attempts";
     CANCEL_ASK = "cancel_ask";
     CANCEL_BELOW = "cancel_below";

@@ -112,6 +112,18 @@ pub(crate) async fn lock_is_held(connection: impl PgExecutor<'_>) -> Result<bool
     sqlx::query_scalar(sql::LOCK_HELD).fetch_one(connection).await
 }
 
+/// What has been asked of a run in hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedOf {
+    pub(crate) cancel: bool,
+    pub(crate) pause: bool,
+}
+
+pub(crate) async fn asked_of(connection: impl PgExecutor<'_>, run_id: Uuid) -> Result<AskedOf, sqlx::Error> {
+    let (cancel, pause) = sqlx::query_as(sql::ASKED_OF).bind(run_id).fetch_one(connection).await?;
+    Ok(AskedOf { cancel, pause })
+}
+
 /// Notes the incarnation in which the lock was taken.
 pub(crate) async fn locked(connection: impl PgExecutor<'_>, worker_id: i64) -> Result<(), sqlx::Error> {
     write(sql::WORKER_LOCKED, |note| sqlx::query(note).bind(worker_id).execute(connection)).await.map(drop)
