@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
-use runledger::{Job, RunState, Worker, enqueue_all};
+use runledger::{Handle, Job, RunState, Worker, enqueue_all};
 use runledger_tests::proxy::{Fault, Proxy};
-use runledger_tests::rows::{scalar, until};
+use runledger_tests::rows::{execute, scalar, soon, until};
 use runledger_tests::{Fixture, PATIENCE, eventually};
 use tokio::sync::{Barrier, Notify, Semaphore};
 use uuid::Uuid;
@@ -393,4 +393,27 @@ async fn longest_gap(db: &Db) -> f64 {
     began.sort_by(f64::total_cmp);
     ended.sort_by(f64::total_cmp);
     began.iter().skip(2).zip(&ended).map(|(began, ended)| began - ended).fold(0.0, f64::max)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_cannot_be_claimed_together_are_claimed_one_by_one() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(
+        &db,
+        "create function public.refuse_many() returns trigger language plpgsql as $$ begin
+             if (select count(*) from taken) > 2 then raise 'too many at once' using errcode = '57014'; end if;
+             return null;
+         end $$;
+         create trigger refuse_many after insert on runledger.lease referencing new table as taken
+         for each statement execute function public.refuse_many()",
+    )
+    .await;
+    let log = Log::default();
+    let runs = enqueue_all((0..20).map(claim_logged), &db).await.unwrap();
+    let worker = App::new(db.clone()).with(jobs![claim_logged]).provide(log.clone()).start().await.unwrap();
+    for run in runs {
+        soon(Handle::of(claim_logged, &db, run.run_id).result()).await.unwrap();
+    }
+    assert_eq!(log.numbers().len(), 20);
+    worker.stop().await;
 }

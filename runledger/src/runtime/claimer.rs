@@ -55,7 +55,7 @@ const GATHER: Duration = Duration::from_millis(1);
 const GATHERED: usize = 8;
 
 /// The most runs one claim takes.
-const MAX_BATCH: usize = 200;
+pub(super) const MAX_BATCH: usize = 200;
 
 /// How many timers of waits wake one statement at most.
 const TIMERS: i64 = 1000;
@@ -106,12 +106,13 @@ impl Claimer {
                 may_claim = self.process.may_claim() => may_claim,
                 () = task::raised(&mut self.stop) => continue,
             };
-            let limit = free.min(MAX_BATCH);
+            let limit = free.min(memory.most);
             let taken = self.take(&mut memory, limit).await;
-            if taken.is_ok()
-                && let Some(Recovery { n_failures, lasted }) = memory.outage.succeeded()
-            {
-                tracing::info!(n_failures, ?lasted, "claims succeed again");
+            if taken.is_ok() {
+                memory.most = (memory.most * 2).min(MAX_BATCH);
+                if let Some(Recovery { n_failures, lasted }) = memory.outage.succeeded() {
+                    tracing::info!(n_failures, ?lasted, "claims succeed again");
+                }
             }
             match taken {
                 Ok((token, claimed)) if !claimed.is_empty() => {
@@ -137,6 +138,7 @@ impl Claimer {
                     drop(may_claim);
                     warn_outage!(&memory.outage, %error, "a claim failed; what it may have claimed is given back");
                     memory.connection = None;
+                    memory.most = 1;
                     self.doubt.notify_one();
                     tokio::time::sleep(AFTER_ERROR).await;
                 }

@@ -7,7 +7,7 @@ use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 
-use super::claimer::{FIRST_NAP, FIRST_PAUSE};
+use super::claimer::{FIRST_NAP, FIRST_PAUSE, MAX_BATCH};
 use super::looks::{Looks, Seen};
 use super::outage::Outage;
 use super::permits::Permits;
@@ -46,6 +46,9 @@ pub(super) struct Memory {
     /// When the next run that is known to be queued is due.
     pub(super) next_due: Option<Instant>,
     pub(super) pause: Duration,
+    /// How many runs a claim may take: one after a claim that failed, because the records of several may be more than
+    /// it can read within its time limit; twice as many after each that succeeds.
+    pub(super) most: usize,
     /// The last claim took as many runs as it might.
     pub(super) was_full: bool,
     pub(super) asleep: bool,
@@ -75,6 +78,7 @@ impl Memory {
             backlog: None,
             next_due: None,
             pause: FIRST_PAUSE,
+            most: MAX_BATCH,
             was_full: false,
             asleep: false,
             known_as: KnownAs::Awake,
