@@ -11,6 +11,7 @@ mod combinators;
 mod continuing;
 mod divergence;
 mod dropped;
+mod history_size;
 mod kept;
 mod lingering;
 mod marks;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::failure::{Failure, FailureKind};
+use super::history_size::MAX_HISTORY;
 use super::name::MAX_STEP_KEY;
 use super::replay::StepKey;
 use super::scope::{LOCAL_BITS, local};
@@ -76,6 +77,11 @@ pub enum Divergence {
         /// The name of the step.
         name: String,
     },
+    /// The run has more than 128 MiB of records. Each attempt reads all of them.
+    LargeHistory {
+        /// The bytes on record.
+        size: usize,
+    },
     /// A branch has more steps than can be counted, or the number of another.
     Crowded {
         /// The path of the branch; empty for the workflow itself.
@@ -95,7 +101,7 @@ impl Divergence {
             Self::Output { key, .. } | Self::Undo { key, .. } => Some(key),
             Self::BetweenSteps { after } => after.as_deref(),
             Self::LongKey { name, .. } => Some(name),
-            Self::Contradiction | Self::Crowded { .. } => None,
+            Self::Contradiction | Self::LargeHistory { .. } | Self::Crowded { .. } => None,
         }
     }
 
@@ -120,6 +126,7 @@ impl Divergence {
             | Self::BetweenSteps { .. }
             | Self::LongKey { .. }
             | Self::Contradiction
+            | Self::LargeHistory { .. }
             | Self::Crowded { .. } => None,
         }
     }
@@ -188,6 +195,13 @@ impl fmt::Display for Divergence {
                     f,
                     "the key of step `{name}` has {length} bytes with the names of its branches, and the limit is {MAX_STEP_KEY}; the step was not executed; \
                      nest fewer branches, or give them shorter names"
+                );
+            }
+            Self::LargeHistory { size } => {
+                return write!(
+                    f,
+                    "the steps of this run have {size} bytes on record, and a run may begin another one up to {MAX_HISTORY}; the step was not executed; return \
+                     keys of what is stored elsewhere, or continue with `wf.continue_with`, which starts the history of the run afresh"
                 );
             }
             Self::Crowded { scope } => {

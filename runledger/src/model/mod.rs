@@ -11,6 +11,7 @@ pub mod given;
 pub mod graph;
 pub mod graph_state;
 pub mod history;
+pub mod history_size;
 pub mod json;
 pub mod link;
 pub mod log;

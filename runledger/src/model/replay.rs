@@ -142,6 +142,16 @@ impl Replay {
         replay
     }
 
+    /// The bytes of the keys, the results and the calls that take something back.
+    #[must_use]
+    pub fn n_bytes(&self) -> usize {
+        let of = |row: &Recorded| {
+            let result = row.result.as_ref().map_or_else(|failure| failure.message.len(), String::len);
+            row.key.len() + result + row.undo.as_ref().map_or(0, String::len)
+        };
+        self.recorded.values().map(of).sum()
+    }
+
     /// The same, whatever the fingerprints of inputs say: they are keyed, and the key is not here.
     #[must_use]
     pub fn ignoring_inputs(self) -> Self {

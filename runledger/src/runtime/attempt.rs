@@ -32,6 +32,7 @@ use crate::api::definition::Definition;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::failure::Failure;
+use crate::model::history_size::HistorySize;
 use crate::model::payload::{PayloadError, Place, Plain, Sealer, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::{Claim, Divergence, Line, Replay, Scope};
@@ -100,6 +101,7 @@ pub(crate) enum Mode {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     replay: Replay,
+    size: HistorySize,
     /// Steps whose bodies run or whose records are under way.
     pub(super) active: usize,
     /// Of these those that are being recorded whatever becomes of their futures.
@@ -143,7 +145,8 @@ impl Progress {
     pub(crate) fn new(replay: Replay, failures: Vec<(String, FailedTries)>) -> Self {
         let failures =
             failures.into_iter().map(|(key, tries)| (key, (tries.count, tries.began_at))).collect();
-        Self { replay, failures, ..Self::default() }
+        let size = HistorySize::of(replay.n_bytes());
+        Self { replay, size, failures, ..Self::default() }
     }
 }
 
@@ -174,8 +177,14 @@ impl Attempt {
         fingerprints: &[i64],
         line: Line,
     ) -> Option<Claim> {
+        let is_full = self.progress().size.check();
         self.follow(|replay| {
-            replay.claim_any(scope, name, key, fingerprints).map_err(|divergence| divergence.at(line))
+            let claim = replay.claim_any(scope, name, key, fingerprints);
+            let claim = claim.map_err(|divergence| divergence.at(line))?;
+            if !claim.recorded {
+                is_full?;
+            }
+            Ok(claim)
         })
     }
 
@@ -287,7 +296,11 @@ impl Attempt {
     ) -> Result<Checkpoint, PayloadError> {
         let (run_id, key) = (self.fence.run_id, claim.key.as_str());
         let result = match result {
-            Ok(output) => Ok(self.sealer().seal(&Place::of_step(run_id, key), output)?),
+            Ok(output) => {
+                let output = self.sealer().seal(&Place::of_step(run_id, key), output)?;
+                self.progress().size.add(claim.ordinal, key.len() + output.n_bytes())?;
+                Ok(output)
+            }
             Err(failure) => Err(self.sealer().seal_failure(&place_of_error(run_id, key), &failure)),
         };
         Ok(Checkpoint { result, ..self.place_of(claim, fingerprint) })
@@ -307,12 +320,13 @@ impl Attempt {
         }
     }
 
-    /// The same of a step whose result the code has by now: that it has is recorded with it.
-    pub(crate) fn place_of_received(&self, claim: &Claim, fingerprint: i64) -> Checkpoint {
+    /// The checkpoint of a step whose output the code has by now: that it has is recorded with it.
+    pub(crate) fn received(&self, claim: &Claim, fingerprint: i64, output: Stored) -> Checkpoint {
         let place = self.place_of(claim, fingerprint);
-        let replay = &self.progress().replay;
-        let seen_len = replay.seen_len();
-        Checkpoint { seen_len, seen: replay.seen(seen_len), ..place }
+        let mut progress = self.progress();
+        progress.size.grow(output.n_bytes());
+        let seen_len = progress.replay.seen_len();
+        Checkpoint { result: Ok(output), seen_len, seen: progress.replay.seen(seen_len), ..place }
     }
 
     /// Claims the step that takes back what another did. None where the attempt halts.
@@ -322,7 +336,9 @@ impl Attempt {
 
     /// Notes the call that takes back what a step did.
     pub(crate) fn note_undo(&self, key: &str, undo: String) {
-        self.progress().replay.note_undo(key, undo);
+        let mut progress = self.progress();
+        progress.size.grow(undo.len());
+        progress.replay.note_undo(key, undo);
     }
 
     /// The call that takes back what a step did.
@@ -337,6 +353,7 @@ impl Attempt {
 
     /// Notes that a step's checkpoint is committed.
     pub(crate) fn acknowledge(&self, claim: &Claim) {
+        self.progress().size.keep(claim.ordinal);
         self.acknowledge_until(claim.seen_len);
     }
 

@@ -66,7 +66,7 @@ pub(crate) async fn receive(
         Received::Recorded(recorded) => recorded,
         Received::Signal(found) if attempt.give(name, found.number) => {
             let Found { number, payload, output } = found;
-            let step = attempt.place_of_received(claim, StepKind::Signal.fingerprint(0)).with_output(output);
+            let step = attempt.received(claim, StepKind::Signal.fingerprint(0), output);
             let name = name.to_owned();
             marks::keep_signal(attempt, Taking { step, name, number, slice: attempt.slice });
             Ok(payload)

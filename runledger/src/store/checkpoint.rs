@@ -37,13 +37,6 @@ pub(crate) struct Checkpoint {
     pub(crate) undo: Option<Stored>,
 }
 
-impl Checkpoint {
-    /// The same, of a step that gave this.
-    pub(crate) fn with_output(self, output: Stored) -> Self {
-        Self { result: Ok(output), ..self }
-    }
-}
-
 /// A try of a step that failed and will be repeated.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedTry {

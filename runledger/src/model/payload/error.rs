@@ -28,6 +28,19 @@ pub enum PayloadError {
         /// Where in it the limit is passed.
         path: String,
     },
+    /// The history of the run would become larger than one may be: see `wf.continue_with`.
+    #[error(
+        "this output has {added} bytes, the run has {size} on record, and at most {limit} are allowed together: store it elsewhere and return its key, or begin \
+         fewer steps at once and continue with `wf.continue_with`, which starts the history of the run afresh"
+    )]
+    HistoryFull {
+        /// The bytes on record.
+        size: usize,
+        /// How many more the output has.
+        added: usize,
+        /// How many a run may have.
+        limit: usize,
+    },
     /// A [`Secret`](crate::Secret) is part of it, and nothing would seal it.
     #[error(
         "{what} has a `Secret`, and no codec seals it: it would be stored for everybody to read; set one by `Db::with_codec`, or pass the name under which a \
@@ -99,6 +112,7 @@ impl PayloadError {
             | Self::Malformed { .. } => true,
             Self::Encode(_)
             | Self::TooLarge { .. }
+            | Self::HistoryFull { .. }
             | Self::SecretWithoutCodec { .. }
             | Self::Reserved { .. } => false,
         }

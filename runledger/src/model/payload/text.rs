@@ -98,6 +98,12 @@ impl Stored {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The bytes of the text.
+    #[must_use]
+    pub fn n_bytes(&self) -> usize {
+        self.0.len()
+    }
 }
 
 impl fmt::Debug for Stored {

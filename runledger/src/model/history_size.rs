@@ -1,0 +1,96 @@
+//! How much a run has on record. Each attempt reads all of it in one statement, and PostgreSQL forms no text above
+//! 1 GB.
+
+use std::collections::HashMap;
+
+use super::divergence::Divergence;
+use super::payload::PayloadError;
+
+/// A run with more bytes on record begins no further step.
+pub const MAX_HISTORY: usize = 128 << 20;
+
+/// The most bytes on record with the outputs of steps that were under way when the run came to [`MAX_HISTORY`].
+const MAX_WITH_UNDER_WAY: usize = 2 * MAX_HISTORY;
+
+/// The bytes of the steps of one run.
+#[derive(Debug, Default)]
+pub struct HistorySize {
+    bytes: usize,
+    /// The bytes of steps that are being recorded, by ordinal: a record may be tried several times.
+    under_way: HashMap<u64, usize>,
+}
+
+impl HistorySize {
+    /// That of a run with so many bytes on record.
+    #[must_use]
+    pub fn of(bytes: usize) -> Self {
+        Self { bytes, ..Self::default() }
+    }
+
+    /// Whether the run may begin another step.
+    ///
+    /// # Errors
+    /// [`Divergence::LargeHistory`], where it may not.
+    pub fn check(&self) -> Result<(), Divergence> {
+        if self.bytes > MAX_HISTORY { Err(Divergence::LargeHistory { size: self.bytes }) } else { Ok(()) }
+    }
+
+    /// Adds what a step is about to record.
+    ///
+    /// # Errors
+    /// [`PayloadError::HistoryFull`], where there is no room for it.
+    pub fn add(&mut self, ordinal: u64, bytes: usize) -> Result<(), PayloadError> {
+        let others = self.bytes - self.under_way.remove(&ordinal).unwrap_or(0);
+        self.bytes = others;
+        if others + bytes > MAX_WITH_UNDER_WAY {
+            return Err(PayloadError::HistoryFull { size: others, added: bytes, limit: MAX_WITH_UNDER_WAY });
+        }
+        self.bytes += bytes;
+        self.under_way.insert(ordinal, bytes);
+        Ok(())
+    }
+
+    /// Adds what has no other size at another try.
+    pub fn grow(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// Notes that a step is on record.
+    pub fn keep(&mut self, ordinal: u64) {
+        self.under_way.remove(&ordinal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_begins_no_step_above_its_limit() {
+        assert_eq!(HistorySize::of(MAX_HISTORY).check(), Ok(()));
+        let size = MAX_HISTORY + 1;
+        assert_eq!(HistorySize::of(size).check(), Err(Divergence::LargeHistory { size }));
+    }
+
+    #[test]
+    fn record_that_is_tried_again_counts_once() {
+        let mut size = HistorySize::default();
+        for _ in 0..3 {
+            size.add(7, MAX_HISTORY).unwrap();
+        }
+        assert_eq!(size.check(), Ok(()));
+        size.keep(7);
+        size.add(7, 1).unwrap();
+        assert_eq!(size.check(), Err(Divergence::LargeHistory { size: MAX_HISTORY + 1 }));
+    }
+
+    #[test]
+    fn steps_under_way_fill_the_history_up_to_twice_its_limit() {
+        let mut size = HistorySize::of(MAX_HISTORY);
+        size.add(0, MAX_HISTORY).unwrap();
+        let error = size.add(1, 1).unwrap_err();
+        assert!(matches!(error, PayloadError::HistoryFull { added: 1, .. }), "{error}");
+        size.add(0, MAX_HISTORY - 1).unwrap();
+        size.add(1, 1).unwrap();
+    }
+}
