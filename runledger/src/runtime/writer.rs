@@ -22,6 +22,10 @@ use crate::store::signal::{Taking, Took, take};
 /// The largest batch: beyond it a statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 512;
 
+/// The most bytes of payloads in one statement, unless a single item has more: PostgreSQL takes no message above 1 GB,
+/// and the server would need more time for it than a statement has.
+const MAX_BYTES: usize = 32 << 20;
+
 /// The pause before a batch that met a transient error is sent again; it doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
@@ -67,13 +71,20 @@ impl Writer {
         Box::pin(self.all::<Settled>(settled)).await;
     }
 
-    /// Writes items of one kind. A batch that the database refuses for good is written one by one, so that a poisonous item fails alone.
+    /// Writes items of one kind.
     async fn all<T: Writable>(&mut self, mut items: Vec<Item<T>>) {
-        if items.is_empty() {
-            return;
-        }
         // One order for all writers of all processes: statements that lock many leases do not meet crosswise. What one run has sent stays in its order.
         items.sort_by_key(|(item, _)| item.fence().run_id);
+        while let Some(n_items) = n_that_fit(items.iter().map(|(item, _)| item.n_bytes())) {
+            let rest = items.split_off(n_items);
+            self.at_once(items).await;
+            items = rest;
+        }
+    }
+
+    /// Writes items of one kind in one statement. If the database refuses it for good, they are written one by one, so that
+    /// a poisonous item fails alone.
+    async fn at_once<T: Writable>(&mut self, items: Vec<Item<T>>) {
         let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
         match self.persistently(&references).await {
             Ok(written) => {
@@ -89,7 +100,7 @@ impl Writer {
             }
             Err(_) => {
                 for item in items {
-                    Box::pin(self.all(vec![item])).await;
+                    Box::pin(self.at_once(vec![item])).await;
                 }
             }
         }
@@ -142,6 +153,9 @@ impl Writer {
 
 /// What the journal writes: of each item of a batch, what became of it.
 trait Writable: Journaled + Sync {
+    /// The bytes of its payloads.
+    fn n_bytes(&self) -> usize;
+
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -151,6 +165,10 @@ trait Writable: Journaled + Sync {
 }
 
 impl Writable for Checkpoint {
+    fn n_bytes(&self) -> usize {
+        Checkpoint::n_bytes(self)
+    }
+
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -166,6 +184,10 @@ impl Writable for Checkpoint {
 }
 
 impl Writable for Taking {
+    fn n_bytes(&self) -> usize {
+        self.step.n_bytes()
+    }
+
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -182,6 +204,10 @@ impl Writable for Taking {
 }
 
 impl Writable for FailedTry {
+    fn n_bytes(&self) -> usize {
+        self.failure.n_bytes()
+    }
+
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -193,6 +219,10 @@ impl Writable for FailedTry {
 }
 
 impl Writable for Noted {
+    fn n_bytes(&self) -> usize {
+        self.value.n_bytes()
+    }
+
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -204,6 +234,10 @@ impl Writable for Noted {
 }
 
 impl Writable for Emitted {
+    fn n_bytes(&self) -> usize {
+        self.value.n_bytes()
+    }
+
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -220,6 +254,10 @@ impl Writable for Emitted {
 }
 
 impl Writable for Settled {
+    fn n_bytes(&self) -> usize {
+        Settled::n_bytes(self)
+    }
+
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
@@ -230,6 +268,22 @@ impl Writable for Settled {
         wakes.owe(owed);
         Ok(fenced(items.iter().map(|item| written.contains(&item.fence)).collect()))
     }
+}
+
+/// How many items of these sizes one statement takes, from the first on. None where there are none.
+fn n_that_fit(sizes: impl Iterator<Item = usize>) -> Option<usize> {
+    let so_far = sizes.scan(0, |sum, size| {
+        *sum += size;
+        Some(*sum)
+    });
+    let mut n_items = 0;
+    for (place, sum) in so_far.enumerate() {
+        if place > 0 && sum > MAX_BYTES {
+            break;
+        }
+        n_items = place + 1;
+    }
+    (n_items > 0).then_some(n_items)
 }
 
 /// What became of items that are written where their fence holds.
@@ -258,6 +312,14 @@ mod tests {
     use crate::model::payload::Stored;
     use crate::store::checkpoint::Fence;
     use crate::store::timeline::Era;
+
+    #[test]
+    fn statement_takes_as_many_items_as_fit_and_at_least_one() {
+        assert_eq!(n_that_fit([].into_iter()), None);
+        assert_eq!(n_that_fit([MAX_BYTES + 1, 0].into_iter()), Some(1));
+        assert_eq!(n_that_fit([1, MAX_BYTES - 1, 1].into_iter()), Some(2));
+        assert_eq!(n_that_fit([1, 2, 3].into_iter()), Some(3));
+    }
 
     /// The server that was promoted has the lease, and may lack a record that this one rests on.
     #[tokio::test(start_paused = true)]

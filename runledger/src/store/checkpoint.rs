@@ -37,6 +37,14 @@ pub(crate) struct Checkpoint {
     pub(crate) undo: Option<Stored>,
 }
 
+impl Checkpoint {
+    /// The bytes of its payloads.
+    pub(crate) fn n_bytes(&self) -> usize {
+        let (Ok(result) | Err(result)) = &self.result;
+        result.n_bytes() + self.undo.as_ref().map_or(0, Stored::n_bytes)
+    }
+}
+
 /// A try of a step that failed and will be repeated.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedTry {

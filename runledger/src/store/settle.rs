@@ -237,6 +237,11 @@ fn ends(item: &Settled) -> bool {
 }
 
 impl Settled {
+    /// The bytes of its payloads.
+    pub(crate) fn n_bytes(&self) -> usize {
+        [&self.output, &self.error].into_iter().flatten().map(Stored::n_bytes).sum()
+    }
+
     /// A settlement as it is written, of a run without a parent and without steps to be undone.
     pub(crate) fn new(fence: Fence, settlement: Settlement, sealer: &Sealer) -> Self {
         let Settlement { verdict, counters } = settlement;

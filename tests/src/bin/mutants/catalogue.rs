@@ -505,4 +505,31 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         tests: &["workflows::sagas::compensation_whose_record_the_database_refuses_parks_its_run"],
     },
+    Mutant {
+        name: "notification-is-obeyed-without-a-request",
+        edits: &[Edit {
+            file: "runledger/src/runtime/control.rs",
+            old: "if asked.cancel {",
+            new: "if asked.cancel || !asked.pause {",
+        }],
+        tests: &["it::roles::notification_of_a_role_without_rights_cancels_and_pauses_nothing"],
+    },
+    Mutant {
+        name: "failed-claim-is-repeated-in-full",
+        edits: &[Edit {
+            file: "runledger/src/runtime/claimer.rs",
+            old: "memory.most = 1;",
+            new: "memory.most = MAX_BATCH;",
+        }],
+        tests: &["it::claim::runs_that_cannot_be_claimed_together_are_claimed_one_by_one"],
+    },
+    Mutant {
+        name: "history-has-no-limit",
+        edits: &[Edit {
+            file: "runledger/src/runtime/attempt.rs",
+            old: "            if !claim.recorded {\n                is_full?;",
+            new: "            if claim.recorded {\n                is_full?;",
+        }],
+        tests: &["workflows::history_size::run_with_a_history_above_the_limit_is_blocked_and_others_go_on"],
+    },
 ];
