@@ -12,6 +12,9 @@ pub const MAX_HISTORY: usize = 128 << 20;
 /// The most bytes on record with the outputs of steps that were under way when the run came to [`MAX_HISTORY`].
 const MAX_WITH_UNDER_WAY: usize = 2 * MAX_HISTORY;
 
+/// A step with no more bytes is always recorded: what it did is known by that, and its output is not what is large.
+const SMALL: usize = 1024;
+
 /// The bytes of the steps of one run.
 #[derive(Debug, Default)]
 pub struct HistorySize {
@@ -38,11 +41,14 @@ impl HistorySize {
     /// Adds what a step is about to record.
     ///
     /// # Errors
-    /// [`PayloadError::HistoryFull`], where there is no room for it.
-    pub fn add(&mut self, ordinal: u64, bytes: usize) -> Result<(), PayloadError> {
+    /// [`PayloadError::HistoryFull`], where there is no room for it. There always is for a compensation: a run that is
+    /// too large must still be undone.
+    pub fn add(&mut self, ordinal: u64, key: &str, bytes: usize) -> Result<(), PayloadError> {
+        let bytes = key.len() + bytes;
         let others = self.bytes - self.under_way.remove(&ordinal).unwrap_or(0);
         self.bytes = others;
-        if others + bytes > MAX_WITH_UNDER_WAY {
+        let may_be_refused = bytes > SMALL && !key.starts_with("undo[");
+        if may_be_refused && others + bytes > MAX_WITH_UNDER_WAY {
             return Err(PayloadError::HistoryFull { size: others, added: bytes, limit: MAX_WITH_UNDER_WAY });
         }
         self.bytes += bytes;
@@ -76,21 +82,28 @@ mod tests {
     fn record_that_is_tried_again_counts_once() {
         let mut size = HistorySize::default();
         for _ in 0..3 {
-            size.add(7, MAX_HISTORY).unwrap();
+            size.add(7, "", MAX_HISTORY).unwrap();
         }
         assert_eq!(size.check(), Ok(()));
         size.keep(7);
-        size.add(7, 1).unwrap();
+        size.add(7, "", 1).unwrap();
         assert_eq!(size.check(), Err(Divergence::LargeHistory { size: MAX_HISTORY + 1 }));
     }
 
     #[test]
     fn steps_under_way_fill_the_history_up_to_twice_its_limit() {
         let mut size = HistorySize::of(MAX_HISTORY);
-        size.add(0, MAX_HISTORY).unwrap();
-        let error = size.add(1, 1).unwrap_err();
-        assert!(matches!(error, PayloadError::HistoryFull { added: 1, .. }), "{error}");
-        size.add(0, MAX_HISTORY - 1).unwrap();
-        size.add(1, 1).unwrap();
+        size.add(0, "", MAX_HISTORY).unwrap();
+        let error = size.add(1, "", SMALL + 1).unwrap_err();
+        assert!(matches!(error, PayloadError::HistoryFull { added, .. } if added == SMALL + 1), "{error}");
+        size.add(0, "", MAX_HISTORY - SMALL - 1).unwrap();
+        size.add(1, "", SMALL + 1).unwrap();
+    }
+
+    #[test]
+    fn full_history_takes_small_records_and_compensations() {
+        let mut size = HistorySize::of(MAX_WITH_UNDER_WAY);
+        size.add(0, "sleep", 20).unwrap();
+        size.add(1, "undo[charge]", MAX_HISTORY).unwrap();
     }
 }

@@ -298,7 +298,7 @@ impl Attempt {
         let result = match result {
             Ok(output) => {
                 let output = self.sealer().seal(&Place::of_step(run_id, key), output)?;
-                self.progress().size.add(claim.ordinal, key.len() + output.n_bytes())?;
+                self.progress().size.add(claim.ordinal, key, output.n_bytes())?;
                 Ok(output)
             }
             Err(failure) => Err(self.sealer().seal_failure(&place_of_error(run_id, key), &failure)),
