@@ -526,9 +526,9 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "history-has-no-limit",
         edits: &[Edit {
-            file: "runledger/src/runtime/attempt.rs",
-            old: "            if !claim.recorded {\n                is_full?;",
-            new: "            if claim.recorded {\n                is_full?;",
+            file: "runledger/src/model/history_size.rs",
+            old: "if self.bytes > MAX_HISTORY {",
+            new: "if self.bytes > 8 * MAX_HISTORY {",
         }],
         tests: &["workflows::history_size::run_with_a_history_above_the_limit_is_blocked_and_others_go_on"],
     },
