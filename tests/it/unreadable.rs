@@ -303,3 +303,50 @@ async fn output_that_the_database_refuses_fails_its_run_and_no_other_of_its_batc
     assert!(why.contains("the database refuses to store this record") && why.contains("no poison"), "{why}");
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    // What PostgreSQL says of a text above 1 GB.
+    execute(
+        &db,
+        "alter function runledger.given rename to really_given;
+         create function runledger.given(uuid) returns json language plpgsql as $$ begin
+             if (select node from runledger.run where run_id = $1) = 'root' then return null; end if;
+             raise program_limit_exceeded using message = 'out of memory';
+         end $$",
+    )
+    .await;
+    let mut graph = Graph::new("unreadable");
+    let root = graph.node("root", says("a".to_owned()));
+    let [plain, with_permit] = ["plain", "with_permit"].map(|name| graph.node(name, says(String::new())));
+    for node in [plain, with_permit] {
+        graph.feed(node, "word", root);
+    }
+    graph.configure(with_permit).resource("printer");
+    let graph = graph.enqueue(&db).await.unwrap();
+    let worker = worker(&db, jobs![says, bystander]).await;
+    let node = async |name: &str| {
+        scalar::<Uuid>(&db, &format!("select run_id from runledger.run where node = '{name}'")).await
+    };
+    let bad = [node("plain").await, node("with_permit").await];
+    for run_id in bad {
+        let why = why_blocked(&db, run_id).await;
+        assert!(
+            why.contains("`content` of this run cannot be read") && why.contains("out of memory"),
+            "{why}"
+        );
+    }
+    for resource in [None, Some("printer")] {
+        let call = bystander();
+        let call = if let Some(name) = resource { call.resource(name) } else { call };
+        assert_eq!(soon(call.enqueue(&db).await.unwrap().result()).await.unwrap(), 7);
+    }
+    execute(&db, "drop function runledger.given; alter function runledger.really_given rename to given")
+        .await;
+    for run_id in bad {
+        db.resume(run_id).await.unwrap();
+    }
+    soon(graph.result()).await.unwrap();
+    worker.stop().await;
+}

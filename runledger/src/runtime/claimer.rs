@@ -26,7 +26,7 @@ use super::trial::is_suspect;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
 use crate::store::checkpoint::Fence;
-use crate::store::claim::{Claimed, Lane, Position, claim, lanes};
+use crate::store::claim::{Claimed, Lane, Position, Reading, claim, lanes};
 use crate::store::{wait, worker};
 
 /// After its last run a worker that is not told of what comes claims again after this pause, which doubles until [`DROWSY`]; then it says that it sleeps, and waits to be woken. At a
@@ -216,12 +216,14 @@ impl Claimer {
         let mut lanes: Vec<(Lane, Position)> = served.map(|(lane, at)| (lane.clone(), *at)).collect();
         // The highest priority first; among equals the lane that has waited longest.
         lanes.sort_by_key(|(lane, at)| (std::cmp::Reverse(lane.priority), *at));
-        let token = Uuid::now_v7();
+        let (token, reading) = (Uuid::now_v7(), memory.reading);
         let claimed = self
             .claimed(memory, token, async |connection| {
-                claim(connection, self.worker_id, token, limit, &lanes).await
+                claim(connection, self.worker_id, token, limit, reading, &lanes).await
             })
-            .await?;
+            .await;
+        memory.reading = Reading::after(&claimed);
+        let claimed = claimed?;
         memory.backlog = lowest_of_full(&claimed, limit);
         for run in &claimed {
             let at = Position { ready_at: run.ready_at, run_id: run.run_id };

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::claimer::Claimer;
 use super::positions::{FAR, Memory};
 use crate::store::claim::{
-    Claimed, ResourceFirst, ResourceLane, claim_with_permit, resource_lanes, wake_sleeping,
+    Claimed, Reading, ResourceFirst, ResourceLane, claim_with_permit, resource_lanes, wake_sleeping,
 };
 
 /// How many lanes a look takes: some milliseconds.
@@ -41,6 +41,8 @@ impl Freed {
 
 /// The memory of a claimer.
 pub(super) struct Permits {
+    /// How the next claim reads its runs.
+    pub(super) reading: Reading,
     /// The lane behind which the next look begins.
     after: ResourceLane,
     /// When the last look that found nothing to claim began, and how long it took.
@@ -58,6 +60,7 @@ pub(super) struct Permits {
 impl Default for Permits {
     fn default() -> Self {
         Self {
+            reading: Reading::AtOnce,
             after: ResourceLane::before_all(),
             in_vain: None,
             passes: 0,
@@ -162,12 +165,14 @@ impl Claimer {
             memory.permits.claimed(&[], limit, began);
             return Ok((Uuid::nil(), Vec::new()));
         }
-        let token = Uuid::now_v7();
+        let (token, reading) = (Uuid::now_v7(), memory.permits.reading);
         let claimed = self
             .claimed(memory, token, async |connection| {
-                claim_with_permit(connection, self.worker_id, token, limit, &ours).await
+                claim_with_permit(connection, self.worker_id, token, limit, reading, &ours).await
             })
-            .await?;
+            .await;
+        memory.permits.reading = Reading::after(&claimed);
+        let claimed = claimed?;
         memory.permits.claimed(&claimed, limit, began);
         Ok((token, claimed))
     }

@@ -13,7 +13,7 @@ use super::outage::Outage;
 use super::permits::Permits;
 use super::serve::Session;
 use crate::model::timestamp::Timestamp;
-use crate::store::claim::{Lane, Look, Position};
+use crate::store::claim::{Lane, Look, Position, Reading};
 
 /// The position of a lane that is found empty lies so long before: a run whose transaction takes longer to commit is found by the next look.
 const STILL_COMMITTING: Duration = Duration::from_secs(1);
@@ -49,6 +49,8 @@ pub(super) struct Memory {
     /// How many runs a claim may take: one after a claim that failed, because the records of several may be more than
     /// it can read within its time limit; twice as many after each that succeeds.
     pub(super) most: usize,
+    /// How the next claim reads its runs.
+    pub(super) reading: Reading,
     /// The last claim took as many runs as it might.
     pub(super) was_full: bool,
     pub(super) asleep: bool,
@@ -79,6 +81,7 @@ impl Memory {
             next_due: None,
             pause: FIRST_PAUSE,
             most: MAX_BATCH,
+            reading: Reading::AtOnce,
             was_full: false,
             asleep: false,
             known_as: KnownAs::Awake,

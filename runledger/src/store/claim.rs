@@ -8,6 +8,7 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::steps;
+use super::error::is_of_rows;
 use super::places::has_repaired;
 use super::wait::Above;
 use super::write::write;
@@ -158,20 +159,42 @@ pub(crate) struct Content {
     pub(crate) step_failures: Vec<(String, FailedTries)>,
 }
 
+/// How a claim reads the content of its runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// In the statement that claims: a run whose content cannot be read fails the claim.
+    #[default]
+    AtOnce,
+    /// In a statement of its own for each run: a run whose content cannot be read is blocked.
+    Apart,
+}
+
+impl Reading {
+    /// How to read after a claim that ended so.
+    pub(crate) fn after<T>(claim: &Result<T, sqlx::Error>) -> Self {
+        match claim {
+            Err(error) if is_of_rows(error) => Self::Apart,
+            Ok(_) | Err(_) => Self::AtOnce,
+        }
+    }
+}
+
 /// Claims up to `limit` due runs of the lanes.
 pub(crate) async fn claim(
     connection: &mut PgConnection,
     worker_id: i64,
     token: Uuid,
     limit: usize,
+    reading: Reading,
     lanes: &[(Lane, Position)],
 ) -> Result<Vec<Claimed>, sqlx::Error> {
-    match claim_once(connection, worker_id, token, limit, lanes).await {
+    let rows = match claim_once(connection, worker_id, token, limit, reading, lanes).await {
         Err(error) if has_repaired(connection, &error, &[]).await? => {
-            claim_once(connection, worker_id, token, limit, lanes).await
+            claim_once(connection, worker_id, token, limit, reading, lanes).await?
         }
-        done => done,
-    }
+        done => done?,
+    };
+    read(connection, token, reading, &rows).await
 }
 
 async fn claim_once(
@@ -179,9 +202,14 @@ async fn claim_once(
     worker_id: i64,
     token: Uuid,
     limit: usize,
+    reading: Reading,
     lanes: &[(Lane, Position)],
-) -> Result<Vec<Claimed>, sqlx::Error> {
-    let rows = write(sql::CLAIM, |take| {
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    let statement = match reading {
+        Reading::AtOnce => sql::CLAIM,
+        Reading::Apart => sql::CLAIM_APART,
+    };
+    write(statement, |take| {
         sqlx::query(take)
             .bind(worker_id)
             .bind(token)
@@ -193,8 +221,43 @@ async fn claim_once(
             .bind(lanes.iter().map(|(_, after)| after.run_id).collect::<Vec<_>>())
             .fetch_all(connection)
     })
-    .await?;
-    rows.iter().map(claimed).collect()
+    .await
+}
+
+async fn read(
+    connection: &mut PgConnection,
+    token: Uuid,
+    reading: Reading,
+    rows: &[PgRow],
+) -> Result<Vec<Claimed>, sqlx::Error> {
+    let mut runs: Vec<Claimed> = rows.iter().map(claimed).collect::<Result<_, _>>()?;
+    if reading == Reading::Apart {
+        for run in &mut runs {
+            Box::pin(read_content(connection, token, run)).await?;
+        }
+    }
+    Ok(runs)
+}
+
+async fn read_content(
+    connection: &mut PgConnection,
+    token: Uuid,
+    run: &mut Claimed,
+) -> Result<(), sqlx::Error> {
+    let content = sqlx::query(sql::CONTENT).bind(run.run_id).bind(token).fetch_optional(connection).await;
+    match content {
+        Ok(Some(row)) => {
+            let Claimed { content, unreadable, earlier, .. } = claimed(&row)?;
+            (run.content, run.unreadable, run.earlier) = (content, unreadable, earlier);
+        }
+        // Taken from this worker meanwhile: its first write finds that.
+        Ok(None) => run.unreadable = Some(Unreadable::new("lease", &"it is gone").to_failure()),
+        Err(error) if is_of_rows(&error) => {
+            run.unreadable = Some(Unreadable::new("content", &error).to_failure());
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 /// Claims up to `limit` due runs of these lanes, for each of which there is a permit.
@@ -203,14 +266,16 @@ pub(crate) async fn claim_with_permit(
     worker_id: i64,
     token: Uuid,
     limit: usize,
+    reading: Reading,
     lanes: &[ResourceFirst],
 ) -> Result<Vec<Claimed>, sqlx::Error> {
-    match claim_with_permit_once(connection, worker_id, token, limit, lanes).await {
+    let rows = match claim_with_permit_once(connection, worker_id, token, limit, reading, lanes).await {
         Err(error) if has_repaired(connection, &error, &[]).await? => {
-            claim_with_permit_once(connection, worker_id, token, limit, lanes).await
+            claim_with_permit_once(connection, worker_id, token, limit, reading, lanes).await?
         }
-        done => done,
-    }
+        done => done?,
+    };
+    read(connection, token, reading, &rows).await
 }
 
 async fn claim_with_permit_once(
@@ -218,9 +283,14 @@ async fn claim_with_permit_once(
     worker_id: i64,
     token: Uuid,
     limit: usize,
+    reading: Reading,
     lanes: &[ResourceFirst],
-) -> Result<Vec<Claimed>, sqlx::Error> {
-    let rows = write(sql::CLAIM_WITH_PERMIT, |take| {
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    let statement = match reading {
+        Reading::AtOnce => sql::CLAIM_WITH_PERMIT,
+        Reading::Apart => sql::CLAIM_WITH_PERMIT_APART,
+    };
+    write(statement, |take| {
         sqlx::query(take)
             .bind(worker_id)
             .bind(token)
@@ -233,8 +303,7 @@ async fn claim_with_permit_once(
             .bind(lanes.iter().map(|it| it.first.run_id).collect::<Vec<_>>())
             .fetch_all(connection)
     })
-    .await?;
-    rows.iter().map(claimed).collect()
+    .await
 }
 
 /// Looks at up to `limit` lanes of runs that need a permit, in their order, from the one behind this on.

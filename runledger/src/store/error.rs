@@ -33,6 +33,14 @@ pub(crate) fn class(error: &SqlxError) -> Class {
     }
 }
 
+/// Whether the rows that a statement reads are at fault: they are damaged, or more than the server can put into one
+/// value. Every statement that reads them fails so.
+pub(crate) fn is_of_rows(error: &SqlxError) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    // Data exceptions, `program_limit_exceeded`, and internal errors such as `data_corrupted`
+    code.is_some_and(|code| code.starts_with("22") || code == "54000" || code.starts_with("XX"))
+}
+
 /// A limit of the server that ends a statement, a transaction or a session. An operator may have set it on
 /// the role or the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,12 +40,15 @@ statements! {
     CHECKPOINT = "checkpoint";
     CHECKPOINT_FRESH = "checkpoint_fresh";
     CLAIM = "claim" + "claimed";
+    CLAIM_APART = "claim" + "claimed_apart";
     CLAIM_WITH_PERMIT = "claim_with_permit" + "claimed";
+    CLAIM_WITH_PERMIT_APART = "claim_with_permit" + "claimed_apart";
     CONFIGS = "configs";
     CONFIGURE = "configure";
     DEADLINE_DUE = "deadline_due";
     DEADLINE_FORGET = "deadline_forget";
     DEADLINE_SET = "deadline_set";
+    CONTENT = "content" + "claimed";
     CONTINUE_RUN = "continue_run";
     EMIT = "emit";
     EMITTED = "emitted";

@@ -532,4 +532,13 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         tests: &["workflows::history_size::run_with_a_history_above_the_limit_is_blocked_and_others_go_on"],
     },
+    Mutant {
+        name: "unreadable-content-fails-every-claim",
+        edits: &[Edit {
+            file: "runledger/src/store/claim.rs",
+            old: "Err(error) if is_of_rows(error) => Self::Apart,",
+            new: "Err(error) if is_of_rows(error) => Self::AtOnce,",
+        }],
+        tests: &["it::unreadable::run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on"],
+    },
 ];
