@@ -70,3 +70,61 @@ async fn outputs_of_steps_under_way_are_refused_where_the_history_is_full() {
     assert!(refused[0].message.contains("continue_with"), "{}", refused[0].message);
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn run_with_more_records_than_the_server_can_read_is_blocked_and_others_go_on() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![history_grows, history_says]).await;
+    let large = history_grows().enqueue(&db).await.unwrap();
+    until(&db, large.id(), |info| info.state == RunState::Waiting).await;
+    let others = "insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, claims)
+                  select run_id, 'x#' || n, n, 1, output, 0, 1 from runledger.step cross join generate_series(1, 10) n";
+    execute(&db, &format!("{}; {others}", grown_to(120_000_000))).await;
+    large.signal("more", &1).await.unwrap();
+    let info = until(&db, large.id(), |info| info.state == RunState::Blocked).await;
+    let why = info.error.unwrap().to_string();
+    assert!(why.contains("`content` of this run cannot be read"), "{why}");
+    assert_eq!(soon(history_says(3).enqueue(&db).await.unwrap().result()).await.unwrap(), "xxx");
+    worker.stop().await;
+}
+
+#[job]
+async fn history_takes_back(_what: String) -> Result<()> {
+    Ok(())
+}
+
+#[job(max_attempts = 1)]
+async fn history_fails() -> Result<()> {
+    Err("x".repeat(16_000_000))?
+}
+
+#[workflow]
+async fn history_of_others(wf: &Wf, fails: bool) -> Result<()> {
+    let saga = wf.saga();
+    for _ in 0..10 {
+        if fails {
+            wf.run(history_fails()).await.unwrap_err();
+        } else {
+            saga.run(history_says(1), |_| history_takes_back("x".repeat(16_000_000))).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn failures_and_calls_that_take_steps_back_count_too() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let db = db.with_limits(Limits::DEFAULT.input(16 << 20).error(16 << 20));
+    let worker = worker(&db, jobs![history_of_others, history_says, history_fails, history_takes_back]).await;
+    for fails in [true, false] {
+        let run = history_of_others(fails).enqueue(&db).await.unwrap();
+        let has_left = |state: RunState| state.is_terminal() || state == RunState::Blocked;
+        let info = until(&db, run.id(), |info| has_left(info.state)).await;
+        assert_eq!(info.state, RunState::Blocked, "{fails}");
+        let why = info.error.unwrap().to_string();
+        assert!(why.contains("bytes on record"), "{why}");
+    }
+    worker.stop().await;
+}

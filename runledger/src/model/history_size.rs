@@ -12,8 +12,8 @@ pub const MAX_HISTORY: usize = 128 << 20;
 /// The most bytes on record with the outputs of steps that were under way when the run came to [`MAX_HISTORY`].
 const MAX_WITH_UNDER_WAY: usize = 2 * MAX_HISTORY;
 
-/// A step with no more bytes is always recorded: what it did is known by that, and its output is not what is large.
-const SMALL: usize = 1024;
+/// A record with no more bytes is never refused. The failure that says that there is no room is one.
+const SMALL: usize = 4096;
 
 /// The bytes of the steps of one run.
 #[derive(Debug, Default)]

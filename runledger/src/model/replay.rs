@@ -146,7 +146,10 @@ impl Replay {
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         let of = |row: &Recorded| {
-            let result = row.result.as_ref().map_or_else(|failure| failure.message.len(), String::len);
+            let of_failure = |failure: &Failure| {
+                failure.message.len() + failure.causes.iter().map(String::len).sum::<usize>()
+            };
+            let result = row.result.as_ref().map_or_else(of_failure, String::len);
             row.key.len() + result + row.undo.as_ref().map_or(0, String::len)
         };
         self.recorded.values().map(of).sum()

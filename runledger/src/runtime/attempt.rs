@@ -287,23 +287,22 @@ impl Attempt {
     /// The checkpoint of a step.
     ///
     /// # Errors
-    /// [`PayloadError`], where its output cannot be stored.
+    /// [`PayloadError`], where its result cannot be stored.
     pub(crate) fn checkpoint(
         &self,
         claim: &Claim,
         fingerprint: i64,
         result: Result<Plain, Failure>,
+        undo: Option<Stored>,
     ) -> Result<Checkpoint, PayloadError> {
         let (run_id, key) = (self.fence.run_id, claim.key.as_str());
         let result = match result {
-            Ok(output) => {
-                let output = self.sealer().seal(&Place::of_step(run_id, key), output)?;
-                self.progress().size.add(claim.ordinal, key, output.n_bytes())?;
-                Ok(output)
-            }
+            Ok(output) => Ok(self.sealer().seal(&Place::of_step(run_id, key), output)?),
             Err(failure) => Err(self.sealer().seal_failure(&place_of_error(run_id, key), &failure)),
         };
-        Ok(Checkpoint { result, ..self.place_of(claim, fingerprint) })
+        let step = Checkpoint { result, undo, ..self.place_of(claim, fingerprint) };
+        self.progress().size.add(claim.ordinal, key, step.n_bytes())?;
+        Ok(step)
     }
 
     /// The checkpoint of a step whose output the statement finds elsewhere.
@@ -336,9 +335,7 @@ impl Attempt {
 
     /// Notes the call that takes back what a step did.
     pub(crate) fn note_undo(&self, key: &str, undo: String) {
-        let mut progress = self.progress();
-        progress.size.grow(undo.len());
-        progress.replay.note_undo(key, undo);
+        self.progress().replay.note_undo(key, undo);
     }
 
     /// The call that takes back what a step did.

@@ -36,7 +36,7 @@ impl Mark {
 
 /// Keeps a mark until the next write.
 pub(crate) fn keep(attempt: &Attempt, claim: &Claim, fingerprint: i64, value: String) {
-    match attempt.checkpoint(claim, fingerprint, Ok(Plain::ready(value))) {
+    match attempt.checkpoint(claim, fingerprint, Ok(Plain::ready(value)), None) {
         Ok(mark) => attempt.with_marks(|marks| marks.push(Mark::Value(mark))),
         Err(error) => attempt.halt(Halt::Sealed(error.to_failure())),
     }

@@ -312,8 +312,8 @@ pub(crate) fn checkpoint_of(
     let undo = work.undo.as_ref().map(|undo| undo_of(undo, work, &output)).transpose()?;
     let place = Place::new(attempt.fence.run_id, PayloadKind::Undo, claim.key.as_str());
     let sealed = undo.clone().map(|undo| attempt.sealer().seal(&place, undo)).transpose()?;
-    let step = attempt.checkpoint(claim, work.fingerprint, Ok(output))?;
-    Ok((Checkpoint { undo: sealed, ..step }, undo.map(Plain::into_text)))
+    let step = attempt.checkpoint(claim, work.fingerprint, Ok(output), sealed)?;
+    Ok((step, undo.map(Plain::into_text)))
 }
 
 /// Makes the call that takes back what a step did. That it cannot be made is the step's failure, and its last: another try would do it all again.
@@ -366,7 +366,7 @@ pub(crate) async fn record(
     fingerprint: i64,
     result: Result<Plain, Failure>,
 ) -> Result<String, Failure> {
-    match attempt.checkpoint(claim, fingerprint, result.clone()) {
+    match attempt.checkpoint(claim, fingerprint, result.clone(), None) {
         Ok(step) => {
             record_step(attempt, claim, step).await;
             result.map(Plain::into_text)

@@ -30,13 +30,13 @@ pub enum PayloadError {
     },
     /// The history of the run would become larger than one may be: see `wf.continue_with`.
     #[error(
-        "this output has {added} bytes, the run has {size} on record, and at most {limit} are allowed together: store it elsewhere and return its key, or begin \
+        "the record of this step has {added} bytes, the run has {size} on record, and at most {limit} are allowed together: store it elsewhere and return its key, or begin \
          fewer steps at once and continue with `wf.continue_with`, which starts the history of the run afresh"
     )]
     HistoryFull {
         /// The bytes on record.
         size: usize,
-        /// How many more the output has.
+        /// The bytes of the record: the key, the result, and the call that takes it back.
         added: usize,
         /// How many a run may have.
         limit: usize,
