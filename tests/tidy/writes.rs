@@ -22,17 +22,20 @@ const EXCEPTED: [&str; 2] = ["runledger/src/dev/", "runledger/src/api/tx.rs"];
 
 #[test]
 fn every_statement_that_writes_passes_its_point_and_no_other_does() {
+    // A statement and the same with another end have one name, and so one point.
+    let point = |name: String| name.trim_end_matches("_APART").to_owned();
+    let statements: BTreeMap<_, _> = STATEMENTS.iter().copied().collect();
     let mut passed = BTreeMap::new();
     let mut used = BTreeMap::new();
     for file in program() {
         for name in after(&squeezed(&file), "write(sql::") {
-            *passed.entry(name).or_insert(0) += 1;
+            *passed.entry(point(name)).or_insert(0) += 1;
         }
         for name in after(&squeezed(&file), "sql::") {
-            *used.entry(name).or_insert(0) += 1;
+            *used.entry(point(name)).or_insert(0) += 1;
         }
     }
-    for (name, text) in STATEMENTS {
+    for (name, text) in statements {
         let name = name.to_uppercase();
         let expected = if writes(text) { used.get(&name).copied().unwrap_or(0) } else { 0 };
         assert!(!writes(text) || expected > 0, "nobody sends `{name}`");

@@ -205,11 +205,7 @@ async fn claim_once(
     reading: Reading,
     lanes: &[(Lane, Position)],
 ) -> Result<Vec<PgRow>, sqlx::Error> {
-    let statement = match reading {
-        Reading::AtOnce => sql::CLAIM,
-        Reading::Apart => sql::CLAIM_APART,
-    };
-    write(statement, |take| {
+    let send = |take| {
         sqlx::query(take)
             .bind(worker_id)
             .bind(token)
@@ -220,8 +216,11 @@ async fn claim_once(
             .bind(lanes.iter().map(|(_, after)| after.ready_at).collect::<Vec<_>>())
             .bind(lanes.iter().map(|(_, after)| after.run_id).collect::<Vec<_>>())
             .fetch_all(connection)
-    })
-    .await
+    };
+    match reading {
+        Reading::AtOnce => write(sql::CLAIM, send).await,
+        Reading::Apart => write(sql::CLAIM_APART, send).await,
+    }
 }
 
 async fn read(
@@ -286,11 +285,7 @@ async fn claim_with_permit_once(
     reading: Reading,
     lanes: &[ResourceFirst],
 ) -> Result<Vec<PgRow>, sqlx::Error> {
-    let statement = match reading {
-        Reading::AtOnce => sql::CLAIM_WITH_PERMIT,
-        Reading::Apart => sql::CLAIM_WITH_PERMIT_APART,
-    };
-    write(statement, |take| {
+    let send = |take| {
         sqlx::query(take)
             .bind(worker_id)
             .bind(token)
@@ -302,8 +297,11 @@ async fn claim_with_permit_once(
             .bind(lanes.iter().map(|it| it.first.ready_at).collect::<Vec<_>>())
             .bind(lanes.iter().map(|it| it.first.run_id).collect::<Vec<_>>())
             .fetch_all(connection)
-    })
-    .await
+    };
+    match reading {
+        Reading::AtOnce => write(sql::CLAIM_WITH_PERMIT, send).await,
+        Reading::Apart => write(sql::CLAIM_WITH_PERMIT_APART, send).await,
+    }
 }
 
 /// Looks at up to `limit` lanes of runs that need a permit, in their order, from the one behind this on.
