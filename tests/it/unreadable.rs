@@ -312,7 +312,7 @@ async fn repeats(word: String) -> Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    // What PostgreSQL says of a text above 1 GB.
+    // PostgreSQL raises this error where a text would exceed 1 GB.
     execute(
         &db,
         "alter function runledger.given rename to really_given;

@@ -177,12 +177,12 @@ impl Attempt {
         fingerprints: &[i64],
         line: Line,
     ) -> Option<Claim> {
-        let is_full = self.progress().size.check();
+        let has_room = self.progress().size.check();
         self.follow(|replay| {
             let claim = replay.claim_any(scope, name, key, fingerprints);
             let claim = claim.map_err(|divergence| divergence.at(line))?;
             if !claim.recorded {
-                is_full?;
+                has_room?;
             }
             Ok(claim)
         })

@@ -116,7 +116,8 @@ impl Control {
         }
     }
 
-    /// Passes on what has been asked of a run in hand. Every role of the database may notify, so only the tables count.
+    /// Reads the requests to cancel or pause a run, and orders what they say. A notification alone orders nothing, because
+    /// every role of the database can send one.
     async fn look_for_requests(&mut self, held: &Held, run_id: Uuid) -> Result<(), sqlx::Error> {
         if !held.has(run_id) {
             return Ok(());

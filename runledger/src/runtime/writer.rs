@@ -272,16 +272,13 @@ impl Writable for Settled {
 
 /// How many items of these sizes one statement takes, from the first on. None where there are none.
 fn n_that_fit(sizes: impl Iterator<Item = usize>) -> Option<usize> {
-    let so_far = sizes.scan(0, |sum, size| {
-        *sum += size;
-        Some(*sum)
-    });
-    let mut n_items = 0;
-    for (place, sum) in so_far.enumerate() {
-        if place > 0 && sum > MAX_BYTES {
+    let (mut n_items, mut n_bytes) = (0, 0);
+    for size in sizes {
+        n_bytes += size;
+        if n_items > 0 && n_bytes > MAX_BYTES {
             break;
         }
-        n_items = place + 1;
+        n_items += 1;
     }
     (n_items > 0).then_some(n_items)
 }

@@ -249,7 +249,7 @@ async fn read_content(
             let Claimed { content, unreadable, earlier, .. } = claimed(&row)?;
             (run.content, run.unreadable, run.earlier) = (content, unreadable, earlier);
         }
-        // Taken from this worker meanwhile: its first write finds that.
+        // Another worker has taken the run. The settlement that blocks it here finds no lease, and changes nothing.
         Ok(None) => run.unreadable = Some(Unreadable::new("lease", &"it is gone").to_failure()),
         Err(error) if is_of_rows(&error) => {
             run.unreadable = Some(Unreadable::new("content", &error).to_failure());

@@ -112,7 +112,7 @@ pub(crate) async fn lock_is_held(connection: impl PgExecutor<'_>) -> Result<bool
     sqlx::query_scalar(sql::LOCK_HELD).fetch_one(connection).await
 }
 
-/// What has been asked of a run in hand.
+/// Whether a run that this worker holds is to be cancelled or paused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AskedOf {
     pub(crate) cancel: bool,

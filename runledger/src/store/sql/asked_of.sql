@@ -1,4 +1,4 @@
--- asked_of: what has been asked of a run in hand. Every role may notify, so a notification alone is no request.
+-- asked_of: whether a run is to be cancelled or paused. Every role can send a notification, so only these rows count.
 -- in:    $1 run
 -- out:   cancel, pause; one row. A request to cancel counts only while no step of the run is being undone, as in heartbeat.sql
 -- locks: none

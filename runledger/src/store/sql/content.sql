@@ -1,4 +1,4 @@
--- content: what claim.sql gives of a run, of one that was claimed without it.
+-- content: reads a run that was claimed without its content.
 --        Its end is parts/claimed.sql.
 -- in:    $1 run, $2 token
 -- out:   run_id, job, tenant, queue, parent_id, is_node, is_linked, input, given, slice, options, priority, ready_at (the instant of the claim),
