@@ -227,6 +227,25 @@ async fn a_failed_migration_leaves_no_lock_behind() {
 
 /// An upgrade of the system's locales leaves the others in an order in which searches miss what is there.
 #[tokio::test]
+async fn lock_of_the_migrations_that_another_session_holds_is_named() {
+    let database = empty().await;
+    let mut holder = database.connect().await.unwrap();
+    let mut connection = database.connect().await.unwrap();
+    execute(&mut holder, "begin").await;
+    number(&mut holder, "select 1::bigint from pg_advisory_xact_lock(32217264470451303)").await;
+
+    let refused = migrate(&mut connection).await.unwrap_err();
+    assert!(matches!(refused, MigrateError::Locked { .. }), "{refused}");
+    let pid = number(&mut holder, "select pg_backend_pid()::bigint").await;
+    let role: String = sqlx::query_scalar("select current_user::text").fetch_one(&mut holder).await.unwrap();
+    let named = format!("session {pid} of role `{role}` held the lock");
+    assert!(refused.to_string().starts_with(&named), "{refused}");
+
+    execute(&mut holder, "rollback").await;
+    migrate(&mut connection).await.unwrap();
+}
+
+#[tokio::test]
 async fn every_index_orders_text_by_its_bytes() {
     let database = empty().await;
     let mut connection = database.connect().await.unwrap();

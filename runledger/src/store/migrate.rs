@@ -5,6 +5,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
+use super::error::{Limit, Reason, cause};
 use super::session::pin_path;
 use super::write::commit;
 
@@ -197,6 +198,15 @@ pub enum MigrateError {
         /// The owner of the schema.
         owner: String,
     },
+    /// Another session held the lock of the migrations for 10 seconds.
+    #[error(
+        "{holder} held the lock of the migrations for 10 seconds; nothing was changed; if a program migrates now, try again when it is done; if not, end that \
+         session: every role that can connect can take this lock"
+    )]
+    Locked {
+        /// The session and its role.
+        holder: String,
+    },
     /// The database refused or did not answer.
     #[error(
         "the schema `runledger` could not be brought up to date; each migration is one transaction, so nothing is half done; try again, or if this role \
@@ -256,7 +266,14 @@ async fn apply(
     // A migration must not wait for hours behind a long transaction with new ones queuing behind it.
     sqlx::raw_sql("set local lock_timeout = '10s'").execute(&mut *tx).await?;
     pin_path(&mut tx).await?;
-    sqlx::query("select pg_catalog.pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK).execute(&mut *tx).await?;
+    if let Err(error) = sqlx::query("select pg_catalog.pg_advisory_xact_lock($1)")
+        .bind(MIGRATION_LOCK)
+        .execute(&mut *tx)
+        .await
+    {
+        tx.rollback().await?;
+        return Err(not_locked(connection, error).await);
+    }
     if migration.version == 1 {
         // `if not exists` still needs the privilege to create: ask first.
         if applied(&mut tx, known).await?.is_none() {
@@ -278,6 +295,38 @@ async fn apply(
     .execute(&mut *tx)
     .await?;
     Ok(commit("migrate", tx.commit()).await?)
+}
+
+/// Returns the session that holds a lock, with its role.
+const HOLDER: &str = "
+select pg_catalog.format('session %s of role `%s`', pid, activity.usename)
+from pg_catalog.pg_locks
+join pg_catalog.pg_stat_activity as activity using (pid)
+where locktype = 'advisory'
+    and granted
+    and objsubid = 1
+    and classid::bigint = $1 >> 32
+    and objid::bigint = $1 & 4294967295
+    and database = activity.datid
+    and activity.datname = pg_catalog.current_database()";
+
+/// The error of a migrator that did not get the lock.
+async fn not_locked(connection: &mut PgConnection, error: sqlx::Error) -> MigrateError {
+    if cause(&error).reason != Reason::Limit(Limit::Lock) {
+        return error.into();
+    }
+    match holder(connection).await {
+        Ok(holder) => MigrateError::Locked { holder: holder.unwrap_or_else(|| "another session".to_owned()) },
+        Err(error) => error.into(),
+    }
+}
+
+async fn holder(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
+    let mut tx = connection.begin().await?;
+    pin_path(&mut tx).await?;
+    let holder = sqlx::query_scalar(HOLDER).bind(MIGRATION_LOCK).fetch_optional(&mut *tx).await?;
+    tx.rollback().await?;
+    Ok(holder)
 }
 
 /// Returns the owner of a schema `runledger` that this role must not trust. This role, the roles that it is a
