@@ -330,7 +330,7 @@ async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() 
     }
     graph.configure(with_permit).resource("printer");
     let graph = graph.enqueue(&db).await.unwrap();
-    let worker = worker(&db, jobs![repeats, bystander]).await;
+    let worker = worker(&db, jobs![repeats, bystander, two_steps, first]).await;
     let node = async |name: &str| {
         scalar::<Uuid>(&db, &format!("select run_id from runledger.run where node = '{name}'")).await
     };
@@ -342,6 +342,11 @@ async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() 
             "{why}"
         );
     }
+    let waits = two_steps().enqueue(&db).await.unwrap();
+    until(&db, waits.id(), |info| info.state == RunState::Waiting).await;
+    let report = App::new(db.clone()).with(jobs![repeats]).verify().await.unwrap().to_string();
+    assert!(report.contains("2 runs of `repeats`") && report.contains("`content` of this run"), "{report}");
+    assert!(report.contains("1 run of `two_steps`"), "{report}");
     for resource in [None, Some("printer")] {
         let call = bystander();
         let call = if let Some(name) = resource { call.resource(name) } else { call };

@@ -46,11 +46,8 @@ use crate::model::timestamp::Timestamp;
 use crate::model::verification::{Verdict, Verification};
 use crate::model::version::{others, parts};
 use crate::store::checkpoint::Fence;
-use crate::store::verify::{Content, InFlight, in_flight};
+use crate::store::verify::{Content, InFlight, MAX_STATEMENTS, Pages};
 use crate::store::wait::Above;
-
-/// Runs that are read at once, and rehearsed side by side: the bound on memory.
-const PAGE: i64 = 64;
 
 /// Rehearses every run in flight.
 pub(crate) async fn verify(
@@ -60,14 +57,15 @@ pub(crate) async fn verify(
 ) -> Result<Verification, ClientError> {
     let stage = Stage::new(provided, registry, db.sealer());
     let mut verification = Verification::default();
-    let mut last = Uuid::nil();
+    let mut pages = Pages::new();
     loop {
         let page = {
             let mut connection = connection(db.pool()).await?;
-            answered(PATIENCE, in_flight(&mut connection, last, PAGE)).await?
+            answered(PATIENCE * MAX_STATEMENTS, pages.next(&mut connection)).await?
         };
-        let Some(end) = page.last() else { return Ok(verification) };
-        last = end.run_id;
+        if page.is_empty() {
+            return Ok(verification);
+        }
         let (sealer, stage) = (db.sealer(), &stage);
         let with_code = page.into_iter().filter(|it| it.fed.is_none() || !not_due::has_no_code(&it.job));
         let verdicts = side_by_side(with_code.map(|found| async move {

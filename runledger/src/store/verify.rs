@@ -5,6 +5,7 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::steps;
+use super::error::is_of_rows;
 use super::{given, sql};
 use crate::model::given::Given;
 use crate::model::payload::Stored;
@@ -37,17 +38,77 @@ pub(crate) struct Content {
     pub(crate) steps: Vec<StoredStep>,
 }
 
-/// The next runs in flight after this one.
-pub(crate) async fn in_flight(
-    connection: &mut PgConnection,
-    after: Uuid,
-    limit: i64,
-) -> Result<Vec<InFlight>, sqlx::Error> {
-    let rows = sqlx::query(sql::IN_FLIGHT).bind(after).bind(limit).fetch_all(connection).await?;
-    rows.iter().map(found).collect()
+/// The runs in flight in the order of their ids, page by page. A page has few runs where these are large: the
+/// server puts the steps of a run into one value, and the client holds a page in memory.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    last: Uuid,
+    n_runs: i64,
 }
 
-fn found(row: &PgRow) -> Result<InFlight, sqlx::Error> {
+/// The most runs of a page.
+const MOST_RUNS: i64 = 64;
+
+/// The size in bytes of a page, above which the next page has one run.
+const LARGE: usize = 16 << 20;
+
+/// The most statements that read one page.
+pub(crate) const MAX_STATEMENTS: u32 = 3;
+
+impl Pages {
+    pub(crate) fn new() -> Self {
+        Self { last: Uuid::nil(), n_runs: 1 }
+    }
+
+    /// Reads the next page, with at most [`MAX_STATEMENTS`] statements. It is empty after the last run.
+    pub(crate) async fn next(&mut self, connection: &mut PgConnection) -> Result<Vec<InFlight>, sqlx::Error> {
+        let rows = match self.rows(connection, true).await {
+            // Together they may be too large.
+            Err(_) if self.n_runs > 1 => {
+                self.n_runs = 1;
+                self.rows(connection, true).await
+            }
+            rows => rows,
+        };
+        let page = match rows {
+            Ok(rows) => {
+                let is_large = rows.iter().map(size).sum::<usize>() > LARGE;
+                self.n_runs = if is_large { 1 } else { (self.n_runs * 2).min(MOST_RUNS) };
+                rows.iter().map(|row| found(row, content(row))).collect::<Result<Vec<_>, _>>()?
+            }
+            Err(error) if is_of_rows(&error) => {
+                let rows = self.rows(connection, false).await?;
+                let unreadable = || Err(Unreadable::new("content", &error));
+                rows.iter().map(|row| found(row, unreadable())).collect::<Result<Vec<_>, _>>()?
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(end) = page.last() {
+            self.last = end.run_id;
+        }
+        Ok(page)
+    }
+
+    async fn rows(
+        &self,
+        connection: &mut PgConnection,
+        with_content: bool,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        sqlx::query(sql::IN_FLIGHT)
+            .bind(self.last)
+            .bind(self.n_runs)
+            .bind(with_content)
+            .fetch_all(connection)
+            .await
+    }
+}
+
+fn size(row: &PgRow) -> usize {
+    let text = |column| row.try_get::<Option<&str>, _>(column).ok().flatten().map_or(0, str::len);
+    ["input", "given", "steps"].map(text).iter().sum()
+}
+
+fn found(row: &PgRow, content: Result<Content, Unreadable>) -> Result<InFlight, sqlx::Error> {
     Ok(InFlight {
         run_id: row.try_get("run_id")?,
         job: row.try_get("job")?,
@@ -56,10 +117,11 @@ fn found(row: &PgRow) -> Result<InFlight, sqlx::Error> {
         attempt: row.try_get("attempt")?,
         undoing: row.try_get("undoing")?,
         fed: row.try_get("fed")?,
-        content: content(row, row.try_get("input")?),
+        content,
     })
 }
 
-fn content(row: &PgRow, input: String) -> Result<Content, Unreadable> {
+fn content(row: &PgRow) -> Result<Content, Unreadable> {
+    let input = row.try_get("input").map_err(|error| Unreadable::new("input", &error))?;
     Ok(Content { input: Stored::read(input), given: given(row)?, steps: steps(row)? })
 }

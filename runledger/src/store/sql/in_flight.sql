@@ -1,5 +1,5 @@
 -- in_flight: a page of live runs with their records, to verify that the code still replays them.
--- in:    $1 the last run of the page before, $2 how many
+-- in:    $1 the last run of the page before, $2 how many, $3 whether to read what input, given and steps contain
 -- out:   run_id, job, tenant, graph_id (where it is a node), input, given (what a node is given by those that it needs), attempt (those spent), steps, undoing
 --        (whether its code is not run any more), fed (of graphs, of gates and of nodes that wait for others: the parameters that other nodes give it)
 -- locks: none
@@ -27,9 +27,9 @@ select
     run.job,
     run.tenant,
     case when run.node is not null then run.parent_id end as graph_id,
-    coalesce(continuation.input, run.input)::text as input,
+    case when $3 then coalesce(continuation.input, run.input) end::text as input,
     -- As claim.sql.
-    case when run.node is not null and not page.is_counted and continuation.input is null then runledger.given(run.run_id) end::text as given,
+    case when $3 and run.node is not null and not page.is_counted and continuation.input is null then runledger.given(run.run_id) end::text as given,
     page.attempt,
     (
         select pg_catalog.json_agg(
@@ -40,7 +40,7 @@ select
             )
         )::text
         from runledger.step
-        where step.run_id = page.run_id
+        where step.run_id = page.run_id and $3
     ) as steps,
     exists (select from runledger.undo where undo.run_id = page.run_id offset 0) as undoing,
     case
