@@ -14,7 +14,7 @@ use super::handle::Handle;
 use super::job::Job;
 use crate::model::name::nearest;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
-use crate::model::prefix::{self, Child, start_of, started};
+use crate::model::prefix::{self, Child, Children, started};
 use crate::model::recorded::{StoredStep, place_of_error};
 use crate::model::replay::Recorded;
 use crate::model::request::{child_run_id, revived_run_id};
@@ -242,10 +242,11 @@ async fn with_children(
         let candidates: Vec<Uuid> = steps.iter().filter_map(started).collect();
         let found = if candidates.is_empty() { Vec::new() } else { origins(connection, &candidates).await? };
         let mut outputs = vec![None; steps.len()];
+        let children = Children::among(&steps);
         for child in found.into_iter().filter(|child| is_revivable(child.state) && !child.is_undone) {
             let Some(parent_id) = child.parent_id else { continue };
             let known = Child { run_id: child.run_id, parent_id, slice: child.parent_slice };
-            let Some(place) = start_of(&steps, known) else { continue };
+            let Some(place) = children.start_of(known) else { continue };
             let new_id = child_run_id(run_id, &steps[place].key);
             outputs[place] = Some(Stored::read(format!("\"{new_id}\"")));
             if child.in_graph {

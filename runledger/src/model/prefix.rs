@@ -3,7 +3,7 @@
 //! A replay over the kept rows accepts what the code did when it left them. The order of deliveries is written anew among them: a row that is left out
 //! may have carried the part of it that others rest on.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use uuid::Uuid;
 
@@ -100,15 +100,37 @@ pub struct Child {
     pub slice: u32,
 }
 
-/// The kept step that started a child whose end no kept step knows: only there may another run take the child's place.
-#[must_use]
-pub fn start_of(rows: &[Recorded], child: Child) -> Option<usize> {
-    let fingerprint = json::fingerprint(&child.run_id.to_string());
-    let is_awaited = |row: &Recorded| row.fingerprint == fingerprint && row.key.contains(".result");
-    if rows.iter().any(is_awaited) {
-        return None;
+/// The kept steps that start children and await them.
+#[derive(Debug)]
+pub struct Children<'r> {
+    rows: &'r [Recorded],
+    starts: HashMap<Uuid, Vec<usize>>,
+    awaited: HashSet<i64>,
+}
+
+impl<'r> Children<'r> {
+    /// Those among these steps.
+    #[must_use]
+    pub fn among(rows: &'r [Recorded]) -> Self {
+        let mut starts: HashMap<Uuid, Vec<usize>> = HashMap::new();
+        for (place, row) in rows.iter().enumerate() {
+            if let Some(run_id) = started(row) {
+                starts.entry(run_id).or_default().push(place);
+            }
+        }
+        let awaited = rows.iter().filter(|row| row.key.contains(".result")).map(|row| row.fingerprint);
+        Self { rows, starts, awaited: awaited.collect() }
     }
-    rows.iter().position(|row| started(row) == Some(child.run_id) && is_start_of(row, child))
+
+    /// The step that started a child whose end no kept step knows: only there may another run take the child's place.
+    #[must_use]
+    pub fn start_of(&self, child: Child) -> Option<usize> {
+        if self.awaited.contains(&json::fingerprint(&child.run_id.to_string())) {
+            return None;
+        }
+        let mut places = self.starts.get(&child.run_id)?.iter().copied();
+        places.find(|place| is_start_of(&self.rows[*place], child))
+    }
 }
 
 /// Whether the id of the child follows from this step, in whichever slice that was: a run that took the step over does not know it.
@@ -267,12 +289,12 @@ mod tests {
         let mut rows = vec![row("work", 0, 0, None), row("work.result", 1, 1, None)];
         rows[0].result = Ok(format!("\"{run_id}\""));
         rows[1].fingerprint = json::fingerprint(&run_id.to_string());
-        assert_eq!(start_of(&rows, child), None);
+        assert_eq!(Children::among(&rows).start_of(child), None);
         rows[1].fingerprint = 7;
-        assert_eq!(start_of(&rows, child), Some(0), "the end of another child is known");
+        assert_eq!(Children::among(&rows).start_of(child), Some(0), "the end of another child is known");
         rows.pop();
-        assert_eq!(start_of(&rows, child), Some(0));
-        assert_eq!(start_of(&rows, Child { parent_id: run_id, ..child }), None);
+        assert_eq!(Children::among(&rows).start_of(child), Some(0));
+        assert_eq!(Children::among(&rows).start_of(Child { parent_id: run_id, ..child }), None);
     }
 
     #[test]
@@ -280,7 +302,7 @@ mod tests {
         let parent_id = Uuid::from_u128(7);
         let run_id = child_run_id(parent_id, "2:work");
         let rows = [Recorded { result: Ok(format!("\"{run_id}\"")), ..row("work", 0, 0, None) }];
-        let found = |slice| start_of(&rows, Child { run_id, parent_id, slice });
+        let found = |slice| Children::among(&rows).start_of(Child { run_id, parent_id, slice });
         assert_eq!([1, 2, 3].map(found), [None, Some(0), Some(0)]);
     }
 

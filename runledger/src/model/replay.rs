@@ -18,6 +18,7 @@ mod kind;
 #[cfg(test)]
 mod tests;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
@@ -98,6 +99,8 @@ pub struct Replay {
     ordinals: HashMap<String, u64>,
     /// The recorded order of deliveries.
     order: Vec<Delivery>,
+    /// The place of each delivery in `order`, by the ordinal of its step.
+    places: HashMap<u64, usize>,
     /// How many recorded steps with this `seen_len` are not claimed yet.
     unclaimed: BTreeMap<u32, usize>,
     occurrences: HashMap<String, u32>,
@@ -105,8 +108,10 @@ pub struct Replay {
     /// The scopes that have claimed, by their base, with how many steps each has claimed.
     claimed: HashMap<u64, (String, u64)>,
     n_claims: u64,
-    /// The calls that take back what steps did, in the order in which these were recorded or claimed, with the steps' keys.
-    undos: Vec<(String, String)>,
+    /// The calls that take back what steps did, by the steps' keys.
+    undos: HashMap<String, String>,
+    /// The keys of `undos`, in the order in which their steps were recorded or claimed.
+    undo_order: Vec<String>,
     /// What was decided of changes to the code, by their names.
     patches: HashMap<String, bool>,
     /// How much of `delivered` the database is known to have.
@@ -126,15 +131,19 @@ impl Replay {
             *replay.unclaimed.entry(row.seen_len).or_default() += 1;
         }
         replay.acknowledged = replay.order.len();
+        for (place, delivery) in replay.order.iter().enumerate() {
+            replay.places.entry(delivery.ordinal).or_insert(place);
+        }
         let mut undos: Vec<&Recorded> = rows.iter().filter(|row| row.undo.is_some()).collect();
         undos.sort_unstable_by_key(|row| (row.seen_len, row.ordinal));
-        replay.undos =
-            undos.into_iter().filter_map(|row| Some((row.key.clone(), row.undo.clone()?))).collect();
+        for (row, undo) in undos.into_iter().filter_map(|row| row.undo.as_ref().map(|undo| (row, undo))) {
+            replay.note_undo(&row.key, undo.clone());
+        }
         replay.ordinals = rows.iter().map(|row| (row.key.clone(), row.ordinal)).collect();
         // None has seen its own result, but for signals, which are recorded when the code has them.
         let n_seen = |row: &Recorded| {
-            let seen = replay.order.iter().take(row.seen_len as usize);
-            row.seen_len as usize - usize::from(seen.clone().any(|seen| seen.ordinal == row.ordinal))
+            let seen_len = row.seen_len as usize;
+            seen_len - usize::from(replay.places.get(&row.ordinal).is_some_and(|place| *place < seen_len))
         };
         replay.has_gaps = rows.iter().any(|row| n_seen(row) >= rows.len());
         replay.recorded = rows.into_iter().map(|row| (row.ordinal, row)).collect();
@@ -271,20 +280,24 @@ impl Replay {
 
     /// Notes the call that takes back what a step did.
     pub fn note_undo(&mut self, key: &str, undo: String) {
-        self.undos.push((key.to_owned(), undo));
+        if let Entry::Vacant(entry) = self.undos.entry(key.to_owned()) {
+            entry.insert(undo);
+            self.undo_order.push(key.to_owned());
+        }
     }
 
     /// The call that takes back what a step did.
     #[must_use]
     pub fn undo_of(&self, key: &str) -> Option<String> {
-        self.undos.iter().find(|(known, _)| known == key).map(|(_, undo)| undo.clone())
+        self.undos.get(key).cloned()
     }
 
     /// The steps whose effects can be taken back and are not, the last first, each with the call that does it.
     #[must_use]
     pub fn to_undo(&self) -> Vec<(String, String)> {
         let is_undone = |key: &str| self.ordinals.contains_key(&format!("undo[{key}]"));
-        self.undos.iter().rev().filter(|(key, _)| !is_undone(key)).cloned().collect()
+        let keys = self.undo_order.iter().rev().filter(|key| !is_undone(key));
+        keys.filter_map(|key| Some((key.clone(), self.undos.get(key)?.clone()))).collect()
     }
 
     /// A branch of a scope, counted per occurrence.
@@ -358,7 +371,7 @@ impl Replay {
     /// Whether the code of the record has received the result of this step, as far as a later row tells.
     #[must_use]
     pub fn was_delivered(&self, ordinal: u64) -> bool {
-        self.order.iter().any(|delivery| delivery.ordinal == ordinal)
+        self.places.contains_key(&ordinal)
     }
 
     /// Whether the code has claimed every recorded step, and received what was received before.

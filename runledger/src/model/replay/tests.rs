@@ -363,3 +363,31 @@ fn a_step_of_another_kind_has_another_fingerprint_in_every_version() {
     assert_eq!(kinds.map(|kind| kind.fingerprint(0)), salts);
     assert_eq!(kinds.map(|kind| kind.fingerprint(-1)), salts.map(|salt| !salt));
 }
+
+/// Replays a plain loop in which each step can be compensated.
+fn replay_loop(n_steps: u32) {
+    let rows = (0..n_steps).map(|n| {
+        let key = if n == 0 { "step".to_owned() } else { format!("step#{}", n + 1) };
+        Recorded { undo: Some(format!("back {n}")), ..row(&key, n.into(), n, None) }
+    });
+    let mut replay = Replay::new(rows.collect());
+    for n in 0..u64::from(n_steps) {
+        let step = claim(&mut replay, "step");
+        assert!(step.recorded && replay.may_deliver(n));
+        assert_eq!(replay.was_delivered(n), n + 1 < n_steps.into());
+        replay.deliver(n);
+        assert_eq!(replay.undo_of(step.key.as_str()), Some(format!("back {n}")));
+    }
+    assert!(replay.is_met());
+}
+
+/// Replay keeps a thread of its worker busy. A replay that scans the history for each step takes minutes here.
+#[test]
+fn replay_of_a_long_history_takes_linear_time() {
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        replay_loop(200_000);
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+}
