@@ -37,7 +37,7 @@ async fn run_with_a_history_above_the_limit_is_blocked_and_others_go_on() {
     let info = until(&db, large.id(), |info| has_left(info.state)).await;
     assert_eq!(info.state, RunState::Blocked);
     let reason = info.error.unwrap().message;
-    assert!(reason.contains("bytes on record") && reason.contains("continue_with"), "{reason}");
+    assert!(reason.contains("the history of this run has") && reason.contains("continue_with"), "{reason}");
     worker.stop().await;
 }
 
@@ -124,7 +124,7 @@ async fn failures_and_calls_that_take_steps_back_count_too() {
         let info = until(&db, run.id(), |info| has_left(info.state)).await;
         assert_eq!(info.state, RunState::Blocked, "{fails}");
         let why = info.error.unwrap().to_string();
-        assert!(why.contains("bytes on record"), "{why}");
+        assert!(why.contains("the history of this run has"), "{why}");
     }
     worker.stop().await;
 }

@@ -200,8 +200,8 @@ impl fmt::Display for Divergence {
             Self::LargeHistory { size } => {
                 return write!(
                     f,
-                    "the steps of this run have {size} bytes on record, and a run may begin another one up to {MAX_HISTORY}; the step was not executed; return \
-                     keys of what is stored elsewhere, or continue with `wf.continue_with`, which starts the history of the run afresh"
+                    "the history of this run has {size} bytes, and above {MAX_HISTORY} a run begins no step; the step was not executed; store large \
+                     outputs elsewhere and return their keys, or continue with `wf.continue_with`, which starts the history of the run afresh"
                 );
             }
             Self::Crowded { scope } => {

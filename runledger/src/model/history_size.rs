@@ -12,8 +12,12 @@ pub const MAX_HISTORY: usize = 128 << 20;
 /// The most bytes on record with the outputs of steps that were under way when the run came to [`MAX_HISTORY`].
 const MAX_WITH_UNDER_WAY: usize = 2 * MAX_HISTORY;
 
-/// A record with no more bytes is never refused. The failure that says that there is no room is one.
+/// A record with no more bytes is never refused, so that [`PayloadError::HistoryFull`] itself can be recorded.
 const SMALL: usize = 4096;
+
+/// The bytes of a record beside its key, its result and its compensation: the columns of its row with their separators
+/// in the text that a claim reads.
+pub const RECORD: usize = 96;
 
 /// The bytes of the steps of one run.
 #[derive(Debug, Default)]
@@ -44,7 +48,7 @@ impl HistorySize {
     /// [`PayloadError::HistoryFull`], where there is no room for it. There always is for a compensation: a run that is
     /// too large must still be undone.
     pub fn add(&mut self, ordinal: u64, key: &str, bytes: usize) -> Result<(), PayloadError> {
-        let bytes = key.len() + bytes;
+        let bytes = RECORD + key.len() + bytes;
         let others = self.bytes - self.under_way.remove(&ordinal).unwrap_or(0);
         self.bytes = others;
         let may_be_refused = bytes > SMALL && !key.starts_with("undo[");
@@ -57,8 +61,8 @@ impl HistorySize {
     }
 
     /// Adds what has no other size at another try.
-    pub fn grow(&mut self, bytes: usize) {
-        self.bytes += bytes;
+    pub fn grow(&mut self, key: &str, bytes: usize) {
+        self.bytes += RECORD + key.len() + bytes;
     }
 
     /// Notes that a step is on record.
@@ -82,22 +86,25 @@ mod tests {
     fn record_that_is_tried_again_counts_once() {
         let mut size = HistorySize::default();
         for _ in 0..3 {
-            size.add(7, "", MAX_HISTORY).unwrap();
+            size.add(7, "", MAX_HISTORY - RECORD).unwrap();
         }
         assert_eq!(size.check(), Ok(()));
         size.keep(7);
         size.add(7, "", 1).unwrap();
-        assert_eq!(size.check(), Err(Divergence::LargeHistory { size: MAX_HISTORY + 1 }));
+        assert_eq!(size.check(), Err(Divergence::LargeHistory { size: MAX_HISTORY + RECORD + 1 }));
     }
 
     #[test]
     fn steps_under_way_fill_the_history_up_to_twice_its_limit() {
         let mut size = HistorySize::of(MAX_HISTORY);
-        size.add(0, "", MAX_HISTORY).unwrap();
-        let error = size.add(1, "", SMALL + 1).unwrap_err();
-        assert!(matches!(error, PayloadError::HistoryFull { added, .. } if added == SMALL + 1), "{error}");
-        size.add(0, "", MAX_HISTORY - SMALL - 1).unwrap();
-        size.add(1, "", SMALL + 1).unwrap();
+        size.add(0, "", MAX_HISTORY - RECORD).unwrap();
+        let error = size.add(1, "", SMALL).unwrap_err();
+        assert!(
+            matches!(error, PayloadError::HistoryFull { added, .. } if added == RECORD + SMALL),
+            "{error}"
+        );
+        size.add(0, "", MAX_HISTORY - 2 * RECORD - SMALL).unwrap();
+        size.add(1, "", SMALL).unwrap();
     }
 
     #[test]

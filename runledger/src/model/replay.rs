@@ -25,6 +25,7 @@ use std::fmt;
 use super::deliveries::{Delivery, order_of, stored_from};
 pub use super::divergence::{Divergence, Line};
 use super::failure::Failure;
+use super::history_size::RECORD;
 use super::name::MAX_STEP_KEY;
 pub use super::scope::Scope;
 
@@ -151,7 +152,7 @@ impl Replay {
         replay
     }
 
-    /// The bytes of the keys, the results and the calls that take something back.
+    /// The bytes of the records: keys, results, compensations, and [`RECORD`] for each.
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         let of = |row: &Recorded| {
@@ -159,7 +160,7 @@ impl Replay {
                 failure.message.len() + failure.causes.iter().map(String::len).sum::<usize>()
             };
             let result = row.result.as_ref().map_or_else(of_failure, String::len);
-            row.key.len() + result + row.undo.as_ref().map_or(0, String::len)
+            RECORD + row.key.len() + result + row.undo.as_ref().map_or(0, String::len)
         };
         self.recorded.values().map(of).sum()
     }

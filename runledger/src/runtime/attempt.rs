@@ -323,7 +323,7 @@ impl Attempt {
     pub(crate) fn received(&self, claim: &Claim, fingerprint: i64, output: Stored) -> Checkpoint {
         let place = self.place_of(claim, fingerprint);
         let mut progress = self.progress();
-        progress.size.grow(output.n_bytes());
+        progress.size.grow(claim.key.as_str(), output.n_bytes());
         let seen_len = progress.replay.seen_len();
         Checkpoint { result: Ok(output), seen_len, seen: progress.replay.seen(seen_len), ..place }
     }

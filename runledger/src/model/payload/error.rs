@@ -30,11 +30,11 @@ pub enum PayloadError {
     },
     /// The history of the run would become larger than one may be: see `wf.continue_with`.
     #[error(
-        "the record of this step has {added} bytes, the run has {size} on record, and at most {limit} are allowed together: store it elsewhere and return its key, or begin \
+        "the record of this step has {added} bytes, the history of the run has {size}, and at most {limit} are allowed together: store it elsewhere and return its key, or begin \
          fewer steps at once and continue with `wf.continue_with`, which starts the history of the run afresh"
     )]
     HistoryFull {
-        /// The bytes on record.
+        /// The bytes of the history.
         size: usize,
         /// The bytes of the record: the key, the result, and the call that takes it back.
         added: usize,
