@@ -309,19 +309,48 @@ async fn repeats(word: String) -> Result<String> {
     Ok(word)
 }
 
+/// Makes the server execute this statement where it reads the content of a node that is not the root of its graph.
+async fn spoil_content(db: &Db, statement: &str) {
+    let given = "alter function runledger.given rename to really_given;
+                 create function runledger.given(uuid) returns json language plpgsql as $$ begin
+                     if (select node from runledger.run where run_id = $1) <> 'root' then $statement; end if;
+                     return null;
+                 end $$";
+    execute(db, &given.replace("$statement", statement)).await;
+}
+
+async fn mend_content(db: &Db) {
+    let mend = "drop function runledger.given; alter function runledger.really_given rename to given";
+    execute(db, mend).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_content_takes_the_server_too_long_is_blocked_and_others_go_on() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    spoil_content(&db, "perform pg_sleep(120)").await;
+    let mut graph = Graph::new("slow");
+    let root = graph.node("root", repeats("a".to_owned()));
+    let slow = graph.node("slow", repeats(String::new()));
+    graph.feed(slow, "word", root);
+    let graph = graph.enqueue(&db).await.unwrap();
+    let worker = worker(&db, jobs![repeats, bystander]).await;
+    let slow = scalar::<Uuid>(&db, "select run_id from runledger.run where node = 'slow'").await;
+    until(&db, slow, |info| info.state == RunState::Queued).await;
+    let other = bystander().enqueue(&db).await.unwrap();
+    let why = why_blocked(&db, slow).await;
+    assert!(why.contains("`content` of this run cannot be read: canceling statement due to"), "{why}");
+    assert_eq!(soon(other.result()).await.unwrap(), 7);
+    mend_content(&db).await;
+    db.resume(slow).await.unwrap();
+    soon(graph.result()).await.unwrap();
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() {
     let Fixture { db, database: _database } = Fixture::new().await;
     // PostgreSQL raises this error where a text would exceed 1 GB.
-    execute(
-        &db,
-        "alter function runledger.given rename to really_given;
-         create function runledger.given(uuid) returns json language plpgsql as $$ begin
-             if (select node from runledger.run where run_id = $1) = 'root' then return null; end if;
-             raise program_limit_exceeded using message = 'out of memory';
-         end $$",
-    )
-    .await;
+    spoil_content(&db, "raise program_limit_exceeded using message = 'out of memory'").await;
     let mut graph = Graph::new("unreadable");
     let root = graph.node("root", repeats("a".to_owned()));
     let [plain, with_permit] = ["plain", "with_permit"].map(|name| graph.node(name, repeats(String::new())));
@@ -352,8 +381,7 @@ async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() 
         let call = if let Some(name) = resource { call.resource(name) } else { call };
         assert_eq!(soon(call.enqueue(&db).await.unwrap().result()).await.unwrap(), 7);
     }
-    execute(&db, "drop function runledger.given; alter function runledger.really_given rename to given")
-        .await;
+    mend_content(&db).await;
     for run_id in bad {
         db.resume(run_id).await.unwrap();
     }

@@ -39,7 +39,7 @@ use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
 use crate::store::pooler::shares_sessions;
-use crate::store::session::{connect, for_engine};
+use crate::store::session::{connect, for_engine, limit_statements};
 use crate::store::timeline::Era;
 use crate::store::{config, tuning, worker};
 
@@ -90,6 +90,14 @@ impl Session {
         let mut connection = self.db.acquire().await?;
         connection.close_on_drop();
         self.answered(for_engine(&mut connection)).await?;
+        Ok(connection)
+    }
+
+    /// A connection for claims. The server ends a claim that takes too long before the worker gives the connection up:
+    /// otherwise the claim would go on, and lock its runs.
+    pub(crate) async fn open_for_claims(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let mut connection = self.open().await?;
+        self.answered(limit_statements(&mut connection, self.patience.mul_f64(0.8))).await?;
         Ok(connection)
     }
 

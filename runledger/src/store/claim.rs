@@ -8,7 +8,7 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::steps;
-use super::error::is_of_rows;
+use super::error::problem_of_rows;
 use super::places::has_repaired;
 use super::wait::Above;
 use super::write::write;
@@ -170,11 +170,11 @@ pub(crate) enum Reading {
 }
 
 impl Reading {
-    /// How to read after a claim that ended so.
+    /// How to read after a claim that ended so. Whatever the reason of a failure, one run may be at fault.
     pub(crate) fn after<T>(claim: &Result<T, sqlx::Error>) -> Self {
         match claim {
-            Err(error) if is_of_rows(error) => Self::Apart,
-            Ok(_) | Err(_) => Self::AtOnce,
+            Ok(_) => Self::AtOnce,
+            Err(_) => Self::Apart,
         }
     }
 }
@@ -251,10 +251,10 @@ async fn read_content(
         }
         // Another worker has taken the run. The settlement that blocks it here finds no lease, and changes nothing.
         Ok(None) => run.unreadable = Some(Unreadable::new("lease", &"it is gone").to_failure()),
-        Err(error) if is_of_rows(&error) => {
-            run.unreadable = Some(Unreadable::new("content", &error).to_failure());
+        Err(error) => {
+            let problem = problem_of_rows(&error).ok_or(error)?;
+            run.unreadable = Some(Unreadable::new("content", &problem).to_failure());
         }
-        Err(error) => return Err(error),
     }
     Ok(())
 }

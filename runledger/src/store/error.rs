@@ -33,12 +33,15 @@ pub(crate) fn class(error: &SqlxError) -> Class {
     }
 }
 
-/// Whether the rows that a statement reads are at fault: they are damaged, or more than the server can put into one
-/// value. Every statement that reads them fails so.
-pub(crate) fn is_of_rows(error: &SqlxError) -> bool {
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+/// Why the server cannot read the rows of a run, if these are at fault: they are damaged, more than fits into one value,
+/// or more than the server reads within its time limit.
+pub(crate) fn problem_of_rows(error: &SqlxError) -> Option<String> {
+    let error = error.as_database_error()?;
+    let code = error.code()?;
     // Data exceptions, `program_limit_exceeded`, and internal errors such as `data_corrupted`
-    code.is_some_and(|code| code.starts_with("22") || code == "54000" || code.starts_with("XX"))
+    let are_at_fault = code.starts_with("22") || code == "54000" || code.starts_with("XX");
+    let took_too_long = reason_of_code(&code) == Reason::Limit(Limit::Statement);
+    (are_at_fault || took_too_long).then(|| error.message().to_owned())
 }
 
 /// A limit of the server that ends a statement, a transaction or a session. An operator may have set it on

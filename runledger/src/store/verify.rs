@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::steps;
-use super::error::is_of_rows;
+use super::error::problem_of_rows;
 use super::{given, sql};
 use crate::model::given::Given;
 use crate::model::payload::Stored;
@@ -76,12 +76,12 @@ impl Pages {
                 self.n_runs = if is_large { 1 } else { (self.n_runs * 2).min(MOST_RUNS) };
                 rows.iter().map(|row| found(row, content(row))).collect::<Result<Vec<_>, _>>()?
             }
-            Err(error) if is_of_rows(&error) => {
+            Err(error) => {
+                let problem = problem_of_rows(&error).ok_or(error)?;
                 let rows = self.rows(connection, false).await?;
-                let unreadable = || Err(Unreadable::new("content", &error));
+                let unreadable = || Err(Unreadable::new("content", &problem));
                 rows.iter().map(|row| found(row, unreadable())).collect::<Result<Vec<_>, _>>()?
             }
-            Err(error) => return Err(error),
         };
         if let Some(end) = page.last() {
             self.last = end.run_id;
