@@ -1,11 +1,11 @@
 //! Behaviour 14: handlers that block, and small pools.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, Handle, RunState, Timings};
+use runledger::{ClientError, Definition, Handle, RunState, Timings};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgConnectOptions;
@@ -28,22 +28,43 @@ async fn blocking_bystander() -> Result<()> {
 
 const THREADS: usize = 2;
 
+/// A worker in a runtime of its own, with [`THREADS`] threads.
+struct Elsewhere {
+    stop: mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Elsewhere {
+    fn start(url: &str, jobs: impl IntoIterator<Item = &'static Definition> + Send + 'static) -> Self {
+        let url = url.to_owned();
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(THREADS)
+                .enable_all()
+                .build()
+                .unwrap();
+            let worker = runtime.block_on(async {
+                let db = Db::connect(&url).await.unwrap();
+                let app = App::new(db).with(jobs).timings(Timings::FAST);
+                runtime.spawn(app.start()).await.unwrap().unwrap()
+            });
+            stopped.recv().unwrap();
+            runtime.block_on(worker.stop());
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_that_block_every_thread_of_their_process_do_not_stop_its_heartbeats() {
     let Fixture { db, database } = Fixture::new().await;
-    let url = database.url().to_owned();
-    let (stop, stopped) = mpsc::channel::<()>();
-    let victim = std::thread::spawn(move || {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().unwrap();
-        let worker = runtime.block_on(async {
-            let db = Db::connect(&url).await.unwrap();
-            let app = App::new(db).with(jobs![blocks_its_thread]).timings(Timings::FAST);
-            runtime.spawn(app.start()).await.unwrap().unwrap()
-        });
-        stopped.recv().unwrap();
-        runtime.block_on(worker.stop());
-    });
+    let victim = Elsewhere::start(database.url(), jobs![blocks_its_thread]);
     // It buries whoever is silent for its lease.
     let undertaker = worker(&db, jobs![blocking_bystander]).await;
     let mut handles = Vec::new();
@@ -61,8 +82,7 @@ async fn handlers_that_block_every_thread_of_their_process_do_not_stop_its_heart
     }
     let n_claims: i64 = scalar(&db, "select count(*) from runledger.worker where state = 'dead'").await;
     assert_eq!(n_claims, 0, "nobody was declared dead");
-    stop.send(()).unwrap();
-    victim.join().unwrap();
+    victim.stop();
     undertaker.stop().await;
 }
 
@@ -154,6 +174,49 @@ async fn a_worker_whose_sessions_are_all_ended_connects_again_and_goes_on() {
     let n_steps: i64 = scalar(&db, "select count(*) from runledger.step").await;
     assert_eq!(n_steps, 20 * 3);
     worker.stop().await;
+}
+
+static ROUND: AtomicUsize = AtomicUsize::new(0);
+
+/// Blocks its thread until its round is over.
+#[job]
+async fn blocks_for_a_round(round: usize) -> Result<()> {
+    while ROUND.load(Ordering::Acquire) == round {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+#[workflow]
+async fn waits_for_a_round(wf: &Wf, round: usize) -> Result<()> {
+    Ok(wf.start(blocks_for_a_round(round)).await?.result().await?)
+}
+
+async fn block_thread_in_each_round() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_for_a_round, blocks_for_a_round, blocking_bystander]).await;
+    let n_blocked = "select count(*) from runledger.lease join runledger.run using (run_id) where job = 'blocks_for_a_round'";
+    for round in 0..40 {
+        let blocked = waits_for_a_round(round).enqueue(&db).await.unwrap();
+        eventually(async || scalar::<i64>(&db, n_blocked).await, |n| *n == 1).await;
+        soon(blocking_bystander().enqueue(&db).await.unwrap().result()).await.unwrap();
+        ROUND.store(round + 1, Ordering::Release);
+        soon(blocked.result()).await.unwrap();
+    }
+    worker.stop().await;
+}
+
+/// The blocked thread may be the one that polled the runtime's I/O driver. Without a wake-up from outside, the other
+/// threads then sleep until it is free, and so do the client's: this test waits outside the runtime.
+#[test]
+fn handler_that_blocks_one_thread_does_not_stop_the_others() {
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
+        runtime.unwrap().block_on(block_thread_in_each_round());
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(runledger_tests::PATIENCE).unwrap();
 }
 
 static HEEDED: AtomicBool = AtomicBool::new(false);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -30,6 +31,8 @@ pub(crate) struct Heart {
     /// When the last acknowledged heartbeat was sent.
     pub(crate) acknowledged: watch::Sender<Instant>,
     pub(crate) stop: watch::Receiver<bool>,
+    /// The runtime of the worker's tasks.
+    pub(crate) tasks: Handle,
 }
 
 /// Whether the server aborted the statement on a time limit. The session still works; a new session would
@@ -55,6 +58,7 @@ impl Heart {
         let mut next = Instant::now();
         let outage = Outage::new();
         loop {
+            self.wake_runtime();
             let sent = Instant::now();
             let pause = match tokio::time::timeout(self.timings.suspect, self.once(&mut connection)).await {
                 Ok(Ok(pulse)) => {
@@ -102,6 +106,12 @@ impl Heart {
             // A failure to say goodbye changes nothing.
             let _ = connection.close().await;
         }
+    }
+
+    /// Wakes a thread of the worker's runtime, so that it polls the I/O driver. The thread that polled it last may be
+    /// blocked by a body, and tokio does not give the driver to a thread that sleeps.
+    fn wake_runtime(&self) {
+        self.tasks.spawn(std::future::ready(()));
     }
 
     /// Tells runs in hand what others have asked of them.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::{ConnectOptions, PgConnection, Postgres};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -306,6 +307,7 @@ impl Worker {
             pulses: pulse,
             acknowledged,
             stop: stopped.clone(),
+            tasks: Handle::current(),
         };
         let mut silent = None;
         if is_quiet(&self.plan) {
@@ -480,7 +482,11 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
         let (worker_id, registered_at) =
             worker::register(&mut connection, &plan.name, plan.db.session_name(), &jobs, &plan.queues)
                 .await?;
-        let opened = Control::open(&options, worker_id).await.map_err(unconnected)?;
+        let opened =
+            Control::open(&options, worker_id).await.map_err(|error| match cause(&error).reason {
+                Reason::Privilege => error.into(),
+                _ => unconnected(error),
+            })?;
         let Some(control) = opened else { continue };
         bury_predecessors(&mut connection, plan, worker_id).await?;
         // Before the first claim.
