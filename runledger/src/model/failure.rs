@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::panic::caught;
+
 /// Why an attempt or a step did not give an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -61,6 +63,12 @@ pub struct Failure {
     pub location: Option<String>,
 }
 
+/// The text of an error. Its `Display` may panic, and the failure must still be recorded.
+fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let unshown = |said| format!("an error whose text cannot be shown: its `Display` {said}");
+    caught(|| error.to_string(), unshown).unwrap_or_else(|unshown| unshown)
+}
+
 impl Failure {
     /// A failure with a message and no causes.
     #[must_use]
@@ -97,7 +105,7 @@ impl Failure {
                 break;
             }
             // Wrappers that only classify repeat the message of what they wrap, alone or at the end of their own.
-            let message = cause.to_string();
+            let message = text_of(cause);
             if messages.last().is_none_or(|last| !last.ends_with(&message)) {
                 messages.push(message);
             }
@@ -188,6 +196,23 @@ mod tests {
         let failure =
             Failure { causes: vec!["refused".to_owned()], ..Failure::new(FailureKind::Error, "charging") };
         assert_eq!(failure.storable(MAX_MESSAGE), failure);
+    }
+
+    #[derive(Debug)]
+    struct Unspeakable;
+
+    impl fmt::Display for Unspeakable {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            panic!("no words")
+        }
+    }
+
+    impl std::error::Error for Unspeakable {}
+
+    #[test]
+    fn error_whose_text_panics_gives_a_failure() {
+        let failure = Failure::from_chain(FailureKind::Error, &Unspeakable);
+        assert_eq!(failure.message, "an error whose text cannot be shown: its `Display` panicked: no words");
     }
 
     #[test]

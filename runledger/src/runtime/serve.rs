@@ -39,6 +39,7 @@ use crate::api::installation::check_home;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
+use crate::store::error::{Reason, cause};
 use crate::store::pooler::shares_sessions;
 use crate::store::session::{connect, for_engine, limit_statements};
 use crate::store::timeline::Era;
