@@ -337,7 +337,7 @@ pub async fn explain(connection: &mut PgConnection, how: &str, name: &str, argum
 }
 
 /// The plan of a prepared statement.
-async fn explained(connection: &mut PgConnection, how: &str, call: &str) -> String {
+pub async fn explained(connection: &mut PgConnection, how: &str, call: &str) -> String {
     let query = format!("explain ({how}) execute {call}");
     let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(connection).await;
     let rows = rows.unwrap_or_else(|error| panic!("{call}: {error}"));

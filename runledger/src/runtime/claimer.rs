@@ -167,6 +167,8 @@ impl Claimer {
         }
         let are_first = memory.permits.are_first && memory.permits.are_due();
         if are_first {
+            // If this fails, the others are next: it may fail for ever.
+            memory.permits.are_first = false;
             let first = self.claim_with_permit(memory, limit).await?;
             if !first.1.is_empty() {
                 return Ok(first);

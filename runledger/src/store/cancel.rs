@@ -45,9 +45,11 @@ pub(crate) enum By {
 #[cfg(feature = "worker")]
 pub(crate) const FAILED_ABOVE: &str = "a run above it has failed";
 
-/// The maximum number of nodes that one transaction cancels. It locks the counters of their dependents for
-/// some 10 ms.
-const NODES_AT_ONCE: usize = 1_000;
+/// The number of nodes that the first transaction cancels, and the maximum. Each node is the cause for which all nodes
+/// below it are cancelled, so a transaction takes long if many of its nodes have the same large part of the graph below
+/// them. After the first transaction that part has been cancelled.
+const FIRST_NODES: usize = 16;
+const MOST_NODES: usize = 1_000;
 
 /// How often a cancel is tried that the server ends as a deadlock or a conflict with another transaction.
 const TRIES: u32 = 5;
@@ -190,11 +192,14 @@ async fn below(
         }
         let mut n_taken = 0;
         for (reason, nodes) in &unclaimed {
-            for nodes in nodes.chunks(NODES_AT_ONCE) {
+            let (mut left, mut most) = (nodes.as_slice(), FIRST_NODES);
+            while !left.is_empty() {
                 if budget.is_spent() {
                     return Ok(false);
                 }
-                n_taken += budget.spend(cancel_nodes(connection, nodes, *reason)).await?;
+                let (next, behind) = left.split_at(most.min(left.len()));
+                n_taken += budget.spend(cancel_nodes(connection, next, *reason)).await?;
+                (left, most) = (behind, (most * 2).min(MOST_NODES));
             }
         }
         if n_taken > 0 {

@@ -161,6 +161,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0021_job_now.sql"),
         breaking: false,
     },
+    Migration {
+        version: 22,
+        name: "permits",
+        sql: include_str!("../../migrations/0022_permits.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

@@ -8,6 +8,7 @@
 --        needs both, and counts on from there. A graph that has been cancelled releases nothing
 --        The sets between may be thousands, which the planner does not know: joined, each row of one would be compared with all of another. So they are put
 --        together and gathered by their ids, or asked by hashed subplans, which `is true` keeps from becoming joins
+--        A node without a row of `pending` has ended, and took its dependents with it: the walk stops there
 --        A row of `waiting` may have waited for pin.sql, which this statement does not see: the job is read once the row is ours
 with recursive ended as (
     select run.run_id, run.parent_id as graph_id, run.node, case when runledger.option_of(outcome.error, 'kind') = 'skipped' then 'skipped' else outcome.state end as state
@@ -20,11 +21,12 @@ doomed as (
     select edge.dependant_id as run_id, ended.graph_id, ended.node as cause, ended.state as cause_state
     from ended
     cross join lateral (select dependant_id from runledger.edge where edge.run_id = ended.run_id and not on_terminal offset 0) as edge
-    where ended.state <> 'completed'
+    where ended.state <> 'completed' and exists (select from runledger.pending where pending.run_id = edge.dependant_id offset 0)
     union
     select edge.dependant_id, doomed.graph_id, doomed.cause, doomed.cause_state
     from doomed
     cross join lateral (select dependant_id from runledger.edge where edge.run_id = doomed.run_id and not on_terminal offset 0) as edge
+    where exists (select from runledger.pending where pending.run_id = edge.dependant_id offset 0)
 ),
 reached as (
     select run_id, graph_id, null as cause, null as cause_state from ended

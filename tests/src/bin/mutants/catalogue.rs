@@ -346,15 +346,15 @@ pub const MUTANTS: &[Mutant] = &[
         name: "undone-in-the-order-of-the-steps",
         edits: &[Edit {
             file: "runledger/src/model/replay.rs",
-            old: "self.undos.iter().rev().filter(",
-            new: "self.undos.iter().filter(",
+            old: "self.undo_order.iter().rev().filter(",
+            new: "self.undo_order.iter().filter(",
         }],
         tests: &["workflows::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
     },
     Mutant {
         name: "permit-too-many",
         edits: &[Edit {
-            file: "runledger/migrations/0013_search_path.sql",
+            file: "runledger/migrations/0022_permits.sql",
             old: "where name operator(pg_catalog.=) $1), 1) as permits",
             new: "where name operator(pg_catalog.=) $1), 2) as permits",
         }],
