@@ -1,9 +1,11 @@
 //! The grants of `docs/roles.md` suffice for each role, and give no more.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use runledger::prelude::*;
 use runledger::{ClientError, RunState, Scope};
-use runledger_tests::Fixture;
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
+use runledger_tests::{Fixture, eventually};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 #[job]
@@ -22,6 +24,23 @@ async fn role_waits(wf: &Wf) -> Result<i64> {
     let child = wf.start(role_double(n)).await?;
     Ok(child.result().await?)
 }
+
+#[workflow]
+async fn role_steps(wf: &Wf) -> Result<i64> {
+    let step = || async {
+        N_STEPS.fetch_add(1, Ordering::Relaxed);
+        Ok::<i64, Error>(1)
+    };
+    let first = wf.step("count", step).await?;
+    wf.signal::<()>("go").await?;
+    Ok(first + wf.step("count", step).await?)
+}
+
+static N_STEPS: AtomicUsize = AtomicUsize::new(0);
+
+/// The rights of a program on all tables.
+const PROGRAM: &str = "grant usage on schema runledger to ROLE;
+                       grant select, insert, update, delete on all tables in schema runledger to ROLE";
 
 /// The SQL blocks of the page, for roles of this database alone.
 fn blocks(database: &str) -> Vec<String> {
@@ -142,5 +161,30 @@ async fn client_whose_role_may_not_use_plpgsql_connects() {
     assert_eq!(soon(role_double(4).enqueue(&db).await.unwrap().result()).await.unwrap(), 8);
     worker.stop().await;
     db.pool().close().await;
+    drop_role(&fixture, &role).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_steps_a_policy_hides_waits_and_repeats_no_step() {
+    let fixture = Fixture::new().await;
+    let (role, url) = role_with(&fixture, PROGRAM).await;
+    let db = Db::connect(&url).await.unwrap();
+    let first_worker = worker(&db, jobs![role_steps]).await;
+    let run = role_steps().enqueue(&db).await.unwrap();
+    until(&db, run.id(), |info| info.state == RunState::Waiting).await;
+    first_worker.stop().await;
+    execute(&fixture.db, "alter table runledger.step enable row level security").await;
+    run.signal("go", &()).await.unwrap();
+    let second_worker = worker(&db, jobs![role_steps]).await;
+    let n_claims = "select max(claims)::bigint from (select claims from runledger.ready union all select claims from runledger.lease) as held";
+    let n_claims =
+        async || sqlx::query_scalar::<_, Option<i64>>(n_claims).fetch_one(fixture.db.pool()).await.unwrap();
+    let is_tried_again = |n: &Option<i64>| n.is_none_or(|n| n >= 4);
+    assert!(eventually(n_claims, is_tried_again).await.is_some(), "the run has ended");
+    execute(&fixture.db, "alter table runledger.step disable row level security").await;
+    assert_eq!(soon(run.result()).await.unwrap(), 2);
+    assert_eq!(N_STEPS.load(Ordering::Relaxed), 2);
+    second_worker.stop().await;
+    drop(db);
     drop_role(&fixture, &role).await;
 }

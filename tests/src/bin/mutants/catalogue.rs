@@ -541,4 +541,13 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         tests: &["it::unreadable::run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on"],
     },
+    Mutant {
+        name: "hidden-steps-are-repeated",
+        edits: &[Edit {
+            file: "runledger/src/store/session.rs",
+            old: "set statement_timeout = '30s'; set row_security = off; ",
+            new: "set statement_timeout = '30s'; ",
+        }],
+        tests: &["it::roles::run_whose_steps_a_policy_hides_waits_and_repeats_no_step"],
+    },
 ];
