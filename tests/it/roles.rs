@@ -25,6 +25,11 @@ async fn role_waits(wf: &Wf) -> Result<i64> {
     Ok(child.result().await?)
 }
 
+#[job]
+async fn role_notes(#[inject] context: &Context) -> Result<()> {
+    context.progress(&1_i64).await
+}
+
 #[workflow]
 async fn role_steps(wf: &Wf) -> Result<i64> {
     let step = || async {
@@ -161,6 +166,34 @@ async fn client_whose_role_may_not_use_plpgsql_connects() {
     assert_eq!(soon(role_double(4).enqueue(&db).await.unwrap().result()).await.unwrap(), 8);
     worker.stop().await;
     db.pool().close().await;
+    drop_role(&fixture, &role).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_complete() {
+    let fixture = Fixture::new().await;
+    let (role, url) = role_with(&fixture, PROGRAM).await;
+    let db = Db::connect(&url).await.unwrap();
+    let worker = worker(&db, jobs![role_notes, role_double]).await;
+    execute(&fixture.db, &format!("revoke insert on runledger.progress from {role}")).await;
+    let mut noting = Vec::new();
+    // Enough that each writer of the worker has one.
+    for _ in 0..12 {
+        noting.push(role_notes().enqueue(&db).await.unwrap());
+    }
+    for run in &noting {
+        until(&db, run.id(), |info| info.state == RunState::Running).await;
+    }
+    for n in 0..50 {
+        assert_eq!(soon(role_double(n).enqueue(&db).await.unwrap().result()).await.unwrap(), 2 * n);
+    }
+    execute(&fixture.db, &format!("grant insert on runledger.progress to {role}")).await;
+    for run in &noting {
+        soon(run.result()).await.unwrap();
+        assert_eq!(run.info().await.unwrap().attempt, 1);
+    }
+    worker.stop().await;
+    drop(db);
     drop_role(&fixture, &role).await;
 }
 

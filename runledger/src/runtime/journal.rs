@@ -66,6 +66,22 @@ pub(crate) enum Entry {
     Settled(Box<Settled>, oneshot::Sender<Written>),
 }
 
+impl Entry {
+    /// The run that it is a record of.
+    #[cfg(feature = "worker")]
+    pub(crate) fn run_id(&self) -> Uuid {
+        let fence = match self {
+            Self::Checkpoint(item, _) => item.fence(),
+            Self::Taking(item, _) => item.fence(),
+            Self::FailedTry(item, _) => item.fence(),
+            Self::Noted(item, _) => item.fence(),
+            Self::Emitted(item, _) => item.fence(),
+            Self::Settled(item, _) => item.fence(),
+        };
+        fence.run_id
+    }
+}
+
 /// The way into the journal. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {

@@ -4,6 +4,8 @@
 //! own and a control connection with the session lock. Nothing here decides what becomes of a run: that is `model::settle`.
 
 pub(crate) mod answer;
+#[cfg(feature = "worker")]
+pub(crate) mod aside;
 pub(crate) mod attempt;
 pub(crate) mod beat;
 pub(crate) mod body;

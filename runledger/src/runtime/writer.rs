@@ -5,7 +5,9 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
+use super::aside::Aside;
 use super::journal::{Entry, Journaled, Written};
 use super::outage::{Outage, Recovery, warn_outage};
 use super::output;
@@ -13,7 +15,7 @@ use super::serve::Session;
 use super::wakes::Wakes;
 use crate::model::failure::{Failure, FailureKind};
 use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
-use crate::store::error::{Class, class};
+use crate::store::error::{Class, class, may_concern_some_runs};
 use crate::store::output::{Appended, Emitted, emit};
 use crate::store::progress::{Noted, note};
 use crate::store::settle::{Batch, Settled, settle};
@@ -32,10 +34,26 @@ const LAST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Writes entries until the journal is closed and empty.
 pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>, wakes: Wakes) {
-    let mut writer = Writer { session, connection: None, outage: Outage::new(), wakes };
+    let mut writer =
+        Writer { session, connection: None, outage: Outage::new(), wakes, aside: Aside::default() };
     let mut batch = Vec::with_capacity(MAX_BATCH);
-    while entries.recv_many(&mut batch, MAX_BATCH).await > 0 {
-        writer.commit(&mut batch).await;
+    let mut is_open = true;
+    while is_open || !writer.aside.is_empty() {
+        tokio::select! {
+            biased;
+            () = due(writer.aside.due()) => writer.try_next_aside().await,
+            n_entries = entries.recv_many(&mut batch, MAX_BATCH), if is_open => {
+                is_open = n_entries > 0;
+                writer.commit(batch.drain(..)).await;
+            }
+        }
+    }
+}
+
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -44,16 +62,17 @@ struct Writer {
     connection: Option<PoolConnection<Postgres>>,
     outage: Outage,
     wakes: Wakes,
+    aside: Aside,
 }
 
 /// An item of one kind, with the way to acknowledge it.
 type Item<T> = (Box<T>, oneshot::Sender<Written>);
 
 impl Writer {
-    async fn commit(&mut self, batch: &mut Vec<Entry>) {
+    async fn commit(&mut self, batch: impl IntoIterator<Item = Entry>) {
         let (mut steps, mut tries, mut noted, mut settled) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut takings, mut lines) = (Vec::new(), Vec::new());
-        for entry in batch.drain(..) {
+        for entry in batch {
             match entry {
                 Entry::Checkpoint(item, acknowledge) => steps.push((item, acknowledge)),
                 Entry::Taking(item, acknowledge) => takings.push((item, acknowledge)),
@@ -71,8 +90,21 @@ impl Writer {
         Box::pin(self.all::<Settled>(settled)).await;
     }
 
+    /// Tries the entries of one run that are set aside.
+    async fn try_next_aside(&mut self) {
+        let Some((run_id, mut waiting)) = self.aside.take() else { return };
+        while let Some(entry) = waiting.entries.pop_front() {
+            self.commit([entry]).await;
+            if self.aside.has(run_id) {
+                break;
+            }
+        }
+        self.aside.put_back(run_id, waiting);
+    }
+
     /// Writes items of one kind.
-    async fn all<T: Writable>(&mut self, mut items: Vec<Item<T>>) {
+    async fn all<T: Writable>(&mut self, items: Vec<Item<T>>) {
+        let mut items: Vec<Item<T>> = items.into_iter().filter_map(|item| self.not_aside(item)).collect();
         // One order for all writers of all processes: statements that lock many leases do not meet crosswise. What one run has sent stays in its order.
         items.sort_by_key(|(item, _)| item.fence().run_id);
         while let Some(n_items) = n_that_fit(items.iter().map(|(item, _)| item.n_bytes())) {
@@ -82,31 +114,48 @@ impl Writer {
         }
     }
 
-    /// Writes items of one kind in one statement. If the database refuses it for good, they are written one by one, so that
-    /// a poisonous item fails alone.
+    /// Keeps an item whose run has others that are set aside, behind them.
+    fn not_aside<T: Writable>(&mut self, item: Item<T>) -> Option<Item<T>> {
+        if self.aside.has(item.0.fence().run_id) {
+            self.aside.keep(T::ENTRY(item.0, item.1));
+            return None;
+        }
+        Some(item)
+    }
+
+    /// Writes items of one kind in one statement. If the database refuses it and some of them may be at fault, they are
+    /// written one by one, so that such an item fails or waits alone.
     async fn at_once<T: Writable>(&mut self, items: Vec<Item<T>>) {
         let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
+        let began = Instant::now();
         match self.persistently(&references).await {
             Ok(written) => {
                 for ((_, acknowledge), written) in items.into_iter().zip(written) {
                     let _ = acknowledge.send(written);
                 }
             }
-            Err(error) if items.len() == 1 => {
-                let failure = refused(&error);
-                for (_, acknowledge) in items {
-                    let _ = acknowledge.send(Written::Refused(failure.clone()));
+            Err(_) if items.len() > 1 => {
+                for item in items {
+                    if let Some(item) = self.not_aside(item) {
+                        Box::pin(self.at_once(vec![item])).await;
+                    }
                 }
             }
-            Err(_) => {
-                for item in items {
-                    Box::pin(self.at_once(vec![item])).await;
+            Err(error) => {
+                for (item, acknowledge) in items {
+                    if class(&error) == Class::Permanent {
+                        let _ = acknowledge.send(Written::Refused(refused(&error)));
+                        continue;
+                    }
+                    let run_id = item.fence().run_id;
+                    let pause = self.aside.set(T::ENTRY(item, acknowledge), began.elapsed());
+                    tracing::warn!(%run_id, %error, ?pause, "a record is not stored, and is tried again after a pause; other runs go on");
                 }
             }
         }
     }
 
-    /// Sends a batch until the database has an answer. Repeating it is safe: its items are idempotent under their fence.
+    /// Sends a batch until the database has an answer, or an error that may concern some of its runs. Repeating it is safe: its items are idempotent under their fence.
     async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Written>, sqlx::Error> {
         let (mut pause, mut is_repeated) = (FIRST_PAUSE, false);
         loop {
@@ -122,6 +171,9 @@ impl Writer {
             if !std::mem::replace(&mut is_repeated, true) && is_unique_violation(&error) {
                 // Written before, by a commit whose acknowledgement was lost.
                 continue;
+            }
+            if may_concern_some_runs(&error) {
+                return Err(error);
             }
             self.connection = None;
             if class(&error) == Class::Permanent {
@@ -327,6 +379,7 @@ mod tests {
             connection: None,
             outage: Outage::new(),
             wakes: Wakes::new().0,
+            aside: Aside::default(),
         };
         let fence = Fence { run_id: Uuid::now_v7(), token: Uuid::now_v7() };
         let noted = Noted { fence, step_key: String::new(), value: Stored::default() };

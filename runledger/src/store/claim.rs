@@ -1,7 +1,7 @@
 //! Claim: due runs, from remembered positions; and the slower look that finds what positions miss.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -243,6 +243,7 @@ async fn read_content(
     token: Uuid,
     run: &mut Claimed,
 ) -> Result<(), sqlx::Error> {
+    let began = Instant::now();
     let content = sqlx::query(sql::CONTENT).bind(run.run_id).bind(token).fetch_optional(connection).await;
     match content {
         Ok(Some(row)) => {
@@ -252,7 +253,7 @@ async fn read_content(
         // Another worker has taken the run. The settlement that blocks it here finds no lease, and changes nothing.
         Ok(None) => run.unreadable = Some(Unreadable::new("lease", &"it is gone").to_failure()),
         Err(error) => {
-            let problem = problem_of_rows(&error).ok_or(error)?;
+            let problem = problem_of_rows(&error, began.elapsed()).ok_or(error)?;
             run.unreadable = Some(Unreadable::new("content", &problem).to_failure());
         }
     }

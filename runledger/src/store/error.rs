@@ -1,6 +1,7 @@
 //! Errors of the database, classified by their SQLSTATE: what may be tried again, and what never helps.
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use sqlx::Error as SqlxError;
 
@@ -33,15 +34,26 @@ pub(crate) fn class(error: &SqlxError) -> Class {
     }
 }
 
+/// Less than any time limit for reading the rows of a run.
+const LONG: Duration = Duration::from_secs(5);
+
 /// Why the server cannot read the rows of a run, if these are at fault: they are damaged, more than fits into one value,
 /// or more than the server reads within its time limit.
-pub(crate) fn problem_of_rows(error: &SqlxError) -> Option<String> {
+///
+/// An operator who cancels the statement (`pg_cancel_backend`) causes the same code as the time limit, but sooner.
+pub(crate) fn problem_of_rows(error: &SqlxError, took: Duration) -> Option<String> {
     let error = error.as_database_error()?;
     let code = error.code()?;
     // Data exceptions, `program_limit_exceeded`, and internal errors such as `data_corrupted`
     let are_at_fault = code.starts_with("22") || code == "54000" || code.starts_with("XX");
-    let took_too_long = reason_of_code(&code) == Reason::Limit(Limit::Statement);
+    let took_too_long = reason_of_code(&code) == Reason::Limit(Limit::Statement) && took > LONG;
     (are_at_fault || took_too_long).then(|| error.message().to_owned())
+}
+
+/// Whether a statement failed for a reason that may concern only some of the runs in it: a row is locked, one of them
+/// needs too much time, or the role lacks a privilege on a table that only some of them need.
+pub(crate) fn may_concern_some_runs(error: &SqlxError) -> bool {
+    matches!(cause(error).reason, Reason::Privilege | Reason::Limit(Limit::Statement | Limit::Lock))
 }
 
 /// A limit of the server that ends a statement, a transaction or a session. An operator may have set it on

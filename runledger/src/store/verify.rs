@@ -1,5 +1,7 @@
 //! Runs in flight with what is recorded of them, page by page, for a look at whether the code still follows it.
 
+use std::time::Instant;
+
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -62,6 +64,7 @@ impl Pages {
 
     /// Reads the next page, with at most [`MAX_STATEMENTS`] statements. It is empty after the last run.
     pub(crate) async fn next(&mut self, connection: &mut PgConnection) -> Result<Vec<InFlight>, sqlx::Error> {
+        let began = Instant::now();
         let rows = match self.rows(connection, true).await {
             // Together they may be too large.
             Err(_) if self.n_runs > 1 => {
@@ -77,7 +80,7 @@ impl Pages {
                 rows.iter().map(|row| found(row, content(row))).collect::<Result<Vec<_>, _>>()?
             }
             Err(error) => {
-                let problem = problem_of_rows(&error).ok_or(error)?;
+                let problem = problem_of_rows(&error, began.elapsed()).ok_or(error)?;
                 let rows = self.rows(connection, false).await?;
                 let unreadable = || Err(Unreadable::new("content", &problem));
                 rows.iter().map(|row| found(row, unreadable())).collect::<Result<Vec<_>, _>>()?
