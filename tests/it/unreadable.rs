@@ -325,6 +325,7 @@ async fn mend_content(db: &Db) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
 async fn run_whose_content_takes_the_server_too_long_is_blocked_and_others_go_on() {
     let Fixture { db, database: _database } = Fixture::new().await;
     spoil_content(&db, "perform pg_sleep(120)").await;

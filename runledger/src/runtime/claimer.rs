@@ -251,7 +251,7 @@ impl Claimer {
     ) -> Result<Vec<Claimed>, sqlx::Error> {
         self.executor.held.claiming(token);
         let claimed = match memory.connection(&self.session).await {
-            Ok(connection) => self.session.answered(claim(connection)).await,
+            Ok(connection) => self.session.answered_claim(claim(connection)).await,
             Err(error) => Err(error),
         };
         if claimed.as_ref().map_or(true, Vec::is_empty) {

@@ -146,7 +146,7 @@ impl Memory {
     ) -> Result<&mut PoolConnection<Postgres>, sqlx::Error> {
         match &mut self.connection {
             Some(connection) => Ok(connection),
-            none => Ok(none.insert(session.open_for_claims().await?)),
+            none => Ok(none.insert(session.open().await?)),
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::answer::answered;
+use super::answer::{PATIENCE, answered};
 use super::claimer::{Claimer, drain};
 use super::control::Control;
 use super::executor::Executor;
@@ -41,7 +41,7 @@ use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause};
 use crate::store::pooler::shares_sessions;
-use crate::store::session::{connect, for_engine, limit_statements};
+use crate::store::session::{connect, for_engine};
 use crate::store::timeline::Era;
 use crate::store::{config, tuning, worker};
 
@@ -95,14 +95,6 @@ impl Session {
         Ok(connection)
     }
 
-    /// A connection for claims. The server ends a claim that takes too long before the worker gives the connection up:
-    /// otherwise the claim would go on, and lock its runs.
-    pub(crate) async fn open_for_claims(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        let mut connection = self.open().await?;
-        self.answered(limit_statements(&mut connection, self.patience.mul_f64(0.8))).await?;
-        Ok(connection)
-    }
-
     /// The same for what a worker has in hand under one number.
     fn within(self, era: Arc<Era>) -> Self {
         Self { db: self.db.within(era), ..self }
@@ -126,6 +118,15 @@ impl Session {
             Ok(connection)
         })
         .await
+    }
+
+    /// The answer to a claim. Whatever the lease, the server ends a claim that takes too long before the worker gives the
+    /// connection up: otherwise the claim would go on, and lock its runs.
+    pub(crate) async fn answered_claim<T>(
+        &self,
+        claim: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, sqlx::Error> {
+        answered(self.patience.max(PATIENCE), claim).await
     }
 
     /// The answer to a statement of the engine, or an error where none comes; the connection must be given up then.
