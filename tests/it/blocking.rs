@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, Definition, Handle, RunState, Timings};
+use runledger::{ClientError, Handle, RunState, Timings};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgConnectOptions;
@@ -28,43 +28,22 @@ async fn blocking_bystander() -> Result<()> {
 
 const THREADS: usize = 2;
 
-/// A worker in a runtime of its own, with [`THREADS`] threads.
-struct Elsewhere {
-    stop: mpsc::Sender<()>,
-    thread: std::thread::JoinHandle<()>,
-}
-
-impl Elsewhere {
-    fn start(url: &str, jobs: impl IntoIterator<Item = &'static Definition> + Send + 'static) -> Self {
-        let url = url.to_owned();
-        let (stop, stopped) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(THREADS)
-                .enable_all()
-                .build()
-                .unwrap();
-            let worker = runtime.block_on(async {
-                let db = Db::connect(&url).await.unwrap();
-                let app = App::new(db).with(jobs).timings(Timings::FAST);
-                runtime.spawn(app.start()).await.unwrap().unwrap()
-            });
-            stopped.recv().unwrap();
-            runtime.block_on(worker.stop());
-        });
-        Self { stop, thread }
-    }
-
-    fn stop(self) {
-        self.stop.send(()).unwrap();
-        self.thread.join().unwrap();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handlers_that_block_every_thread_of_their_process_do_not_stop_its_heartbeats() {
     let Fixture { db, database } = Fixture::new().await;
-    let victim = Elsewhere::start(database.url(), jobs![blocks_its_thread]);
+    let url = database.url().to_owned();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let victim = std::thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().unwrap();
+        let worker = runtime.block_on(async {
+            let db = Db::connect(&url).await.unwrap();
+            let app = App::new(db).with(jobs![blocks_its_thread]).timings(Timings::FAST);
+            runtime.spawn(app.start()).await.unwrap().unwrap()
+        });
+        stopped.recv().unwrap();
+        runtime.block_on(worker.stop());
+    });
     // It buries whoever is silent for its lease.
     let undertaker = worker(&db, jobs![blocking_bystander]).await;
     let mut handles = Vec::new();
@@ -82,7 +61,8 @@ async fn handlers_that_block_every_thread_of_their_process_do_not_stop_its_heart
     }
     let n_claims: i64 = scalar(&db, "select count(*) from runledger.worker where state = 'dead'").await;
     assert_eq!(n_claims, 0, "nobody was declared dead");
-    victim.stop();
+    stop.send(()).unwrap();
+    victim.join().unwrap();
     undertaker.stop().await;
 }
 

@@ -43,10 +43,6 @@ async fn role_steps(wf: &Wf) -> Result<i64> {
 
 static N_STEPS: AtomicUsize = AtomicUsize::new(0);
 
-/// The rights of a program on all tables.
-const PROGRAM: &str = "grant usage on schema runledger to ROLE;
-                       grant select, insert, update, delete on all tables in schema runledger to ROLE";
-
 /// The SQL blocks of the page, for roles of this database alone.
 fn blocks(database: &str) -> Vec<String> {
     include_str!("../../docs/roles.md")
@@ -122,6 +118,14 @@ async fn role_with(fixture: &Fixture, grants: &str) -> (String, String) {
     (role, url)
 }
 
+/// Makes a role that may read and write all tables, and connects as it.
+async fn connect_as_program(fixture: &Fixture) -> (String, Db) {
+    let grants = "grant usage on schema runledger to ROLE;
+                  grant select, insert, update, delete on all tables in schema runledger to ROLE";
+    let (role, url) = role_with(fixture, grants).await;
+    (role, Db::connect(&url).await.unwrap())
+}
+
 async fn drop_role(fixture: &Fixture, role: &str) {
     execute(&fixture.db, &format!("drop owned by {role}; drop role {role}")).await;
 }
@@ -172,8 +176,7 @@ async fn client_whose_role_may_not_use_plpgsql_connects() {
 #[tokio::test(flavor = "multi_thread")]
 async fn records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_complete() {
     let fixture = Fixture::new().await;
-    let (role, url) = role_with(&fixture, PROGRAM).await;
-    let db = Db::connect(&url).await.unwrap();
+    let (role, db) = connect_as_program(&fixture).await;
     let worker = worker(&db, jobs![role_notes, role_double]).await;
     execute(&fixture.db, &format!("revoke insert on runledger.progress from {role}")).await;
     let mut noting = Vec::new();
@@ -200,8 +203,7 @@ async fn records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_comp
 #[tokio::test(flavor = "multi_thread")]
 async fn run_whose_steps_a_policy_hides_waits_and_repeats_no_step() {
     let fixture = Fixture::new().await;
-    let (role, url) = role_with(&fixture, PROGRAM).await;
-    let db = Db::connect(&url).await.unwrap();
+    let (role, db) = connect_as_program(&fixture).await;
     let first_worker = worker(&db, jobs![role_steps]).await;
     let run = role_steps().enqueue(&db).await.unwrap();
     until(&db, run.id(), |info| info.state == RunState::Waiting).await;

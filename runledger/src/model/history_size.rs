@@ -15,9 +15,14 @@ const MAX_WITH_UNDER_WAY: usize = 2 * MAX_HISTORY;
 /// A record with no more bytes is never refused, so that [`PayloadError::HistoryFull`] itself can be recorded.
 const SMALL: usize = 4096;
 
-/// The bytes of a record beside its key, its result and its compensation: the columns of its row with their separators
-/// in the text that a claim reads.
-pub const RECORD: usize = 96;
+/// The bytes that the other columns of a record take in the text that a claim reads.
+const OVERHEAD: usize = 96;
+
+/// The size of a record whose result and compensation have `content` bytes.
+#[must_use]
+pub fn record_size(key: &str, content: usize) -> usize {
+    OVERHEAD + key.len() + content
+}
 
 /// The bytes of the steps of one run.
 #[derive(Debug, Default)]
@@ -48,7 +53,7 @@ impl HistorySize {
     /// [`PayloadError::HistoryFull`], where there is no room for it. There always is for a compensation: a run that is
     /// too large must still be undone.
     pub fn add(&mut self, ordinal: u64, key: &str, bytes: usize) -> Result<(), PayloadError> {
-        let bytes = RECORD + key.len() + bytes;
+        let bytes = record_size(key, bytes);
         let others = self.bytes - self.under_way.remove(&ordinal).unwrap_or(0);
         self.bytes = others;
         let may_be_refused = bytes > SMALL && !key.starts_with("undo[");
@@ -62,7 +67,7 @@ impl HistorySize {
 
     /// Adds what has no other size at another try.
     pub fn grow(&mut self, key: &str, bytes: usize) {
-        self.bytes += RECORD + key.len() + bytes;
+        self.bytes += record_size(key, bytes);
     }
 
     /// Notes that a step is on record.
@@ -86,24 +91,24 @@ mod tests {
     fn record_that_is_tried_again_counts_once() {
         let mut size = HistorySize::default();
         for _ in 0..3 {
-            size.add(7, "", MAX_HISTORY - RECORD).unwrap();
+            size.add(7, "", MAX_HISTORY - OVERHEAD).unwrap();
         }
         assert_eq!(size.check(), Ok(()));
         size.keep(7);
         size.add(7, "", 1).unwrap();
-        assert_eq!(size.check(), Err(Divergence::LargeHistory { size: MAX_HISTORY + RECORD + 1 }));
+        assert_eq!(size.check(), Err(Divergence::LargeHistory { size: MAX_HISTORY + OVERHEAD + 1 }));
     }
 
     #[test]
     fn steps_under_way_fill_the_history_up_to_twice_its_limit() {
         let mut size = HistorySize::of(MAX_HISTORY);
-        size.add(0, "", MAX_HISTORY - RECORD).unwrap();
+        size.add(0, "", MAX_HISTORY - OVERHEAD).unwrap();
         let error = size.add(1, "", SMALL).unwrap_err();
         assert!(
-            matches!(error, PayloadError::HistoryFull { added, .. } if added == RECORD + SMALL),
+            matches!(error, PayloadError::HistoryFull { added, .. } if added == OVERHEAD + SMALL),
             "{error}"
         );
-        size.add(0, "", MAX_HISTORY - 2 * RECORD - SMALL).unwrap();
+        size.add(0, "", MAX_HISTORY - 2 * OVERHEAD - SMALL).unwrap();
         size.add(1, "", SMALL).unwrap();
     }
 

@@ -18,14 +18,13 @@ mod kind;
 #[cfg(test)]
 mod tests;
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::deliveries::{Delivery, order_of, stored_from};
 pub use super::divergence::{Divergence, Line};
 use super::failure::Failure;
-use super::history_size::RECORD;
+use super::history_size::record_size;
 use super::name::MAX_STEP_KEY;
 pub use super::scope::Scope;
 
@@ -109,10 +108,10 @@ pub struct Replay {
     /// The scopes that have claimed, by their base, with how many steps each has claimed.
     claimed: HashMap<u64, (String, u64)>,
     n_claims: u64,
-    /// The calls that take back what steps did, by the steps' keys.
-    undos: HashMap<String, String>,
-    /// The keys of `undos`, in the order in which their steps were recorded or claimed.
-    undo_order: Vec<String>,
+    /// The calls that take back what steps did, in the order in which these were recorded or claimed, with the steps' keys.
+    undos: Vec<(String, String)>,
+    /// The place in `undos` of the first call of each step, by the step's key.
+    undo_places: HashMap<String, usize>,
     /// What was decided of changes to the code, by their names.
     patches: HashMap<String, bool>,
     /// How much of `delivered` the database is known to have.
@@ -137,8 +136,10 @@ impl Replay {
         }
         let mut undos: Vec<&Recorded> = rows.iter().filter(|row| row.undo.is_some()).collect();
         undos.sort_unstable_by_key(|row| (row.seen_len, row.ordinal));
-        for (row, undo) in undos.into_iter().filter_map(|row| row.undo.as_ref().map(|undo| (row, undo))) {
-            replay.note_undo(&row.key, undo.clone());
+        for row in undos {
+            if let Some(undo) = &row.undo {
+                replay.note_undo(&row.key, undo.clone());
+            }
         }
         replay.ordinals = rows.iter().map(|row| (row.key.clone(), row.ordinal)).collect();
         // None has seen its own result, but for signals, which are recorded when the code has them.
@@ -152,7 +153,7 @@ impl Replay {
         replay
     }
 
-    /// The bytes of the records: keys, results, compensations, and [`RECORD`] for each.
+    /// The bytes of the records: keys, results, compensations, and the overhead of each ([`record_size`]).
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         let of = |row: &Recorded| {
@@ -160,7 +161,7 @@ impl Replay {
                 failure.message.len() + failure.causes.iter().map(String::len).sum::<usize>()
             };
             let result = row.result.as_ref().map_or_else(of_failure, String::len);
-            RECORD + row.key.len() + result + row.undo.as_ref().map_or(0, String::len)
+            record_size(&row.key, result + row.undo.as_ref().map_or(0, String::len))
         };
         self.recorded.values().map(of).sum()
     }
@@ -281,24 +282,22 @@ impl Replay {
 
     /// Notes the call that takes back what a step did.
     pub fn note_undo(&mut self, key: &str, undo: String) {
-        if let Entry::Vacant(entry) = self.undos.entry(key.to_owned()) {
-            entry.insert(undo);
-            self.undo_order.push(key.to_owned());
-        }
+        self.undo_places.entry(key.to_owned()).or_insert(self.undos.len());
+        self.undos.push((key.to_owned(), undo));
     }
 
     /// The call that takes back what a step did.
     #[must_use]
     pub fn undo_of(&self, key: &str) -> Option<String> {
-        self.undos.get(key).cloned()
+        let place = *self.undo_places.get(key)?;
+        self.undos.get(place).map(|(_, undo)| undo.clone())
     }
 
     /// The steps whose effects can be taken back and are not, the last first, each with the call that does it.
     #[must_use]
     pub fn to_undo(&self) -> Vec<(String, String)> {
         let is_undone = |key: &str| self.ordinals.contains_key(&format!("undo[{key}]"));
-        let keys = self.undo_order.iter().rev().filter(|key| !is_undone(key));
-        keys.filter_map(|key| Some((key.clone(), self.undos.get(key)?.clone()))).collect()
+        self.undos.iter().rev().filter(|(key, _)| !is_undone(key)).cloned().collect()
     }
 
     /// A branch of a scope, counted per occurrence.

@@ -1,5 +1,5 @@
-//! Records that the database does not store for now. The writer sets the records of such a run aside, so that other runs
-//! do not wait for them.
+//! Records that the database does not store for now. The writer sets them aside, with all later records of their runs, so
+//! that other runs do not wait for them.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -39,19 +39,18 @@ impl Aside {
         self.0.contains_key(&run_id)
     }
 
-    /// Keeps an entry behind those of its run.
-    pub(super) fn keep(&mut self, entry: Entry) {
+    /// Appends an entry to those of its run, if any are set aside.
+    pub(super) fn append(&mut self, entry: Entry) {
         if let Some(waiting) = self.0.get_mut(&entry.run_id()) {
             waiting.entries.push_back(entry);
         }
     }
 
-    /// Sets an entry aside whose last try took so long. Returns the pause before the next one.
-    pub(super) fn set(&mut self, entry: Entry, took: Duration) -> Duration {
+    /// Sets an entry aside. Its last try `took` this long.
+    pub(super) fn set(&mut self, entry: Entry, took: Duration) {
         let pause = FIRST_PAUSE.max(took * REST);
         let waiting = Waiting { pause, due: Instant::now() + pause, entries: VecDeque::new() };
         self.0.entry(entry.run_id()).or_insert(waiting).entries.push_back(entry);
-        pause
     }
 
     /// When the next run is to be tried.

@@ -32,7 +32,7 @@ pub(crate) struct Heart {
     pub(crate) acknowledged: watch::Sender<Instant>,
     pub(crate) stop: watch::Receiver<bool>,
     /// The runtime of the worker's tasks.
-    pub(crate) tasks: Handle,
+    pub(crate) runtime: Handle,
 }
 
 /// Whether the server aborted the statement on a time limit. The session still works; a new session would
@@ -111,7 +111,7 @@ impl Heart {
     /// Wakes a thread of the worker's runtime, so that it polls the I/O driver. The thread that polled it last may be
     /// blocked by a body, and tokio does not give the driver to a thread that sleeps.
     fn wake_runtime(&self) {
-        self.tasks.spawn(std::future::ready(()));
+        self.runtime.spawn(std::future::ready(()));
     }
 
     /// Tells runs in hand what others have asked of them.

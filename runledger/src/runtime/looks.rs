@@ -10,7 +10,7 @@ use super::answer::answered;
 use super::outage::warn_outage;
 use super::serve::Session;
 use crate::store::claim::{Look, lanes};
-use crate::store::session::{LONGEST_LOOK, limit_statements};
+use crate::store::session::{LONGEST_LOOK, for_looks};
 
 /// Looks may take a twentieth of the time, but are not further apart than this, or twice as long as one takes: nothing else finds a run behind the
 /// positions.
@@ -96,7 +96,7 @@ impl Looks {
         self.is_owed = false;
         self.beside.spawn(async move {
             let mut connection = session.open().await?;
-            session.answered(limit_statements(&mut connection, LONGEST_LOOK)).await?;
+            session.answered(for_looks(&mut connection)).await?;
             let began = Instant::now();
             let look = answered(LONGEST_LOOK + SILENCE, lanes(&mut connection, &queues, &jobs)).await;
             Ok((began, began.elapsed(), look))

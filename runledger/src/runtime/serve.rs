@@ -120,8 +120,8 @@ impl Session {
         .await
     }
 
-    /// The answer to a claim. Whatever the lease, the server ends a claim that takes too long before the worker gives the
-    /// connection up: otherwise the claim would go on, and lock its runs.
+    /// Waits for the answer to a claim, with any lease longer than the server's own time limit. A claim that the server
+    /// continued after the worker has given up would keep its runs locked.
     pub(crate) async fn answered_claim<T>(
         &self,
         claim: impl Future<Output = Result<T, sqlx::Error>>,
@@ -309,7 +309,7 @@ impl Worker {
             pulses: pulse,
             acknowledged,
             stop: stopped.clone(),
-            tasks: Handle::current(),
+            runtime: Handle::current(),
         };
         let mut silent = None;
         if is_quiet(&self.plan) {

@@ -114,10 +114,10 @@ impl Writer {
         }
     }
 
-    /// Keeps an item whose run has others that are set aside, behind them.
+    /// Returns the item, unless records of its run are set aside: then the item joins them.
     fn not_aside<T: Writable>(&mut self, item: Item<T>) -> Option<Item<T>> {
         if self.aside.has(item.0.fence().run_id) {
-            self.aside.keep(T::ENTRY(item.0, item.1));
+            self.aside.append(T::ENTRY(item.0, item.1));
             return None;
         }
         Some(item)
@@ -145,17 +145,18 @@ impl Writer {
                 for (item, acknowledge) in items {
                     if class(&error) == Class::Permanent {
                         let _ = acknowledge.send(Written::Refused(refused(&error)));
-                        continue;
+                    } else {
+                        let run_id = item.fence().run_id;
+                        tracing::warn!(%run_id, %error, "the database does not store a record; the writer sets the run aside");
+                        self.aside.set(T::ENTRY(item, acknowledge), began.elapsed());
                     }
-                    let run_id = item.fence().run_id;
-                    let pause = self.aside.set(T::ENTRY(item, acknowledge), began.elapsed());
-                    tracing::warn!(%run_id, %error, ?pause, "a record is not stored, and is tried again after a pause; other runs go on");
                 }
             }
         }
     }
 
-    /// Sends a batch until the database has an answer, or an error that may concern some of its runs. Repeating it is safe: its items are idempotent under their fence.
+    /// Sends a batch until the database has an answer, or an error that may concern only some of its runs. Repeating it is
+    /// safe: its items are idempotent under their fence.
     async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Written>, sqlx::Error> {
         let (mut pause, mut is_repeated) = (FIRST_PAUSE, false);
         loop {

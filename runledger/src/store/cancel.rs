@@ -45,10 +45,11 @@ pub(crate) enum By {
 #[cfg(feature = "worker")]
 pub(crate) const FAILED_ABOVE: &str = "a run above it has failed";
 
-/// The number of nodes that the first transaction cancels, and the maximum. Each node is the cause for which all nodes
-/// below it are cancelled, so a transaction takes long if many of its nodes have the same large part of the graph below
-/// them. After the first transaction that part has been cancelled.
+/// The number of nodes that the first transaction cancels. Each transaction cancels all dependents of its nodes, and walks
+/// them once for each of these nodes. Later transactions do not walk what this one has cancelled.
 const FIRST_NODES: usize = 16;
+
+/// The maximum number of nodes that one transaction cancels.
 const MOST_NODES: usize = 1_000;
 
 /// How often a cancel is tried that the server ends as a deadlock or a conflict with another transaction.

@@ -170,7 +170,7 @@ pub(crate) enum Reading {
 }
 
 impl Reading {
-    /// How to read after a claim that ended so. Whatever the reason of a failure, one run may be at fault.
+    /// How to read after a claim with this result. Any failure may be the fault of one run.
     pub(crate) fn after<T>(claim: &Result<T, sqlx::Error>) -> Self {
         match claim {
             Ok(_) => Self::AtOnce,

@@ -34,13 +34,13 @@ pub(crate) fn class(error: &SqlxError) -> Class {
     }
 }
 
-/// Less than any time limit for reading the rows of a run.
+/// A statement that is cancelled sooner was cancelled by an operator: the engine's time limits are longer.
 const LONG: Duration = Duration::from_secs(5);
 
 /// Why the server cannot read the rows of a run, if these are at fault: they are damaged, more than fits into one value,
 /// or more than the server reads within its time limit.
 ///
-/// An operator who cancels the statement (`pg_cancel_backend`) causes the same code as the time limit, but sooner.
+/// `pg_cancel_backend` and the time limit give the same code. The time that the statement `took` tells them apart.
 pub(crate) fn problem_of_rows(error: &SqlxError, took: Duration) -> Option<String> {
     let error = error.as_database_error()?;
     let code = error.code()?;

@@ -37,12 +37,9 @@ pub(crate) async fn for_engine(connection: &mut PgConnection) -> Result<(), sqlx
 /// How long a look at the lanes may take. The dead entries that it meets are as many as an old snapshot keeps.
 pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(120);
 
-/// Limits the time of each statement of a session.
-pub(crate) async fn limit_statements(
-    connection: &mut PgConnection,
-    limit: Duration,
-) -> Result<(), sqlx::Error> {
-    let set = format!("set statement_timeout = {}", limit.as_millis().max(1));
+/// Lets a session of the engine take as long as [`LONGEST_LOOK`].
+pub(crate) async fn for_looks(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let set = format!("set statement_timeout = {}", LONGEST_LOOK.as_millis());
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 

@@ -64,26 +64,22 @@ impl Pages {
 
     /// Reads the next page, with at most [`MAX_STATEMENTS`] statements. It is empty after the last run.
     pub(crate) async fn next(&mut self, connection: &mut PgConnection) -> Result<Vec<InFlight>, sqlx::Error> {
-        let began = Instant::now();
-        let rows = match self.rows(connection, true).await {
-            // Together they may be too large.
-            Err(_) if self.n_runs > 1 => {
-                self.n_runs = 1;
-                self.rows(connection, true).await
-            }
-            rows => rows,
-        };
-        let page = match rows {
-            Ok(rows) => {
-                let is_large = rows.iter().map(size).sum::<usize>() > LARGE;
-                self.n_runs = if is_large { 1 } else { (self.n_runs * 2).min(MOST_RUNS) };
-                rows.iter().map(|row| found(row, content(row))).collect::<Result<Vec<_>, _>>()?
-            }
-            Err(error) => {
-                let problem = problem_of_rows(&error, began.elapsed()).ok_or(error)?;
-                let rows = self.rows(connection, false).await?;
-                let unreadable = || Err(Unreadable::new("content", &problem));
-                rows.iter().map(|row| found(row, unreadable())).collect::<Result<Vec<_>, _>>()?
+        let page: Vec<InFlight> = loop {
+            let began = Instant::now();
+            match self.rows(connection, true).await {
+                Ok(rows) => {
+                    let is_large = rows.iter().map(size).sum::<usize>() > LARGE;
+                    self.n_runs = if is_large { 1 } else { (self.n_runs * 2).min(MOST_RUNS) };
+                    break rows.iter().map(|row| found(row, content(row))).collect::<Result<_, _>>()?;
+                }
+                // Together they may be too large.
+                Err(_) if self.n_runs > 1 => self.n_runs = 1,
+                Err(error) => {
+                    let problem = problem_of_rows(&error, began.elapsed()).ok_or(error)?;
+                    let rows = self.rows(connection, false).await?;
+                    let unreadable = || Err(Unreadable::new("content", &problem));
+                    break rows.iter().map(|row| found(row, unreadable())).collect::<Result<_, _>>()?;
+                }
             }
         };
         if let Some(end) = page.last() {

@@ -36,7 +36,7 @@ pub enum PayloadError {
     HistoryFull {
         /// The bytes of the history.
         size: usize,
-        /// The bytes of the record: the key, the result, and the call that takes it back.
+        /// The bytes of the record: the key, the result, the compensation, and 96 for the other columns.
         added: usize,
         /// How many a run may have.
         limit: usize,

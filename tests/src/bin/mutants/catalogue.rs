@@ -346,8 +346,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "undone-in-the-order-of-the-steps",
         edits: &[Edit {
             file: "runledger/src/model/replay.rs",
-            old: "self.undo_order.iter().rev().filter(",
-            new: "self.undo_order.iter().filter(",
+            old: "self.undos.iter().rev().filter(",
+            new: "self.undos.iter().filter(",
         }],
         tests: &["workflows::sagas::what_the_steps_of_a_failed_run_did_is_taken_back_in_reverse_order"],
     },
