@@ -17,9 +17,12 @@ use super::timeline::Address;
 /// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs. A transaction of the
 /// engine never rests: one that does has lost its client without the server's knowing, and holds rows that the same worker needs.
 /// A row security policy that applies is an error: a run whose recorded steps it hides would repeat them.
+/// A server that waits for the end of a message counts neither as idle nor as executing a statement: only keepalives end its transaction where the network
+/// has lost the client.
 pub const ENGINE: &str = "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
                           set plan_cache_mode = force_generic_plan; set search_path = pg_catalog, pg_temp; set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '30s'; set row_security = off; \
-                          set idle_in_transaction_session_timeout = '10s'";
+                          set idle_in_transaction_session_timeout = '10s'; \
+                          set tcp_keepalives_idle = 10; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 3";
 
 /// For sessions that run no user statements: names resolve only in `pg_catalog`.
 const PINNED: &str = "set search_path = pg_catalog, pg_temp";
@@ -209,6 +212,11 @@ pub(crate) const BEGIN_QUEUED: &str = begin_restless!("1s");
 
 /// Begins a transaction of our own on a connection of an application.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
+
+/// Begins a transaction that reads a page in the order of an index. With the statistics of an empty table the planner
+/// reads all that follows and sorts it.
+pub(crate) const BEGIN_IN_ORDER: &str =
+    "begin isolation level read committed; set local enable_bitmapscan = off; set local enable_seqscan = off";
 
 /// Whether a statement of a transaction at this level sees what others have committed before it.
 pub(crate) fn is_read_committed(level: &str) -> bool {
