@@ -176,9 +176,9 @@ async fn no_session_of_a_client_compiles_the_plan_of_what_is_below_a_run() {
     execute(&db, many).await;
     let statement = include_str!("../../runledger/src/store/sql/cancel_below.sql");
     let mut connection = db.pool().acquire().await.unwrap();
-    let prepare = format!("prepare below (uuid[], text) as {statement}");
+    let prepare = format!("prepare below (uuid[], uuid[], text[], bigint) as {statement}");
     sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *connection).await.unwrap();
-    let explain = "explain (analyze, timing off, summary off) execute below (array[gen_random_uuid()], null)";
+    let explain = "explain (analyze, timing off, summary off) execute below (array[gen_random_uuid()], array[gen_random_uuid()], array[null], 100)";
     let plan: Vec<String> = sqlx::query_scalar(explain).fetch_all(&mut *connection).await.unwrap();
     assert!(plan.iter().any(|line| line.contains("run_parent")), "{plan:#?}");
     assert!(!plan.iter().any(|line| line.contains("JIT")), "{plan:#?}");

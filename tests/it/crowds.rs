@@ -109,7 +109,7 @@ async fn rows_read_by_a_start(fixture: &Fixture) -> i64 {
 }
 
 /// Waits until the database has no sessions but those of this client: each tells the server what it has read when it ends, at the latest.
-async fn alone(db: &Db) {
+pub async fn alone(db: &Db) {
     let others = "select count(*) from pg_stat_activity
                   where datname = current_database() and backend_type = 'client backend' and application_name <> current_setting('application_name')";
     eventually(async || scalar::<i64>(db, others).await, |n_others| *n_others == 0).await;

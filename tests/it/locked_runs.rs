@@ -263,6 +263,16 @@ async fn request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_bel
     first.stop().await;
     execute(&db, "insert into runledger.cancel (run_id) select run_id from runledger.waiting").await;
     let tx = signals(&db, &[&above]).await;
+    // The request of a run that has ended is dropped in the meantime.
+    let other = waits_for_ping().delay(LONG).enqueue(&db).await.unwrap();
+    let ended = format!(
+        r#"with gone as (delete from runledger.ready where run_id = '{}' returning run_id, attempt),
+           asked as (insert into runledger.cancel (run_id) select run_id from gone)
+           insert into runledger.outcome (run_id, state, error, attempt)
+           select run_id, 'cancelled', '{{"kind": "cancelled", "message": "cancelled"}}', attempt from gone"#,
+        other.id()
+    );
+    execute(&db, &ended).await;
 
     let proxy = Proxy::start(database.url()).await.unwrap();
     proxy.arm("-- cancel_forget:", Fault::Hold);

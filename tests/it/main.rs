@@ -12,6 +12,7 @@ mod bad_input;
 mod blocking;
 mod cancel;
 mod children;
+mod chores;
 mod claim;
 mod cli;
 mod clones;

@@ -147,7 +147,7 @@ impl<J: Job> Handle<J> {
     /// A transaction that has sent a signal locks the run until it ends. The call waits for the lock of this run for at most 10 seconds. Of a locked run
     /// below it stores the request, which a worker carries out once the run is free.
     ///
-    /// Costs a transaction for each run, and a query for everything below, repeated until it finds nothing.
+    /// Costs a transaction for each run that it cancels, and one for each page of the runs below: up to 2,000 children of up to 50 runs.
     ///
     /// # Errors
     /// [`ClientError::NoSuchRun`], or a failure of the database.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::held::{Held, Order};
@@ -26,21 +26,22 @@ use super::wakes::Wakes;
 use crate::api::registry::Registry;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
+use crate::store::cancel::{self, CarriedOut, Requests};
 use crate::store::locks::IfLocked;
 use crate::store::places::has_repaired;
 use crate::store::settle::{self as settlement, Settled};
 use crate::store::timeline::Era;
 use crate::store::worker::{self, Lease, Orphan, Pulse};
-use crate::store::{cancel, config, deadline, pause, tuning, wait};
+use crate::store::{config, deadline, pause, tuning, wait};
 
 /// How many rows one statement of a net takes at most.
 const BATCH: i64 = 200;
 
-/// How many runs whose deadline is over are ended at a pulse: each costs a transaction.
+/// How many runs whose deadline is over are ended before a look at what is more urgent: each costs a transaction.
 const OVERDUE: usize = 50;
 
-/// How long maintenance cancels for others at once: a cancel with many runs below it must not keep it from a dead worker.
-const CANCELS: Duration = Duration::from_millis(500);
+/// How long maintenance cancels or pauses runs before it looks at what is more urgent, such as a dead worker.
+const TURN: Duration = Duration::from_millis(500);
 
 /// A net may cost this part of the time: one that takes long is cast less often.
 const SHARE: u32 = 20;
@@ -90,6 +91,7 @@ pub(crate) struct Maintenance {
     pub(crate) stop: watch::Receiver<bool>,
     /// How long it is before the first nets are cast.
     pub(crate) idle: Duration,
+    pub(crate) cancel_requests: Mutex<Requests>,
 }
 
 /// What an examination of a silent worker finds.
@@ -111,7 +113,7 @@ impl Maintenance {
         loop {
             let suspicion = memory.suspicion.as_ref().map(|(at, _)| *at);
             tokio::select! {
-                // Cancels come last: what they wait for is that nothing else is to be done.
+                // Chores come last: what they wait for is that nothing else is to be done.
                 biased;
                 () = task::raised(&mut stop) => return,
                 pulse = pulses.recv() => {
@@ -124,18 +126,14 @@ impl Maintenance {
                 () = tokio::time::sleep_until(next_net) => {
                     let began = Instant::now();
                     self.with(&mut memory, "nets", Self::cast_nets).await;
-                    memory.has_cancels = true;
+                    memory.chores.cancels = true;
                     next_net = Instant::now() + self.timings.lease.max(began.elapsed() * SHARE);
                 }
                 () = tokio::time::sleep_until(suspicion.unwrap_or(next_net)), if suspicion.is_some() => {
                     let silent = memory.suspicion.take().map_or_else(Vec::new, |(_, silent)| silent);
                     self.bury(&silent, &mut memory).await;
                 }
-                () = std::future::ready(()), if memory.has_cancels => {
-                    let is_done = self.with(&mut memory, "cancels", Self::carry_out).await;
-                    memory.has_cancels = is_done == Some(false);
-                    memory.owes_cancels = is_done.is_none();
-                }
+                () = std::future::ready(()), if memory.chores.any() => self.do_chores(&mut memory).await,
             }
         }
     }
@@ -168,7 +166,9 @@ impl Maintenance {
         if pulse.draining {
             self.fate.send_if_modified(|fate| std::mem::replace(fate, Fate::Drain) == Fate::Alive);
         }
-        memory.has_cancels |= !pulse.unheld.is_empty() || std::mem::take(&mut memory.owes_cancels);
+        memory.chores.cancels |= pulse.cancels_left || std::mem::take(&mut memory.owes_cancels);
+        memory.chores.timers |= pulse.timers_due;
+        memory.chores.deadlines |= pulse.deadlines_due;
         let Change { jumped_back, is_new_server } = memory.remember(&pulse, &self.timings);
         if jumped_back {
             self.with(memory, "clock", Self::pull_back).await;
@@ -193,18 +193,27 @@ impl Maintenance {
         if pulse.pauses_left {
             self.with(memory, "pauses", Self::carry_out_pauses).await;
         }
-        if pulse.timers_due {
-            self.with(memory, "timers", Self::wake_due).await;
-        }
-        if pulse.deadlines_due {
-            self.with(memory, "deadlines", Self::end_overdue).await;
-            // What is below those that were cancelled.
-            memory.has_cancels = true;
-        }
         if !self.held.unheeded(self.cancel_grace).is_empty() {
             self.with(memory, "cancels that are not heeded", Self::end_by_force).await;
             // What is below them.
-            memory.has_cancels = true;
+            memory.chores.cancels = true;
+        }
+    }
+
+    /// Does a part of each chore that is left.
+    async fn do_chores(&self, memory: &mut Memory) {
+        if memory.chores.timers {
+            memory.chores.timers = self.with(memory, "timers", Self::wake_due).await == Some(false);
+        }
+        if memory.chores.deadlines {
+            memory.chores.deadlines = self.with(memory, "deadlines", Self::end_overdue).await == Some(false);
+            // What is below those that were cancelled.
+            memory.chores.cancels = true;
+        }
+        if memory.chores.cancels {
+            let is_done = self.with(memory, "cancels", Self::carry_out).await;
+            memory.chores.cancels = is_done == Some(false);
+            memory.owes_cancels = is_done.is_none();
         }
     }
 
@@ -251,6 +260,8 @@ impl Maintenance {
         }
         if n_buried > 0 {
             self.with(memory, "orphans", Self::adopt).await;
+            // Some of the orphans may have been asked to be cancelled.
+            memory.chores.cancels = true;
         }
     }
 
@@ -341,25 +352,31 @@ impl Maintenance {
 
     /// Cancels runs that left their workers before these heard of the request. False where others are left.
     async fn carry_out(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-        carry_out(connection, Some(&self.wakes)).await
+        let mut requests = self.cancel_requests.lock().await;
+        let CarriedOut { is_done, to_wake } = requests.carry_out(connection, BATCH, TURN).await?;
+        self.wakes.owe(to_wake);
+        Ok(is_done)
     }
 
     /// Pauses runs that left their workers before these heard of the request.
     async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        pause::carry_out(connection, BATCH, CANCELS).await
+        pause::carry_out(connection, BATCH, TURN).await
     }
 
-    /// Ends runs whose deadline is over. Those that are left wait for the next pulse, so that they do not keep it from a dead worker.
-    async fn end_overdue(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        self.wakes.owe(deadline::carry_out(connection, OVERDUE, CANCELS).await?);
-        Ok(())
+    /// Ends runs whose deadline is over. False where others may be left.
+    async fn end_overdue(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        let CarriedOut { is_done, to_wake } = deadline::carry_out(connection, OVERDUE, TURN).await?;
+        self.wakes.owe(to_wake);
+        Ok(is_done)
     }
 
-    async fn wake_due(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        if wait::wake_due(connection, BATCH).await? > 0 {
+    /// Queues runs whose wait is over. False where others may be left.
+    async fn wake_due(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        let n_woken = wait::wake_due(connection, BATCH).await?;
+        if n_woken > 0 {
             self.wake.notify_one();
         }
-        Ok(())
+        Ok(n_woken < BATCH)
     }
 
     /// The nets: each finds what should not be there, and usually finds nothing.
@@ -458,8 +475,8 @@ pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -
     settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await.map(drop)
 }
 
-/// Settles runs of dead workers as crashed, or as cancelled with what is below them, until there are none. Without
-/// `wakes`, the next net finds the parents that could not be woken.
+/// Settles runs of dead workers as crashed or cancelled, until there are none. What is below the cancelled ones is left for
+/// the next pulse. Without `wakes`, the next net finds the parents that could not be woken.
 pub(crate) async fn adopt_orphans(
     connection: &mut PgConnection,
     wakes: Option<&Wakes>,
@@ -474,19 +491,7 @@ pub(crate) async fn adopt_orphans(
         }
         n_adopted += batch.written.len();
     }
-    if n_adopted > 0 {
-        // Some of them may have been asked to be cancelled.
-        carry_out(connection, wakes).await?;
-    }
     Ok(n_adopted)
-}
-
-async fn carry_out(connection: &mut PgConnection, wakes: Option<&Wakes>) -> Result<bool, sqlx::Error> {
-    let cancel::CarriedOut { is_done, to_wake } = cancel::carry_out(connection, BATCH, CANCELS).await?;
-    if let Some(wakes) = wakes {
-        wakes.owe(to_wake);
-    }
-    Ok(is_done)
 }
 
 fn crashed(orphan: &Orphan) -> Settled {

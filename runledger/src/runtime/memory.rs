@@ -32,8 +32,7 @@ pub(super) struct Memory {
     held_up: VecDeque<(Instant, Duration)>,
     /// When silent workers become suspect, and who they are.
     pub(super) suspicion: Option<(Instant, Vec<i64>)>,
-    /// Whether cancels of others are left to be carried out.
-    pub(super) has_cancels: bool,
+    pub(super) chores: Chores,
     /// The database could not be asked: the next pulse is a better moment.
     pub(super) owes_cancels: bool,
     /// What operators have said of jobs, as pulses tell it, when it was read last. What a worker reads before its first pulse may be of before.
@@ -42,6 +41,23 @@ pub(super) struct Memory {
     pub(super) configs: Option<String>,
     /// The outages, by the name of the failing operation.
     pub(super) outages: BTreeMap<&'static str, Outage>,
+}
+
+/// What is left to do where nothing is more urgent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Chores {
+    /// Waits have come to their limit.
+    pub(super) timers: bool,
+    /// Deadlines are over.
+    pub(super) deadlines: bool,
+    /// Cancels of others are left to be carried out.
+    pub(super) cancels: bool,
+}
+
+impl Chores {
+    pub(super) fn any(self) -> bool {
+        self.timers || self.deadlines || self.cancels
+    }
 }
 
 /// What a pulse says of the server.
@@ -125,7 +141,7 @@ mod tests {
             alive: true,
             draining: false,
             cancels: Vec::new(),
-            unheld: Vec::new(),
+            cancels_left: false,
             pauses: Vec::new(),
             pauses_left: false,
             silent: vec![2],

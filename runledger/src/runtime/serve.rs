@@ -9,7 +9,7 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::{ConnectOptions, PgConnection, Postgres};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Mutex, Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -348,6 +348,7 @@ impl Worker {
             stop: stopped,
             // The first ones at once, where anybody may have died before.
             idle: if silent.is_some() { self.plan.timings.lease } else { Duration::ZERO },
+            cancel_requests: Mutex::default(),
         };
         task::spawn_on(&mut crew, "maintenance", maintenance.run(pulses));
         let executor = Arc::new(Executor {

@@ -1,13 +1,15 @@
 //! Cancel: what a person or another run does to a run from outside.
 
-use std::collections::BTreeMap;
+mod below;
+
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use super::error::{Class, class};
+use self::below::Walk;
+use super::error::{Class, class, spares_others};
 use super::graph::{lock_pending, release};
 #[cfg(feature = "worker")]
 use super::locks::limit_beyond;
@@ -44,13 +46,6 @@ pub(crate) enum By {
 /// Why what a failed run has left is cancelled: the words of `settle.sql`.
 #[cfg(feature = "worker")]
 pub(crate) const FAILED_ABOVE: &str = "a run above it has failed";
-
-/// The number of nodes that the first transaction cancels. Each transaction cancels all dependents of its nodes, and walks
-/// them once for each of these nodes. Later transactions do not walk what this one has cancelled.
-const FIRST_NODES: usize = 16;
-
-/// The maximum number of nodes that one transaction cancels.
-const MOST_NODES: usize = 1_000;
 
 /// How often a cancel is tried that the server ends as a deadlock or a conflict with another transaction.
 const TRIES: u32 = 5;
@@ -155,73 +150,17 @@ async fn cancel_once(
     Ok(Found::Free { cancelled: if has_ended { Cancelled::Now } else { Cancelled::Requested }, to_wake })
 }
 
-/// Cancels everything that goes on below some runs: parents first, so that no cancelled child wakes a parent that is about to be cancelled too, and
-/// again until nothing is left, since a run may start others until it has ended or its own cancel is asked for. A run that another transaction keeps locked is
-/// asked to be cancelled, and maintenance does it. Returns the parents to wake afterwards.
+/// Cancels everything that goes on below some runs. Returns the parents to wake afterwards.
 pub(crate) async fn cancel_below(
     connection: &mut PgConnection,
     runs: &[Uuid],
     reason: Option<&str>,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut to_wake = Vec::new();
+    let mut walk = Walk::below(runs.to_vec(), reason);
     // Rare, and part of the task of every run.
-    Box::pin(below(connection, runs, reason, &mut Budget(None), &mut to_wake)).await?;
+    Box::pin(walk.go_on(connection, &mut Budget(None), &mut to_wake)).await?;
     Ok(to_wake)
-}
-
-/// A run below others, how deep it is, whether it is free to be cancelled beside others, and the reason.
-type Below = (Uuid, i32, bool, Option<String>);
-
-/// As [`cancel_below`], until it has cancelled for so long: then it returns false. Finding what is below does not
-/// count, or it could be all there is time for.
-async fn below(
-    connection: &mut PgConnection,
-    runs: &[Uuid],
-    reason: Option<&str>,
-    budget: &mut Budget,
-    to_wake: &mut Vec<Uuid>,
-) -> Result<bool, sqlx::Error> {
-    loop {
-        let below: Vec<Below> =
-            sqlx::query_as(sql::CANCEL_BELOW).bind(runs).bind(reason).fetch_all(&mut *connection).await?;
-        let Some((_, topmost, ..)) = below.first() else {
-            return Ok(true);
-        };
-        let mut unclaimed: BTreeMap<Option<&str>, Vec<Uuid>> = BTreeMap::new();
-        for (run_id, .., reason) in below.iter().filter(|(.., is_free, _)| *is_free) {
-            unclaimed.entry(reason.as_deref()).or_default().push(*run_id);
-        }
-        let mut n_taken = 0;
-        for (reason, nodes) in &unclaimed {
-            let (mut left, mut most) = (nodes.as_slice(), FIRST_NODES);
-            while !left.is_empty() {
-                if budget.is_spent() {
-                    return Ok(false);
-                }
-                let (next, behind) = left.split_at(most.min(left.len()));
-                n_taken += budget.spend(cancel_nodes(connection, next, *reason)).await?;
-                (left, most) = (behind, (most * 2).min(MOST_NODES));
-            }
-        }
-        if n_taken > 0 {
-            continue;
-        }
-        let next: Vec<(Uuid, Option<&str>)> = below
-            .iter()
-            .filter(|(_, depth, ..)| depth == topmost)
-            .map(|(run_id, .., reason)| (*run_id, reason.as_deref()))
-            .collect();
-        for (run_id, reason) in note_locked(connection, next).await? {
-            if budget.is_spent() {
-                return Ok(false);
-            }
-            let cancel = cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip);
-            match budget.spend(cancel).await? {
-                Found::LockedOrMissing => note(connection, &[(run_id, reason)]).await?,
-                Found::Free { to_wake: parent, .. } => to_wake.extend(parent),
-            }
-        }
-    }
 }
 
 /// Notes the requests of those runs that other transactions keep locked. Returns the others.
@@ -267,7 +206,7 @@ async fn cancel_nodes(
     loop {
         match cancel_nodes_once(connection, nodes, reason).await {
             Err(error) if tries < TRIES && class(&error) == Class::Conflict => tries += 1,
-            Err(error) if is_locked(&error) => return Ok(0),
+            Err(error) if is_locked(&error) || spares_others(&error) => return Ok(0),
             Err(error) if tries < TRIES && has_repaired(connection, &error, nodes).await? => tries += 1,
             done => return done,
         }
@@ -298,7 +237,7 @@ async fn cancel_nodes_once(
     Ok(taken.len())
 }
 
-/// The result of carrying out the requests that are left.
+/// What one call of [`Requests::carry_out`] has done.
 #[cfg(feature = "worker")]
 #[derive(Debug)]
 pub(crate) struct CarriedOut {
@@ -308,66 +247,96 @@ pub(crate) struct CarriedOut {
     pub(crate) to_wake: Vec<Uuid>,
 }
 
-/// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have
-/// ended. Drops the requests that are done. Leaves out runs that another transaction keeps locked.
+/// The carrying out of cancel requests that others have left, from one call to the next.
 #[cfg(feature = "worker")]
-pub(crate) async fn carry_out(
-    connection: &mut PgConnection,
-    at_once: i64,
-    budget: Duration,
-) -> Result<CarriedOut, sqlx::Error> {
-    let mut to_wake = Vec::new();
-    let is_done = carry_out_within(connection, at_once, &mut Budget(Some(budget)), &mut to_wake).await?;
-    Ok(CarriedOut { is_done, to_wake })
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    /// The walks below runs that have requests. The last is next, so that short ones do not wait for a long one.
+    walks: Vec<Walk>,
 }
 
 #[cfg(feature = "worker")]
-async fn carry_out_within(
-    connection: &mut PgConnection,
-    at_once: i64,
-    budget: &mut Budget,
-    to_wake: &mut Vec<Uuid>,
-) -> Result<bool, sqlx::Error> {
-    let (mut n_cancelled, mut locked) = (0, Vec::new());
-    let left: Vec<(Uuid, Option<String>, bool)> = loop {
-        let limit = limit_beyond(at_once, &locked);
-        let left: Vec<(Uuid, Option<String>, bool)> =
-            sqlx::query_as(sql::CANCEL_LEFT).bind(limit).bind(&locked).fetch_all(&mut *connection).await?;
-        let n_locked = locked.len();
-        let going_on: Vec<Uuid> =
-            left.iter().filter(|(.., ended)| !ended).map(|(run_id, ..)| *run_id).collect();
-        let free = free(connection, &going_on).await?;
-        locked.extend(going_on.iter().filter(|run_id| !free.contains(run_id)));
-        for (run_id, reason, _) in left.iter().filter(|(run_id, ..)| free.contains(run_id)) {
-            if budget.is_spent() {
-                return Ok(n_cancelled == 0);
+impl Requests {
+    /// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have
+    /// ended. Drops the requests that are done. Leaves out runs that another transaction keeps locked, and those whose
+    /// cancel fails.
+    pub(crate) async fn carry_out(
+        &mut self,
+        connection: &mut PgConnection,
+        at_once: i64,
+        budget: Duration,
+    ) -> Result<CarriedOut, sqlx::Error> {
+        let (mut budget, mut to_wake) = (Budget(Some(budget)), Vec::new());
+        let n_cancelled = self.cancel_left(connection, at_once, &mut budget, &mut to_wake).await?;
+        let mut n_forgotten = 0;
+        while let Some(walk) = self.walks.last_mut() {
+            if !walk.go_on(connection, &mut budget, &mut to_wake).await? {
+                return Ok(CarriedOut { is_done: false, to_wake });
             }
-            match budget.spend(cancel_unless_locked(connection, *run_id, reason.as_deref())).await? {
-                Found::LockedOrMissing => locked.push(*run_id),
-                Found::Free { to_wake: parent, .. } => {
-                    n_cancelled += 1;
-                    to_wake.extend(parent);
+            n_forgotten += forget(connection, walk.runs()).await?;
+            self.walks.pop();
+        }
+        Ok(CarriedOut { is_done: n_cancelled == 0 && n_forgotten == 0, to_wake })
+    }
+
+    /// Cancels the runs that have requests, and begins a walk below them and below those that have ended. Returns how many
+    /// it cancelled.
+    async fn cancel_left(
+        &mut self,
+        connection: &mut PgConnection,
+        at_once: i64,
+        budget: &mut Budget,
+        to_wake: &mut Vec<Uuid>,
+    ) -> Result<usize, sqlx::Error> {
+        let mut n_cancelled = 0;
+        let mut left_out: Vec<Uuid> = self.walks.iter().flat_map(Walk::runs).copied().collect();
+        loop {
+            let limit = limit_beyond(at_once, &left_out);
+            let query = sqlx::query_as(sql::CANCEL_LEFT).bind(limit).bind(&left_out);
+            let left: Vec<(Uuid, Option<String>, bool)> = query.fetch_all(&mut *connection).await?;
+            left_out.extend(left.iter().map(|(run_id, ..)| *run_id));
+            let (over, going_on): (Vec<_>, Vec<_>) = left.into_iter().partition(|(.., is_over)| *is_over);
+            let mut walked: Vec<Uuid> = over.into_iter().map(|(run_id, ..)| run_id).collect();
+            let n_over = walked.len();
+            let ids: Vec<Uuid> = going_on.iter().map(|(run_id, ..)| *run_id).collect();
+            let free = free(connection, &ids).await?;
+            for (run_id, reason, _) in going_on.iter().filter(|(run_id, ..)| free.contains(run_id)) {
+                if budget.is_spent() {
+                    break;
+                }
+                match budget.spend(cancel_unless_locked(connection, *run_id, reason.as_deref())).await {
+                    Ok(Found::LockedOrMissing) => {}
+                    Ok(Found::Free { to_wake: parent, .. }) => {
+                        walked.push(*run_id);
+                        to_wake.extend(parent);
+                    }
+                    Err(error) if spares_others(&error) => {
+                        tracing::warn!(%error, %run_id, "a run is not cancelled yet; a worker tries again");
+                    }
+                    Err(error) => return Err(error),
                 }
             }
+            let n_cancelled_now = walked.len() - n_over;
+            n_cancelled += n_cancelled_now;
+            if !walked.is_empty() {
+                self.walks.push(Walk::below(walked, None));
+            }
+            // The others may have hidden some.
+            if n_cancelled_now == going_on.len() || budget.is_spent() {
+                return Ok(n_cancelled);
+            }
         }
-        if locked.len() == n_locked {
-            break left;
-        }
-    };
-    let runs: Vec<Uuid> = left.into_iter().map(|(run_id, ..)| run_id).collect();
-    if runs.is_empty() && locked.is_empty() {
-        return Ok(true);
     }
-    if !below(connection, &runs, None, budget, to_wake).await? {
-        return Ok(false);
-    }
-    let forgotten =
-        write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(&runs).bind(&locked).execute(connection))
-            .await?;
-    Ok(forgotten.rows_affected() == 0)
 }
 
-/// For how long there may be more cancelling. Finding what to cancel does not count, or it could be all that there is time for.
+/// Drops the requests for runs that have ended or are missing, and below which nothing goes on. Returns how many.
+#[cfg(feature = "worker")]
+async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<u64, sqlx::Error> {
+    let forgotten = write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection));
+    forgotten.await.map(|done| done.rows_affected())
+}
+
+/// For how long there may be more cancelling.
 struct Budget(Option<Duration>);
 
 impl Budget {

@@ -7,8 +7,10 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 #[cfg(feature = "worker")]
-use super::cancel::{Found, cancel_unless_locked, note, note_locked};
+use super::cancel::{CarriedOut, Found, cancel_unless_locked, note, note_locked};
 use super::enqueue::NewRun;
+#[cfg(feature = "worker")]
+use super::error::spares_others;
 #[cfg(feature = "worker")]
 use super::locks::limit_beyond;
 use super::sql;
@@ -28,14 +30,13 @@ pub(crate) async fn set<'r>(
 }
 
 /// Cancels runs whose deadline is over: at most `at_once`, for about as long as `budget`. For a run that another
-/// transaction keeps locked, stores a cancel request. Returns the parents to wake afterwards: other transactions keep
-/// them locked.
+/// transaction keeps locked, or whose cancel fails, stores a cancel request.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
     at_once: usize,
     budget: Duration,
-) -> Result<Vec<Uuid>, sqlx::Error> {
+) -> Result<CarriedOut, sqlx::Error> {
     let began = Instant::now();
     let (mut n_ended, mut seen, mut to_wake) = (0, Vec::new(), Vec::new());
     while n_ended < at_once && began.elapsed() < budget {
@@ -43,18 +44,23 @@ pub(crate) async fn carry_out(
         let due: Vec<(Uuid, i64)> =
             sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(&seen).fetch_all(&mut *connection).await?;
         if due.is_empty() {
-            break;
+            return Ok(CarriedOut { is_done: true, to_wake });
         }
         let reasons: Vec<(Uuid, String)> =
             due.into_iter().map(|(run_id, deadline_ms)| (run_id, reason(deadline_ms))).collect();
         let overdue = reasons.iter().map(|(run_id, reason)| (*run_id, Some(reason.as_str()))).collect();
         for (run_id, reason) in note_locked(connection, overdue).await? {
-            match cancel_unless_locked(connection, run_id, reason).await? {
-                Found::LockedOrMissing => note(connection, &[(run_id, reason)]).await?,
-                Found::Free { to_wake: parent, .. } => {
+            match cancel_unless_locked(connection, run_id, reason).await {
+                Ok(Found::LockedOrMissing) => note(connection, &[(run_id, reason)]).await?,
+                Ok(Found::Free { to_wake: parent, .. }) => {
                     n_ended += 1;
                     to_wake.extend(parent);
                 }
+                Err(error) if spares_others(&error) => {
+                    tracing::warn!(%error, %run_id, "a run whose deadline is over is not cancelled yet; a worker tries again");
+                    note(connection, &[(run_id, reason)]).await?;
+                }
+                Err(error) => return Err(error),
             }
         }
         let runs: Vec<Uuid> = reasons.into_iter().map(|(run_id, _)| run_id).collect();
@@ -62,7 +68,7 @@ pub(crate) async fn carry_out(
             .await?;
         seen.extend(runs);
     }
-    Ok(to_wake)
+    Ok(CarriedOut { is_done: n_ended == 0, to_wake })
 }
 
 #[cfg(feature = "worker")]

@@ -56,6 +56,11 @@ pub(crate) fn may_concern_some_runs(error: &SqlxError) -> bool {
     matches!(cause(error).reason, Reason::Privilege | Reason::Limit(Limit::Statement | Limit::Lock))
 }
 
+/// Whether the same statement may succeed at once for another run.
+pub(crate) fn spares_others(error: &SqlxError) -> bool {
+    class(error) == Class::Permanent || may_concern_some_runs(error)
+}
+
 /// A limit of the server that ends a statement, a transaction or a session. An operator may have set it on
 /// the role or the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -167,6 +167,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0022_permits.sql"),
         breaking: false,
     },
+    Migration {
+        version: 23,
+        name: "children_in_order",
+        sql: include_str!("../../migrations/0023_children_in_order.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

@@ -7,6 +7,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 
+use super::cancel::Requests;
 use super::locks::{IfLocked, is_locked};
 use super::session::connect;
 use crate::model::failure::Failure;
@@ -236,11 +237,18 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     // What a worker's maintenance would find at its next heartbeat.
     super::wait::wake_due(connection, i64::MAX).await?;
     super::deadline::carry_out(connection, usize::MAX, Duration::MAX).await?;
-    while !super::cancel::carry_out(connection, i64::MAX, Duration::MAX).await?.is_done {}
+    cancel_requested(connection).await?;
     sqlx::query("select runledger.notify('runledger_ready', '')")
         .execute(connection)
         .await
         .map(std::mem::drop)
+}
+
+/// Cancels all runs that have a request and that no worker holds, with everything below them.
+pub(crate) async fn cancel_requested(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let mut requests = Requests::default();
+    while !requests.carry_out(connection, i64::MAX, Duration::MAX).await?.is_done {}
+    Ok(())
 }
 
 /// Waits for whoever has locked a run that is to be cancelled. Maintenance leaves such a run for its next look, and a

@@ -24,8 +24,9 @@ pub(crate) struct Pulse {
     pub(crate) draining: bool,
     /// Runs that it holds and that are to be cancelled.
     pub(crate) cancels: Vec<Uuid>,
-    /// Runs that are to be cancelled and that nobody holds: a sleep or a retry began before their worker heard of it.
-    pub(crate) unheld: Vec<Uuid>,
+    /// Whether runs that nobody holds are to be cancelled, or what goes on below them: a sleep or a retry began before their
+    /// worker heard of it.
+    pub(crate) cancels_left: bool,
     /// Runs that it holds and that are to be paused.
     pub(crate) pauses: Vec<Uuid>,
     /// Whether runs that nobody holds are to be paused.
@@ -144,7 +145,7 @@ pub(crate) async fn heartbeat(
         alive: row.try_get("alive")?,
         draining: row.try_get("draining")?,
         cancels: row.try_get("cancels")?,
-        unheld: row.try_get("unheld")?,
+        cancels_left: row.try_get("cancels_left")?,
         pauses: row.try_get("pauses")?,
         pauses_left: row.try_get("pauses_left")?,
         silent: row.try_get("silent")?,

@@ -70,8 +70,10 @@ pub struct Lease {
 pub struct Pulse {
     /// False where the worker was declared dead.
     pub alive: bool,
-    /// The runs that it is to cancel, because it holds them or nobody does.
+    /// The runs that it holds and that are to be cancelled.
     pub cancels: Vec<Uuid>,
+    /// Whether runs that nobody holds are to be cancelled.
+    pub cancels_left: bool,
     /// The runs that it holds and that are to be paused.
     pub pauses: Vec<Uuid>,
     /// Whether runs that nobody holds are to be paused.
@@ -368,8 +370,11 @@ impl Statements {
 
     /// How many runs below another go on, of which nobody has asked for the end.
     pub async fn n_below(&self, db: &mut PgConnection, run_id: Uuid) -> Result<usize> {
-        let query = self.query("cancel_below").bind(vec![run_id]).bind(None::<String>);
-        Ok(query.fetch_all(db).await?.len())
+        let query = self.query("cancel_below").bind(vec![run_id]).bind(vec![Uuid::nil()]);
+        let children = query.bind(vec![None::<String>]).bind(1_000_i64).fetch_all(db).await?;
+        let go_on: Vec<bool> =
+            children.iter().map(|child| child.try_get("goes_on")).collect::<Result<_>>()?;
+        Ok(go_on.into_iter().filter(|goes_on| *goes_on).count())
     }
 
     /// Asks for the cancellation of a run. Its state, where it has ended.
@@ -445,10 +450,9 @@ impl Statements {
     /// Says that a worker lives, and asks what concerns it.
     pub async fn heartbeat(&self, db: &mut PgConnection, worker_id: i64) -> Result<Pulse> {
         let row = self.query("heartbeat").bind(worker_id).bind(3.0_f64).fetch_one(db).await?;
-        let [mut cancels, unheld]: [Vec<Uuid>; 2] = [row.try_get("cancels")?, row.try_get("unheld")?];
-        cancels.extend(unheld);
+        let (cancels, cancels_left) = (row.try_get("cancels")?, row.try_get("cancels_left")?);
         let (pauses, pauses_left) = (row.try_get("pauses")?, row.try_get("pauses_left")?);
-        Ok(Pulse { alive: row.try_get("alive")?, cancels, pauses, pauses_left })
+        Ok(Pulse { alive: row.try_get("alive")?, cancels, cancels_left, pauses, pauses_left })
     }
 
     /// Whether a worker's lock is evidence; none where it is dead already.

@@ -1,28 +1,31 @@
--- cancel_below: the live descendants of some runs without a cancel request, parents first. A compensating run cannot be cancelled:
---        its outcome is decided, and it may stay parked until an operator resumes it.
--- in:    $1 runs, $2 a reason for runs whose cancel request has none
--- out:   run_id, depth (below those runs), is_free (whether it is a node of a graph that has ended, and no worker holds it), reason (of the run above them)
+-- cancel_below: the next children of some runs, in pages. A compensating run cannot be cancelled: its outcome is decided, and it may stay parked until an
+--        operator resumes it.
+-- in:    $1 runs, $2 the last child that was read of each, or the nil UUID, $3 for each a reason where its cancel request has none, $4 how many of each; arrays but for $4
+-- out:   place (of the run above in $1, from 1), run_id, goes_on (without a cancel request), is_free (whether it is a node of a graph that has ended, and no
+--        worker holds it), has_children (which may go on although the child has ended), reason (of the run above)
 -- locks: none
--- index: run_parent, outcome_pkey, lease_pkey, cancel_pkey, undo_pkey. The search continues below ended runs: their children may be live. It ends at twice the
---        depth that runs may have, for a run that a change from outside has put below itself.
-with recursive below as (
-    select child.run_id, above.run_id as parent_id, child.is_node, 1 as depth, coalesce((select cancel.reason from runledger.cancel where cancel.run_id = above.run_id), $2) as reason
-    from pg_catalog.unnest($1::uuid[]) as above (run_id)
-    cross join lateral (select run_id, node is not null as is_node from runledger.run where parent_id = above.run_id offset 0) as child
-    union all
-    select child.run_id, below.run_id, child.is_node, below.depth + 1, below.reason
-    from below
-    cross join lateral (select run_id, node is not null as is_node from runledger.run where parent_id = below.run_id offset 0) as child
-    where below.depth < 200
-)
+-- index: run_parent, outcome_pkey, lease_pkey, cancel_pkey, undo_pkey
 select
-    run_id, depth,
-    is_node
-        and exists (select from runledger.outcome where outcome.run_id = below.parent_id offset 0)
-        and not exists (select from runledger.lease where lease.run_id = below.run_id offset 0) as is_free,
-    reason
-from below
-where not exists (select from runledger.outcome where outcome.run_id = below.run_id offset 0)
-    and not exists (select from runledger.cancel where cancel.run_id = below.run_id offset 0)
-    and not exists (select from runledger.undo where undo.run_id = below.run_id offset 0)
-order by depth, run_id
+    above.place, child.run_id,
+    not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
+        and not exists (select from runledger.cancel where cancel.run_id = child.run_id offset 0)
+        and not exists (select from runledger.undo where undo.run_id = child.run_id offset 0) as goes_on,
+    child.is_node and above.has_ended
+        and not exists (select from runledger.lease where lease.run_id = child.run_id offset 0) as is_free,
+    exists (select from runledger.run where run.parent_id = child.run_id offset 0) as has_children,
+    above.reason
+from (
+    select
+        item.run_id, item.last, item.place,
+        exists (select from runledger.outcome where outcome.run_id = item.run_id offset 0) as has_ended,
+        coalesce((select cancel.reason from runledger.cancel where cancel.run_id = item.run_id), item.reason) as reason
+    from unnest($1::uuid[], $2::uuid[], $3::text[]) with ordinality as item (run_id, last, reason, place)
+    offset 0
+) as above
+cross join lateral (
+    select run_id, node is not null as is_node
+    from runledger.run
+    where parent_id = above.run_id and pg_catalog.uuid_send(run_id) > pg_catalog.uuid_send(above.last)
+    order by pg_catalog.uuid_send(run_id)
+    limit $4
+) as child

@@ -65,16 +65,7 @@ left_below as (
     select run_id, $4::text
     from taken
     where exists (select from undo)
-        and exists (
-            select
-            from runledger.run as child
-            where child.parent_id = taken.run_id
-                and (
-                    not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
-                    or exists (select from runledger.run as grandchild where grandchild.parent_id = child.run_id offset 0)
-                )
-            offset 0
-        )
+        and exists (select from runledger.run as child where child.parent_id = taken.run_id offset 0)
     on conflict (run_id) do nothing
 ),
 unwatched as (

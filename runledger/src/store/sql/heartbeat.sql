@@ -2,12 +2,12 @@
 --        that run has ended, for what goes on below it.
 -- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing
 -- out:   alive (false: declared dead, or lost in a failover; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
---        unheld (the ids of runs to cancel that no worker holds), pauses (the ids of held runs to pause), pauses_left (whether there are requests for
---        runs that no worker holds), silent (the workers that miss a heartbeat), incarnation (of the server),
+--        cancels_left (whether there are requests for runs that no worker holds), pauses (the ids of held runs to pause), pauses_left (the same of these),
+--        silent (the workers that miss a heartbeat), incarnation (of the server),
 --        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), tunings (changes when what operators say
 --        of jobs does), configs (changes when what they configure does), last (this worker's heartbeat before), now; one row
 -- locks: the worker's row
--- index: worker_pkey, worker_living, lease_pkey, ready_pkey, waiting_pkey, waiting_wake, deadline_due, undo_pkey, tuning_pkey, config_pkey.
+-- index: worker_pkey, worker_living, lease_pkey, lease_worker, cancel_pkey, outcome_pkey, waiting_wake, deadline_due, undo_pkey, tuning_pkey, config_pkey.
 with me as (
     update runledger.worker
     set heartbeat_at = pg_catalog.clock_timestamp()
@@ -18,21 +18,20 @@ select
     exists (select from me) as alive,
     coalesce((select drain_requested from me), false) as draining,
     array(
-        select cancel.run_id
-        from runledger.cancel
-        cross join lateral (select worker_id from runledger.lease where run_id = cancel.run_id offset 0) as lease
+        select lease.run_id
+        from runledger.lease
         where lease.worker_id = $1
-            and not exists (select from runledger.undo where undo.run_id = cancel.run_id offset 0)
+            and exists (select from runledger.cancel where cancel.run_id = lease.run_id offset 0)
+            and not exists (select from runledger.undo where undo.run_id = lease.run_id offset 0)
     ) as cancels,
-    array(
-        select cancel.run_id
-        from runledger.cancel
-        where (
-                exists (select from runledger.ready where ready.run_id = cancel.run_id offset 0)
-                or exists (select from runledger.waiting where waiting.run_id = cancel.run_id offset 0)
+    exists (
+        select from runledger.cancel
+        where not exists (select from runledger.lease where lease.run_id = cancel.run_id offset 0)
+            and (
+                exists (select from runledger.outcome where outcome.run_id = cancel.run_id offset 0)
+                or not exists (select from runledger.undo where undo.run_id = cancel.run_id offset 0)
             )
-            and not exists (select from runledger.undo where undo.run_id = cancel.run_id offset 0)
-    ) as unheld,
+    ) as cancels_left,
     array(
         select pause.run_id
         from runledger.pause

@@ -71,16 +71,7 @@ left_below as (
     select run_id, case state when 'failed' then 'a run above it has failed' end
     from failing
     where not is_to_undo
-        and exists (
-            select
-            from runledger.run as child
-            where child.parent_id = failing.run_id
-                and (
-                    not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)
-                    or exists (select from runledger.run as grandchild where grandchild.parent_id = child.run_id offset 0)
-                )
-            offset 0
-        )
+        and exists (select from runledger.run as child where child.parent_id = failing.run_id offset 0)
     on conflict (run_id) do nothing
 ),
 to_undo as (

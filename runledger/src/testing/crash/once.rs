@@ -22,7 +22,7 @@ use crate::runtime::maintenance::adopt_orphans;
 use crate::runtime::scene::{Hold, Phase, Role, Scene, Steps};
 use crate::store::failpoints::scope::{Scope, Written};
 use crate::store::inspect::{End, end_of_run};
-use crate::store::testing::{Look, Step, forgotten, look, steps};
+use crate::store::testing::{Look, Step, cancel_requested, forgotten, look, steps};
 use crate::store::worker::{bury, bury_if_silent, held};
 use crate::{Call, ClientError, Db, Handle, Job, RunState};
 
@@ -266,6 +266,7 @@ impl Course<'_> {
             tokio::time::sleep(PAUSE).await;
             adopt_orphans(connection, None).await?;
         }
+        cancel_requested(connection).await?;
         let (plan, scope) = (&self.stage.plan, Scope::new(None));
         self.second = Some(Process::start(plan, &self.options, &self.scene, scope, Role::Second).await?);
         Ok(())

@@ -206,10 +206,12 @@ impl End {
         scene: &Scene,
         said: Vec<Said>,
     ) -> Result<Self, sqlx::Error> {
-        let (mut told, mut told_to_pause, mut pauses_left) = (Vec::new(), Vec::new(), false);
+        let (mut told, mut cancels_left) = (Vec::new(), false);
+        let (mut told_to_pause, mut pauses_left) = (Vec::new(), false);
         for worker_id in scene.workers {
             let pulse = Statements::real().heartbeat(db, worker_id).await?;
             told.extend(pulse.cancels);
+            cancels_left |= pulse.cancels_left;
             told_to_pause.extend(pulse.pauses);
             pauses_left |= pulse.pauses_left;
         }
@@ -225,7 +227,7 @@ impl End {
                 token: token.and_then(|token| scene.tokens.iter().position(|known| *known == token)),
                 attempt: row.try_get("attempt")?,
                 crashes: row.try_get("crashes")?,
-                is_told: told.contains(&run_id),
+                is_told: cancels_left || told.contains(&run_id),
                 is_told_to_pause: pauses_left || told_to_pause.contains(&run_id),
                 versions: (row.try_get("version")?, row.try_get("queued_version")?),
                 n_steps: row.try_get("n_steps")?,

@@ -42,9 +42,9 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "request-of-a-locked-run-is-forgotten",
         edits: &[Edit {
-            file: "runledger/src/store/sql/cancel_forget.sql",
-            old: "(run_id = any ($1::uuid[]) and exists",
-            new: "(exists",
+            file: "runledger/src/store/cancel.rs",
+            old: "let mut walked: Vec<Uuid> = over.into_iter()",
+            new: "let mut walked: Vec<Uuid> = over.into_iter().chain(going_on.clone())",
         }],
         tests: &[
             "it::locked_runs::request_for_a_run_that_ends_while_it_is_looked_at_stays_for_what_is_below",
@@ -85,8 +85,8 @@ pub const REQUESTS: &[Mutant] = &[
         name: "cancel-stays-above",
         edits: &[Edit {
             file: "runledger/src/store/sql/cancel_below.sql",
-            old: "from below\nwhere not exists (select from runledger.outcome",
-            new: "from below\nwhere false and not exists (select from runledger.outcome",
+            old: "select\n    above.place, child.run_id,\n    not exists",
+            new: "select\n    above.place, child.run_id,\n    false and not exists",
         }],
         tests: &["families::a_cancel_reaches_the_children_though_the_worker_of_all_is_killed"],
     },

@@ -1,0 +1,213 @@
+//! Cancels what goes on below some runs.
+
+use std::collections::BTreeMap;
+
+use sqlx::{Connection, PgConnection, Row};
+use uuid::Uuid;
+
+use super::{Budget, By, Found, cancel_if, cancel_nodes, note, note_locked};
+use crate::store::error::spares_others;
+use crate::store::locks::IfLocked;
+use crate::store::session::BEGIN_IN_ORDER;
+use crate::store::sql;
+
+/// How many children a page has at most. A run may have millions, most of them ended.
+const PAGE: usize = 2_000;
+
+/// Of how many runs a page may have children.
+const MOST_ABOVE: usize = 50;
+
+/// Twice the depth that runs may have: a change from outside may have put a run below itself.
+const MOST_DEEP: usize = 200;
+
+/// The number of nodes that the first transaction cancels. Each transaction cancels all dependents of its nodes, and walks
+/// them once for each of these nodes. Later transactions do not walk what this one has cancelled.
+const FIRST_NODES: usize = 16;
+
+/// The maximum number of nodes that one transaction cancels.
+const MOST_NODES: usize = 1_000;
+
+/// Cancels everything that goes on below some runs, page by page. Parents come before their children, so that no cancelled
+/// child wakes a parent that is about to be cancelled too. A run that has ended or has a cancel request starts no others,
+/// so the walk meets each run once.
+#[derive(Debug)]
+pub(super) struct Walk {
+    runs: Vec<Uuid>,
+    /// The runs with children that it has not met. The last is next.
+    todo: Vec<Above>,
+    /// How many nodes the next transaction may cancel.
+    n_nodes: usize,
+}
+
+/// A run with children that the walk has not met.
+#[derive(Debug)]
+struct Above {
+    run_id: Uuid,
+    /// The last child that it has met.
+    last: Uuid,
+    depth: usize,
+    reason: Option<String>,
+}
+
+struct Child {
+    /// The index of its parent among the runs of the page.
+    parent: usize,
+    run_id: Uuid,
+    goes_on: bool,
+    /// Whether it can be cancelled together with others.
+    is_free: bool,
+    has_children: bool,
+    reason: Option<String>,
+}
+
+enum Page {
+    Cancelled,
+    /// What was cancelled may have cancelled others of the page.
+    ReadAgain,
+    BudgetSpent,
+}
+
+impl Walk {
+    pub(super) fn below(runs: Vec<Uuid>, reason: Option<&str>) -> Self {
+        let above = |run_id: &Uuid| Above {
+            run_id: *run_id,
+            last: Uuid::nil(),
+            depth: 0,
+            reason: reason.map(str::to_owned),
+        };
+        let todo = runs.iter().map(above).collect();
+        Self { runs, todo, n_nodes: FIRST_NODES }
+    }
+
+    /// The runs with which it began.
+    pub(super) fn runs(&self) -> &[Uuid] {
+        &self.runs
+    }
+
+    /// Walks on. False if the budget is spent before the end. A run that another transaction keeps locked gets a request,
+    /// which maintenance carries out. Appends the parents to wake afterwards.
+    pub(super) async fn go_on(
+        &mut self,
+        connection: &mut PgConnection,
+        budget: &mut Budget,
+        to_wake: &mut Vec<Uuid>,
+    ) -> Result<bool, sqlx::Error> {
+        while !self.todo.is_empty() {
+            let first = self.todo.len().saturating_sub(MOST_ABOVE);
+            let above = &self.todo[first..];
+            let limit = PAGE / above.len();
+            let children = budget.spend(read(connection, above, limit)).await?;
+            match self.cancel_page(connection, &children, budget, to_wake).await? {
+                Page::Cancelled => self.pass(first, &children, limit),
+                Page::ReadAgain => {}
+                Page::BudgetSpent => return Ok(false),
+            }
+            if budget.is_spent() {
+                return Ok(self.todo.is_empty());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Replaces the runs from `first` on by those that have children left, and by the children that have some.
+    fn pass(&mut self, first: usize, children: &[Child], limit: usize) {
+        let mut below = Vec::new();
+        let passed = self.todo.split_off(first);
+        for (place, mut above) in passed.into_iter().enumerate() {
+            let mut n_children = 0;
+            for child in children.iter().filter(|child| child.parent == place) {
+                n_children += 1;
+                above.last = above.last.max(child.run_id);
+                if child.has_children && above.depth < MOST_DEEP {
+                    let (depth, reason) = (above.depth + 1, child.reason.clone());
+                    below.push(Above { run_id: child.run_id, last: Uuid::nil(), depth, reason });
+                }
+            }
+            if n_children == limit {
+                self.todo.push(above);
+            } else {
+                // The next nodes may be those of another graph.
+                self.n_nodes = FIRST_NODES;
+            }
+        }
+        self.todo.append(&mut below);
+    }
+
+    /// Nodes of ended graphs together, the other runs one by one.
+    async fn cancel_page(
+        &mut self,
+        connection: &mut PgConnection,
+        children: &[Child],
+        budget: &mut Budget,
+        to_wake: &mut Vec<Uuid>,
+    ) -> Result<Page, sqlx::Error> {
+        let mut free: BTreeMap<Option<&str>, Vec<Uuid>> = BTreeMap::new();
+        for child in children.iter().filter(|child| child.goes_on && child.is_free) {
+            free.entry(child.reason.as_deref()).or_default().push(child.run_id);
+        }
+        let (mut n_taken, mut n_free) = (0, 0);
+        for (reason, nodes) in &free {
+            n_free += nodes.len();
+            let mut left = nodes.as_slice();
+            while !left.is_empty() {
+                let (next, behind) = left.split_at(self.n_nodes.min(left.len()));
+                n_taken += budget.spend(cancel_nodes(connection, next, *reason)).await?;
+                if budget.is_spent() {
+                    return Ok(Page::BudgetSpent);
+                }
+                left = behind;
+                self.n_nodes = (self.n_nodes * 2).min(MOST_NODES);
+            }
+        }
+        if 0 < n_taken && n_taken < n_free {
+            return Ok(Page::ReadAgain);
+        }
+        let is_left = |child: &&Child| child.goes_on && (n_taken == 0 || !child.is_free);
+        let going_on = children.iter().filter(is_left);
+        let going_on = going_on.map(|child| (child.run_id, child.reason.as_deref())).collect();
+        for (run_id, reason) in note_locked(connection, going_on).await? {
+            let cancel = cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip);
+            match budget.spend(cancel).await {
+                Ok(Found::LockedOrMissing) => note(connection, &[(run_id, reason)]).await?,
+                Ok(Found::Free { to_wake: parent, .. }) => to_wake.extend(parent),
+                Err(error) if spares_others(&error) => {
+                    tracing::warn!(%error, %run_id, "a run is not cancelled yet; a worker tries again");
+                    note(connection, &[(run_id, reason)]).await?;
+                }
+                Err(error) => return Err(error),
+            }
+            if budget.is_spent() {
+                return Ok(Page::BudgetSpent);
+            }
+        }
+        Ok(Page::Cancelled)
+    }
+}
+
+async fn read(
+    connection: &mut PgConnection,
+    above: &[Above],
+    limit: usize,
+) -> Result<Vec<Child>, sqlx::Error> {
+    let runs: Vec<Uuid> = above.iter().map(|above| above.run_id).collect();
+    let last: Vec<Uuid> = above.iter().map(|above| above.last).collect();
+    let reasons: Vec<Option<&str>> = above.iter().map(|above| above.reason.as_deref()).collect();
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let query = sqlx::query(sql::CANCEL_BELOW).bind(runs).bind(last).bind(reasons).bind(limit);
+    let mut tx = connection.begin_with(BEGIN_IN_ORDER).await?;
+    let rows = query.fetch_all(&mut *tx).await?;
+    tx.rollback().await?;
+    rows.iter()
+        .map(|row| {
+            let place: i64 = row.try_get("place")?;
+            Ok(Child {
+                parent: usize::try_from(place - 1).unwrap_or(usize::MAX),
+                run_id: row.try_get("run_id")?,
+                goes_on: row.try_get("goes_on")?,
+                is_free: row.try_get("is_free")?,
+                has_children: row.try_get("has_children")?,
+                reason: row.try_get("reason")?,
+            })
+        })
+        .collect()
+}
