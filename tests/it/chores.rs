@@ -86,6 +86,23 @@ async fn request_that_cannot_be_carried_out_does_not_stop_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn request_for_a_run_that_nobody_can_take_is_looked_at_once_a_heartbeat() {
+    let Fixture { db, database } = Fixture::new().await;
+    let run = chore_of_an_hour().delay(LONG).enqueue(&db).await.unwrap();
+    let lost = format!(
+        "delete from runledger.ready where run_id = '{0}'; insert into runledger.cancel (run_id) values ('{0}')",
+        run.id()
+    );
+    execute(&db, &lost).await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let worker = worker(&Db::connect(proxy.url()).await.unwrap(), jobs![chore_of_an_hour]).await;
+    eventually(async || proxy.count("-- heartbeat"), |n_beats| *n_beats >= 3).await;
+    let (n_looks, n_beats) = (proxy.count("-- cancel_left"), proxy.count("-- heartbeat"));
+    assert!(n_looks <= n_beats + 2, "{n_looks} looks in {n_beats} heartbeats");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn deadline_that_cannot_be_kept_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut runs = Vec::new();

@@ -297,16 +297,18 @@ impl Requests {
             left_out.extend(left.iter().map(|(run_id, ..)| *run_id));
             let (over, going_on): (Vec<_>, Vec<_>) = left.into_iter().partition(|(.., is_over)| *is_over);
             let mut walked: Vec<Uuid> = over.into_iter().map(|(run_id, ..)| run_id).collect();
-            let n_over = walked.len();
             let ids: Vec<Uuid> = going_on.iter().map(|(run_id, ..)| *run_id).collect();
             let free = free(connection, &ids).await?;
+            let mut n_free = 0;
             for (run_id, reason, _) in going_on.iter().filter(|(run_id, ..)| free.contains(run_id)) {
                 if budget.is_spent() {
                     break;
                 }
                 match budget.spend(cancel_unless_locked(connection, *run_id, reason.as_deref())).await {
                     Ok(Found::LockedOrMissing) => {}
-                    Ok(Found::Free { to_wake: parent, .. }) => {
+                    Ok(Found::Free { cancelled, to_wake: parent }) => {
+                        n_cancelled += usize::from(cancelled != Cancelled::Requested);
+                        n_free += 1;
                         walked.push(*run_id);
                         to_wake.extend(parent);
                     }
@@ -316,13 +318,11 @@ impl Requests {
                     Err(error) => return Err(error),
                 }
             }
-            let n_cancelled_now = walked.len() - n_over;
-            n_cancelled += n_cancelled_now;
             if !walked.is_empty() {
                 self.walks.push(Walk::below(walked, None));
             }
-            // The others may have hidden some.
-            if n_cancelled_now == going_on.len() || budget.is_spent() {
+            // Locked runs may have hidden others.
+            if n_free == going_on.len() || budget.is_spent() {
                 return Ok(n_cancelled);
             }
         }
