@@ -51,78 +51,331 @@ async fn waits_and_deadlines_that_are_over_do_not_wait_for_further_heartbeats() 
     worker.stop().await;
 }
 
-/// Lets the end of a run fail.
-async fn spoil(db: &Db, run_id: Uuid) {
+/// Lets inserts for a run into a table fail.
+async fn spoil(db: &Db, table: &str, run_id: Uuid) {
+    spoil_where(db, table, &format!("new.run_id = '{run_id}'"), "").await;
+}
+
+async fn spoil_where(db: &Db, table: &str, condition: &str, first: &str) {
     let spoiled = format!(
-        "create function public.spoil() returns trigger language plpgsql as $$ begin raise 'spoiled'; end $$;
-         create trigger spoil before insert on runledger.outcome for each row when (new.run_id = '{run_id}') execute function public.spoil()"
+        "create function public.spoil() returns trigger language plpgsql as $$ begin {first} raise 'spoiled'; end $$;
+         create trigger spoil before insert on runledger.{table} for each row when ({condition}) execute function public.spoil()"
     );
     execute(db, &spoiled).await;
 }
 
 async fn mend(db: &Db) {
-    execute(db, "drop trigger spoil on runledger.outcome").await;
+    execute(db, "drop function public.spoil cascade").await;
+}
+
+/// Gives a run a resource whose name is too long for the index of the queue, so that the run can be queued no more.
+async fn spoil_resource(db: &Db, run_id: Uuid) {
+    let spoiled = format!(
+        "update runledger.run
+         set options = json_build_object('resource', (select string_agg(md5(n::text), '') from generate_series(1, 200) n))
+         where run_id = '{run_id}'"
+    );
+    execute(db, &spoiled).await;
+}
+
+async fn mend_resource(db: &Db, run_id: Uuid) {
+    execute(db, &format!("update runledger.run set options = null where run_id = '{run_id}'")).await;
+}
+
+/// Some runs that are to begin in an hour.
+async fn queued(db: &Db, n_runs: usize) -> Vec<Uuid> {
+    let runs = runledger::enqueue_all((0..n_runs).map(|_| chore_of_an_hour().delay(LONG)), db).await.unwrap();
+    let mut ids: Vec<Uuid> = runs.iter().map(|run| run.run_id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Stores requests of which only the engine's walks and workers know.
+async fn request(db: &Db, table: &str) {
+    execute(db, &format!("insert into runledger.{table} (run_id, reason) select run_id, 'test' from runledger.run order by run_id")).await;
+}
+
+async fn until_cancelled(db: &Db, run_id: Uuid) {
+    until(db, run_id, |info| info.state == RunState::Cancelled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn request_that_cannot_be_carried_out_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let mut runs = Vec::new();
-    for _ in 0..3 {
-        runs.push(chore_of_an_hour().delay(LONG).enqueue(&db).await.unwrap());
-    }
-    spoil(&db, runs[0].id()).await;
-    for run in &runs {
-        execute(&db, &format!("insert into runledger.cancel (run_id) values ('{}')", run.id())).await;
-    }
+    let runs = queued(&db, 3).await;
+    spoil(&db, "outcome", runs[0]).await;
+    request(&db, "cancel").await;
     let worker = worker(&db, jobs![chore_of_an_hour]).await;
-    for run in &runs[1..] {
-        until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+    for run_id in &runs[1..] {
+        until_cancelled(&db, *run_id).await;
     }
-    assert_eq!(db.run(runs[0].id()).await.unwrap().state, RunState::Queued);
+    assert_eq!(db.run(runs[0]).await.unwrap().state, RunState::Queued);
     mend(&db).await;
-    until(&db, runs[0].id(), |info| info.state == RunState::Cancelled).await;
+    until_cancelled(&db, runs[0]).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_take_the_whole_turn_to_fail_do_not_stop_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let runs = queued(&db, 3).await;
+    spoil_where(&db, "outcome", &format!("new.run_id <> '{}'", runs[2]), "perform pg_sleep(0.7);").await;
+    request(&db, "cancel").await;
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    until_cancelled(&db, runs[2]).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_hundred_failing_requests_do_not_stop_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let runs = queued(&db, 401).await;
+    spoil_where(&db, "outcome", &format!("new.run_id <> '{}'", runs[400]), "").await;
+    request(&db, "cancel").await;
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    until_cancelled(&db, runs[400]).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_and_pauses_of_queued_rows_that_others_lock_do_not_stop_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let to_cancel = queued(&db, 7).await;
+    request(&db, "cancel").await;
+    let to_pause = queued(&db, 7).await;
+    execute(&db, "insert into runledger.pause (run_id, reason) select run_id, 'test' from runledger.ready where run_id not in (select run_id from runledger.cancel) order by run_id").await;
+    let free = [to_cancel[6], to_pause[6]];
+    let mut tx = db.pool().begin().await.unwrap();
+    let lock =
+        sqlx::query("select 1 from runledger.ready where run_id <> all ($1) for update").bind(free.to_vec());
+    lock.execute(&mut *tx).await.unwrap();
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    until_cancelled(&db, free[0]).await;
+    until(&db, free[1], |info| info.state == RunState::Paused).await;
+    tx.rollback().await.unwrap();
+    until_cancelled(&db, to_cancel[0]).await;
+    until(&db, to_pause[0], |info| info.state == RunState::Paused).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pause_that_cannot_take_place_does_not_stop_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let runs = queued(&db, 3).await;
+    spoil(&db, "waiting", runs[0]).await;
+    request(&db, "pause").await;
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    for run_id in &runs[1..] {
+        until(&db, *run_id, |info| info.state == RunState::Paused).await;
+    }
+    mend(&db).await;
+    until(&db, runs[0], |info| info.state == RunState::Paused).await;
     worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn request_for_a_run_that_nobody_can_take_is_looked_at_once_a_heartbeat() {
     let Fixture { db, database } = Fixture::new().await;
-    let run = chore_of_an_hour().delay(LONG).enqueue(&db).await.unwrap();
-    let lost = format!(
-        "delete from runledger.ready where run_id = '{0}'; insert into runledger.cancel (run_id) values ('{0}')",
-        run.id()
-    );
-    execute(&db, &lost).await;
+    queued(&db, 1).await;
+    request(&db, "cancel").await;
+    execute(&db, "delete from runledger.ready").await;
     let proxy = Proxy::start(database.url()).await.unwrap();
     let worker = worker(&Db::connect(proxy.url()).await.unwrap(), jobs![chore_of_an_hour]).await;
     eventually(async || proxy.count("-- heartbeat"), |n_beats| *n_beats >= 3).await;
     let (n_looks, n_beats) = (proxy.count("-- cancel_left"), proxy.count("-- heartbeat"));
-    assert!(n_looks <= n_beats + 2, "{n_looks} looks in {n_beats} heartbeats");
+    assert!(n_looks <= 2 * n_beats + 2, "{n_looks} looks in {n_beats} heartbeats");
     worker.stop().await;
+}
+
+/// Makes the first run overdue for longer than the others.
+async fn overdue(db: &Db, n_runs: usize) -> Vec<Uuid> {
+    let calls = (0..n_runs).map(|_| chore_of_an_hour().delay(LONG).deadline(LONG));
+    let mut runs: Vec<Uuid> =
+        runledger::enqueue_all(calls, db).await.unwrap().iter().map(|run| run.run_id).collect();
+    runs.sort_unstable();
+    let over = format!(
+        "update runledger.deadline
+         set deadline_at = now() - case when run_id = '{}' then interval '2 hours' else interval '1 hour' end",
+        runs[0]
+    );
+    execute(db, &over).await;
+    runs
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deadline_that_cannot_be_kept_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let mut runs = Vec::new();
-    for _ in 0..3 {
-        runs.push(chore_of_an_hour().delay(LONG).deadline(LONG).enqueue(&db).await.unwrap());
-    }
-    spoil(&db, runs[0].id()).await;
-    for (place, run) in runs.iter().enumerate() {
-        let over = format!(
-            "update runledger.deadline set deadline_at = now() - interval '2 hours' + {place} * interval '1 minute' where run_id = '{}'",
-            run.id()
-        );
-        execute(&db, &over).await;
-    }
+    let runs = overdue(&db, 3).await;
+    spoil(&db, "outcome", runs[0]).await;
     let worker = worker(&db, jobs![chore_of_an_hour]).await;
-    for run in &runs[1..] {
-        until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+    for run_id in &runs[1..] {
+        until_cancelled(&db, *run_id).await;
     }
     mend(&db).await;
-    until(&db, runs[0].id(), |info| info.state == RunState::Cancelled).await;
+    until_cancelled(&db, runs[0]).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadline_whose_request_fails_too_does_not_stop_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let runs = overdue(&db, 3).await;
+    spoil(&db, "cancel", runs[0]).await;
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    for run_id in &runs[1..] {
+        until_cancelled(&db, *run_id).await;
+    }
+    mend(&db).await;
+    until_cancelled(&db, runs[0]).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn child_that_cannot_be_cancelled_does_not_stop_its_siblings_and_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let runs = queued(&db, 5).await;
+    let (parents, children) = runs.split_at(2);
+    let ended = format!(
+        r#"update runledger.run set parent_id = '{0}', depth = 1 where run_id in ('{2}', '{3}');
+           update runledger.run set parent_id = '{1}', depth = 1 where run_id = '{4}';
+           with gone as (delete from runledger.ready where run_id in ('{0}', '{1}') returning run_id, attempt),
+           asked as (insert into runledger.cancel (run_id, reason) select run_id, 'half done' from gone)
+           insert into runledger.outcome (run_id, state, error, attempt)
+           select run_id, 'cancelled', '{{"kind": "cancelled", "message": "cancelled"}}', attempt from gone"#,
+        parents[0], parents[1], children[0], children[1], children[2]
+    );
+    execute(&db, &ended).await;
+    spoil(&db, "cancel", children[0]).await;
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    for run_id in &children[1..] {
+        until_cancelled(&db, *run_id).await;
+    }
+    mend(&db).await;
+    until_cancelled(&db, children[0]).await;
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.cancel").await, |n| *n == 0).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_that_cannot_end_does_not_stop_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(&db, &waits_that_are_over(3)).await;
+    let spoiled: Uuid = scalar(&db, "select run_id from runledger.waiting limit 1").await;
+    spoil_resource(&db, spoiled).await;
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.outcome").await, |n| *n == 2)
+        .await;
+    mend_resource(&db, spoiled).await;
+    until(&db, spoiled, |info| info.state == RunState::Completed).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_that_is_over_and_locked_is_looked_at_once_a_heartbeat() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, &waits_that_are_over(1)).await;
+    let mut tx = db.pool().begin().await.unwrap();
+    sqlx::query("select 1 from runledger.waiting for update").execute(&mut *tx).await.unwrap();
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let worker = worker(&Db::connect(proxy.url()).await.unwrap(), jobs![chore_of_an_hour]).await;
+    eventually(async || proxy.count("-- heartbeat"), |n_beats| *n_beats >= 3).await;
+    let (n_looks, n_beats) = (proxy.count("-- timers_due"), proxy.count("-- heartbeat"));
+    assert!(n_looks <= 2 * n_beats + 2, "{n_looks} looks in {n_beats} heartbeats");
+    tx.rollback().await.unwrap();
+    let ended = "select count(*) from runledger.outcome";
+    eventually(async || scalar::<i64>(&db, ended).await, |n| *n == 1).await;
+    worker.stop().await;
+}
+
+#[job]
+async fn chore_without_an_end() -> Result<()> {
+    std::future::pending().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_of_a_dead_worker_that_cannot_be_queued_does_not_stop_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![chore_without_an_end]);
+    let first = app.timings(Timings::FAST).drain(Duration::ZERO).start().await.unwrap();
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        runs.push(chore_without_an_end().enqueue(&db).await.unwrap().id());
+    }
+    for run_id in &runs {
+        until(&db, *run_id, |info| info.state == RunState::Running).await;
+    }
+    spoil_resource(&db, runs[0]).await;
+    execute(&db, "update runledger.lease set worker_id = 999").await;
+    let orphans = "select count(*) from runledger.lease where worker_id = 999";
+    eventually(async || scalar::<i64>(&db, orphans).await, |n| *n == 1).await;
+    mend_resource(&db, runs[0]).await;
+    eventually(async || scalar::<i64>(&db, orphans).await, |n| *n == 0).await;
+    first.stop().await;
+}
+
+#[workflow]
+async fn chore_waits(wf: &Wf) -> Result<u64> {
+    Ok(wf.signal("ping").await?)
+}
+
+/// What comes for locked runs is told to them once they are free.
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_run_that_cannot_be_woken_does_not_stop_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![chore_waits, chore_parent]).await;
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        runs.push(chore_parent().enqueue(&db).await.unwrap().id());
+    }
+    for run_id in &runs {
+        until(&db, *run_id, |info| info.state == RunState::Waiting).await;
+    }
+    spoil_resource(&db, runs[1]).await;
+    let mut tx = db.pool().begin().await.unwrap();
+    let lock =
+        sqlx::query("select 1 from runledger.run where run_id = any ($1) for no key update").bind(&runs);
+    lock.execute(&mut *tx).await.unwrap();
+    let children: Vec<Uuid> =
+        scalar(&db, "select array(select run_id from runledger.run where parent_id is not null)").await;
+    for child in children {
+        Handle::of(chore_waits, &db, child).signal("ping", &1_u64).send(&db).await.unwrap();
+    }
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.outcome").await, |n| *n == 3)
+        .await;
+    tx.rollback().await.unwrap();
+    for run_id in [runs[0], runs[2]] {
+        until(&db, run_id, |info| info.state == RunState::Completed).await;
+    }
+    mend_resource(&db, runs[1]).await;
+    until(&db, runs[1], |info| info.state == RunState::Completed).await;
+    worker.stop().await;
+}
+
+#[workflow]
+async fn chore_parent(wf: &Wf) -> Result<u64> {
+    let child = wf.start(chore_waits()).await?;
+    Ok(child.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parent_that_cannot_be_woken_does_not_stop_others() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let runs = queued(&db, 4).await;
+    let lost = format!(
+        "update runledger.run set parent_id = '{0}', depth = 1 where run_id = '{2}';
+         update runledger.run set parent_id = '{1}', depth = 1 where run_id = '{3}';
+         delete from runledger.ready;
+         insert into runledger.outcome (run_id, state, output, attempt) select run_id, 'completed', 'null', 1 from runledger.run where parent_id is not null;
+         insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)
+             select parent_id, 'waiting', array[run_id], '{{}}', '{{}}', 0, 0, 1, now() - interval '1 hour' from runledger.run where parent_id is not null",
+        runs[0], runs[1], runs[2], runs[3]
+    );
+    execute(&db, &lost).await;
+    spoil_resource(&db, runs[0]).await;
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    until(&db, runs[1], |info| info.state == RunState::Completed).await;
+    mend_resource(&db, runs[0]).await;
+    until(&db, runs[0], |info| info.state == RunState::Completed).await;
     worker.stop().await;
 }
 

@@ -406,12 +406,15 @@ impl Claimer {
 
     /// A wait of one of our runs may have come to its limit.
     async fn wake_timers(&self, memory: &mut Memory) {
+        let mut aside = std::mem::take(&mut memory.timers_aside);
         if let Ok(connection) = memory.connection(&self.session).await
-            && let Err(error) = self.session.answered(wait::wake_due(connection, TIMERS)).await
+            && let Err(error) =
+                Box::pin(self.session.answered(wait::wake_due(connection, &mut aside, TIMERS))).await
         {
             warn_outage!(&memory.timers_outage, %error, "timers wait for the database");
             memory.connection = None;
         }
+        memory.timers_aside = aside;
     }
 }
 

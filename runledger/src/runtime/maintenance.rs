@@ -14,6 +14,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres};
 use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::held::{Held, Order};
 use super::memory::{CLOCK_JUMP, Change, Memory};
@@ -27,8 +28,8 @@ use crate::api::registry::Registry;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::store::cancel::{self, CarriedOut, Requests};
-use crate::store::locks::IfLocked;
 use crate::store::places::has_repaired;
+use crate::store::set_aside::SetAside;
 use crate::store::settle::{self as settlement, Settled};
 use crate::store::timeline::Era;
 use crate::store::worker::{self, Lease, Orphan, Pulse};
@@ -37,8 +38,8 @@ use crate::store::{config, deadline, pause, tuning, wait};
 /// How many rows one statement of a net takes at most.
 const BATCH: i64 = 200;
 
-/// How many runs whose deadline is over are ended before a look at what is more urgent: each costs a transaction.
-const OVERDUE: usize = 50;
+/// The same of deadlines: each costs a transaction.
+const OVERDUE: i64 = 50;
 
 /// How long maintenance cancels or pauses runs before it looks at what is more urgent, such as a dead worker.
 const TURN: Duration = Duration::from_millis(500);
@@ -92,6 +93,7 @@ pub(crate) struct Maintenance {
     /// How long it is before the first nets are cast.
     pub(crate) idle: Duration,
     pub(crate) cancel_requests: Mutex<Requests>,
+    pub(crate) aside: Mutex<SetAside>,
 }
 
 /// What an examination of a silent worker finds.
@@ -113,7 +115,7 @@ impl Maintenance {
         loop {
             let suspicion = memory.suspicion.as_ref().map(|(at, _)| *at);
             tokio::select! {
-                // Chores come last: what they wait for is that nothing else is to be done.
+                // Chores are done while there is nothing else to do.
                 biased;
                 () = task::raised(&mut stop) => return,
                 pulse = pulses.recv() => {
@@ -316,7 +318,7 @@ impl Maintenance {
 
     /// Gives back the runs of dead workers.
     async fn adopt(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let n_adopted = adopt_orphans(connection, Some(&self.wakes)).await?;
+        let n_adopted = adopt_orphans(connection, &mut *self.aside.lock().await, Some(&self.wakes)).await?;
         if n_adopted > 0 {
             self.wake.notify_one();
         }
@@ -353,30 +355,33 @@ impl Maintenance {
     /// Cancels runs that left their workers before these heard of the request. False where others are left.
     async fn carry_out(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let mut requests = self.cancel_requests.lock().await;
-        let CarriedOut { is_done, to_wake } = requests.carry_out(connection, BATCH, TURN).await?;
+        let mut aside = self.aside.lock().await;
+        let CarriedOut { is_done, to_wake } = requests.carry_out(connection, &mut aside, BATCH, TURN).await?;
         self.wakes.owe(to_wake);
         Ok(is_done)
     }
 
     /// Pauses runs that left their workers before these heard of the request.
     async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        pause::carry_out(connection, BATCH, TURN).await
+        pause::carry_out(connection, &mut *self.aside.lock().await, BATCH, TURN).await
     }
 
     /// Ends runs whose deadline is over. False where others may be left.
     async fn end_overdue(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-        let CarriedOut { is_done, to_wake } = deadline::carry_out(connection, OVERDUE, TURN).await?;
+        let mut aside = self.aside.lock().await;
+        let CarriedOut { is_done, to_wake } =
+            deadline::carry_out(connection, &mut aside, OVERDUE, TURN).await?;
         self.wakes.owe(to_wake);
         Ok(is_done)
     }
 
     /// Queues runs whose wait is over. False where others may be left.
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-        let n_woken = wait::wake_due(connection, BATCH).await?;
-        if n_woken > 0 {
+        let n_due = wait::wake_due(connection, &mut *self.aside.lock().await, BATCH).await?;
+        if n_due > 0 {
             self.wake.notify_one();
         }
-        Ok(n_woken < BATCH)
+        Ok(n_due == 0)
     }
 
     /// The nets: each finds what should not be there, and usually finds nothing.
@@ -385,18 +390,7 @@ impl Maintenance {
         self.pull_back(connection).await?;
         self.reconcile(connection).await?;
         self.adopt(connection).await?;
-        let mut locked = Vec::new();
-        loop {
-            let stranded = wait::stranded(connection, BATCH, &locked).await?;
-            if stranded.is_empty() {
-                return Ok(());
-            }
-            let owed = wait::wake(connection, &stranded, IfLocked::Skip).await?;
-            if owed.is_empty() {
-                return Ok(());
-            }
-            locked.extend(owed);
-        }
+        wait::wake_stranded(connection, &mut *self.aside.lock().await, BATCH).await
     }
 
     /// What the work gives. None where it failed, which is logged.
@@ -479,19 +473,25 @@ pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -
 /// the next pulse. Without `wakes`, the next net finds the parents that could not be woken.
 pub(crate) async fn adopt_orphans(
     connection: &mut PgConnection,
+    aside: &mut SetAside,
     wakes: Option<&Wakes>,
 ) -> Result<usize, sqlx::Error> {
-    let mut n_adopted = 0;
-    while let Some(batch) = settlement::settle_orphans(connection, BATCH, crashed).await? {
+    let (mut n_adopted, mut left_out) = (0, aside.runs());
+    loop {
+        let orphaned = worker::orphaned(connection, BATCH, &left_out).await?;
+        if orphaned.is_empty() {
+            return Ok(n_adopted);
+        }
+        let settle = async |connection: &mut PgConnection, runs: &[Uuid]| {
+            settlement::settle_orphans(connection, runs, crashed).await
+        };
+        let owed = aside.spare(connection, &orphaned, settle).await?;
         if let Some(wakes) = wakes {
-            wakes.owe(batch.owed);
+            wakes.owe(owed);
         }
-        if batch.written.is_empty() {
-            break;
-        }
-        n_adopted += batch.written.len();
+        n_adopted += orphaned.len();
+        left_out.extend(orphaned);
     }
-    Ok(n_adopted)
 }
 
 fn crashed(orphan: &Orphan) -> Settled {

@@ -14,6 +14,7 @@ use super::permits::Permits;
 use super::serve::Session;
 use crate::model::timestamp::Timestamp;
 use crate::store::claim::{Lane, Look, Position, Reading};
+use crate::store::set_aside::SetAside;
 
 /// The position of a lane that is found empty lies so long before: a run whose transaction takes longer to commit is found by the next look.
 const STILL_COMMITTING: Duration = Duration::from_secs(1);
@@ -65,6 +66,8 @@ pub(super) struct Memory {
     pub(super) outage: Outage,
     /// Failing wake-ups of timers.
     pub(super) timers_outage: Outage,
+    /// Runs that could not be woken.
+    pub(super) timers_aside: SetAside,
 }
 
 impl Memory {
@@ -90,6 +93,7 @@ impl Memory {
             unprompted: false,
             outage: Outage::new(),
             timers_outage: Outage::new(),
+            timers_aside: SetAside::default(),
         }
     }
 

@@ -42,6 +42,7 @@ use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause};
 use crate::store::pooler::shares_sessions;
 use crate::store::session::{connect, for_engine};
+use crate::store::set_aside::SetAside;
 use crate::store::timeline::Era;
 use crate::store::{config, tuning, worker};
 
@@ -349,6 +350,7 @@ impl Worker {
             // The first ones at once, where anybody may have died before.
             idle: if silent.is_some() { self.plan.timings.lease } else { Duration::ZERO },
             cancel_requests: Mutex::default(),
+            aside: Mutex::default(),
         };
         task::spawn_on(&mut crew, "maintenance", maintenance.run(pulses));
         let executor = Arc::new(Executor {
@@ -452,7 +454,7 @@ impl Worker {
         let bury = async {
             let mut connection = self.session.open_beside().await?;
             worker::bury(&mut connection, worker_id, 0.0, "stopped").await?;
-            adopt_orphans(&mut connection, None).await.map(drop)
+            adopt_orphans(&mut connection, &mut SetAside::default(), None).await.map(drop)
         };
         let done = self.session.answered(bury).await;
         if let Err(error) = done {
@@ -515,7 +517,7 @@ async fn bury_predecessors(
             && worker::bury_if_unlocked(connection, predecessor, 0.0, "its name came back").await?
         {
             tracing::info!(predecessor, "the worker of this name is gone; its runs go on here");
-            adopt_orphans(connection, None).await?;
+            adopt_orphans(connection, &mut SetAside::default(), None).await?;
         }
     }
     Ok(())

@@ -4,12 +4,14 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use sqlx::PgConnection;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::outage::{Outage, warn_outage};
 use super::serve::Session;
 use crate::store::locks::IfLocked;
+use crate::store::set_aside::SetAside;
 use crate::store::wait::wake;
 
 /// The pauses between two looks at locked runs.
@@ -44,6 +46,7 @@ impl Wakes {
 /// Wakes runs until every [`Wakes`] is dropped.
 pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceiver<Uuid>) {
     let (outage, mut left, mut pause) = (Outage::new(), Vec::new(), FIRST_PAUSE);
+    let mut aside = SetAside::default();
     let mut waits = WaitsInLine::new();
     loop {
         let n_left = left.len();
@@ -64,10 +67,13 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
         left.retain(|run_id| seen.insert(*run_id));
         // A run that many lock in turn is never free at a look.
         let is_patient = is_open && pause == LONGEST_PAUSE && waits.is_due();
-        match carry_out_once(&session, &left, is_patient).await {
+        let (later, now): (Vec<Uuid>, Vec<Uuid>) = left.iter().partition(|run_id| aside.has(**run_id));
+        match carry_out_once(&session, &mut aside, &now, is_patient).await {
             Ok(locked) => {
                 let _ = outage.succeeded();
-                left = locked;
+                left = later;
+                left.extend(locked);
+                left.extend(now.into_iter().filter(|run_id| aside.has(*run_id)));
             }
             Err(error) => {
                 warn_outage!(&outage, %error, n_owed = left.len(), "runs that were locked when something came for them are not woken yet");
@@ -107,6 +113,7 @@ impl WaitsInLine {
 /// of it to others.
 async fn carry_out_once(
     session: &Session,
+    aside: &mut SetAside,
     owed: &[Uuid],
     is_patient: bool,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
@@ -116,7 +123,9 @@ async fn carry_out_once(
     let mut connection = session.open().await?;
     let mut locked = Vec::new();
     for owed in owed.chunks(AT_ONCE) {
-        locked.extend(session.answered(wake(&mut connection, owed, IfLocked::Skip)).await?);
+        let wake =
+            async |connection: &mut PgConnection, runs: &[Uuid]| wake(connection, runs, IfLocked::Skip).await;
+        locked.extend(session.answered(aside.spare(&mut connection, owed, wake)).await?);
     }
     if is_patient && !locked.is_empty() {
         // The newest first: the others may stay locked for long. If it is locked too, it comes after them.

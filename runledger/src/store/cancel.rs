@@ -15,6 +15,8 @@ use super::graph::{lock_pending, release};
 use super::locks::limit_beyond;
 use super::locks::{IfLocked, free, is_locked};
 use super::places::has_repaired;
+#[cfg(feature = "worker")]
+use super::set_aside::SetAside;
 use super::sql;
 use super::wait::{Above, above, wake, wake_parents};
 use super::write::{commit, write};
@@ -81,16 +83,6 @@ pub(crate) async fn cancel(
         tracing::debug!(%error, %parent, "a worker wakes the parent of a cancelled run");
     }
     Ok(Some(cancelled))
-}
-
-/// Cancels one run for the engine, unless another transaction keeps it locked: then it is found again.
-#[cfg(feature = "worker")]
-pub(crate) async fn cancel_unless_locked(
-    connection: &mut PgConnection,
-    run_id: Uuid,
-    reason: Option<&str>,
-) -> Result<Found, sqlx::Error> {
-    cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip).await
 }
 
 async fn cancel_if(
@@ -160,33 +152,64 @@ pub(crate) async fn cancel_below(
     let mut walk = Walk::below(runs.to_vec(), reason);
     // Rare, and part of the task of every run.
     Box::pin(walk.go_on(connection, &mut Budget(None), &mut to_wake)).await?;
-    Ok(to_wake)
+    match walk.failure() {
+        Some(error) => Err(error),
+        None => Ok(to_wake),
+    }
 }
 
-/// Notes the requests of those runs that other transactions keep locked. Returns the others.
-pub(super) async fn note_locked<'r>(
+/// Cancels runs for the engine one by one, while there is a budget. For a run that another transaction keeps locked, and for
+/// one whose cancel fails, it stores a request. Appends the parents to wake afterwards. Returns the runs for which that
+/// fails, too.
+pub(super) async fn cancel_each(
     connection: &mut PgConnection,
-    runs: Vec<(Uuid, Option<&'r str>)>,
-) -> Result<Vec<(Uuid, Option<&'r str>)>, sqlx::Error> {
+    runs: Vec<(Uuid, Option<&str>)>,
+    budget: &mut Budget,
+    to_wake: &mut Vec<Uuid>,
+) -> Result<Vec<(Uuid, sqlx::Error)>, sqlx::Error> {
     let ids: Vec<Uuid> = runs.iter().map(|(run_id, _)| *run_id).collect();
     let free = free(connection, &ids).await?;
-    let (free, locked): (Vec<_>, Vec<_>) = runs.into_iter().partition(|(run_id, _)| free.contains(run_id));
-    if !locked.is_empty() {
-        note(connection, &locked).await?;
+    let mut failed = Vec::new();
+    for (run_id, reason) in runs {
+        let is_free = free.contains(&run_id);
+        match budget.spend(cancel_or_note(connection, run_id, reason, is_free)).await {
+            Ok(parent) => to_wake.extend(parent),
+            Err(error) if spares_others(&error) => failed.push((run_id, error)),
+            Err(error) => return Err(error),
+        }
+        if budget.is_spent() {
+            break;
+        }
     }
-    Ok(free)
+    Ok(failed)
 }
 
-/// Notes that runs are to be cancelled which other transactions keep locked.
-pub(super) async fn note(
+/// Cancels a run if it is free, or stores a request. Returns the parent to wake afterwards.
+async fn cancel_or_note(
     connection: &mut PgConnection,
-    runs: &[(Uuid, Option<&str>)],
-) -> Result<(), sqlx::Error> {
-    let (ids, reasons): (Vec<Uuid>, Vec<Option<&str>>) = runs.iter().copied().unzip();
+    run_id: Uuid,
+    reason: Option<&str>,
+    is_free: bool,
+) -> Result<Option<Uuid>, sqlx::Error> {
+    if is_free {
+        match cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip).await {
+            Ok(Found::Free { to_wake, .. }) => return Ok(to_wake),
+            Ok(Found::LockedOrMissing) => {}
+            Err(error) if spares_others(&error) => {
+                tracing::warn!(%error, %run_id, "a run is not cancelled yet; a worker tries again");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    note(connection, run_id, reason).await.map(|()| None)
+}
+
+/// Stores a request to cancel a run.
+async fn note(connection: &mut PgConnection, run_id: Uuid, reason: Option<&str>) -> Result<(), sqlx::Error> {
     let mut tries = 1;
     loop {
         let noted = write(sql::CANCEL_NOTE, |note| {
-            sqlx::query(note).bind(&ids).bind(&reasons).execute(&mut *connection)
+            sqlx::query(note).bind(run_id).bind(reason).execute(&mut *connection)
         });
         match noted.await {
             Err(error) if tries < TRIES && class(&error) == Class::Conflict => tries += 1,
@@ -206,8 +229,9 @@ async fn cancel_nodes(
     loop {
         match cancel_nodes_once(connection, nodes, reason).await {
             Err(error) if tries < TRIES && class(&error) == Class::Conflict => tries += 1,
-            Err(error) if is_locked(&error) || spares_others(&error) => return Ok(0),
             Err(error) if tries < TRIES && has_repaired(connection, &error, nodes).await? => tries += 1,
+            // The caller cancels them one by one.
+            Err(error) if spares_others(&error) => return Ok(0),
             done => return done,
         }
     }
@@ -237,11 +261,11 @@ async fn cancel_nodes_once(
     Ok(taken.len())
 }
 
-/// What one call of [`Requests::carry_out`] has done.
+/// What a call has done that carries out cancels within a budget.
 #[cfg(feature = "worker")]
 #[derive(Debug)]
 pub(crate) struct CarriedOut {
-    /// False if it could go on at once: its budget is spent, or there may be another batch.
+    /// False if there may be more to do at once.
     pub(crate) is_done: bool,
     /// The parents to wake afterwards: other transactions keep them locked.
     pub(crate) to_wake: Vec<Uuid>,
@@ -251,32 +275,39 @@ pub(crate) struct CarriedOut {
 #[cfg(feature = "worker")]
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    /// The walks below runs that have requests. The last is next, so that short ones do not wait for a long one.
+    /// The walks below runs that have requests. The newest is next: a long walk does not hold up shorter ones.
     walks: Vec<Walk>,
 }
 
 #[cfg(feature = "worker")]
 impl Requests {
     /// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have
-    /// ended. Drops the requests that are done. Leaves out runs that another transaction keeps locked, and those whose
-    /// cancel fails.
+    /// ended. Drops the requests that are done. Leaves out runs that another transaction keeps locked, and sets those aside
+    /// whose cancel fails.
     pub(crate) async fn carry_out(
         &mut self,
         connection: &mut PgConnection,
+        aside: &mut SetAside,
         at_once: i64,
         budget: Duration,
     ) -> Result<CarriedOut, sqlx::Error> {
-        let (mut budget, mut to_wake) = (Budget(Some(budget)), Vec::new());
-        let n_cancelled = self.cancel_left(connection, at_once, &mut budget, &mut to_wake).await?;
+        let (mut budget, mut to_wake) = (Budget::of(budget), Vec::new());
+        let n_cancelled = self.cancel_left(connection, aside, at_once, &mut budget, &mut to_wake).await?;
         let mut n_forgotten = 0;
         while let Some(walk) = self.walks.last_mut() {
             if !walk.go_on(connection, &mut budget, &mut to_wake).await? {
                 return Ok(CarriedOut { is_done: false, to_wake });
             }
-            n_forgotten += forget(connection, walk.runs()).await?;
+            if let Some(error) = walk.failure() {
+                tracing::warn!(%error, runs = ?walk.runs(), "not everything below runs is cancelled; a worker tries again");
+                walk.runs().iter().for_each(|run_id| aside.add(*run_id, Duration::ZERO));
+            } else {
+                n_forgotten += forget(connection, walk.runs()).await?;
+            }
             self.walks.pop();
         }
-        Ok(CarriedOut { is_done: n_cancelled == 0 && n_forgotten == 0, to_wake })
+        let is_done = n_cancelled == 0 && n_forgotten == 0 && !budget.is_spent();
+        Ok(CarriedOut { is_done, to_wake })
     }
 
     /// Cancels the runs that have requests, and begins a walk below them and below those that have ended. Returns how many
@@ -284,12 +315,14 @@ impl Requests {
     async fn cancel_left(
         &mut self,
         connection: &mut PgConnection,
+        aside: &mut SetAside,
         at_once: i64,
         budget: &mut Budget,
         to_wake: &mut Vec<Uuid>,
     ) -> Result<usize, sqlx::Error> {
         let mut n_cancelled = 0;
-        let mut left_out: Vec<Uuid> = self.walks.iter().flat_map(Walk::runs).copied().collect();
+        let mut left_out = aside.runs();
+        left_out.extend(self.walks.iter().flat_map(Walk::runs));
         loop {
             let limit = limit_beyond(at_once, &left_out);
             let query = sqlx::query_as(sql::CANCEL_LEFT).bind(limit).bind(&left_out);
@@ -299,30 +332,33 @@ impl Requests {
             let mut walked: Vec<Uuid> = over.into_iter().map(|(run_id, ..)| run_id).collect();
             let ids: Vec<Uuid> = going_on.iter().map(|(run_id, ..)| *run_id).collect();
             let free = free(connection, &ids).await?;
-            let mut n_free = 0;
             for (run_id, reason, _) in going_on.iter().filter(|(run_id, ..)| free.contains(run_id)) {
                 if budget.is_spent() {
                     break;
                 }
-                match budget.spend(cancel_unless_locked(connection, *run_id, reason.as_deref())).await {
-                    Ok(Found::LockedOrMissing) => {}
+                let began = Instant::now();
+                let cancel = cancel_if(connection, *run_id, reason.as_deref(), By::Engine, IfLocked::Skip);
+                match budget.spend(cancel).await {
                     Ok(Found::Free { cancelled, to_wake: parent }) => {
-                        n_cancelled += usize::from(cancelled != Cancelled::Requested);
-                        n_free += 1;
                         walked.push(*run_id);
                         to_wake.extend(parent);
+                        if cancelled != Cancelled::Requested {
+                            n_cancelled += 1;
+                            continue;
+                        }
                     }
+                    Ok(Found::LockedOrMissing) => {}
                     Err(error) if spares_others(&error) => {
                         tracing::warn!(%error, %run_id, "a run is not cancelled yet; a worker tries again");
                     }
                     Err(error) => return Err(error),
                 }
+                aside.add(*run_id, began.elapsed());
             }
             if !walked.is_empty() {
                 self.walks.push(Walk::below(walked, None));
             }
-            // Locked runs may have hidden others.
-            if n_free == going_on.len() || budget.is_spent() {
+            if going_on.is_empty() || budget.is_spent() {
                 return Ok(n_cancelled);
             }
         }
@@ -337,10 +373,15 @@ async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<u64, sql
 }
 
 /// For how long there may be more cancelling.
-struct Budget(Option<Duration>);
+pub(super) struct Budget(Option<Duration>);
 
 impl Budget {
-    fn is_spent(&self) -> bool {
+    #[cfg(feature = "worker")]
+    pub(super) fn of(time: Duration) -> Self {
+        Self(Some(time))
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
         self.0 == Some(Duration::ZERO)
     }
 

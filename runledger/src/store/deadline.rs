@@ -1,18 +1,18 @@
 //! Deadlines of runs: noted where they are enqueued, and carried out by cancelling.
 
 #[cfg(feature = "worker")]
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 #[cfg(feature = "worker")]
-use super::cancel::{CarriedOut, Found, cancel_unless_locked, note, note_locked};
+use super::cancel::{Budget, CarriedOut, cancel_each};
 use super::enqueue::NewRun;
 #[cfg(feature = "worker")]
-use super::error::spares_others;
-#[cfg(feature = "worker")]
 use super::locks::limit_beyond;
+#[cfg(feature = "worker")]
+use super::set_aside::SetAside;
 use super::sql;
 use super::write::write;
 
@@ -29,18 +29,19 @@ pub(crate) async fn set<'r>(
     write(sql::DEADLINE_SET, |set| sqlx::query(set).bind(&limited).execute(connection)).await.map(drop)
 }
 
-/// Cancels runs whose deadline is over: at most `at_once`, for about as long as `budget`. For a run that another
-/// transaction keeps locked, or whose cancel fails, stores a cancel request.
+/// Cancels runs whose deadline is over, the longest over first, for about as long as `budget`, but for those that are set
+/// aside. For a run that another transaction keeps locked, or whose cancel fails, it stores a cancel request.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
-    at_once: usize,
+    aside: &mut SetAside,
+    at_once: i64,
     budget: Duration,
 ) -> Result<CarriedOut, sqlx::Error> {
-    let began = Instant::now();
-    let (mut n_ended, mut seen, mut to_wake) = (0, Vec::new(), Vec::new());
-    while n_ended < at_once && began.elapsed() < budget {
-        let limit = limit_beyond(i64::try_from(at_once - n_ended).unwrap_or(i64::MAX), &seen);
+    let (mut budget, mut to_wake) = (Budget::of(budget), Vec::new());
+    let mut seen = aside.runs();
+    loop {
+        let limit = limit_beyond(at_once, &seen);
         let due: Vec<(Uuid, i64)> =
             sqlx::query_as(sql::DEADLINE_DUE).bind(limit).bind(&seen).fetch_all(&mut *connection).await?;
         if due.is_empty() {
@@ -49,26 +50,18 @@ pub(crate) async fn carry_out(
         let reasons: Vec<(Uuid, String)> =
             due.into_iter().map(|(run_id, deadline_ms)| (run_id, reason(deadline_ms))).collect();
         let overdue = reasons.iter().map(|(run_id, reason)| (*run_id, Some(reason.as_str()))).collect();
-        for (run_id, reason) in note_locked(connection, overdue).await? {
-            match cancel_unless_locked(connection, run_id, reason).await {
-                Ok(Found::LockedOrMissing) => note(connection, &[(run_id, reason)]).await?,
-                Ok(Found::Free { to_wake: parent, .. }) => {
-                    n_ended += 1;
-                    to_wake.extend(parent);
-                }
-                Err(error) if spares_others(&error) => {
-                    tracing::warn!(%error, %run_id, "a run whose deadline is over is not cancelled yet; a worker tries again");
-                    note(connection, &[(run_id, reason)]).await?;
-                }
-                Err(error) => return Err(error),
-            }
+        for (run_id, error) in cancel_each(connection, overdue, &mut budget, &mut to_wake).await? {
+            tracing::warn!(%error, %run_id, "a run whose deadline is over is not cancelled yet; a worker tries again");
+            aside.add(run_id, Duration::ZERO);
         }
         let runs: Vec<Uuid> = reasons.into_iter().map(|(run_id, _)| run_id).collect();
         write(sql::DEADLINE_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(&mut *connection))
             .await?;
+        if budget.is_spent() {
+            return Ok(CarriedOut { is_done: false, to_wake });
+        }
         seen.extend(runs);
     }
-    Ok(CarriedOut { is_done: n_ended == 0, to_wake })
 }
 
 #[cfg(feature = "worker")]

@@ -37,6 +37,8 @@ pub mod runs;
 pub mod server;
 pub mod session;
 #[cfg(feature = "worker")]
+pub(crate) mod set_aside;
+#[cfg(feature = "worker")]
 pub mod settle;
 pub mod signal;
 pub mod sql;

@@ -10,6 +10,8 @@ use uuid::Uuid;
 use super::locks::{IfLocked, free, limit_beyond};
 use super::places::has_repaired;
 use super::session::BEGIN_RESTLESS;
+#[cfg(feature = "worker")]
+use super::set_aside::SetAside;
 use super::write::{commit, write};
 use super::{inspect, sql};
 use crate::model::state::RunState;
@@ -88,41 +90,42 @@ async fn take(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx:
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
+    aside: &mut SetAside,
     at_once: i64,
     budget: Duration,
 ) -> Result<(), sqlx::Error> {
     let began = Instant::now();
-    let mut locked = Vec::new();
+    let mut left_out = aside.runs();
     loop {
         let left: Vec<Uuid> = sqlx::query_scalar(sql::PAUSE_LEFT)
-            .bind(limit_beyond(at_once, &locked))
-            .bind(&locked)
+            .bind(limit_beyond(at_once, &left_out))
+            .bind(&left_out)
             .fetch_all(&mut *connection)
             .await?;
-        let n_locked = locked.len();
         let free = free(connection, &left).await?;
-        locked.extend(left.iter().filter(|run_id| !free.contains(run_id)));
         for run_id in left.iter().filter(|run_id| free.contains(run_id)) {
             if began.elapsed() >= budget {
                 return Ok(());
             }
-            let mut tx = IfLocked::Skip.begin(connection).await?;
-            if IfLocked::Skip.lock_runs(&mut tx, &[*run_id]).await?.is_empty() {
-                tx.rollback().await?;
-                locked.push(*run_id);
-                continue;
-            }
-            take(&mut tx, *run_id).await?;
-            commit("pause_left", tx.commit()).await?;
+            aside.spare(connection, &[*run_id], take_free).await?;
         }
-        if !left.is_empty() {
-            write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(&left).execute(&mut *connection))
-                .await?;
-        }
-        if locked.len() == n_locked {
+        if left.is_empty() {
             return Ok(());
         }
+        write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(&left).execute(&mut *connection)).await?;
+        left_out.extend(left);
     }
+}
+
+/// Pauses those of these runs that no other transaction keeps locked.
+#[cfg(feature = "worker")]
+async fn take_free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    let mut tx = IfLocked::Skip.begin(connection).await?;
+    for run_id in IfLocked::Skip.lock_runs(&mut tx, runs).await? {
+        take(&mut tx, run_id).await?;
+    }
+    commit("pause_left", tx.commit()).await?;
+    Ok(Vec::new())
 }
 
 /// Lets a blocked or paused run go on. False where it is neither, nor asked to pause.

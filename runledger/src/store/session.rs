@@ -17,8 +17,8 @@ use super::timeline::Address;
 /// A plan that is forced so has a forbidding cost, for which the server would compile it each time: 120 ms for a statement of 20 µs. A transaction of the
 /// engine never rests: one that does has lost its client without the server's knowing, and holds rows that the same worker needs.
 /// A row security policy that applies is an error: a run whose recorded steps it hides would repeat them.
-/// A server that waits for the end of a message counts neither as idle nor as executing a statement: only keepalives end its transaction where the network
-/// has lost the client.
+/// If the network loses a client in the middle of a message, no time limit ends its transaction: the server is neither idle nor executing a statement.
+/// Keepalives end it.
 pub const ENGINE: &str = "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; set enable_mergejoin = off; \
                           set plan_cache_mode = force_generic_plan; set search_path = pg_catalog, pg_temp; set default_transaction_isolation = 'read committed'; set lock_timeout = '10s'; set statement_timeout = '30s'; set row_security = off; \
                           set idle_in_transaction_session_timeout = '10s'; \

@@ -133,34 +133,23 @@ pub(crate) async fn settle_in(
     Ok(InBody::Written(owed))
 }
 
-/// Settles leases of dead workers, as many as `limit`, by a decision that was made about each. None where there were none.
+/// Settles those of these runs whose worker is dead, by a decision about each. Returns the parents to wake afterwards.
 ///
 /// Those whose runs go on are settled while their leases are locked, so that no step is recorded after the look at them. Those that end are settled
 /// afterwards: their parents are locked first, before any lease.
 pub(crate) async fn settle_orphans(
     connection: &mut PgConnection,
-    limit: i64,
+    runs: &[Uuid],
     decide: impl Fn(&Orphan) -> Settled,
-) -> Result<Option<Batch>, sqlx::Error> {
+) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
-    let orphans = orphans(&mut tx, limit).await?;
-    if orphans.is_empty() {
-        tx.rollback().await?;
-        return Ok(None);
-    }
-    let settled: Vec<Settled> = orphans.iter().map(decide).collect();
+    let settled: Vec<Settled> = orphans(&mut tx, runs).await?.iter().map(decide).collect();
     let (ending, going_on): (Vec<&Settled>, Vec<&Settled>) = settled.iter().partition(|item| ends(item));
-    let mut batch = Batch::default();
     if !going_on.is_empty() {
-        batch.written = write(&mut tx, &going_on, None).await?;
+        write(&mut tx, &going_on, None).await?;
     }
     write::commit("settle_orphans", tx.commit()).await?;
-    if !ending.is_empty() {
-        let ended = settle(connection, &ending).await?;
-        batch.written.extend(ended.written);
-        batch.owed = ended.owed;
-    }
-    Ok(Some(batch))
+    if ending.is_empty() { Ok(Vec::new()) } else { Ok(settle(connection, &ending).await?.owed) }
 }
 
 async fn write(

@@ -92,6 +92,7 @@ statements! {
     MAY_WRITE = "may_write";
     METRICS = "metrics";
     ORIGINS = "origins";
+    ORPHANED = "orphaned";
     ORPHANS = "orphans";
     PARENT = "parent";
     PAUSE_ASK = "pause_ask";
@@ -135,6 +136,7 @@ statements! {
     UNCONFIGURE = "unconfigure";
     UNSERVED = "unserved";
     UNTUNE = "untune";
+    TIMERS_DUE = "timers_due";
     WAKE_DUE = "wake_due";
     WAKE_MET = "wake_met";
     WAKE_PARENTS = "wake_parents";

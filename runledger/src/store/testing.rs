@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::cancel::Requests;
 use super::locks::{IfLocked, is_locked};
 use super::session::connect;
+use super::set_aside::SetAside;
 use crate::model::failure::Failure;
 use crate::model::payload::{Place, Sealer, Stored};
 use crate::model::recorded::place_of_error;
@@ -235,8 +236,9 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     .await?;
     wait_for_locks(connection).await?;
     // What a worker's maintenance would find at its next heartbeat.
-    super::wait::wake_due(connection, i64::MAX).await?;
-    super::deadline::carry_out(connection, usize::MAX, Duration::MAX).await?;
+    let mut aside = SetAside::default();
+    super::wait::wake_due(connection, &mut aside, i64::MAX).await?;
+    super::deadline::carry_out(connection, &mut aside, i64::MAX, Duration::MAX).await?;
     cancel_requested(connection).await?;
     sqlx::query("select runledger.notify('runledger_ready', '')")
         .execute(connection)
@@ -246,8 +248,8 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
 
 /// Cancels all runs that have a request and that no worker holds, with everything below them.
 pub(crate) async fn cancel_requested(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let mut requests = Requests::default();
-    while !requests.carry_out(connection, i64::MAX, Duration::MAX).await?.is_done {}
+    let (mut requests, mut aside) = (Requests::default(), SetAside::default());
+    while !Box::pin(requests.carry_out(connection, &mut aside, i64::MAX, Duration::MAX)).await?.is_done {}
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! Waiting: runs started by a workflow, and runs parked until one of them ends.
 
 use std::collections::HashSet;
+#[cfg(feature = "worker")]
+use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
@@ -12,6 +14,8 @@ use super::graph::{NewGraph, submit};
 use super::locks::{IfLocked, is_locked};
 use super::places::has_repaired;
 use super::session::BEGIN_RESTLESS;
+#[cfg(feature = "worker")]
+use super::set_aside::SetAside;
 use super::sql;
 use super::write::{commit, of_steps, write};
 use crate::model::payload::Stored;
@@ -293,18 +297,51 @@ async fn wake_once(
     Ok(if if_locked == IfLocked::Skip { locked } else { Vec::new() })
 }
 
-/// Runs that wait for children that have ended, but for some runs. Empty unless a wake-up was lost.
+/// Puts runs whose wait is over back into their queues: the longest over first, but for those that are set aside. Sets aside
+/// those that another transaction keeps locked. Returns how many it has found.
 #[cfg(feature = "worker")]
-pub(crate) async fn stranded(
+pub(crate) async fn wake_due(
     connection: &mut PgConnection,
+    aside: &mut SetAside,
     limit: i64,
-    left_out: &[Uuid],
-) -> Result<Vec<Uuid>, sqlx::Error> {
-    sqlx::query_scalar(sql::STRANDED).bind(limit).bind(left_out).fetch_all(connection).await
+) -> Result<usize, sqlx::Error> {
+    let due: Vec<Uuid> = sqlx::query_scalar(sql::TIMERS_DUE)
+        .bind(limit)
+        .bind(aside.runs())
+        .fetch_all(&mut *connection)
+        .await?;
+    let wake = async |connection: &mut PgConnection, runs: &[Uuid]| {
+        write(sql::WAKE_DUE, |wake| sqlx::query_scalar(wake).bind(runs).fetch_all(connection)).await
+    };
+    if !due.is_empty() {
+        let woken: HashSet<Uuid> = aside.spare(connection, &due, wake).await?.into_iter().collect();
+        due.iter()
+            .filter(|run_id| !woken.contains(run_id))
+            .for_each(|run_id| aside.add(*run_id, Duration::ZERO));
+    }
+    Ok(due.len())
 }
 
-/// Puts runs whose wait is over back into their queues.
+/// Wakes the runs that wait for children which have ended, but for those that are set aside. Finds none unless a wake-up was
+/// lost.
 #[cfg(feature = "worker")]
-pub(crate) async fn wake_due(connection: &mut PgConnection, limit: i64) -> Result<i64, sqlx::Error> {
-    write(sql::WAKE_DUE, |wake| sqlx::query(wake).bind(limit).fetch_one(connection)).await?.try_get("woken")
+pub(crate) async fn wake_stranded(
+    connection: &mut PgConnection,
+    aside: &mut SetAside,
+    limit: i64,
+) -> Result<(), sqlx::Error> {
+    let mut left_out = aside.runs();
+    loop {
+        let query = sqlx::query_scalar(sql::STRANDED).bind(limit).bind(&left_out);
+        let stranded: Vec<Uuid> = query.fetch_all(&mut *connection).await?;
+        if stranded.is_empty() {
+            return Ok(());
+        }
+        aside
+            .spare(connection, &stranded, async |connection, runs| {
+                wake(connection, runs, IfLocked::Skip).await
+            })
+            .await?;
+        left_out.extend(stranded);
+    }
 }

@@ -24,8 +24,8 @@ pub(crate) struct Pulse {
     pub(crate) draining: bool,
     /// Runs that it holds and that are to be cancelled.
     pub(crate) cancels: Vec<Uuid>,
-    /// Whether runs that nobody holds are to be cancelled, or what goes on below them: a sleep or a retry began before their
-    /// worker heard of it.
+    /// Whether there are cancel requests for runs that nobody holds. A run may have left its worker before the worker heard of
+    /// its request.
     pub(crate) cancels_left: bool,
     /// Runs that it holds and that are to be paused.
     pub(crate) pauses: Vec<Uuid>,
@@ -283,9 +283,18 @@ async fn end_sessions(connection: &mut PgConnection, worker_id: i64) -> Result<i
     write(sql::END_SESSIONS, |end| sqlx::query_scalar(end).bind(worker_id).fetch_one(connection)).await
 }
 
-/// Leases of dead workers, which are locked until the end of the transaction.
-pub(crate) async fn orphans(tx: &mut PgConnection, limit: i64) -> Result<Vec<Orphan>, sqlx::Error> {
-    let rows = sqlx::query(sql::ORPHANS).bind(limit).fetch_all(&mut *tx).await?;
+/// Runs whose worker is dead, but for some.
+pub(crate) async fn orphaned(
+    connection: &mut PgConnection,
+    limit: i64,
+    left_out: &[Uuid],
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar(sql::ORPHANED).bind(limit).bind(left_out).fetch_all(connection).await
+}
+
+/// The leases of those of these runs whose worker is dead. They are locked until the end of the transaction.
+pub(crate) async fn orphans(tx: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Orphan>, sqlx::Error> {
+    let rows = sqlx::query(sql::ORPHANS).bind(runs).fetch_all(&mut *tx).await?;
     if rows.is_empty() {
         return Ok(Vec::new());
     }

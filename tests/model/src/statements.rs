@@ -411,7 +411,9 @@ impl Statements {
 
     /// Wakes the runs whose wait is over.
     pub async fn wake_due(&self, db: &mut PgConnection) -> Result<()> {
-        self.query("wake_due").bind(10_i64).fetch_one(db).await.map(drop)
+        let due = self.query("timers_due").bind(10_i64).bind(Vec::<Uuid>::new()).fetch_all(&mut *db).await?;
+        let due: Vec<Uuid> = due.iter().map(|row| row.try_get("run_id")).collect::<Result<_>>()?;
+        self.query("wake_due").bind(due).execute(db).await.map(drop)
     }
 
     /// The leases that the database has for a worker.
@@ -422,7 +424,10 @@ impl Statements {
 
     /// The leases of dead workers.
     pub async fn orphans(&self, db: &mut PgConnection) -> Result<Vec<Lease>> {
-        let rows = self.query("orphans").bind(200_i64).fetch_all(db).await?;
+        let orphaned =
+            self.query("orphaned").bind(200_i64).bind(Vec::<Uuid>::new()).fetch_all(&mut *db).await?;
+        let orphaned: Vec<Uuid> = orphaned.iter().map(|row| row.try_get("run_id")).collect::<Result<_>>()?;
+        let rows = self.query("orphans").bind(orphaned).fetch_all(db).await?;
         rows.iter().map(|row| lease(row, true)).collect()
     }
 

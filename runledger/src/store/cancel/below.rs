@@ -1,13 +1,11 @@
 //! Cancels what goes on below some runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
-use super::{Budget, By, Found, cancel_if, cancel_nodes, note, note_locked};
-use crate::store::error::spares_others;
-use crate::store::locks::IfLocked;
+use super::{Budget, cancel_each, cancel_nodes};
 use crate::store::session::BEGIN_IN_ORDER;
 use crate::store::sql;
 
@@ -20,16 +18,16 @@ const MOST_ABOVE: usize = 50;
 /// Twice the depth that runs may have: a change from outside may have put a run below itself.
 const MOST_DEEP: usize = 200;
 
-/// The number of nodes that the first transaction cancels. Each transaction cancels all dependents of its nodes, and walks
-/// them once for each of these nodes. Later transactions do not walk what this one has cancelled.
+/// The number of nodes that the first transaction cancels. A transaction also cancels everything that depends on its nodes,
+/// and looks at all of that once for each node. What it has cancelled, later transactions do not look at again.
 const FIRST_NODES: usize = 16;
 
 /// The maximum number of nodes that one transaction cancels.
 const MOST_NODES: usize = 1_000;
 
 /// Cancels everything that goes on below some runs, page by page. Parents come before their children, so that no cancelled
-/// child wakes a parent that is about to be cancelled too. A run that has ended or has a cancel request starts no others,
-/// so the walk meets each run once.
+/// child wakes a parent that is about to be cancelled too. A run that has ended or has a cancel request starts no others, so
+/// one walk is enough.
 #[derive(Debug)]
 pub(super) struct Walk {
     runs: Vec<Uuid>,
@@ -37,6 +35,9 @@ pub(super) struct Walk {
     todo: Vec<Above>,
     /// How many nodes the next transaction may cancel.
     n_nodes: usize,
+    /// The runs that are not cancelled and have no request, because both failed.
+    failed: HashSet<Uuid>,
+    failure: Option<sqlx::Error>,
 }
 
 /// A run with children that the walk has not met.
@@ -76,12 +77,17 @@ impl Walk {
             reason: reason.map(str::to_owned),
         };
         let todo = runs.iter().map(above).collect();
-        Self { runs, todo, n_nodes: FIRST_NODES }
+        Self { runs, todo, n_nodes: FIRST_NODES, failed: HashSet::new(), failure: None }
     }
 
     /// The runs with which it began.
     pub(super) fn runs(&self) -> &[Uuid] {
         &self.runs
+    }
+
+    /// Why not everything below is cancelled after the end of the walk: the first failure.
+    pub(super) fn failure(&mut self) -> Option<sqlx::Error> {
+        self.failure.take()
     }
 
     /// Walks on. False if the budget is spent before the end. A run that another transaction keeps locked gets a request,
@@ -151,8 +157,10 @@ impl Walk {
             let mut left = nodes.as_slice();
             while !left.is_empty() {
                 let (next, behind) = left.split_at(self.n_nodes.min(left.len()));
-                n_taken += budget.spend(cancel_nodes(connection, next, *reason)).await?;
-                if budget.is_spent() {
+                let n_taken_now = budget.spend(cancel_nodes(connection, next, *reason)).await?;
+                n_taken += n_taken_now;
+                // A transaction that takes nothing is no progress.
+                if n_taken_now > 0 && budget.is_spent() {
                     return Ok(Page::BudgetSpent);
                 }
                 left = behind;
@@ -162,23 +170,17 @@ impl Walk {
         if 0 < n_taken && n_taken < n_free {
             return Ok(Page::ReadAgain);
         }
-        let is_left = |child: &&Child| child.goes_on && (n_taken == 0 || !child.is_free);
-        let going_on = children.iter().filter(is_left);
-        let going_on = going_on.map(|child| (child.run_id, child.reason.as_deref())).collect();
-        for (run_id, reason) in note_locked(connection, going_on).await? {
-            let cancel = cancel_if(connection, run_id, reason, By::Engine, IfLocked::Skip);
-            match budget.spend(cancel).await {
-                Ok(Found::LockedOrMissing) => note(connection, &[(run_id, reason)]).await?,
-                Ok(Found::Free { to_wake: parent, .. }) => to_wake.extend(parent),
-                Err(error) if spares_others(&error) => {
-                    tracing::warn!(%error, %run_id, "a run is not cancelled yet; a worker tries again");
-                    note(connection, &[(run_id, reason)]).await?;
-                }
-                Err(error) => return Err(error),
-            }
-            if budget.is_spent() {
-                return Ok(Page::BudgetSpent);
-            }
+        let is_left = |child: &&Child| {
+            child.goes_on && (n_taken == 0 || !child.is_free) && !self.failed.contains(&child.run_id)
+        };
+        let left = children.iter().filter(is_left);
+        let left = left.map(|child| (child.run_id, child.reason.as_deref())).collect();
+        for (run_id, error) in cancel_each(connection, left, budget, to_wake).await? {
+            self.failed.insert(run_id);
+            self.failure.get_or_insert(error);
+        }
+        if budget.is_spent() {
+            return Ok(Page::BudgetSpent);
         }
         Ok(Page::Cancelled)
     }

@@ -1,8 +1,8 @@
 -- cancel_below: the next children of some runs, in pages. A compensating run cannot be cancelled: its outcome is decided, and it may stay parked until an
 --        operator resumes it.
--- in:    $1 runs, $2 the last child that was read of each, or the nil UUID, $3 for each a reason where its cancel request has none, $4 how many of each; arrays but for $4
--- out:   place (of the run above in $1, from 1), run_id, goes_on (without a cancel request), is_free (whether it is a node of a graph that has ended, and no
---        worker holds it), has_children (which may go on although the child has ended), reason (of the run above)
+-- in:    $1 runs, $2 the last child of each that was read before, or the nil UUID, $3 the reason for each whose own cancel request has none, $4 how many children of each
+-- out:   place (of the run above in $1, from 1), run_id, goes_on (and has no cancel request), is_free (whether it is a node of a graph that has ended, and no
+--        worker holds it), has_children (they may go on even if the child has ended), reason (of the run above)
 -- locks: none
 -- index: run_parent, outcome_pkey, lease_pkey, cancel_pkey, undo_pkey
 select

@@ -1,5 +1,5 @@
--- cancel_left: requests that no worker is carrying out: the run has ended, or went back to its queue before its worker heard of them. Those for runs whose
---        steps are being undone came too late, and are left until these have ended.
+-- cancel_left: requests that no worker is carrying out: the run has ended, or went back to its queue before its worker heard of them. A request for a
+--        run whose steps are being undone came too late: it counts again once that run has ended.
 -- in:    $1 how many, $2 runs that are left out
 -- out:   run_id, reason, is_over (whether the run has ended, or is not there)
 -- locks: none

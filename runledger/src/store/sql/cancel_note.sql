@@ -1,18 +1,17 @@
--- cancel_note: notes that runs are to be cancelled which other transactions keep locked. Whoever claims or holds one sees it; maintenance cancels the others
---        once they are free. If the other transaction is a cancel that starts an undo, the request comes too late: it cancels only the
+-- cancel_note: stores a request to cancel a run that another transaction keeps locked, or whose cancel has failed. Whoever claims or holds the run sees it;
+--        maintenance cancels it otherwise. If the other transaction is a cancel that starts an undo, the request comes too late: it cancels only the
 --        runs below, once the undo has ended.
--- in:    $1 runs, $2 reasons; arrays
+-- in:    $1 run, $2 reason
 -- out:   told; one row
 -- locks: none
 -- index: run_pkey, outcome_pkey, undo_pkey, cancel_pkey, lease_pkey
 with asked as (
     insert into runledger.cancel (run_id, reason)
-    select item.run_id, item.reason
-    from unnest($1::uuid[], $2::text[]) as item (run_id, reason)
-    where exists (select from runledger.run where run.run_id = item.run_id offset 0)
-        and not exists (select from runledger.outcome where outcome.run_id = item.run_id offset 0)
-        and not exists (select from runledger.undo where undo.run_id = item.run_id offset 0)
-    order by item.run_id
+    select run.run_id, $2
+    from runledger.run
+    where run.run_id = $1
+        and not exists (select from runledger.outcome where outcome.run_id = run.run_id offset 0)
+        and not exists (select from runledger.undo where undo.run_id = run.run_id offset 0)
     on conflict (run_id) do nothing
     returning run_id
 ),

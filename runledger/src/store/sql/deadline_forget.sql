@@ -1,13 +1,19 @@
 -- deadline_forget: drops deadlines that need nothing more: the run has ended, its cancellation is asked for, or its undo is under way.
 -- in:    $1 runs
 -- out:   none
--- locks: the rows of `deadline` (deleted)
+-- locks: the rows of `deadline` (deleted), skipping those that others hold
 -- index: run_pkey, deadline_pkey, outcome_pkey, cancel_pkey, undo_pkey
+with over as (
+    select ctid as spot
+    from runledger.deadline
+    where run_id = any ($1::uuid[])
+        and (
+            not exists (select from runledger.run where run.run_id = deadline.run_id offset 0)
+            or exists (select from runledger.outcome where outcome.run_id = deadline.run_id offset 0)
+            or exists (select from runledger.cancel where cancel.run_id = deadline.run_id offset 0)
+            or exists (select from runledger.undo where undo.run_id = deadline.run_id offset 0)
+        )
+    for update skip locked
+)
 delete from runledger.deadline
-where run_id = any ($1::uuid[])
-    and (
-        not exists (select from runledger.run where run.run_id = deadline.run_id offset 0)
-        or exists (select from runledger.outcome where outcome.run_id = deadline.run_id offset 0)
-        or exists (select from runledger.cancel where cancel.run_id = deadline.run_id offset 0)
-        or exists (select from runledger.undo where undo.run_id = deadline.run_id offset 0)
-    )
+where ctid = any (array(select spot from over))

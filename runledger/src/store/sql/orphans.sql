@@ -1,9 +1,9 @@
--- orphans: leases whose worker is dead or unknown, with what their settlement needs.
--- in:    $1 how many
+-- orphans: the leases of some runs whose worker is dead or unknown, with what their settlement needs.
+-- in:    $1 runs
 -- out:   run_id, token, attempt, crashes, parent_id, is_node, cancel_requested, has_stopped (whether the worker has signed off), trial (the run
 --        that the worker had on trial, or null)
 -- locks: the leases, skipping those that others hold: a step that is recorded at the same time comes before this statement, or finds no lease
--- index: worker_pkey
+-- index: lease_pkey, worker_pkey, run_pkey
 select
     lease.run_id, lease.token, lease.attempt, lease.crashes, run.parent_id, run.is_node,
     exists (select from runledger.cancel where cancel.run_id = lease.run_id)
@@ -17,5 +17,5 @@ where not exists (
     select from runledger.worker
     where worker.worker_id = lease.worker_id and worker.state <> 'dead'
 )
-limit $1
+    and lease.run_id = any ($1::uuid[])
 for update of lease skip locked

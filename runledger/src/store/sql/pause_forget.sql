@@ -1,12 +1,18 @@
 -- pause_forget: drops requests that came too late: the run has ended, or is blocked or paused already.
 -- in:    $1 runs
 -- out:   none
--- locks: the rows of `pause` (deleted)
+-- locks: the rows of `pause` (deleted), skipping those that others hold
 -- index: run_pkey, pause_pkey, outcome_pkey, waiting_pkey
+with over as (
+    select ctid as spot
+    from runledger.pause
+    where run_id = any ($1::uuid[])
+        and (
+            not exists (select from runledger.run where run.run_id = pause.run_id offset 0)
+            or exists (select from runledger.outcome where outcome.run_id = pause.run_id offset 0)
+            or exists (select from runledger.waiting where waiting.run_id = pause.run_id and waiting.state in ('blocked', 'paused') offset 0)
+        )
+    for update skip locked
+)
 delete from runledger.pause
-where run_id = any ($1::uuid[])
-    and (
-        not exists (select from runledger.run where run.run_id = pause.run_id offset 0)
-        or exists (select from runledger.outcome where outcome.run_id = pause.run_id offset 0)
-        or exists (select from runledger.waiting where waiting.run_id = pause.run_id and waiting.state in ('blocked', 'paused') offset 0)
-    )
+where ctid = any (array(select spot from over))

@@ -1,14 +1,12 @@
 -- wake_due: puts runs whose wait has a limit back into their queues when it is over.
--- in:    $1 how many
--- out:   woken (how many)
+-- in:    $1 runs
+-- out:   run_id; those that were woken
 -- locks: the rows of `waiting` (deleted), skipping those that others hold
--- index: waiting_wake
+-- index: waiting_pkey, run_pkey
 with due as (
     select ctid as spot
     from runledger.waiting
-    where wake_at <= pg_catalog.now()
-    order by wake_at
-    limit $1
+    where run_id = any ($1::uuid[]) and wake_at <= pg_catalog.now()
     for update skip locked
 ),
 woken as (
@@ -22,5 +20,5 @@ queued as (
     from woken
     cross join lateral (select queue, job, priority, options from runledger.run where run_id = woken.run_id offset 0) as run
 )
-select pg_catalog.count(*) as woken
+select run_id
 from woken

@@ -22,6 +22,7 @@ use crate::runtime::maintenance::adopt_orphans;
 use crate::runtime::scene::{Hold, Phase, Role, Scene, Steps};
 use crate::store::failpoints::scope::{Scope, Written};
 use crate::store::inspect::{End, end_of_run};
+use crate::store::set_aside::SetAside;
 use crate::store::testing::{Look, Step, cancel_requested, forgotten, look, steps};
 use crate::store::worker::{bury, bury_if_silent, held};
 use crate::{Call, ClientError, Db, Handle, Job, RunState};
@@ -260,11 +261,11 @@ impl Course<'_> {
         } else {
             bury(connection, first.worker_id, 0.0, "stalled by a test").await?;
         }
-        adopt_orphans(connection, None).await?;
+        adopt_orphans(connection, &mut SetAside::default(), None).await?;
         // A transaction that was cut off may hold its lease until the server has noticed.
         while !held(connection, first.worker_id).await?.is_empty() {
             tokio::time::sleep(PAUSE).await;
-            adopt_orphans(connection, None).await?;
+            adopt_orphans(connection, &mut SetAside::default(), None).await?;
         }
         cancel_requested(connection).await?;
         let (plan, scope) = (&self.stage.plan, Scope::new(None));

@@ -104,8 +104,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-orphan-sweep",
         edits: &[Edit {
             file: "runledger/src/runtime/maintenance.rs",
-            old: "settlement::settle_orphans(connection, BATCH, crashed)",
-            new: "settlement::settle_orphans(connection, 0, crashed)",
+            old: "worker::orphaned(connection, BATCH, &left_out)",
+            new: "worker::orphaned(connection, 0, &left_out)",
         }],
         tests: &["crashes::the_runs_of_a_killed_worker_go_on_elsewhere"],
     },

@@ -91,6 +91,15 @@ pub const REQUESTS: &[Mutant] = &[
         tests: &["families::a_cancel_reaches_the_children_though_the_worker_of_all_is_killed"],
     },
     Mutant {
+        name: "bad-row-stops-its-batch",
+        edits: &[Edit {
+            file: "runledger/src/store/set_aside.rs",
+            old: "            Err(error) if spares_others(&error) => {}\n",
+            new: "            Err(error) if false && spares_others(&error) => {}\n",
+        }],
+        tests: &["it::chores::wait_that_cannot_end_does_not_stop_others"],
+    },
+    Mutant {
         name: "locked-parent-stops-the-journal",
         edits: &[Edit {
             file: "runledger/src/store/settle.rs",
@@ -109,8 +118,8 @@ pub const REQUESTS: &[Mutant] = &[
             },
             Edit {
                 file: "runledger/src/store/cancel.rs",
-                old: "    if !locked.is_empty() {\n        note(",
-                new: "    if false {\n        note(",
+                old: "    note(connection, run_id, reason).await.map(|()| None)\n",
+                new: "    Ok(None)\n",
             },
         ],
         tests: &[

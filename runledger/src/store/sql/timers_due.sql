@@ -1,0 +1,10 @@
+-- timers_due: waits whose limit is over, the longest first.
+-- in:    $1 how many, $2 runs that are left out
+-- out:   run_id
+-- locks: none
+-- index: waiting_wake
+select run_id
+from runledger.waiting
+where wake_at <= pg_catalog.now() and run_id <> all ($2::uuid[])
+order by wake_at
+limit $1
