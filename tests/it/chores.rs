@@ -287,6 +287,29 @@ async fn wait_that_is_over_and_locked_is_looked_at_once_a_heartbeat() {
     worker.stop().await;
 }
 
+/// A table that is locked as a whole is no fault of the runs.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn waits_that_were_over_while_a_table_was_locked_end_once_it_is_free() {
+    let Fixture { db, database } = Fixture::new().await;
+    execute(&db, &waits_that_are_over(20)).await;
+    let mut tx = db.pool().begin().await.unwrap();
+    sqlx::query("lock table runledger.ready in exclusive mode").execute(&mut *tx).await.unwrap();
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let through = Db::connect(proxy.url()).await.unwrap();
+    let app = App::new(through).with(jobs![chore_of_an_hour]).timings(Timings::DEFAULT);
+    let worker = app.start().await.unwrap();
+    // 2 s each: the batch and two runs alone wait for 10 s each.
+    eventually(async || proxy.count("-- heartbeat"), |n_beats| *n_beats >= 20).await;
+    let n_beats = proxy.count("-- heartbeat");
+    tx.rollback().await.unwrap();
+    let ended = "select count(*) from runledger.outcome";
+    eventually(async || scalar::<i64>(&db, ended).await, |n| *n == 20).await;
+    let n_beats = proxy.count("-- heartbeat") - n_beats;
+    assert!(n_beats < 8, "{n_beats} heartbeats until all have ended");
+    worker.stop().await;
+}
+
 #[job]
 async fn chore_without_an_end() -> Result<()> {
     std::future::pending().await

@@ -93,7 +93,17 @@ pub(crate) struct Maintenance {
     /// How long it is before the first nets are cast.
     pub(crate) idle: Duration,
     pub(crate) cancel_requests: Mutex<Requests>,
-    pub(crate) aside: Mutex<SetAside>,
+    pub(crate) aside: Mutex<Aside>,
+}
+
+/// The runs that each kind of maintenance sets aside: a run for which one kind fails may be well for another.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    orphans: SetAside,
+    stranded: SetAside,
+    timers: SetAside,
+    deadlines: SetAside,
+    pauses: SetAside,
 }
 
 /// What an examination of a silent worker finds.
@@ -318,7 +328,8 @@ impl Maintenance {
 
     /// Gives back the runs of dead workers.
     async fn adopt(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let n_adopted = adopt_orphans(connection, &mut *self.aside.lock().await, Some(&self.wakes)).await?;
+        let n_adopted =
+            adopt_orphans(connection, &mut self.aside.lock().await.orphans, Some(&self.wakes)).await?;
         if n_adopted > 0 {
             self.wake.notify_one();
         }
@@ -355,29 +366,28 @@ impl Maintenance {
     /// Cancels runs that left their workers before these heard of the request. False where others are left.
     async fn carry_out(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let mut requests = self.cancel_requests.lock().await;
-        let mut aside = self.aside.lock().await;
-        let CarriedOut { is_done, to_wake } = requests.carry_out(connection, &mut aside, BATCH, TURN).await?;
+        let CarriedOut { is_done, to_wake } = requests.carry_out(connection, BATCH, TURN).await?;
         self.wakes.owe(to_wake);
         Ok(is_done)
     }
 
     /// Pauses runs that left their workers before these heard of the request.
     async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        pause::carry_out(connection, &mut *self.aside.lock().await, BATCH, TURN).await
+        pause::carry_out(connection, &mut self.aside.lock().await.pauses, BATCH, TURN).await
     }
 
     /// Ends runs whose deadline is over. False where others may be left.
     async fn end_overdue(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let mut aside = self.aside.lock().await;
         let CarriedOut { is_done, to_wake } =
-            deadline::carry_out(connection, &mut aside, OVERDUE, TURN).await?;
+            deadline::carry_out(connection, &mut aside.deadlines, OVERDUE, TURN).await?;
         self.wakes.owe(to_wake);
         Ok(is_done)
     }
 
     /// Queues runs whose wait is over. False where others may be left.
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-        let n_due = wait::wake_due(connection, &mut *self.aside.lock().await, BATCH).await?;
+        let n_due = wait::wake_due(connection, &mut self.aside.lock().await.timers, BATCH).await?;
         if n_due > 0 {
             self.wake.notify_one();
         }
@@ -390,7 +400,7 @@ impl Maintenance {
         self.pull_back(connection).await?;
         self.reconcile(connection).await?;
         self.adopt(connection).await?;
-        wait::wake_stranded(connection, &mut *self.aside.lock().await, BATCH).await
+        wait::wake_stranded(connection, &mut self.aside.lock().await.stranded, BATCH).await
     }
 
     /// What the work gives. None where it failed, which is logged.
@@ -485,7 +495,7 @@ pub(crate) async fn adopt_orphans(
         let settle = async |connection: &mut PgConnection, runs: &[Uuid]| {
             settlement::settle_orphans(connection, runs, crashed).await
         };
-        let owed = aside.spare(connection, &orphaned, settle).await?;
+        let owed = aside.spare(connection, &orphaned, settle).await?.done;
         if let Some(wakes) = wakes {
             wakes.owe(owed);
         }

@@ -67,13 +67,14 @@ pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceive
         left.retain(|run_id| seen.insert(*run_id));
         // A run that many lock in turn is never free at a look.
         let is_patient = is_open && pause == LONGEST_PAUSE && waits.is_due();
-        let (later, now): (Vec<Uuid>, Vec<Uuid>) = left.iter().partition(|run_id| aside.has(**run_id));
+        let set_aside: HashSet<Uuid> = aside.runs().into_iter().collect();
+        let (later, now): (Vec<Uuid>, Vec<Uuid>) =
+            left.iter().partition(|run_id| set_aside.contains(*run_id));
         match carry_out_once(&session, &mut aside, &now, is_patient).await {
-            Ok(locked) => {
+            Ok(still_owed) => {
                 let _ = outage.succeeded();
                 left = later;
-                left.extend(locked);
-                left.extend(now.into_iter().filter(|run_id| aside.has(*run_id)));
+                left.extend(still_owed);
             }
             Err(error) => {
                 warn_outage!(&outage, %error, n_owed = left.len(), "runs that were locked when something came for them are not woken yet");
@@ -121,11 +122,13 @@ async fn carry_out_once(
         return Ok(Vec::new());
     }
     let mut connection = session.open().await?;
-    let mut locked = Vec::new();
+    let (mut locked, mut failed) = (Vec::new(), Vec::new());
     for owed in owed.chunks(AT_ONCE) {
         let wake =
             async |connection: &mut PgConnection, runs: &[Uuid]| wake(connection, runs, IfLocked::Skip).await;
-        locked.extend(session.answered(aside.spare(&mut connection, owed, wake)).await?);
+        let spared = session.answered(aside.spare(&mut connection, owed, wake)).await?;
+        locked.extend(spared.done);
+        failed.extend(spared.failed);
     }
     if is_patient && !locked.is_empty() {
         // The newest first: the others may stay locked for long. If it is locked too, it comes after them.
@@ -133,5 +136,6 @@ async fn carry_out_once(
         let still_locked = session.answered(wake(&mut connection, &newest, IfLocked::Queue)).await?;
         locked.splice(..0, still_locked);
     }
+    locked.splice(..0, failed);
     Ok(locked)
 }

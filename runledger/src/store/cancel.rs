@@ -277,6 +277,9 @@ pub(crate) struct CarriedOut {
 pub(crate) struct Requests {
     /// The walks below runs that have requests. The newest is next: a long walk does not hold up shorter ones.
     walks: Vec<Walk>,
+    aside: SetAside,
+    /// The parents to wake of a call that has failed.
+    to_wake: Vec<Uuid>,
 }
 
 #[cfg(feature = "worker")]
@@ -287,27 +290,35 @@ impl Requests {
     pub(crate) async fn carry_out(
         &mut self,
         connection: &mut PgConnection,
-        aside: &mut SetAside,
         at_once: i64,
         budget: Duration,
     ) -> Result<CarriedOut, sqlx::Error> {
-        let (mut budget, mut to_wake) = (Budget::of(budget), Vec::new());
-        let n_cancelled = self.cancel_left(connection, aside, at_once, &mut budget, &mut to_wake).await?;
+        let mut budget = Budget::of(budget);
+        let is_done = self.carry_out_within(connection, at_once, &mut budget).await?;
+        Ok(CarriedOut { is_done, to_wake: std::mem::take(&mut self.to_wake) })
+    }
+
+    async fn carry_out_within(
+        &mut self,
+        connection: &mut PgConnection,
+        at_once: i64,
+        budget: &mut Budget,
+    ) -> Result<bool, sqlx::Error> {
+        let n_cancelled = self.cancel_left(connection, at_once, budget).await?;
         let mut n_forgotten = 0;
         while let Some(walk) = self.walks.last_mut() {
-            if !walk.go_on(connection, &mut budget, &mut to_wake).await? {
-                return Ok(CarriedOut { is_done: false, to_wake });
+            if !walk.go_on(connection, budget, &mut self.to_wake).await? {
+                return Ok(false);
             }
             if let Some(error) = walk.failure() {
                 tracing::warn!(%error, runs = ?walk.runs(), "not everything below runs is cancelled; a worker tries again");
-                walk.runs().iter().for_each(|run_id| aside.add(*run_id, Duration::ZERO));
+                walk.runs().iter().for_each(|run_id| self.aside.add(*run_id, Duration::ZERO));
             } else {
                 n_forgotten += forget(connection, walk.runs()).await?;
             }
             self.walks.pop();
         }
-        let is_done = n_cancelled == 0 && n_forgotten == 0 && !budget.is_spent();
-        Ok(CarriedOut { is_done, to_wake })
+        Ok(n_cancelled == 0 && n_forgotten == 0 && !budget.is_spent())
     }
 
     /// Cancels the runs that have requests, and begins a walk below them and below those that have ended. Returns how many
@@ -315,13 +326,11 @@ impl Requests {
     async fn cancel_left(
         &mut self,
         connection: &mut PgConnection,
-        aside: &mut SetAside,
         at_once: i64,
         budget: &mut Budget,
-        to_wake: &mut Vec<Uuid>,
     ) -> Result<usize, sqlx::Error> {
         let mut n_cancelled = 0;
-        let mut left_out = aside.runs();
+        let mut left_out = self.aside.runs();
         left_out.extend(self.walks.iter().flat_map(Walk::runs));
         loop {
             let limit = limit_beyond(at_once, &left_out);
@@ -341,7 +350,7 @@ impl Requests {
                 match budget.spend(cancel).await {
                     Ok(Found::Free { cancelled, to_wake: parent }) => {
                         walked.push(*run_id);
-                        to_wake.extend(parent);
+                        self.to_wake.extend(parent);
                         if cancelled != Cancelled::Requested {
                             n_cancelled += 1;
                             continue;
@@ -353,7 +362,7 @@ impl Requests {
                     }
                     Err(error) => return Err(error),
                 }
-                aside.add(*run_id, began.elapsed());
+                self.aside.add(*run_id, began.elapsed());
             }
             if !walked.is_empty() {
                 self.walks.push(Walk::below(walked, None));

@@ -1,5 +1,5 @@
-//! Runs that maintenance sets aside because their rows, or what others do to them, make it fail. Other runs do not wait for
-//! them.
+//! Runs that maintenance sets aside because it fails for them: their rows are bad, or others lock them. Other runs do not
+//! wait for them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::error::spares_others;
+use super::error::{Limit, Reason, cause, spares_others};
 use super::places::has_repaired;
 
-/// The first pause of a run, and the longest one whose length only the number of failures decides.
+/// The pause after the first failure of a run. Each further failure doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Each of them pauses so many times as long as a try of all of them takes.
+/// If the tries take long, a pause is so many times as long as one try of all runs that are set aside.
 const REST: u32 = 4;
+
+/// So many runs in a row that wait in vain are no longer at fault: a table is locked, or the server is slow.
+const WAITS_OF_AN_OUTAGE: usize = 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct SetAside(HashMap<Uuid, Pause>);
@@ -26,67 +29,87 @@ struct Pause {
     length: Duration,
 }
 
+/// The result of work that was repeated run by run.
+#[derive(Debug, Default)]
+pub(crate) struct Spared {
+    /// What the work returned for the others.
+    pub(crate) done: Vec<Uuid>,
+    /// The runs for which it failed.
+    pub(crate) failed: Vec<Uuid>,
+}
+
 impl SetAside {
     /// The runs to leave out.
     pub(crate) fn runs(&mut self) -> Vec<Uuid> {
         let now = Instant::now();
-        // Who fails again soon after its pause gets a longer one.
+        // A run whose pause has ended is remembered for as long again: if it fails in this time, its pause is doubled.
         self.0.retain(|_, pause| now < pause.end + pause.length);
         self.0.iter().filter(|(_, pause)| now < pause.end).map(|(run_id, _)| *run_id).collect()
     }
 
-    pub(crate) fn has(&self, run_id: Uuid) -> bool {
-        self.0.get(&run_id).is_some_and(|pause| Instant::now() < pause.end)
-    }
-
     /// Sets a run aside whose last try `took` so long.
     pub(crate) fn add(&mut self, run_id: Uuid, took: Duration) {
-        let n_others = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        let rest = took.saturating_mul(REST).saturating_mul(n_others.saturating_add(1));
         let now = Instant::now();
         let length = match self.0.get(&run_id) {
             None => FIRST_PAUSE,
             Some(pause) if now < pause.end => pause.length,
-            Some(pause) => (pause.length * 2).min(LONGEST_PAUSE),
+            Some(pause) => pause.length * 2,
         };
-        let length = length.max(rest);
+        let n_others = self.0.len() - usize::from(self.0.contains_key(&run_id));
+        let rest = took.saturating_mul(REST).saturating_mul(u32::try_from(n_others + 1).unwrap_or(u32::MAX));
+        let length = length.max(rest).min(LONGEST_PAUSE);
         self.0.insert(run_id, Pause { end: now + length, length });
     }
 
     /// Does some work for runs: for all at once, or one by one if that fails. Sets those aside for which it fails then, too.
-    /// Returns what the work does.
+    ///
+    /// Returns an error if the database carries out nothing for now.
     pub(crate) async fn spare<F>(
         &mut self,
         connection: &mut PgConnection,
         runs: &[Uuid],
         work: F,
-    ) -> Result<Vec<Uuid>, sqlx::Error>
+    ) -> Result<Spared, sqlx::Error>
     where
         F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,
     {
         match Box::pin(repaired(connection, runs, &work)).await {
             Err(error) if spares_others(&error) => {}
-            done => return done,
+            done => return done.map(|done| Spared { done, failed: Vec::new() }),
         }
-        let mut all = Vec::new();
+        let (mut spared, mut n_waits) = (Spared::default(), 0);
         for run_id in runs {
-            // If the caller gives this try up, the next one begins with others.
+            // If the caller gives this try up, the next call leaves the run out.
             self.add(*run_id, Duration::ZERO);
             let began = Instant::now();
             match Box::pin(repaired(connection, &[*run_id], &work)).await {
                 Ok(done) => {
+                    n_waits = 0;
                     self.0.remove(run_id);
-                    all.extend(done);
+                    spared.done.extend(done);
                 }
                 Err(error) if spares_others(&error) => {
+                    spared.failed.push(*run_id);
+                    n_waits = if has_waited(&error) { n_waits + 1 } else { 0 };
+                    if n_waits == WAITS_OF_AN_OUTAGE {
+                        for innocent in spared.failed.iter().rev().take(n_waits) {
+                            self.0.remove(innocent);
+                        }
+                        return Err(error);
+                    }
                     tracing::warn!(%error, %run_id, "maintenance fails for a run; it goes on with others and tries again");
                     self.add(*run_id, began.elapsed());
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(all)
+        Ok(spared)
     }
+}
+
+/// Whether a statement waited for a lock, or took, as long as it may.
+fn has_waited(error: &sqlx::Error) -> bool {
+    matches!(cause(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))
 }
 
 /// Repeats the work if a run was in two places and is in one now.
@@ -97,5 +120,36 @@ where
     match work(connection, runs).await {
         Err(error) if has_repaired(connection, &error, runs).await? => work(connection, runs).await,
         done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_is_left_out_until_its_pause_ends_and_never_for_longer_than_half_a_minute() {
+        let (mut aside, run_id) = (SetAside::default(), Uuid::from_u128(1));
+        aside.add(run_id, Duration::from_secs(3600));
+        assert_eq!(aside.runs(), [run_id]);
+        assert_eq!(aside.0[&run_id].length, LONGEST_PAUSE);
+        let ended = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        aside.0.get_mut(&run_id).unwrap().end = ended;
+        assert!(aside.runs().is_empty());
+    }
+
+    #[test]
+    fn further_failure_doubles_the_pause_and_a_late_one_does_not() {
+        let (mut aside, run_id) = (SetAside::default(), Uuid::from_u128(1));
+        aside.add(run_id, Duration::ZERO);
+        aside.add(run_id, Duration::ZERO);
+        assert_eq!(aside.0[&run_id].length, FIRST_PAUSE, "one try");
+        aside.0.get_mut(&run_id).unwrap().end = Instant::now();
+        aside.add(run_id, Duration::ZERO);
+        assert_eq!(aside.0[&run_id].length, FIRST_PAUSE * 2);
+        aside.0.get_mut(&run_id).unwrap().end = Instant::now().checked_sub(LONGEST_PAUSE).unwrap();
+        assert!(aside.runs().is_empty());
+        aside.add(run_id, Duration::ZERO);
+        assert_eq!(aside.0[&run_id].length, FIRST_PAUSE);
     }
 }

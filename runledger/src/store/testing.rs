@@ -248,8 +248,8 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
 
 /// Cancels all runs that have a request and that no worker holds, with everything below them.
 pub(crate) async fn cancel_requested(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    let (mut requests, mut aside) = (Requests::default(), SetAside::default());
-    while !Box::pin(requests.carry_out(connection, &mut aside, i64::MAX, Duration::MAX)).await?.is_done {}
+    let mut requests = Requests::default();
+    while !Box::pin(requests.carry_out(connection, i64::MAX, Duration::MAX)).await?.is_done {}
     Ok(())
 }
 

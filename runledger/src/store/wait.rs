@@ -305,21 +305,31 @@ pub(crate) async fn wake_due(
     aside: &mut SetAside,
     limit: i64,
 ) -> Result<usize, sqlx::Error> {
-    let due: Vec<Uuid> = sqlx::query_scalar(sql::TIMERS_DUE)
-        .bind(limit)
-        .bind(aside.runs())
-        .fetch_all(&mut *connection)
-        .await?;
+    let due = timers_due(connection, limit, &aside.runs()).await?;
     let wake = async |connection: &mut PgConnection, runs: &[Uuid]| {
         write(sql::WAKE_DUE, |wake| sqlx::query_scalar(wake).bind(runs).fetch_all(connection)).await
     };
-    if !due.is_empty() {
-        let woken: HashSet<Uuid> = aside.spare(connection, &due, wake).await?.into_iter().collect();
-        due.iter()
-            .filter(|run_id| !woken.contains(run_id))
+    if due.is_empty() {
+        return Ok(0);
+    }
+    if aside.spare(connection, &due, wake).await?.done.len() < due.len() {
+        // Others have woken them, or keep them locked.
+        let still_due = timers_due(connection, limit, &aside.runs()).await?;
+        still_due
+            .iter()
+            .filter(|run_id| due.contains(run_id))
             .for_each(|run_id| aside.add(*run_id, Duration::ZERO));
     }
     Ok(due.len())
+}
+
+#[cfg(feature = "worker")]
+async fn timers_due(
+    connection: &mut PgConnection,
+    limit: i64,
+    left_out: &[Uuid],
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar(sql::TIMERS_DUE).bind(limit).bind(left_out).fetch_all(connection).await
 }
 
 /// Wakes the runs that wait for children which have ended, but for those that are set aside. Finds none unless a wake-up was

@@ -6,6 +6,7 @@ use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::{Budget, cancel_each, cancel_nodes};
+use crate::store::error::spares_others;
 use crate::store::session::BEGIN_IN_ORDER;
 use crate::store::sql;
 
@@ -37,6 +38,7 @@ pub(super) struct Walk {
     n_nodes: usize,
     /// The runs that are not cancelled and have no request, because both failed.
     failed: HashSet<Uuid>,
+    /// The first failure that leaves something below uncancelled.
     failure: Option<sqlx::Error>,
 }
 
@@ -85,7 +87,7 @@ impl Walk {
         &self.runs
     }
 
-    /// Why not everything below is cancelled after the end of the walk: the first failure.
+    /// Why not everything below is cancelled at the end of the walk.
     pub(super) fn failure(&mut self) -> Option<sqlx::Error> {
         self.failure.take()
     }
@@ -102,7 +104,14 @@ impl Walk {
             let first = self.todo.len().saturating_sub(MOST_ABOVE);
             let above = &self.todo[first..];
             let limit = PAGE / above.len();
-            let children = budget.spend(read(connection, above, limit)).await?;
+            let children = match budget.spend(read(connection, above, limit)).await {
+                Err(error) if spares_others(&error) => {
+                    self.failure.get_or_insert(error);
+                    self.todo.truncate(first);
+                    continue;
+                }
+                children => children?,
+            };
             match self.cancel_page(connection, &children, budget, to_wake).await? {
                 Page::Cancelled => self.pass(first, &children, limit),
                 Page::ReadAgain => {}
