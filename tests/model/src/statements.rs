@@ -370,11 +370,19 @@ impl Statements {
 
     /// How many runs below another go on, of which nobody has asked for the end.
     pub async fn n_below(&self, db: &mut PgConnection, run_id: Uuid) -> Result<usize> {
-        let query = self.query("cancel_below").bind(vec![run_id]).bind(vec![Uuid::nil()]);
-        let children = query.bind(vec![None::<String>]).bind(1_000_i64).fetch_all(db).await?;
-        let go_on: Vec<bool> =
-            children.iter().map(|child| child.try_get("goes_on")).collect::<Result<_>>()?;
-        Ok(go_on.into_iter().filter(|goes_on| *goes_on).count())
+        let (mut above, mut n_below) = (vec![run_id], 0);
+        while !above.is_empty() {
+            let (last, reasons) = (vec![Uuid::nil(); above.len()], vec![None::<String>; above.len()]);
+            let page = self.query("cancel_below").bind(above).bind(last).bind(reasons).bind(1_000_i64);
+            above = Vec::new();
+            for child in page.fetch_all(&mut *db).await? {
+                n_below += usize::from(child.try_get::<bool, _>("goes_on")?);
+                if child.try_get("has_children")? {
+                    above.push(child.try_get("run_id")?);
+                }
+            }
+        }
+        Ok(n_below)
     }
 
     /// Asks for the cancellation of a run. Its state, where it has ended.
