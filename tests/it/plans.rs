@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 const HOT: [&str; 7] = ["run", "ready", "lease", "step", "outcome", "waiting", "attempt"];
 
 /// Statements that have reason to walk a whole table.
-const WALKS: [(&str, &str); 12] = [
+const WALKS: [(&str, &str); 13] = [
     // Skips from one (queue, job) to the next: the first step of the walk has nothing to begin at.
     ("unserved", "ready"),
     // The same, from one tenant to the next.
@@ -20,6 +20,7 @@ const WALKS: [(&str, &str); 12] = [
     ("metrics", "lease"),
     ("metrics", "waiting"),
     // Every lease is looked at, once in a while, and for each the worker is probed.
+    ("orphaned", "lease"),
     ("orphans", "lease"),
     // Reads one row of each table, and only in a copy of a database.
     ("adopt", "ready"),
