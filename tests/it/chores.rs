@@ -1,4 +1,4 @@
-//! What a worker does for other runs when nothing is more urgent: many at a time, and one that fails stops no other.
+//! Maintenance of many runs: a worker does not wait for a heartbeat between batches, and a run that fails stops no other.
 
 use std::time::Duration;
 
@@ -95,6 +95,31 @@ async fn request(db: &Db, table: &str) {
     execute(db, &format!("insert into runledger.{table} (run_id, reason) select run_id, 'test' from runledger.run order by run_id")).await;
 }
 
+/// Starts a worker, and waits until all runs but the first, which is spoiled, have come to a state. Mends the first one then,
+/// and waits for it.
+async fn until_others_and_then_the_first(db: &Db, runs: &[Uuid], state: RunState) {
+    let worker = worker(db, jobs![chore_of_an_hour]).await;
+    for run_id in &runs[1..] {
+        until(db, *run_id, |info| info.state == state).await;
+    }
+    assert_eq!(db.run(runs[0]).await.unwrap().state, RunState::Queued);
+    mend(db).await;
+    until(db, runs[0], |info| info.state == state).await;
+    worker.stop().await;
+}
+
+/// Ends queued runs as a process does that cancels them and dies before it cancels the runs below.
+async fn cancel_halfway(db: &Db, runs: &[Uuid]) {
+    let runs = runs.iter().map(|run_id| format!("'{run_id}'")).collect::<Vec<_>>().join(", ");
+    let ended = format!(
+        r#"with gone as (delete from runledger.ready where run_id in ({runs}) returning run_id, attempt),
+           asked as (insert into runledger.cancel (run_id, reason) select run_id, 'half done' from gone)
+           insert into runledger.outcome (run_id, state, error, attempt)
+           select run_id, 'cancelled', '{{"kind": "cancelled", "message": "cancelled"}}', attempt from gone"#
+    );
+    execute(db, &ended).await;
+}
+
 async fn until_cancelled(db: &Db, run_id: Uuid) {
     until(db, run_id, |info| info.state == RunState::Cancelled).await;
 }
@@ -105,14 +130,7 @@ async fn request_that_cannot_be_carried_out_does_not_stop_others() {
     let runs = queued(&db, 3).await;
     spoil(&db, "outcome", runs[0]).await;
     request(&db, "cancel").await;
-    let worker = worker(&db, jobs![chore_of_an_hour]).await;
-    for run_id in &runs[1..] {
-        until_cancelled(&db, *run_id).await;
-    }
-    assert_eq!(db.run(runs[0]).await.unwrap().state, RunState::Queued);
-    mend(&db).await;
-    until_cancelled(&db, runs[0]).await;
-    worker.stop().await;
+    until_others_and_then_the_first(&db, &runs, RunState::Cancelled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,13 +182,7 @@ async fn pause_that_cannot_take_place_does_not_stop_others() {
     let runs = queued(&db, 3).await;
     spoil(&db, "waiting", runs[0]).await;
     request(&db, "pause").await;
-    let worker = worker(&db, jobs![chore_of_an_hour]).await;
-    for run_id in &runs[1..] {
-        until(&db, *run_id, |info| info.state == RunState::Paused).await;
-    }
-    mend(&db).await;
-    until(&db, runs[0], |info| info.state == RunState::Paused).await;
-    worker.stop().await;
+    until_others_and_then_the_first(&db, &runs, RunState::Paused).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,13 +219,7 @@ async fn deadline_that_cannot_be_kept_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = overdue(&db, 3).await;
     spoil(&db, "outcome", runs[0]).await;
-    let worker = worker(&db, jobs![chore_of_an_hour]).await;
-    for run_id in &runs[1..] {
-        until_cancelled(&db, *run_id).await;
-    }
-    mend(&db).await;
-    until_cancelled(&db, runs[0]).await;
-    worker.stop().await;
+    until_others_and_then_the_first(&db, &runs, RunState::Cancelled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,13 +227,7 @@ async fn deadline_whose_request_fails_too_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = overdue(&db, 3).await;
     spoil(&db, "cancel", runs[0]).await;
-    let worker = worker(&db, jobs![chore_of_an_hour]).await;
-    for run_id in &runs[1..] {
-        until_cancelled(&db, *run_id).await;
-    }
-    mend(&db).await;
-    until_cancelled(&db, runs[0]).await;
-    worker.stop().await;
+    until_others_and_then_the_first(&db, &runs, RunState::Cancelled).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,16 +235,13 @@ async fn child_that_cannot_be_cancelled_does_not_stop_its_siblings_and_others() 
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 5).await;
     let (parents, children) = runs.split_at(2);
-    let ended = format!(
-        r#"update runledger.run set parent_id = '{0}', depth = 1 where run_id in ('{2}', '{3}');
-           update runledger.run set parent_id = '{1}', depth = 1 where run_id = '{4}';
-           with gone as (delete from runledger.ready where run_id in ('{0}', '{1}') returning run_id, attempt),
-           asked as (insert into runledger.cancel (run_id, reason) select run_id, 'half done' from gone)
-           insert into runledger.outcome (run_id, state, error, attempt)
-           select run_id, 'cancelled', '{{"kind": "cancelled", "message": "cancelled"}}', attempt from gone"#,
+    let families = format!(
+        "update runledger.run set parent_id = '{0}', depth = 1 where run_id in ('{2}', '{3}');
+         update runledger.run set parent_id = '{1}', depth = 1 where run_id = '{4}'",
         parents[0], parents[1], children[0], children[1], children[2]
     );
-    execute(&db, &ended).await;
+    execute(&db, &families).await;
+    cancel_halfway(&db, parents).await;
     spoil(&db, "cancel", children[0]).await;
     let worker = worker(&db, jobs![chore_of_an_hour]).await;
     for run_id in &children[1..] {
@@ -341,7 +338,7 @@ async fn chore_waits(wf: &Wf) -> Result<u64> {
     Ok(wf.signal("ping").await?)
 }
 
-/// What comes for locked runs is told to them once they are free.
+/// The children of locked runs end; the runs are woken once they are free.
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_run_that_cannot_be_woken_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -452,14 +449,7 @@ async fn worker_cancels_what_an_ended_run_with_many_children_has_left() {
     let parent = chore_of_an_hour().delay(LONG).enqueue(&db).await.unwrap();
     execute(&db, &children(parent.id(), 10_000)).await;
     let last: Uuid = scalar(&db, LAST_CHILD).await;
-    let ended = format!(
-        r#"with gone as (delete from runledger.ready where run_id = '{}' returning run_id, attempt),
-           asked as (insert into runledger.cancel (run_id, reason) select run_id, 'half done' from gone)
-           insert into runledger.outcome (run_id, state, error, attempt)
-           select run_id, 'cancelled', '{{"kind": "cancelled", "message": "cancelled"}}', attempt from gone"#,
-        parent.id()
-    );
-    execute(&db, &ended).await;
+    cancel_halfway(&db, &[parent.id()]).await;
     let worker = worker(&db, jobs![chore_of_an_hour]).await;
     let info = until(&db, last, |info| info.state == RunState::Cancelled).await;
     assert!(info.error.unwrap().to_string().contains("half done"));

@@ -41,7 +41,7 @@ const BATCH: i64 = 200;
 /// The same of deadlines: each costs a transaction.
 const OVERDUE: i64 = 50;
 
-/// How long maintenance cancels or pauses runs before it looks at what is more urgent, such as a dead worker.
+/// How long maintenance cancels or pauses runs at once. In this time it answers no heartbeat and buries no worker.
 const TURN: Duration = Duration::from_millis(500);
 
 /// A net may cost this part of the time: one that takes long is cast less often.
@@ -93,12 +93,12 @@ pub(crate) struct Maintenance {
     /// How long it is before the first nets are cast.
     pub(crate) idle: Duration,
     pub(crate) cancel_requests: Mutex<Requests>,
-    pub(crate) aside: Mutex<Aside>,
+    pub(crate) failing: Mutex<Failing>,
 }
 
-/// The runs that each kind of maintenance sets aside: a run for which one kind fails may be well for another.
+/// The runs that each kind of maintenance sets aside. A run for which one kind fails delays no other kind.
 #[derive(Debug, Default)]
-pub(crate) struct Aside {
+pub(crate) struct Failing {
     orphans: SetAside,
     stranded: SetAside,
     timers: SetAside,
@@ -178,7 +178,7 @@ impl Maintenance {
         if pulse.draining {
             self.fate.send_if_modified(|fate| std::mem::replace(fate, Fate::Drain) == Fate::Alive);
         }
-        memory.chores.cancels |= pulse.cancels_left || std::mem::take(&mut memory.owes_cancels);
+        memory.chores.cancels |= pulse.cancels_left;
         memory.chores.timers |= pulse.timers_due;
         memory.chores.deadlines |= pulse.deadlines_due;
         let Change { jumped_back, is_new_server } = memory.remember(&pulse, &self.timings);
@@ -207,7 +207,7 @@ impl Maintenance {
         }
         if !self.held.unheeded(self.cancel_grace).is_empty() {
             self.with(memory, "cancels that are not heeded", Self::end_by_force).await;
-            // What is below them.
+            // Runs below them may go on.
             memory.chores.cancels = true;
         }
     }
@@ -219,13 +219,11 @@ impl Maintenance {
         }
         if memory.chores.deadlines {
             memory.chores.deadlines = self.with(memory, "deadlines", Self::end_overdue).await == Some(false);
-            // What is below those that were cancelled.
+            // Runs below the cancelled ones may go on.
             memory.chores.cancels = true;
         }
         if memory.chores.cancels {
-            let is_done = self.with(memory, "cancels", Self::carry_out).await;
-            memory.chores.cancels = is_done == Some(false);
-            memory.owes_cancels = is_done.is_none();
+            memory.chores.cancels = self.with(memory, "cancels", Self::carry_out).await == Some(false);
         }
     }
 
@@ -329,7 +327,7 @@ impl Maintenance {
     /// Gives back the runs of dead workers.
     async fn adopt(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let n_adopted =
-            adopt_orphans(connection, &mut self.aside.lock().await.orphans, Some(&self.wakes)).await?;
+            adopt_orphans(connection, &mut self.failing.lock().await.orphans, Some(&self.wakes)).await?;
         if n_adopted > 0 {
             self.wake.notify_one();
         }
@@ -373,21 +371,21 @@ impl Maintenance {
 
     /// Pauses runs that left their workers before these heard of the request.
     async fn carry_out_pauses(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        pause::carry_out(connection, &mut self.aside.lock().await.pauses, BATCH, TURN).await
+        pause::carry_out(connection, &mut self.failing.lock().await.pauses, BATCH, TURN).await
     }
 
     /// Ends runs whose deadline is over. False where others may be left.
     async fn end_overdue(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-        let mut aside = self.aside.lock().await;
+        let mut failing = self.failing.lock().await;
         let CarriedOut { is_done, to_wake } =
-            deadline::carry_out(connection, &mut aside.deadlines, OVERDUE, TURN).await?;
+            deadline::carry_out(connection, &mut failing.deadlines, OVERDUE, TURN).await?;
         self.wakes.owe(to_wake);
         Ok(is_done)
     }
 
     /// Queues runs whose wait is over. False where others may be left.
     async fn wake_due(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-        let n_due = wait::wake_due(connection, &mut self.aside.lock().await.timers, BATCH).await?;
+        let n_due = wait::wake_due(connection, &mut self.failing.lock().await.timers, BATCH).await?;
         if n_due > 0 {
             self.wake.notify_one();
         }
@@ -400,7 +398,7 @@ impl Maintenance {
         self.pull_back(connection).await?;
         self.reconcile(connection).await?;
         self.adopt(connection).await?;
-        wait::wake_stranded(connection, &mut self.aside.lock().await.stranded, BATCH).await
+        wait::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await
     }
 
     /// What the work gives. None where it failed, which is logged.
@@ -479,8 +477,8 @@ pub(crate) async fn release(connection: &mut PgConnection, leases: Vec<Lease>) -
     settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await.map(drop)
 }
 
-/// Settles runs of dead workers as crashed or cancelled, until there are none. What is below the cancelled ones is left for
-/// the next pulse. Without `wakes`, the next net finds the parents that could not be woken.
+/// Settles runs of dead workers as crashed or cancelled, until there are none. It does not cancel the runs below them: the
+/// next pulse reports their requests. Without `wakes`, the next net finds the parents that could not be woken.
 pub(crate) async fn adopt_orphans(
     connection: &mut PgConnection,
     aside: &mut SetAside,

@@ -33,8 +33,6 @@ pub(super) struct Memory {
     /// When silent workers become suspect, and who they are.
     pub(super) suspicion: Option<(Instant, Vec<i64>)>,
     pub(super) chores: Chores,
-    /// The database could not be asked: the next pulse is a better moment.
-    pub(super) owes_cancels: bool,
     /// What operators have said of jobs, as pulses tell it, when it was read last. What a worker reads before its first pulse may be of before.
     pub(super) tunings: Option<String>,
     /// The same of what they have configured.
@@ -43,7 +41,7 @@ pub(super) struct Memory {
     pub(super) outages: BTreeMap<&'static str, Outage>,
 }
 
-/// What is left to do where nothing is more urgent.
+/// Work that waits until there is nothing more urgent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chores {
     /// Waits have come to their limit.

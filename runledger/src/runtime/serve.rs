@@ -350,7 +350,7 @@ impl Worker {
             // The first ones at once, where anybody may have died before.
             idle: if silent.is_some() { self.plan.timings.lease } else { Duration::ZERO },
             cancel_requests: Mutex::default(),
-            aside: Mutex::default(),
+            failing: Mutex::default(),
         };
         task::spawn_on(&mut crew, "maintenance", maintenance.run(pulses));
         let executor = Arc::new(Executor {

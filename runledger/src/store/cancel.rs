@@ -261,7 +261,7 @@ async fn cancel_nodes_once(
     Ok(taken.len())
 }
 
-/// What a call has done that carries out cancels within a budget.
+/// The result of cancelling within a budget.
 #[cfg(feature = "worker")]
 #[derive(Debug)]
 pub(crate) struct CarriedOut {
@@ -271,7 +271,7 @@ pub(crate) struct CarriedOut {
     pub(crate) to_wake: Vec<Uuid>,
 }
 
-/// The carrying out of cancel requests that others have left, from one call to the next.
+/// Carries out the cancel requests that others have left, and continues where the last call stopped.
 #[cfg(feature = "worker")]
 #[derive(Debug, Default)]
 pub(crate) struct Requests {

@@ -32,7 +32,7 @@ struct Pause {
 /// The result of work that was repeated run by run.
 #[derive(Debug, Default)]
 pub(crate) struct Spared {
-    /// What the work returned for the others.
+    /// The results of the work for the other runs.
     pub(crate) done: Vec<Uuid>,
     /// The runs for which it failed.
     pub(crate) failed: Vec<Uuid>,

@@ -19,8 +19,8 @@ const MOST_ABOVE: usize = 50;
 /// Twice the depth that runs may have: a change from outside may have put a run below itself.
 const MOST_DEEP: usize = 200;
 
-/// The number of nodes that the first transaction cancels. A transaction also cancels everything that depends on its nodes,
-/// and looks at all of that once for each node. What it has cancelled, later transactions do not look at again.
+/// The number of nodes that the first transaction cancels. It is small because a transaction visits all dependents of each of
+/// its nodes, and cancels them, too. Later transactions visit fewer.
 const FIRST_NODES: usize = 16;
 
 /// The maximum number of nodes that one transaction cancels.
@@ -65,7 +65,7 @@ struct Child {
 
 enum Page {
     Cancelled,
-    /// What was cancelled may have cancelled others of the page.
+    /// The cancelled nodes may have taken others of the page with them.
     ReadAgain,
     BudgetSpent,
 }
