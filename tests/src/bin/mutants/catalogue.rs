@@ -285,22 +285,16 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["versions::a_run_of_an_unknown_job_stays_in_its_queue_untouched"],
     },
     Mutant {
-        // `steps::not_once` finds this mutant. Ending the sessions of a dead worker is a second guard, so the
-        // mutant removes both.
+        // `steps::not_once` finds this mutant.
         name: "body-commits-without-record",
-        edits: &[
-            Edit {
-                file: "runledger/src/runtime/transaction.rs",
-                old: "        Ok(false) => return unwritten(&mut tx, mark).await,\n",
-                new: "        Ok(false) if false => return unwritten(&mut tx, mark).await,\n        Ok(false) => {}\n",
-            },
-            Edit {
-                file: "runledger/src/store/worker.rs",
-                old: "    if buried {\n        end_sessions(tx, worker_id).await?;",
-                new: "    if false && buried {\n        end_sessions(tx, worker_id).await?;",
-            },
+        edits: &[Edit {
+            file: "runledger/src/runtime/transaction.rs",
+            old: "        Ok(false) => return unwritten(&mut tx, mark).await,\n",
+            new: "        Ok(false) if false => return unwritten(&mut tx, mark).await,\n        Ok(false) => {}\n",
+        }],
+        tests: &[
+            "it::fence::the_commit_of_an_old_attempts_transactional_job_is_refused_with_its_writes_and_submissions",
         ],
-        tests: &["zombies::a_transactional_body_that_sleeps_through_its_lease_commits_nothing"],
     },
     Mutant {
         // `calls::torn` finds this mutant.
