@@ -140,6 +140,39 @@ async fn application_connection_with_public_before_pg_catalog_is_refused() {
     search_path_double(1).enqueue(&mut tx).await.unwrap();
 }
 
+/// Paths of a database, and what a client's session makes of them.
+const PATHS: [(&str, &str); 10] = [
+    ("public, pg_catalog", "public"),
+    ("public, pg_catalog, app", "public, app"),
+    (r#""app", public, "pg_catalog", "a""b""#, r#"app, public, "a""b""#),
+    ("pg_catalog, public", "pg_catalog, public"),
+    ("public", "public"),
+    // One name each: somebody has quoted a list.
+    ("'public, pg_catalog'", r#""public, pg_catalog""#),
+    (r#""a,pg_catalog", pg_catalog"#, r#""a,pg_catalog""#),
+    ("public, 'pg_catalog, x y'", r#"public, "pg_catalog, x y""#),
+    (r#""pg_catalog, x", public, pg_catalog"#, r#""pg_catalog, x", public"#),
+    (r#""a "",pg_catalog", public"#, r#""a "",pg_catalog", public"#),
+];
+
+#[tokio::test]
+async fn client_removes_only_pg_catalog_from_a_path() {
+    let fixture = Fixture::new().await;
+    let mut admin = fixture.database.connect().await.unwrap();
+    for (path, wanted) in PATHS {
+        set_path(&mut admin, path).await;
+        let db = Db::connect(fixture.database.url()).await.unwrap();
+        assert_eq!(scalar::<String>(&db, "select current_setting('search_path')").await, wanted);
+        let mut of_application = fixture.database.connect().await.unwrap();
+        let is_taken = search_path_double(1).enqueue(&mut of_application).await.is_ok();
+        assert_eq!(is_taken, path_of(&mut of_application).await == wanted, "{path}");
+    }
+}
+
+async fn path_of(connection: &mut PgConnection) -> String {
+    sqlx::query_scalar("select current_setting('search_path')").fetch_one(connection).await.unwrap()
+}
+
 #[tokio::test]
 async fn every_function_of_the_schema_pins_its_path_or_qualifies_every_name() {
     const INLINED: [&str; 2] = ["free_permits", "resource_of"];
@@ -187,9 +220,13 @@ async fn schema_of_another_role_is_refused_before_the_first_migration() {
 
 /// Puts `public` before `pg_catalog` for all later sessions of the database.
 async fn put_public_first(connection: &mut PgConnection) {
+    set_path(connection, "public, pg_catalog").await;
+}
+
+async fn set_path(connection: &mut PgConnection, path: &str) {
     let name: String =
         sqlx::query_scalar("select current_database()::text").fetch_one(&mut *connection).await.unwrap();
-    execute(connection, &format!("alter database {name} set search_path = public, pg_catalog")).await;
+    execute(connection, &format!("alter database {name} set search_path = {path}")).await;
 }
 
 async fn assert_none_resolve(whose: &str, connection: &mut PgConnection) {

@@ -25,7 +25,7 @@ use crate::store::migrate::{is_current, migrate};
 #[cfg(feature = "worker")]
 use crate::store::reserve::Reserve;
 use crate::store::server::server;
-use crate::store::session::{ClientSessions, acquire, begin_body, connect, has_lost_statements, unsafe_path};
+use crate::store::session::{ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
 use crate::store::timeline::Era;
 
 /// How many connections a [`Db`] opens at most where it is not told.
@@ -431,7 +431,8 @@ pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>
 pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
     let options = pool.connect_options();
     let open = async {
-        let mut connection = connect(&options).await?;
+        // Set up like the pool, to get the same error.
+        let mut connection = Box::pin(options.connect()).await?;
         ClientSessions::to(&options).open(&mut connection).await
     };
     match tokio::time::timeout(ACQUIRE_TIMEOUT, open).await {
