@@ -297,7 +297,7 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
 async fn unwritten(tx: &mut PgConnection, mark: &str) -> End {
     match answered(PATIENCE, is_in_body(tx, mark)).await {
         Ok(true) => End::Halted(Halt::LeaseLost),
-        Ok(false) => End::Failed(ended_by_itself()),
+        Ok(false) => End::Failed(transaction_not_found()),
         Err(error) => undone(&error),
     }
 }
@@ -485,10 +485,10 @@ fn went_on(error: &sqlx::Error) -> (Failure, Retry) {
     (Failure { message: message.to_owned(), ..failure }, Retry::Policy)
 }
 
-fn ended_by_itself() -> (Failure, Retry) {
-    let message = "the body ended its transaction by itself, with a `COMMIT` or `ROLLBACK` of its own or by putting another in its place, so the body is \
-                   not recorded, and what it committed is committed without a record; leave the end of `tx` to the engine, and use `tx.begin()` \
-                   for a savepoint";
+fn transaction_not_found() -> (Failure, Retry) {
+    let message = "the engine no longer finds the transaction of the body, so the body is not recorded: it ran `COMMIT`, `ROLLBACK` or `RESET ALL`, or put \
+                   another transaction in the place of `tx`; what it committed stays, without a record; leave the end of `tx` to the engine, use \
+                   `tx.begin()` for a savepoint, and reset single settings";
     (Failure::new(FailureKind::Setup, message), Retry::Never)
 }
 
