@@ -38,3 +38,17 @@ pub async fn exits_late(wf: &Wf, n_exits: u32) -> Result<()> {
     }
     Ok(())
 }
+
+/// Records a step, leaves its worker to sleep, and ends its process 12 s after it has come back. Completes after `n_exits` such attempts.
+#[workflow(max_attempts = 1, allow(io, sleep))]
+pub async fn exits_after_a_sleep(wf: &Wf, n_exits: u32) -> Result<()> {
+    for _ in 0..n_exits {
+        let process = wf.step("part", || async { Ok::<_, Error>(std::process::id()) }).await?;
+        wf.sleep(Duration::from_millis(400)).await?;
+        if process == std::process::id() {
+            tokio::time::sleep(Duration::from_secs(12)).await;
+            std::process::exit(3)
+        }
+    }
+    Ok(())
+}

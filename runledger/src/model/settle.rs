@@ -51,6 +51,8 @@ pub enum Blame {
     BesideTrial,
     /// Yes: no other run in the process was a suspect or newly started.
     Alone,
+    /// Yes, but one other run was in its last crashes, too, and may have caused them. The crash does not park it.
+    NotAlone,
 }
 
 /// The counters of a run during an attempt.
@@ -166,6 +168,15 @@ pub const MAX_CRASHES: i32 = 5;
 /// run's own trials can park it.
 pub const SUSPECT: i32 = 2;
 
+/// How many crashes during its own trials park a run.
+pub const TRIED: i32 = MAX_CRASHES - SUSPECT;
+
+/// Whether a crash parks a run that was on trial.
+#[must_use]
+pub const fn is_parked_by_crash(crashes_before: i32, progressed: bool) -> bool {
+    !progressed && crashes_before >= MAX_CRASHES - 1
+}
+
 /// The delay before a run whose worker died is claimed again; doubled with every crash in a row, so that a run
 /// which kills its process cannot take a whole fleet down at once.
 const CRASH_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
@@ -229,15 +240,15 @@ fn after_crash(progressed: bool, blame: Blame, unspent: Counters, unit_random: f
         Blame::None => unspent.crashes,
         Blame::Shared if progressed => 1,
         Blame::Shared | Blame::BesideTrial => next.min(SUSPECT.max(unspent.crashes)),
-        Blame::Alone if progressed => SUSPECT,
-        Blame::Alone => next,
+        Blame::Alone | Blame::NotAlone if progressed => SUSPECT,
+        Blame::Alone | Blame::NotAlone => next,
     };
     let counters = Counters { crashes, ..unspent };
-    if blame == Blame::Alone && crashes >= MAX_CRASHES {
-        let alone = crashes - SUSPECT;
+    if blame == Blame::Alone && is_parked_by_crash(unspent.crashes, progressed) {
         let message = format!(
-            "the process died (or was cut off for longer than its lease) {crashes} times in a row while it executed this run, the last {alone} times with no \
-             other suspect beside it, and no step was recorded between; the run is blocked so that it cannot end more workers; remove the cause and resume it, or cancel it"
+            "the process died (or was cut off for longer than its lease) {crashes} times in a row while it executed this run, the last {TRIED} times during its trials, \
+             no other run explains all of these, and no step was recorded between; the run is blocked so that it cannot end more workers; remove the cause and \
+             resume it, or cancel it"
         );
         return Settlement { verdict: Verdict::Block(Failure::new(FailureKind::Crash, message)), counters };
     }
@@ -333,9 +344,16 @@ mod tests {
         assert_eq!([0, 1, 2, 4, i32::MAX].map(|n| crashes(n, Blame::Shared)), [1, 2, 2, 4, i32::MAX]);
         assert_eq!([0, 2, 4].map(|n| crashes(n, Blame::None)), [0, 2, 4]);
         assert_eq!([2, 3].map(|n| crashes(n, Blame::Alone)), [3, 4]);
-        for before in [1, 4, i32::MAX] {
-            let settled = settle(crashed(Blame::Shared), counters(1, before), &POLICY, 0.5);
-            assert!(matches!(settled.verdict, Verdict::Requeue { cause: Cause::Crashed, .. }), "{before}");
+        assert_eq!([2, 4, 5].map(|n| crashes(n, Blame::NotAlone)), [3, 5, 6]);
+        for (before, blame) in [Blame::Shared, Blame::BesideTrial, Blame::NotAlone]
+            .into_iter()
+            .flat_map(|blame| [1, 4, i32::MAX].map(|before| (before, blame)))
+        {
+            let settled = settle(crashed(blame), counters(1, before), &POLICY, 0.5);
+            assert!(
+                matches!(settled.verdict, Verdict::Requeue { cause: Cause::Crashed, .. }),
+                "{before} {blame:?}"
+            );
         }
     }
 
@@ -397,12 +415,12 @@ mod tests {
     }
 
     #[test]
-    fn a_parked_run_says_how_often_its_process_died_and_how_often_with_it_alone() {
+    fn a_parked_run_says_how_often_its_process_died_and_that_no_other_run_explains_it() {
         let Verdict::Block(failure) = settle(crashed(Blame::Alone), counters(1, 4), &POLICY, 0.5).verdict
         else {
             unreachable!("it died the fifth time")
         };
-        for words in ["5 times in a row", "the last 3 times"] {
+        for words in ["5 times in a row", "the last 3 times during its trials"] {
             assert!(failure.message.contains(words), "{failure}");
         }
     }

@@ -14,7 +14,7 @@ use super::held::Hold;
 use super::outage::warn_outage;
 use super::positions::Memory;
 use super::task;
-use crate::model::settle::SUSPECT;
+use crate::model::settle::{MAX_CRASHES, SUSPECT};
 use crate::store::checkpoint::Fence;
 use crate::store::claim::{Claimed, Earlier, Lane, wake_sleeping};
 use crate::store::worker;
@@ -22,6 +22,10 @@ use crate::store::worker;
 /// A run older than this no longer counts as a suspect while another run is on trial. This bounds how long a
 /// trial stops its worker from claiming.
 const COMPANY: Duration = Duration::from_secs(10);
+
+/// The same for a run that was not blocked at [`MAX_CRASHES`] because of another run: with each further crash, it waits
+/// twice as long for others to end, at most this long.
+const LONGEST_COMPANY: Duration = Duration::from_secs(300);
 
 /// A trial lasts twice as long as the run's longest unsuccessful attempt, and at least this long. Afterwards
 /// the attempt continues and the worker claims again.
@@ -45,6 +49,12 @@ fn length(earlier: Earlier) -> Duration {
     let n_since = earlier.count.saturating_sub(SUSPECT.unsigned_abs());
     let longest = FIRST_LONGEST.saturating_mul(2_u32.saturating_pow(n_since));
     earlier.longest.saturating_mul(2).min(longest).max(SHORTEST)
+}
+
+/// The age from which another run may be beside the trial of a run with so many crashes.
+fn company(crashes: i32) -> Duration {
+    let n_excused = (crashes - MAX_CRASHES + 1).max(0).unsigned_abs();
+    COMPANY.saturating_mul(2_u32.saturating_pow(n_excused)).min(LONGEST_COMPANY)
 }
 
 impl Claimer {
@@ -108,7 +118,8 @@ impl Claimer {
                 return;
             }
         };
-        while !self.process.are_alone_with(fence, COMPANY) && !*self.stop.borrow() {
+        let company = company(run.counters.crashes);
+        while !self.process.are_alone_with(fence, company) && !*self.stop.borrow() {
             self.pause(LOOK).await;
         }
         if *self.stop.borrow() || !self.note(memory, Some(fence.run_id)).await {
@@ -169,6 +180,11 @@ mod tests {
 
     fn seconds(count: u32, longest: u64) -> u64 {
         length(Earlier { count, longest: Duration::from_secs(longest) }).as_secs()
+    }
+
+    #[test]
+    fn run_that_was_excused_waits_longer_for_others_to_end() {
+        assert_eq!([2, 4, 5, 6, 9, i32::MAX].map(|n| company(n).as_secs()), [10, 10, 20, 40, 300, 300]);
     }
 
     #[test]

@@ -173,6 +173,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0023_children_in_order.sql"),
         breaking: false,
     },
+    Migration {
+        version: 24,
+        name: "crashes_of_workers",
+        sql: include_str!("../../migrations/0024_crashes_of_workers.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.

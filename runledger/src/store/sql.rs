@@ -43,6 +43,7 @@ statements! {
     CLAIM_APART = "claim" + "claimed_apart";
     CLAIM_WITH_PERMIT = "claim_with_permit" + "claimed";
     CLAIM_WITH_PERMIT_APART = "claim_with_permit" + "claimed_apart";
+    COMPANION = "companion";
     CONFIGS = "configs";
     CONFIGURE = "configure";
     DEADLINE_DUE = "deadline_due";

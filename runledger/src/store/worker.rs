@@ -12,7 +12,7 @@ use super::session::BEGIN_RESTLESS;
 use super::sql;
 use super::wait::Above;
 use super::write::{commit, write};
-use crate::model::settle::{Blame, Counters};
+use crate::model::settle::{Blame, Counters, TRIED, is_parked_by_crash};
 use crate::model::timestamp::Timestamp;
 
 /// What a heartbeat brings back.
@@ -301,7 +301,7 @@ pub(crate) async fn orphans(tx: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<
     let leases = rows.iter().map(lease).collect::<Result<Vec<_>, _>>()?;
     let run_ids: Vec<Uuid> = leases.iter().map(|lease| lease.run_id).collect();
     let progressed: HashSet<Uuid> =
-        sqlx::query_scalar(sql::PROGRESSED).bind(run_ids).fetch_all(tx).await?.into_iter().collect();
+        sqlx::query_scalar(sql::PROGRESSED).bind(run_ids).fetch_all(&mut *tx).await?.into_iter().collect();
     let orphan = |(row, lease): (&PgRow, Lease)| {
         Ok(Orphan {
             above: Above::read(row)?,
@@ -311,7 +311,22 @@ pub(crate) async fn orphans(tx: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<
             lease,
         })
     };
-    rows.iter().zip(leases).map(orphan).collect()
+    let mut orphans: Vec<Orphan> = rows.iter().zip(leases).map(orphan).collect::<Result<_, sqlx::Error>>()?;
+    for orphan in &mut orphans {
+        if orphan.blame == Blame::Alone
+            && is_parked_by_crash(orphan.lease.counters.crashes, orphan.progressed)
+            && has_companion(tx, orphan.lease.run_id).await?
+        {
+            orphan.blame = Blame::NotAlone;
+        }
+    }
+    Ok(orphans)
+}
+
+/// Whether one other run was in the last crashes of a run, too, and may have caused them.
+async fn has_companion(tx: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
+    let n_earlier = i64::from(TRIED - 1);
+    sqlx::query_scalar(sql::COMPANION).bind(run_id).bind(n_earlier).fetch_one(tx).await
 }
 
 fn blame(has_stopped: bool, trial: Option<Uuid>, run_id: Uuid) -> Blame {

@@ -285,6 +285,17 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["versions::a_run_of_an_unknown_job_stays_in_its_queue_untouched"],
     },
     Mutant {
+        name: "companion-excuses-nobody",
+        edits: &[Edit {
+            file: "runledger/src/store/worker.rs",
+            old: "            && has_companion(tx, orphan.lease.run_id).await?",
+            new: "            && has_companion(tx, orphan.lease.run_id).await? && false",
+        }],
+        tests: &[
+            "it::suspects::suspect_is_blocked_unless_one_other_run_may_have_caused_its_last_three_crashes",
+        ],
+    },
+    Mutant {
         // `steps::not_once` finds this mutant.
         name: "body-commits-without-record",
         edits: &[Edit {
