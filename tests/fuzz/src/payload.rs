@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::bytes::Bytes;
 use crate::jsonb;
-use crate::value::{Node, depth, read_back};
+use crate::value::{Node, depth, keeps_numbers, read_back};
 
 /// Takes the bytes as JSON, and as choices that make a value.
 pub fn payload(data: &[u8]) {
@@ -84,7 +84,10 @@ fn turned(text: &str) -> Option<String> {
 
 fn ready_made_json_is_stored_as_it_is_or_refused(text: &str) {
     let Ok(ready) = RawValue::from_string(text.to_owned()) else { return };
-    let is_storable = read_back(ready.get()).is_some() && depth(text) <= MAX_DEPTH && text.len() <= MAX_BYTES;
+    let is_storable = read_back(ready.get()).is_some()
+        && keeps_numbers(text)
+        && depth(text) <= MAX_DEPTH
+        && text.len() <= MAX_BYTES;
     match encode(&ready) {
         Ok(stored) => {
             assert!(is_storable, "`{text}` is stored");

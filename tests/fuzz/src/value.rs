@@ -89,7 +89,7 @@ impl Node {
             Self::Deep(levels, node) => {
                 node.faithful().map(|inner| (0..*levels).fold(inner, |inner, _| Value::from(vec![inner])))
             }
-            Self::Ready(text) => read_back(text.get()),
+            Self::Ready(text) => read_back(text.get()).filter(|_| keeps_numbers(text.get())),
         }
     }
 
@@ -117,6 +117,17 @@ pub(crate) fn read_back(text: &str) -> Option<Value> {
         return None;
     }
     serde_json::from_str(text).ok()
+}
+
+/// Whether no reader rounds a number of this text: integers fit into 64 bits, and floats have no more digits than tell them apart.
+pub(crate) fn keeps_numbers(text: &str) -> bool {
+    numbers(text).all(|number| {
+        if !number.contains(['.', 'e', 'E']) {
+            return number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
+        }
+        let mantissa = number.split(['e', 'E']).next().unwrap_or_default();
+        mantissa.replace(['-', '.'], "").trim_matches('0').len() <= 17
+    })
 }
 
 /// The most brackets that are open at once.
