@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::testing::{CrashError, Testing};
-use runledger::{ClientError, Tuning};
+use runledger::{ClientError, Graph, Tuning};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -66,6 +66,22 @@ async fn time_passes_although_a_child_is_not_served() {
     let test = Testing::new().await.unwrap().with(jobs![sleeps]).skipping_time();
     let run = test.start(sleeps()).await.unwrap();
     tokio::time::timeout(LONG, run.result()).await.expect("the sleep is skipped").unwrap();
+}
+
+#[workflow]
+async fn waits_for_a_gate(wf: &Wf) -> Result<bool> {
+    let mut graph = Graph::new("approval");
+    let approved = graph.gate::<bool>("approved");
+    let second = graph.gate::<bool>("second");
+    graph.after(second, approved);
+    Ok(wf.start_graph(graph.result(second)).await?.result().await?)
+}
+
+#[tokio::test]
+async fn gate_that_nobody_decides_is_named() {
+    let test = Testing::new().await.unwrap().with(jobs![waits_for_a_gate]).patience(Duration::from_secs(1));
+    let said = said(test.start(waits_for_a_gate()).await.unwrap().result()).await;
+    assert!(said.contains("nobody has decided gate `approved`; call `GateHandle::complete`"), "{said}");
 }
 
 #[tokio::test]

@@ -103,6 +103,8 @@ pub(crate) struct Look {
     pub(crate) next: Option<Duration>,
     /// The runs that wait for a signal, with its name, the longest wait first.
     pub(crate) waits: Vec<(Uuid, String)>,
+    /// The names of gates that can be decided now.
+    pub(crate) gates: Vec<String>,
 }
 
 impl Look {
@@ -187,7 +189,14 @@ select
     (select pg_catalog.count(*) from runledger.run where not exists (select from runledger.outcome where outcome.run_id = run.run_id)) as n_left,
     (select greatest(extract(epoch from pg_catalog.min(at) - pg_catalog.clock_timestamp()) * 1000000, 0)::bigint from pending having pg_catalog.count(*) > 0) as next_us,
     (select pg_catalog.array_agg(run_id order by place) from wait) as wait_runs,
-    (select pg_catalog.array_agg(name order by place) from wait) as wait_names";
+    (select pg_catalog.array_agg(name order by place) from wait) as wait_names,
+    (
+        select pg_catalog.array_agg(gate.node order by gate.node)
+        from runledger.waiting
+        join runledger.run as gate using (run_id)
+        where gate.job = 'runledger.gate' and state = 'waiting'
+            and not exists (select from runledger.pending where pending.run_id = gate.run_id and remaining > 0)
+    ) as gates";
 
 /// Looks at a database, and at one run in it.
 pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<Look, sqlx::Error> {
@@ -212,6 +221,7 @@ pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<
         n_left: row.try_get("n_left")?,
         next: next.map(|micros| Duration::from_micros(micros.unsigned_abs())),
         waits: runs.unwrap_or_default().into_iter().zip(names.unwrap_or_default()).collect(),
+        gates: list("gates")?,
     })
 }
 

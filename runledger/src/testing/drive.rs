@@ -251,6 +251,12 @@ pub(super) fn obstacles(look: &Look) -> Option<String> {
             quoted(look.waits.iter().map(|(_, name)| name))
         ));
     }
+    if !look.gates.is_empty() {
+        obstacles.push(format!(
+            "nobody has decided gate {}; call `GateHandle::complete` or `GateHandle::fail`",
+            quoted(look.gates.iter())
+        ));
+    }
     if look.n_due > 0 {
         obstacles.push(format!("{} runs are due and not claimed{UNCLAIMED}", look.n_due));
     }
