@@ -31,15 +31,13 @@ impl Timestamp {
     /// This instant moved by a duration; saturates at the ends of the range.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
-        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-        Self(self.0.saturating_add(micros))
+        Self(self.0.saturating_add_unsigned(micros(duration)))
     }
 
     /// This instant moved back by a duration; saturates at the ends of the range.
     #[must_use]
     pub fn minus(self, duration: Duration) -> Self {
-        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-        Self(self.0.saturating_sub(micros))
+        Self(self.0.saturating_sub_unsigned(micros(duration)))
     }
 
     /// The first instant that is not before this time: one is not kept to the nanosecond, and what waits for it must not wake before.
@@ -55,6 +53,10 @@ impl Timestamp {
         let micros = self.0.saturating_sub(earlier.0);
         Duration::from_micros(u64::try_from(micros).unwrap_or(0))
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl From<SystemTime> for Timestamp {
@@ -81,6 +83,9 @@ mod tests {
     fn a_system_time_survives_the_round_trip_to_the_microsecond() {
         for time in [UNIX_EPOCH + Duration::from_micros(1_234_567), UNIX_EPOCH - Duration::from_micros(89)] {
             assert_eq!(SystemTime::from(Timestamp::from(time)), time);
+        }
+        for first_or_last in [i64::MIN, i64::MAX].map(Timestamp::from_unix_micros) {
+            assert_eq!(Timestamp::from(SystemTime::from(first_or_last)), first_or_last);
         }
     }
 
