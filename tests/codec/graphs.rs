@@ -41,7 +41,7 @@ async fn a_key_is_changed_while_a_workflow_waits_for_its_graph() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let old = db.clone().with_codec(AesGcm::new("2026", [1; 32]));
     let first = worker(&old, jobs![tells_through_a_graph, tells]).await;
-    let handle = tells_through_a_graph("abc".to_owned()).enqueue(&old).await.unwrap();
+    let handle = tells_through_a_graph("xyz".to_owned()).enqueue(&old).await.unwrap();
     until(&old, handle.id(), |info| info.state == RunState::Waiting).await;
     first.stop().await;
     assert_eq!(
@@ -52,7 +52,7 @@ async fn a_key_is_changed_while_a_workflow_waits_for_its_graph() {
     let second = worker(&db, jobs![tells_through_a_graph, tells]).await;
     let graph = scalar(&db, "select run_id from runledger.run where graph = 'telling'").await;
     db.graph::<String>(graph).gate("gate").complete(&true).await.unwrap();
-    assert_eq!(soon(handle.on(&db).result()).await.unwrap(), "abc");
+    assert_eq!(soon(handle.on(&db).result()).await.unwrap(), "xyz");
     second.stop().await;
 }
 
@@ -61,12 +61,12 @@ async fn a_sealed_graph_shows_its_result_to_who_has_the_key_and_is_not_said_to_h
     let Fixture { db, database: _database } = Fixture::new().await;
     let sealed = db.clone().with_codec(codec());
     let mut graph = Graph::new("sealed");
-    let told = graph.call(tells("abc".to_owned()));
+    let told = graph.call(tells("xyz".to_owned()));
     let declared = graph.picture().unwrap();
     let handle = graph.result(told).enqueue(&sealed).await.unwrap();
     let picture = handle.picture().await.unwrap();
     assert_eq!((picture.result.as_deref(), picture.nodes.len()), (Some("tells"), declared.nodes.len()));
-    assert!(!picture.to_json().unwrap().contains("abc"), "what nodes are given is not shown");
+    assert!(!picture.to_json().unwrap().contains("xyz"), "what nodes are given is not shown");
     let without = handle.on(&db).picture().await.unwrap_err();
     assert!(matches!(without, ClientError::Unreadable { run_id, .. } if run_id == handle.id()), "{without}");
 }

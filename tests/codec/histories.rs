@@ -20,12 +20,12 @@ async fn passes(wf: &Wf, word: String) -> Result<String> {
 async fn the_history_of_a_sealed_run_is_plain_and_replays_without_the_key() {
     let Fixture { db, database: _database } = sealed().await;
     let worker = worker(&db, jobs![passes, tells]).await;
-    let handle = passes("abc".into()).enqueue(&db).await.unwrap();
+    let handle = passes("xyz".into()).enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
     let history = handle.export().await.unwrap();
-    assert!(!format!("{history:?}").contains("abc"), "its `Debug` shows nothing");
+    assert!(!format!("{history:?}").contains("xyz"), "its `Debug` shows nothing");
     let text = history.to_json().unwrap();
-    assert!(text.contains("abc") && text.contains("\"keyed\": true"), "{text}");
+    assert!(text.contains("xyz") && text.contains("\"keyed\": true"), "{text}");
     let history = History::from_json(&text).unwrap();
     let app = || App::offline().with(jobs![passes, tells]);
     assert_eq!(history.replays(&app()).await.unwrap(), Verdict::Replays);
@@ -51,13 +51,13 @@ mod changed {
 async fn what_a_sealed_undo_does_not_read_is_told_and_not_shown() {
     let Fixture { db, database: _database } = sealed().await;
     let worker = worker(&db, jobs()).await;
-    let handle = everything("abc".into(), 1, true).enqueue(&db).await.unwrap();
+    let handle = everything("xyz".into(), 1, true).enqueue(&db).await.unwrap();
     until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
     worker.stop().await;
     let app = App::new(db.clone()).with(jobs![everything, tells, changed::untells]);
     let verified = app.verify().await.unwrap();
     assert_eq!(verified.findings[0].verdict.step(), Some("undo[tells]"), "{verified}");
-    assert!(!format!("{verified} {verified:?}").contains("abc"), "{verified}");
+    assert!(!format!("{verified} {verified:?}").contains("xyz"), "{verified}");
     let app = App::new(db.clone()).with(jobs![everything, tells]);
     let verified = app.verify().await.unwrap();
     assert!(verified.to_string().contains("no code for job `untells`"), "{verified}");
@@ -68,14 +68,14 @@ async fn sealed_runs_in_flight_are_verified_with_the_codec_and_not_without() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let sealed = db.clone().with_codec(codec());
     let worker = worker(&sealed, jobs()).await;
-    let handle = everything("abc".into(), 1, true).enqueue(&sealed).await.unwrap();
+    let handle = everything("xyz".into(), 1, true).enqueue(&sealed).await.unwrap();
     until(&sealed, handle.id(), |info| info.state == RunState::Waiting).await;
     let verified = App::new(sealed.clone()).with(jobs()).verify().await.unwrap();
     assert!(verified.is_ok() && verified.n_runs == 1, "{verified}");
     let blind = App::new(db.clone()).with(jobs()).verify().await.unwrap();
     assert!(matches!(blind.findings[0].verdict, Verdict::Undecodable { .. }), "{blind}");
     assert!(blind.to_string().contains("this program has no codec"), "{blind}");
-    handle.signal("word", "abc").await.unwrap();
+    handle.signal("word", "xyz").await.unwrap();
     soon(handle.result()).await.unwrap();
     worker.stop().await;
 }
