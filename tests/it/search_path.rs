@@ -162,7 +162,7 @@ async fn client_removes_only_pg_catalog_from_a_path() {
     for (path, wanted) in PATHS {
         set_path(&mut admin, path).await;
         let db = Db::connect(fixture.database.url()).await.unwrap();
-        assert_eq!(scalar::<String>(&db, "select current_setting('search_path')").await, wanted);
+        assert_eq!(scalar::<String>(&db, "select current_setting('search_path')").await, wanted, "{path}");
         let mut of_application = fixture.database.connect().await.unwrap();
         let is_taken = search_path_double(1).enqueue(&mut of_application).await.is_ok();
         assert_eq!(is_taken, path_of(&mut of_application).await == wanted, "{path}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use runledger::prelude::*;
 use runledger::{Call, FailureKind, Job, RunState, Timings, jobs};
 use runledger_tests::rows::{random, scalar, until};
-use runledger_tests::suspects::{APART, exits, exits_after_a_sleep, exits_late, takes_a_while};
+use runledger_tests::suspects::{APART, exits, exits_late, takes_a_while};
 use runledger_tests::{Fixture, eventually};
 use tokio::process::{Child, Command};
 use uuid::Uuid;
@@ -79,7 +79,10 @@ async fn run_that_exits_is_blocked_alone_among_59_long_ones() {
     let error = info.error.unwrap();
     assert_eq!((info.job.as_str(), error.kind, info.attempt), ("exits", FailureKind::Crash, 0));
     let reason = error.to_string();
-    assert!(reason.contains("5 times") && reason.contains("the last 3 times during its trials"), "{reason}");
+    assert!(
+        reason.contains("5 times") && reason.contains("the last 3 times during trials of this run"),
+        "{reason}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,10 +135,10 @@ async fn assert_blocks_no_other<J: Job>(guilty: Call<J>, how: &[&str]) {
 async fn run_that_exits_late_but_progresses_in_each_attempt_blocks_no_other() {
     // Older than 10 s when it ends its process, it may be beside each trial of the other. After a sleep it is no suspect.
     tokio::join!(
-        assert_blocks_no_other(exits_late(6), &[]),
-        assert_blocks_no_other(exits_after_a_sleep(6), &[]),
-        assert_blocks_no_other(exits_late(6).queue(APART), &[APART]),
-        assert_blocks_no_other(exits_after_a_sleep(6).queue(APART), &[APART]),
+        assert_blocks_no_other(exits_late(6, false), &[]),
+        assert_blocks_no_other(exits_late(6, true), &[]),
+        assert_blocks_no_other(exits_late(6, false).queue(APART), &[APART]),
+        assert_blocks_no_other(exits_late(6, true).queue(APART), &[APART]),
     );
 }
 
@@ -152,7 +155,7 @@ async fn run_that_exits_is_blocked_beside_a_long_one() {
     assert_completed(&innocent).await;
 }
 
-/// Where the run beside the suspect is found after a crash.
+/// The row that the other run has after a crash.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     /// The dead worker still has its lease.
@@ -163,11 +166,11 @@ enum Place {
     Queued,
 }
 
-/// The processes that die: the suspect is on trial in all but one, which somebody has killed.
-const PROCESSES: [&str; 4] = ["trial", "trial", "killed", "trial"];
+/// Whether the suspect is on trial in each of the processes that die. Somebody has killed the third.
+const ON_TRIAL: [bool; 4] = [true, true, false, true];
 
-/// Lets a suspect die for the fifth time, the last three times on trial, and beside another run or not: the ages of that one in seconds.
-/// Returns the suspect's state and how often it has died.
+/// Lets a suspect die for the fifth time, and three times on trial. `ages` are those of the other run in these three crashes, in seconds.
+/// Returns the suspect's state and its number of crashes.
 async fn after_three_trials(ages: [Option<i32>; 3], place: Place) -> (RunState, i32) {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
@@ -192,8 +195,7 @@ async fn after_three_trials(ages: [Option<i32>; 3], place: Place) -> (RunState, 
         held.execute(db.pool()).await.unwrap();
     };
     let mut ages = ages.into_iter();
-    for (process, n) in PROCESSES.into_iter().zip(1..) {
-        let is_trial = process == "trial";
+    for (is_trial, n) in ON_TRIAL.into_iter().zip(1..) {
         let dead = sqlx::query_scalar(dead).bind(n).bind(is_trial.then_some(suspect));
         let dead: Vec<i64> = dead.fetch_all(db.pool()).await.unwrap();
         let [worker, sibling] = dead[..] else { panic!("{dead:?}") };

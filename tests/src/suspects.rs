@@ -26,25 +26,15 @@ pub async fn takes_a_while(millis: u64) -> Result<u64> {
     Ok(millis)
 }
 
-/// Records a step in each attempt, then ends its process 12 s later. Completes after `n_exits` such attempts.
+/// Records a step in each attempt, then ends its process 12 s later; before that, it leaves its worker for a short sleep if `sleeps`. Completes
+/// after `n_exits` such attempts.
 #[workflow(max_attempts = 1, allow(io, sleep))]
-pub async fn exits_late(wf: &Wf, n_exits: u32) -> Result<()> {
+pub async fn exits_late(wf: &Wf, n_exits: u32, sleeps: bool) -> Result<()> {
     for _ in 0..n_exits {
         let process = wf.step("part", || async { Ok::<_, Error>(std::process::id()) }).await?;
-        if process == std::process::id() {
-            tokio::time::sleep(Duration::from_secs(12)).await;
-            std::process::exit(3)
+        if sleeps {
+            wf.sleep(Duration::from_millis(400)).await?;
         }
-    }
-    Ok(())
-}
-
-/// Records a step, leaves its worker to sleep, and ends its process 12 s after it has come back. Completes after `n_exits` such attempts.
-#[workflow(max_attempts = 1, allow(io, sleep))]
-pub async fn exits_after_a_sleep(wf: &Wf, n_exits: u32) -> Result<()> {
-    for _ in 0..n_exits {
-        let process = wf.step("part", || async { Ok::<_, Error>(std::process::id()) }).await?;
-        wf.sleep(Duration::from_millis(400)).await?;
         if process == std::process::id() {
             tokio::time::sleep(Duration::from_secs(12)).await;
             std::process::exit(3)

@@ -246,8 +246,8 @@ fn after_crash(progressed: bool, blame: Blame, unspent: Counters, unit_random: f
     let counters = Counters { crashes, ..unspent };
     if blame == Blame::Alone && is_parked_by_crash(unspent.crashes, progressed) {
         let message = format!(
-            "the process died (or was cut off for longer than its lease) {crashes} times in a row while it executed this run, the last {TRIED} times during its trials, \
-             no other run explains all of these, and no step was recorded between; the run is blocked so that it cannot end more workers; remove the cause and \
+            "the process died (or was cut off for longer than its lease) {crashes} times in a row while it executed this run, the last {TRIED} times during trials of this run; \
+             no other run explains these, and no step was recorded between; the run is blocked so that it cannot end more workers; remove the cause and \
              resume it, or cancel it"
         );
         return Settlement { verdict: Verdict::Block(Failure::new(FailureKind::Crash, message)), counters };
@@ -420,7 +420,7 @@ mod tests {
         else {
             unreachable!("it died the fifth time")
         };
-        for words in ["5 times in a row", "the last 3 times during its trials"] {
+        for words in ["5 times in a row", "the last 3 times during trials of this run"] {
             assert!(failure.message.contains(words), "{failure}");
         }
     }

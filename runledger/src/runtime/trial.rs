@@ -23,8 +23,8 @@ use crate::store::worker;
 /// trial stops its worker from claiming.
 const COMPANY: Duration = Duration::from_secs(10);
 
-/// The same for a run that was not blocked at [`MAX_CRASHES`] because of another run: with each further crash, it waits
-/// twice as long for others to end, at most this long.
+/// A run that was not blocked at [`MAX_CRASHES`], because another run may be the cause, waits longer for others to end:
+/// twice as long after each further crash, and at most this long.
 const LONGEST_COMPANY: Duration = Duration::from_secs(300);
 
 /// A trial lasts twice as long as the run's longest unsuccessful attempt, and at least this long. Afterwards

@@ -78,14 +78,17 @@ pub const CLIENT: &str =
 
 /// Removes `pg_catalog` from a path that lists it after another schema, so that it implicitly comes first.
 /// With a path such as `public, pg_catalog`, a role that may create in `public` can replace PostgreSQL's
-/// operators in the engine's statements. Returns one row if it changed the path. A comma inside of a quoted name,
+/// operators in the engine's statements. Returns one row if it changed the path. A comma inside a quoted name,
 /// as in `"public, pg_catalog"`, has an odd number of quotes behind it.
-const REPAIR_PATH: &str = r#"select pg_catalog.set_config(
-        'search_path',
-        pg_catalog.regexp_replace(pg_catalog.current_setting('search_path'), ',(?=(?:[^"]*"[^"]*")*[^"]*$)[[:space:]]*(?:"pg_catalog"|pg_catalog)[[:space:]]*(?=,|$)', '', 'gi'),
-        false
-    )
-    where pg_catalog.current_setting('search_path') operator(pg_catalog.~*) ',(?=(?:[^"]*"[^"]*")*[^"]*$)[[:space:]]*(?:"pg_catalog"|pg_catalog)[[:space:]]*(,|$)'"#;
+const REPAIR_PATH: &str = r#"select pg_catalog.set_config('search_path', repaired, false)
+    from (
+        select pg_catalog.regexp_replace(
+            pg_catalog.current_setting('search_path'),
+            ',(?=(?:[^"]*"[^"]*")*[^"]*$)[[:space:]]*(?:"pg_catalog"|pg_catalog)[[:space:]]*(?=,|$)', '', 'gi'
+        ) as repaired
+        offset 0
+    ) as path
+    where repaired operator(pg_catalog.<>) pg_catalog.current_setting('search_path')"#;
 
 /// Ends a user's open transaction on a pooled connection, and resets its role, its settings and what else a
 /// session keeps. The next user may be the engine, whose records must not commit with a user's

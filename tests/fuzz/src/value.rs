@@ -108,7 +108,7 @@ impl Node {
 /// What a text holds that `jsonb` reads, and every reader of JSON without loss.
 pub(crate) fn read_back(text: &str) -> Option<Value> {
     let vanishes = numbers(text).any(|number| {
-        let digits = number.split(['e', 'E']).next().unwrap_or_default();
+        let digits = mantissa(&number);
         number.parse::<f64>().is_ok_and(|read| {
             read.is_infinite() || (read == 0.0 && digits.contains(|digit| ('1'..='9').contains(&digit)))
         })
@@ -125,8 +125,7 @@ pub(crate) fn keeps_numbers(text: &str) -> bool {
         if !number.contains(['.', 'e', 'E']) {
             return number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
         }
-        let mantissa = number.split(['e', 'E']).next().unwrap_or_default();
-        mantissa.replace(['-', '.'], "").trim_matches('0').len() <= 17
+        mantissa(&number).replace(['-', '.'], "").trim_matches('0').len() <= 17
     })
 }
 
@@ -142,6 +141,10 @@ pub(crate) fn depth(text: &str) -> usize {
         deepest = deepest.max(depth);
     }
     deepest
+}
+
+fn mantissa(number: &str) -> &str {
+    number.split(['e', 'E']).next().unwrap_or_default()
 }
 
 fn numbers(text: &str) -> impl Iterator<Item = String> {

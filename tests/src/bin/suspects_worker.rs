@@ -3,7 +3,7 @@
 
 use runledger::prelude::*;
 use runledger::{Timings, jobs};
-use runledger_tests::suspects::{APART, NAME, SLOTS, exits, exits_after_a_sleep, exits_late, takes_a_while};
+use runledger_tests::suspects::{APART, NAME, SLOTS, exits, exits_late, takes_a_while};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -12,12 +12,11 @@ async fn main() -> anyhow::Result<()> {
     let db = Db::connect(&url).await?;
     let app = |name: &str| App::new(db.clone()).name(name).concurrency(SLOTS).timings(Timings::FAST);
     if std::env::args().nth(2).is_some_and(|how| how == APART) {
-        let apart =
-            app(APART).with(jobs![exits, exits_after_a_sleep, exits_late]).queues([APART]).start().await?;
+        let apart = app(APART).with(jobs![exits, exits_late]).queues([APART]).start().await?;
         app(NAME).with(jobs![takes_a_while]).serve().await?;
         apart.stop().await;
     } else {
-        app(NAME).with(jobs![exits, exits_after_a_sleep, exits_late, takes_a_while]).serve().await?;
+        app(NAME).with(jobs![exits, exits_late, takes_a_while]).serve().await?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 -- locks: none; the run's lease is locked before
 -- index: lease_pkey, lease_worker, attempt_pkey, attempt_worker, worker_pkey, worker_session
 with earlier as (
-    select holder.session_name, holder.heartbeat_at, attempt.claims
+    select holder.session_name, holder.heartbeat_at
     from runledger.attempt
     cross join lateral (
         select session_name, heartbeat_at
@@ -69,7 +69,7 @@ select (select pg_catalog.count(*) from earlier) = $2
                         from runledger.attempt
                         where attempt.worker_id = dead.worker_id and attempt.run_id = other.run_id
                             and step_key = '' and attempt.ended_at >= dead.died_at
-                            -- A heartbeat is up to five seconds older than the crash.
+                            -- The last heartbeat shows the time of a crash to some seconds.
                             and other.age <= (dead.heartbeat_at - attempt.started_at) * 1.5::float8 + interval '5 seconds'
                         offset 0
                     ) as beside
