@@ -32,9 +32,12 @@ const LONGEST_COMPANY: Duration = Duration::from_secs(300);
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// The limit of a run's first trial, so that long runs that were killed from outside do not block their
-/// workers. The limit doubles with each later unsuccessful attempt, so that a run that crashes late gets a
-/// trial that is long enough.
+/// workers. The limit doubles with each further crash, so that a run that crashes late gets a trial that is
+/// long enough.
 const FIRST_LONGEST: Duration = Duration::from_secs(10);
+
+/// The limit of every trial. A run that crashes later after its start is never blocked.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// How often a trial checks whether it is over.
 const LOOK: Duration = Duration::from_millis(100);
@@ -46,8 +49,8 @@ pub(super) fn is_suspect(run: &Claimed) -> bool {
 
 /// How long a trial lasts if the attempt does not end first.
 fn length(earlier: Earlier) -> Duration {
-    let n_since = earlier.count.saturating_sub(SUSPECT.unsigned_abs());
-    let longest = FIRST_LONGEST.saturating_mul(2_u32.saturating_pow(n_since));
+    let n_since = earlier.n_crashes.saturating_sub(SUSPECT.unsigned_abs());
+    let longest = FIRST_LONGEST.saturating_mul(2_u32.saturating_pow(n_since)).min(LONGEST);
     earlier.longest.saturating_mul(2).min(longest).max(SHORTEST)
 }
 
@@ -80,7 +83,7 @@ impl Claimer {
         let mut held = held.into_iter();
         let Some((run, hold)) = held.next() else { return };
         self.leave_to_others(memory, tasks, held.collect()).await;
-        self.try_alone(memory, tasks, run, hold).await;
+        Box::pin(self.try_alone(memory, tasks, run, hold)).await;
         // The returned runs are before the cursors of the claims, so only a scan finds them.
         memory.looks.owe();
     }
@@ -178,8 +181,8 @@ impl Claimer {
 mod tests {
     use super::*;
 
-    fn seconds(count: u32, longest: u64) -> u64 {
-        length(Earlier { count, longest: Duration::from_secs(longest) }).as_secs()
+    fn seconds(n_crashes: u32, longest: u64) -> u64 {
+        length(Earlier { n_crashes, longest: Duration::from_secs(longest) }).as_secs()
     }
 
     #[test]
@@ -190,7 +193,8 @@ mod tests {
     #[test]
     fn trial_is_twice_as_long_as_the_longest_attempt_within_a_limit_that_doubles() {
         assert_eq!([seconds(2, 0), seconds(2, 3), seconds(2, 600)], [1, 6, 10]);
-        assert_eq!([3, 4, 8].map(|count| seconds(count, 600)), [20, 40, 640]);
-        assert_eq!([9, u32::MAX].map(|count| seconds(count, 600)), [1200, 1200]);
+        assert_eq!([3, 4, 8].map(|n| seconds(n, 600)), [20, 40, 640]);
+        assert_eq!([9, u32::MAX].map(|n| seconds(n, 600)), [1200, 1200]);
+        assert_eq!([10, 11, u32::MAX].map(|n| seconds(n, 36_000)), [2560, 3600, 3600]);
     }
 }

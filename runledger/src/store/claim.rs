@@ -116,8 +116,9 @@ pub(crate) struct FailedTries {
 /// The unsuccessful attempts of a suspect.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Earlier {
-    pub(crate) count: u32,
-    /// The duration of the longest one.
+    /// The crashes since an attempt last failed in order.
+    pub(crate) n_crashes: u32,
+    /// The duration of the longest attempt.
     pub(crate) longest: Duration,
 }
 
@@ -401,7 +402,7 @@ fn earlier(counted: Option<Vec<Option<i64>>>) -> Earlier {
     let counted = counted.unwrap_or_default();
     let number = |at: usize| counted.get(at).copied().flatten().and_then(|n| u64::try_from(n).ok());
     Earlier {
-        count: number(0).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
+        n_crashes: number(0).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
         longest: Duration::from_micros(number(1).unwrap_or(0)),
     }
 }

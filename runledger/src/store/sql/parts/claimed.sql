@@ -45,10 +45,24 @@ select
     ) end as step_failures,
     case when taken.crashes > 1 then (
         -- An array, so that the attempts are read once.
-        select array[pg_catalog.count(*), least(pg_catalog.max(extract(epoch from ended_at)::float8 - extract(epoch from started_at)::float8) * 1000000::float8, 9e18::float8)::bigint]
-        from runledger.attempt
-        where attempt.run_id = run.run_id and attempt.step_key = ''
-            and pg_catalog.isfinite(attempt.started_at) and pg_catalog.isfinite(attempt.ended_at)
+        select array[
+            pg_catalog.count(*) filter (where has_crashed and claims > last_in_order),
+            least(pg_catalog.max(extract(epoch from ended_at)::float8 - extract(epoch from started_at)::float8) * 1000000::float8, 9e18::float8)::bigint
+        ]
+        from (
+            select
+                crash.has_crashed, attempt.claims, attempt.started_at, attempt.ended_at,
+                coalesce(pg_catalog.max(attempt.claims) filter (where not crash.has_crashed) over (), 0) as last_in_order
+            from runledger.attempt
+            cross join lateral (
+                select exists (
+                    select from runledger.worker
+                    where worker.worker_id = attempt.worker_id and attempt.ended_at >= worker.died_at and worker.died_why <> 'stopped'
+                ) as has_crashed
+            ) as crash
+            where attempt.run_id = run.run_id and attempt.step_key = ''
+                and pg_catalog.isfinite(attempt.started_at) and pg_catalog.isfinite(attempt.ended_at)
+        ) as unsuccessful
     ) end as earlier
 from taken
 -- `offset 0` keeps the planner from turning the join round: it must be one probe a run, never a scan.
