@@ -44,20 +44,24 @@ impl Met {
     /// A failure with the setting as its message and the database error as its cause.
     pub(super) fn explain(&self, failure: Failure) -> Failure {
         let (setting, shown) = (self.limit.setting(), &self.shown);
-        let (what, instead) = match self.limit {
-            Limit::Idle => (
+        let (what, instead) = match (self.limit, self.is_certain) {
+            (Limit::Idle, true) => (
                 "the server ended the body's session, because its transaction rested for longer than",
                 "do slow work before the transaction",
             ),
-            Limit::Transaction => (
+            (Limit::Transaction, true) => (
                 "the server ended the body's session, because its transaction lasted for longer than",
                 "do slow work before the transaction",
             ),
-            Limit::Statement => (
+            (Limit::Idle | Limit::Transaction, false) => (
+                "the body's session was lost; the server may have ended it, because the transaction had lasted for longer than",
+                "if the server says so in its log, do slow work before the transaction",
+            ),
+            (Limit::Statement, _) => (
                 "the server gave a statement of the body's transaction up after",
                 "make the statement faster",
             ),
-            Limit::Lock => (
+            (Limit::Lock, _) => (
                 "the server gave a statement of the body's transaction up, because it waited for a lock for longer than",
                 "hold locks for shorter",
             ),
@@ -184,6 +188,16 @@ mod tests {
         assert_eq!(found(&both, Reason::Lost, 3), Some((Limit::Idle, false)));
         assert_eq!(found(&both, Reason::Lost, 9), Some((Limit::Idle, false)));
         assert_eq!(found(&both, Reason::Other, 9), None);
+    }
+
+    #[test]
+    fn limit_that_is_a_guess_is_told_as_one() {
+        let told = |is_certain| {
+            let met = Met { limit: Limit::Idle, shown: "2s".to_owned(), is_certain };
+            met.explain(Failure::new(FailureKind::Error, "closed")).message
+        };
+        assert!(told(false).contains("was lost; the server may have ended it"), "{}", told(false));
+        assert!(!told(true).contains("may have"), "{}", told(true));
     }
 
     #[test]
