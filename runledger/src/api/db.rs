@@ -25,7 +25,7 @@ use crate::store::migrate::{is_current, migrate};
 #[cfg(feature = "worker")]
 use crate::store::reserve::Reserve;
 use crate::store::server::server;
-use crate::store::session::{ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
+use crate::store::session::{self, ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
 use crate::store::timeline::Era;
 
 /// How many connections a [`Db`] opens at most where it is not told.
@@ -350,12 +350,16 @@ impl Db {
     /// A connection. Of what a worker has [in hand](Self::within), none that may lead to a server which does not have all that it rests on.
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         #[cfg(feature = "worker")]
-        let connection = match &self.reserve {
-            Some(reserve) => reserve.or_of(&self.pool).await?,
-            None => acquire(&self.pool).await?,
+        let acquired = match &self.reserve {
+            Some(reserve) => reserve.or_of(&self.pool).await,
+            None => acquire(&self.pool).await,
         };
         #[cfg(not(feature = "worker"))]
-        let connection = acquire(&self.pool).await?;
+        let acquired = acquire(&self.pool).await;
+        let connection = match acquired {
+            Err(sqlx::Error::PoolTimedOut) => return Err(session::why_none(&self.pool).await),
+            acquired => acquired?,
+        };
         self.check_era()?;
         Ok(connection)
     }
@@ -427,21 +431,13 @@ pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>
     }
 }
 
-/// Why a pool had no connection in time: asked of the server itself.
+/// Why a pool had no connection in time.
 pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
-    let options = pool.connect_options();
-    let open = async {
-        // Set up like the pool, to get the same error.
-        let mut connection = Box::pin(options.connect()).await?;
-        ClientSessions::to(&options).open(&mut connection).await
-    };
-    match tokio::time::timeout(ACQUIRE_TIMEOUT, open).await {
-        Ok(Ok(())) => ClientError::PoolExhausted { connections: pool.options().get_max_connections() },
-        Ok(Err(error)) => no_connection(&options, error),
-        Err(_) => {
-            let silence = format!("no answer within {ACQUIRE_TIMEOUT:?}");
-            no_connection(&options, io::Error::new(io::ErrorKind::TimedOut, silence).into())
+    match session::why_none(pool).await {
+        sqlx::Error::PoolTimedOut => {
+            ClientError::PoolExhausted { connections: pool.options().get_max_connections() }
         }
+        error => no_connection(&pool.connect_options(), error),
     }
 }
 
@@ -589,3 +585,6 @@ impl<'c> Via<'c> for &'c mut StepTx {
         Route::Tx(self, sealer)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! How a graph is concluded: once its last node has ended, its run is claimed like any other, and ends by how its nodes did.
 
+use std::time::Duration;
+
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 
@@ -13,6 +15,7 @@ use crate::model::json::Fields;
 use crate::model::payload::{PayloadKind, Place, Plain, Sealer};
 use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
+use crate::store::error::{Class, class};
 use crate::store::graph::{self, NodeEnd};
 
 /// How many nodes an error names.
@@ -46,11 +49,14 @@ async fn conclude(invocation: &Invocation) -> Result<Plain, (Failure, Retry)> {
     end(ends, result.as_deref(), db.sealer()).map_err(|failure| (failure, Retry::Never))
 }
 
-/// When many graphs end at once, each waits for the pool, and a timeout of the pool would cost an attempt. The caller limits the wait.
+/// The pause after a connection that could not be had.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// When many graphs end at once, each waits for the pool, and an error would cost an attempt. The caller limits the wait.
 async fn wait_for_connection(db: &Db) -> Result<PoolConnection<Postgres>, sqlx::Error> {
     loop {
         match db.acquire().await {
-            Err(sqlx::Error::PoolTimedOut) => {}
+            Err(error) if class(&error) == Class::Transient => tokio::time::sleep(AGAIN).await,
             acquired => return acquired,
         }
     }

@@ -153,7 +153,8 @@ impl Maintenance {
     async fn answer(&self, pulse: Pulse, memory: &mut Memory) {
         if !pulse.alive {
             tracing::error!(
-                "this worker was declared dead (it was paused or cut off for longer than its lease); it takes a new number"
+                "this worker was declared dead (it was silent for longer than its lease, or lost the session that holds its lock), or a failover lost \
+                 its row; it takes a new number"
             );
             self.held.order_all(Order::Drop);
             let _ = self.fate.send(Fate::Dead);

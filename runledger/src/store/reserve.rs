@@ -10,7 +10,7 @@ use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgPool;
 
-use super::session::acquire;
+use super::session::{acquire, is_exhausted};
 
 /// One each for the claimer, two writers of the commit queue, maintenance and a slow scan; one for short
 /// statements.
@@ -72,8 +72,4 @@ impl Reserve {
             );
         }
     }
-}
-
-fn is_exhausted(pool: &PgPool) -> bool {
-    pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }

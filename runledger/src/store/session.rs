@@ -1,6 +1,7 @@
 //! How the sessions of the engine and of a client are set up. Settings steer plans and bound waits; no correctness rests on them, because a pooler
 //! may drop them.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -182,6 +183,29 @@ fn has_code(error: &sqlx::Error, code: &str) -> bool {
 /// sqlx's own future has 4 KiB, and so would have every future around it, of each body and each caller: here it is apart, as that of [`connect`].
 pub(crate) async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, sqlx::Error> {
     Box::pin(pool.acquire()).await
+}
+
+/// Why [`acquire`] timed out. A pool does not keep the errors of the connections that it tried to open, so this opens
+/// one. [`PoolTimedOut`](sqlx::Error::PoolTimedOut) if that succeeds and every connection of the pool is in use.
+pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
+    let (options, longest) = (pool.connect_options(), pool.options().get_acquire_timeout());
+    let open = async {
+        // Set up like those of the pool, to get the same error.
+        let mut connection = Box::pin(options.connect()).await?;
+        ClientSessions::to(&options).open(&mut connection).await
+    };
+    let why = match tokio::time::timeout(longest, Box::pin(open)).await {
+        Ok(Err(error)) => return error,
+        Ok(Ok(())) if is_exhausted(pool) => return sqlx::Error::PoolTimedOut,
+        Ok(Ok(())) => format!("no connection could be opened within {longest:?}, but another try succeeded"),
+        Err(_) => format!("no answer within {longest:?}"),
+    };
+    io::Error::new(io::ErrorKind::TimedOut, why).into()
+}
+
+/// Whether every connection that a pool may have is in use.
+pub(super) fn is_exhausted(pool: &PgPool) -> bool {
+    pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 
 /// A connection beside a pool.

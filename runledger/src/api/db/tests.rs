@@ -1,0 +1,22 @@
+//! What a caller hears who gets no connection.
+
+use std::net::TcpListener;
+
+use sqlx::postgres::PgConnectOptions;
+
+use super::*;
+
+/// A port of this machine on which nobody listens.
+fn closed_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test(start_paused = true)]
+async fn worker_without_a_server_hears_that_it_is_refused_and_not_that_the_pool_timed_out() {
+    let options = PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(closed_port());
+    let error = Db::lazily(options, 1).acquire().await.unwrap_err();
+    assert!(
+        matches!(&error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused),
+        "{error:?}"
+    );
+}
