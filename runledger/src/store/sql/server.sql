@@ -1,7 +1,8 @@
 -- server: what must be right before anything is written.
 -- in:    none
 -- out:   version_num, version, in_recovery, read_only, database, role (as statements name it), creates_in_ours (whether a table that the role makes
---        without naming a schema gets into ours, or would as soon as ours is there; names without quotes are read in lower case); one row
+--        without naming a schema gets into ours, or would as soon as ours is there; names without quotes are read in lower case; a comma that separates
+--        two names has an even number of quotes behind it); one row
 -- locks: none
 -- index: pg_namespace_nspname_index
 select
@@ -13,7 +14,9 @@ select
     pg_catalog.quote_ident(current_user) as role,
     coalesce((
         select schema.name = 'runledger'
-        from pg_catalog.unnest(pg_catalog.string_to_array(pg_catalog.current_setting('search_path'), ',')) with ordinality as part (name, place)
+        from pg_catalog.regexp_split_to_table(
+            pg_catalog.current_setting('search_path'), ',(?=(?:[^"]*"[^"]*")*[^"]*$)'
+        ) with ordinality as part (name, place)
         cross join lateral (
             select case when trim(part.name) like '"%"' then pg_catalog.replace(trim(part.name), '"', '') else pg_catalog.lower(trim(part.name)) end as name
         ) as written
