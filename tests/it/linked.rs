@@ -240,7 +240,9 @@ async fn what_a_cancelled_run_has_started_is_started_again_when_it_is_revived() 
     let child = child_of(&db, handle.id()).await;
     until(&db, child, |info| info.cause.as_deref() == Some("slept")).await;
     handle.cancel("for now").await.unwrap();
-    until(&db, handle.id(), |info| info.state == RunState::Cancelled).await;
+    for ended in [handle.id(), child] {
+        until(&db, ended, |info| info.state == RunState::Cancelled).await;
+    }
     let revived = handle.revive(RunState::Cancelled).await.unwrap();
     let again: Uuid = child_of(&db, revived.id()).await;
     let info = until(&db, again, |info| info.cause.as_deref() == Some("slept")).await;
