@@ -3,7 +3,7 @@
 
 use protocol::permutations::{End, Ending, Pair, Start, Step, Wrong};
 
-use crate::{expect, explore};
+use super::{expect, explore};
 
 use Ending::Completes;
 use Step::{

@@ -3,7 +3,7 @@
 use protocol::permutations::{End, Ending, Pair, Start, Step, Wrong};
 use protocol::statements::Edit;
 
-use crate::{expect, explore, is_recorded_in_time};
+use super::{expect, explore, is_recorded_in_time};
 
 use Ending::{Completes, IsCancelled};
 use Step::{

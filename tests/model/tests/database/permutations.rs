@@ -1,11 +1,6 @@
 //! Each pair of transactions in every order of their statements: with the engine's statements everything holds, with a defect it does not.
 //!
 //! A pair is an entry here: what the database has before, the statements of each transaction, what must hold, and a defect that must show.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "tests: one that cannot go on panics, and each says how much it has seen"
-)]
 
 mod graphs;
 mod waits;

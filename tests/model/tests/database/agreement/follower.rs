@@ -14,7 +14,7 @@ use sqlx::error::DatabaseError;
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
-use crate::traces::{MODEL, Sent, written};
+use super::traces::{MODEL, Sent, written};
 
 /// A tick in seconds: so long that no test's own slowness is taken for one.
 const TICK: f64 = 1000.0;

@@ -1,11 +1,5 @@
 //! The model and the store: random traces of the model, carried out with the engine's statements on a real database. After every action both say the same
 //! of the run, its lease, its counters, its steps and its workers.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "tests: one that cannot go on panics, and each says how much it has seen"
-)]
 
 mod follower;
 mod traces;
