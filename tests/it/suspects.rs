@@ -271,9 +271,16 @@ async fn run_that_exits_blocks_no_run_of_another_worker_in_its_process() {
     assert_completed(&innocent).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "slow: `cargo exhaustive`"]
-async fn trial_of_a_long_run_that_often_failed_in_order_ends_before_the_run() {
+/// What a run did in order between its early crashes and the last two.
+#[derive(Clone, Copy, Debug)]
+enum InOrder {
+    /// An attempt failed.
+    Failure,
+    /// A step was recorded.
+    Step,
+}
+
+async fn assert_trial_ends_before_a_long_run(in_order: InOrder) {
     let fixture = Fixture::new().await;
     let db = &fixture.db;
     let run_id = takes_a_while(20_000).enqueue(db).await.unwrap().id();
@@ -282,24 +289,39 @@ async fn trial_of_a_long_run_that_often_failed_in_order_ends_before_the_run() {
             values ('gone', '1', 'process', '{}', '{}', now(), 'dead', now() - interval '1 day', 'its lease was over')
             returning worker_id
         ),
-        failed as (
-            insert into runledger.attempt (run_id, claims, attempt, worker_id, started_at, ended_at, error)
-            select $1, claims, claims, 0, now() - interval '5 days', now() - interval '4 days', '{\"kind\":\"error\",\"message\":\"failed\"}'
-            from generate_series(1, 20) as claims
-        ),
-        crashed as (
+        ended as (
             insert into runledger.attempt (run_id, claims, attempt, worker_id, started_at, ended_at, error)
             select $1, claims, claims, worker_id, now() - interval '2 days', now(), '{\"kind\":\"crash\",\"message\":\"died\"}'
-            from dead, generate_series(21, 22) as claims
+            from dead, generate_series(1, 23) as claims
+            where claims <> 21
         )
-        update runledger.ready set crashes = 2, claims = 22, attempt = 20 where run_id = $1";
+        update runledger.ready set crashes = 2, claims = 23, attempt = 1 where run_id = $1";
     sqlx::query(history).bind(run_id).execute(db.pool()).await.unwrap();
+    let in_order = match in_order {
+        InOrder::Failure => {
+            "insert into runledger.attempt (run_id, claims, attempt, worker_id, started_at, ended_at, error)
+             values ($1, 21, 21, 0, now(), now(), '{\"kind\":\"error\",\"message\":\"failed\"}')"
+        }
+        InOrder::Step => {
+            "insert into runledger.step (run_id, key, ordinal, fingerprint, output, seen_len, claims) values ($1, 'a', 0, 0, '1', 0, 21)"
+        }
+    };
+    sqlx::query(in_order).bind(run_id).execute(db.pool()).await.unwrap();
     let worker =
         App::new(db.clone()).with(jobs![takes_a_while]).timings(Timings::FAST).start().await.unwrap();
     let n_trials =
         async || scalar::<i64>(db, "select count(*) from runledger.worker where trial is not null").await;
     eventually(n_trials, |n| *n == 1).await;
     eventually(n_trials, |n| *n == 0).await;
-    assert_eq!(db.run(run_id).await.unwrap().state, RunState::Running);
+    assert_eq!(db.run(run_id).await.unwrap().state, RunState::Running, "{in_order}");
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn trial_of_a_run_that_crashed_often_before_it_progressed_ends_before_the_run() {
+    tokio::join!(
+        assert_trial_ends_before_a_long_run(InOrder::Failure),
+        assert_trial_ends_before_a_long_run(InOrder::Step)
+    );
 }

@@ -116,7 +116,7 @@ pub(crate) struct FailedTries {
 /// The unsuccessful attempts of a suspect.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Earlier {
-    /// The crashes since an attempt last failed in order.
+    /// The crashes since the run last recorded a step or failed in order.
     pub(crate) n_crashes: u32,
     /// The duration of the longest attempt.
     pub(crate) longest: Duration,

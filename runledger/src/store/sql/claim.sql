@@ -6,8 +6,8 @@
 -- out:   run_id, job, tenant, queue, parent_id, is_node, is_linked (whether it was made of another), input, given (what a node is given by those that it needs),
 --        slice (how often it has begun anew), options, priority, ready_at, attempt, crashes, claims,
 --        claimed_at, cancel_requested, pause_requested, steps, undoing (the state in which it ends once what its steps did is taken back), step_failures,
---        earlier (for a run in at least two crashes: how many since an attempt of it last failed in order, and the microseconds of its longest
---        unsuccessful attempt)
+--        earlier (for a run in at least two crashes: how many since it last progressed or failed in order, and the microseconds of its
+--        longest unsuccessful attempt)
 -- locks: the claimed rows of `ready` and no others, skipping those that others hold: the lock stands inside the lane's scan, which is lazy
 -- index: ready_lane from the position of each lane: entries before it, living or dead, are never met
 with lane as (

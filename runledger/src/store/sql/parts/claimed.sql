@@ -46,13 +46,17 @@ select
     case when taken.crashes > 1 then (
         -- An array, so that the attempts are read once.
         select array[
-            pg_catalog.count(*) filter (where has_crashed and claims > last_in_order),
+            pg_catalog.count(*) filter (where has_crashed and claims > coalesce(last_in_order, 0)),
             least(pg_catalog.max(extract(epoch from ended_at)::float8 - extract(epoch from started_at)::float8) * 1000000::float8, 9e18::float8)::bigint
         ]
         from (
             select
                 crash.has_crashed, attempt.claims, attempt.started_at, attempt.ended_at,
-                coalesce(pg_catalog.max(attempt.claims) filter (where not crash.has_crashed) over (), 0) as last_in_order
+                greatest(
+                    pg_catalog.max(attempt.claims) filter (where not crash.has_crashed) over (),
+                    (select pg_catalog.max(step.claims) from runledger.step where step.run_id = run.run_id),
+                    continuation.claims
+                ) as last_in_order
             from runledger.attempt
             cross join lateral (
                 select exists (
