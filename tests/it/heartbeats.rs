@@ -3,10 +3,14 @@
 use std::collections::HashSet;
 use std::process::Stdio;
 
+use runledger::RunState;
 use runledger::prelude::*;
 use runledger_tests::proxy::{Mode, Proxy};
-use runledger_tests::rows::{scalar, soon, worker};
+use runledger_tests::rows::{scalar, soon, until, worker};
+use runledger_tests::suspects::takes_a_while;
 use runledger_tests::{Fixture, eventually};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{ChildStderr, Command};
 
@@ -104,4 +108,32 @@ async fn outage_is_logged_once_a_loop_then_counted_and_its_end_is_logged() {
     assert!(claims <= 3, "{outage:#?}");
     proxy.set(Mode::Pass);
     lines_until(&mut log, "heartbeats are acknowledged again").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_that_its_database_does_not_let_in_waits_with_what_it_has_to_write() {
+    let fixture = Fixture::new().await;
+    let run = takes_a_while(500).enqueue(&fixture.db).await.unwrap();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_suspects_worker"))
+        .arg(fixture.database.url())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    until(&fixture.db, run.id(), |info| info.state == RunState::Running).await;
+    let options: PgConnectOptions = fixture.database.url().parse().unwrap();
+    let name = options.get_database().unwrap().to_owned();
+    let mut admin = options.database("postgres").connect().await.unwrap();
+    let allow = |is_allowed: bool| {
+        AssertSqlSafe(format!(
+            "alter database {name} with allow_connections {is_allowed};
+             select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'"
+        ))
+    };
+    sqlx::raw_sql(allow(false)).execute(&mut admin).await.unwrap();
+    lines_until(&mut log, "the journal waits for the database").await;
+    sqlx::raw_sql(allow(true)).execute(&mut admin).await.unwrap();
+    until(&fixture.db, run.id(), |info| info.state == RunState::Completed).await;
 }

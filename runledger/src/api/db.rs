@@ -20,7 +20,7 @@ use crate::runtime::answer::{PATIENCE, answered};
 use crate::runtime::inbox::Inbox;
 use crate::runtime::outage::warn_outage;
 use crate::runtime::site::refuses_effects;
-use crate::store::error::{Class, class};
+use crate::store::error::{Class, class, unopened};
 use crate::store::migrate::{is_current, migrate};
 #[cfg(feature = "worker")]
 use crate::store::reserve::Reserve;
@@ -233,6 +233,10 @@ impl Db {
             .after_release(move |connection, _| {
                 let sessions = Arc::clone(&released);
                 Box::pin(async move {
+                    if connection.is_in_transaction() {
+                        warn_outage!(static, "a user of a connection has forgotten a savepoint or a transaction (`std::mem::forget`), so it is closed");
+                        return Ok(false);
+                    }
                     let reset = answered(PATIENCE, sessions.reset(connection)).await;
                     match &reset {
                         Err(error) if has_lost_statements(error) => {
@@ -330,15 +334,17 @@ impl Db {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// As [`sqlx::Pool::begin`].
+    /// As [`sqlx::Pool::begin`]. [`sqlx::Error::PoolTimedOut`] only if all connections of the pool are in use: otherwise the server's error or that of the network.
     pub async fn begin(&self) -> Result<Tx, sqlx::Error> {
-        Ok(Tx::new(Box::pin(self.pool.begin()).await?, self.sealer.clone()))
+        let begun = Box::pin(self.pool.begin()).await;
+        Ok(Tx::new(session::with_reason(&self.pool, begun).await?, self.sealer.clone()))
     }
 
     /// Begins the transaction of a body, and marks it in the same round trip.
     pub(crate) async fn begin_marked(&self, mark: &str) -> Result<Tx, sqlx::Error> {
         let begin = sqlx::AssertSqlSafe(begin_body(mark));
-        let tx = Box::pin(self.pool.begin_with(begin)).await?;
+        let begun = Box::pin(self.pool.begin_with(begin)).await;
+        let tx = session::with_reason(&self.pool, begun).await?;
         self.check_era()?;
         Ok(Tx::new(tx, self.sealer.clone()))
     }
@@ -356,10 +362,7 @@ impl Db {
         };
         #[cfg(not(feature = "worker"))]
         let acquired = acquire(&self.pool).await;
-        let connection = match acquired {
-            Err(sqlx::Error::PoolTimedOut) => return Err(session::why_none(&self.pool).await),
-            acquired => acquired?,
-        };
+        let connection = session::with_reason(&self.pool, acquired).await.map_err(unopened)?;
         self.check_era()?;
         Ok(connection)
     }

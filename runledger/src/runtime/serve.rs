@@ -39,7 +39,7 @@ use crate::api::installation::check_home;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
-use crate::store::error::{Reason, cause};
+use crate::store::error::{Reason, cause, unopened};
 use crate::store::pooler::shares_sessions;
 use crate::store::session::{connect, for_engine};
 use crate::store::set_aside::SetAside;
@@ -92,7 +92,7 @@ impl Session {
     pub(crate) async fn open(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         let mut connection = self.db.acquire().await?;
         connection.close_on_drop();
-        self.answered(for_engine(&mut connection)).await?;
+        self.answered(for_engine(&mut connection)).await.map_err(unopened)?;
         Ok(connection)
     }
 

@@ -1,6 +1,7 @@
 //! Errors of the database, classified by their SQLSTATE: what may be tried again, and what never helps.
 
 use std::error::Error as StdError;
+use std::io;
 use std::time::Duration;
 
 use sqlx::Error as SqlxError;
@@ -31,6 +32,17 @@ pub(crate) fn class(error: &SqlxError) -> Class {
         | SqlxError::PoolClosed
         | SqlxError::WorkerCrashed => Class::Transient,
         _ => Class::Permanent,
+    }
+}
+
+/// The error of a connection that cannot be opened. It is [`Class::Transient`] whatever the server says, because the
+/// server has refused no statement: an operator lets the role in again, or the database accepts connections again.
+pub(crate) fn unopened(error: SqlxError) -> SqlxError {
+    match class(&error) {
+        Class::Transient => error,
+        Class::Refused | Class::Conflict | Class::Permanent => {
+            SqlxError::Io(io::Error::new(io::ErrorKind::NotConnected, error))
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Postgres};
+use tokio::sync::Semaphore;
 
 use super::sql;
 use super::timeline::Address;
@@ -194,13 +195,27 @@ pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
         let mut connection = Box::pin(options.connect()).await?;
         ClientSessions::to(&options).open(&mut connection).await
     };
-    let why = match tokio::time::timeout(longest, Box::pin(open)).await {
+    // Many may ask at once, and each opens a connection beside the pool.
+    static ASKING: Semaphore = Semaphore::const_new(2);
+    let ask = async {
+        let _permit = ASKING.acquire().await;
+        open.await
+    };
+    let why = match tokio::time::timeout(longest, Box::pin(ask)).await {
         Ok(Err(error)) => return error,
         Ok(Ok(())) if is_exhausted(pool) => return sqlx::Error::PoolTimedOut,
         Ok(Ok(())) => format!("no connection could be opened within {longest:?}, but another try succeeded"),
         Err(_) => format!("no answer within {longest:?}"),
     };
     io::Error::new(io::ErrorKind::TimedOut, why).into()
+}
+
+/// What a pool has given, or [`why_none`].
+pub(crate) async fn with_reason<T>(pool: &PgPool, given: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+    match given {
+        Err(sqlx::Error::PoolTimedOut) => Err(why_none(pool).await),
+        given => given,
+    }
 }
 
 /// Whether every connection that a pool may have is in use.
