@@ -20,6 +20,9 @@ const EFFECTS: [&str; 6] = [
 /// Not the engine's: the embedded server's own, and the end of a caller's transaction.
 const EXCEPTED: [&str; 2] = ["runledger/src/dev/", "runledger/src/api/tx.rs"];
 
+/// How a transaction is committed.
+const HOW: [&str; 2] = ["commit", "commit_whole"];
+
 #[test]
 fn every_statement_that_writes_passes_its_point_and_no_other_does() {
     // A statement and the same with another end have one name, and so one point.
@@ -53,9 +56,11 @@ fn every_commit_passes_a_point_of_its_own() {
     let mut named = BTreeSet::new();
     for file in program() {
         let code = squeezed(&file);
-        let n_commits = code.matches(".commit()").count();
-        let n_named = code.matches("commit(\"\",tx.commit())").count();
-        file.check(n_commits == n_named, "a commit is `commit(\"name\", tx.commit())`");
+        for how in HOW {
+            let n_commits = code.matches(&format!(".{how}()")).count();
+            let n_named = code.matches(&format!("commit(\"\",tx.{how}())")).count();
+            file.check(n_commits == n_named, &format!("a commit is `commit(\"name\", tx.{how}())`"));
+        }
         for name in commits(&file) {
             file.check(named.insert(name.clone()), &format!("two commits have the name `{name}`"));
         }
@@ -97,8 +102,11 @@ fn after(code: &str, mark: &str) -> Vec<String> {
 /// The names of the commits in a file.
 fn commits(file: &File) -> Vec<String> {
     let code: String = file.program().split_whitespace().collect();
-    let found = code.split("commit(\"").skip(1).filter_map(|rest| rest.split_once("\",tx.commit())"));
-    found.map(|(name, _)| name.to_owned()).collect()
+    let name = |rest: &str| {
+        let (name, behind) = rest.split_once("\",tx.")?;
+        HOW.iter().any(|how| behind.starts_with(&format!("{how}())"))).then(|| name.to_owned())
+    };
+    code.split("commit(\"").skip(1).filter_map(name).collect()
 }
 
 /// Whether a statement writes, by its text without its comments.

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use sqlx::{PgConnection, Postgres, Transaction};
 
 use crate::model::payload::Sealer;
+use crate::store::session::commit_whole;
 
 /// An open transaction. It dereferences to a connection of sqlx: `query.execute(&mut **tx)`.
 ///
@@ -28,6 +29,12 @@ impl Tx {
     /// As [`Transaction::commit`].
     pub async fn commit(self) -> Result<(), sqlx::Error> {
         self.0.commit().await
+    }
+
+    /// Commits, with the savepoints that a body has forgotten (`std::mem::forget`). [`Transaction::commit`] would
+    /// release the innermost savepoint instead, and report success.
+    pub(crate) async fn commit_whole(mut self) -> Result<(), sqlx::Error> {
+        commit_whole(&mut self.0).await
     }
 
     /// Rolls back; so does dropping it.

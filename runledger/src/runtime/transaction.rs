@@ -23,7 +23,7 @@ use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::payload::{PayloadError, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
-use crate::store::checkpoint::{Checkpoint, Found, checkpoint, is_in_body, recorded};
+use crate::store::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
 use crate::store::error::{Cause, Class, cause, class};
 use crate::store::limits::may_write;
 #[cfg(feature = "worker")]
@@ -198,7 +198,7 @@ async fn undone_by(retry: Retry, cause: Option<Cause>, tx: Option<Tx>, mark: &st
     }
     let Some(mut tx) = tx else { return Ended::ByBody };
     // In a failed transaction the server answers so; on a lost connection nothing does.
-    match answered(PONG, is_in_body(&mut tx, mark)).await {
+    match answered(PONG, body_state(&mut tx, mark)).await {
         Ok(_) => Ended::ByBody,
         Err(error) if !is_aborted(&error) => Ended::Undone(cause, None),
         Err(_) => match cause.class {
@@ -279,7 +279,7 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
         }
     }
     write::of_steps(record.key().into_iter());
-    match answered(PATIENCE, write::commit("body", tx.commit())).await {
+    match answered(PATIENCE, write::commit("body", tx.commit_whole())).await {
         Ok(()) => {
             record.acknowledge(attempt);
             End::Done
@@ -293,11 +293,14 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
     }
 }
 
-/// The record was not written: the body is not in its transaction any more, or the lease is lost.
+/// The record was not written: the body has left its transaction or changed its encoding, or the lease is lost.
 async fn unwritten(tx: &mut PgConnection, mark: &str) -> End {
-    match answered(PATIENCE, is_in_body(tx, mark)).await {
-        Ok(true) => End::Halted(Halt::LeaseLost),
-        Ok(false) => End::Failed(transaction_not_found()),
+    match answered(PATIENCE, body_state(tx, mark)).await {
+        Ok(state) if !state.in_body => End::Failed(transaction_not_found()),
+        Ok(state) => match state.foreign_encoding() {
+            Some(encoding) => End::Failed(encoding_changed(encoding)),
+            None => End::Halted(Halt::LeaseLost),
+        },
         Err(error) => undone(&error),
     }
 }
@@ -486,9 +489,18 @@ fn went_on(error: &sqlx::Error) -> (Failure, Retry) {
 }
 
 fn transaction_not_found() -> (Failure, Retry) {
-    let message = "the engine no longer finds the transaction of the body, so the body is not recorded: it ran `COMMIT`, `ROLLBACK` or `RESET ALL`, or put \
-                   another transaction in the place of `tx`; what it committed stays, without a record; leave the end of `tx` to the engine, use \
-                   `tx.begin()` for a savepoint, and reset single settings";
+    let message = "the engine no longer finds the transaction of the body, so the body is not recorded: it ran `COMMIT`, `ROLLBACK` or `RESET ALL`, put \
+                   another transaction in the place of `tx`, or dropped the future of `tx.begin()` before that had its savepoint (`timeout`, `select!`), for which \
+                   sqlx rolls the transaction back; what it committed or wrote since then stays, without a record; leave the end of `tx` to the engine, await \
+                   `tx.begin()` to its end, and reset single settings";
+    (Failure::new(FailureKind::Setup, message), Retry::Never)
+}
+
+fn encoding_changed(encoding: &str) -> (Failure, Retry) {
+    let message = format!(
+        "the body set `client_encoding` to `{encoding}`, in which the server would misread the record; nothing was written; end the body with \
+         `reset client_encoding`"
+    );
     (Failure::new(FailureKind::Setup, message), Retry::Never)
 }
 

@@ -111,9 +111,25 @@ pub(crate) fn bind_one<'q>(
         .bind(seen_text(step.seen.as_deref()))
 }
 
-/// Whether the connection is in the transaction of a body with this mark.
-pub(crate) async fn is_in_body(connection: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar(sql::IN_BODY).bind(mark).fetch_one(connection).await
+/// The transaction of a connection.
+#[derive(Debug)]
+pub(crate) struct BodyState {
+    /// Whether it is that of a body with this mark.
+    pub(crate) in_body: bool,
+    encoding: String,
+}
+
+impl BodyState {
+    /// The encoding in which the server reads the engine's record, if it is another than that of the driver.
+    pub(crate) fn foreign_encoding(&self) -> Option<&str> {
+        Some(self.encoding.as_str()).filter(|encoding| *encoding != "UTF8")
+    }
+}
+
+/// Looks whether the connection is in the transaction of a body with this mark.
+pub(crate) async fn body_state(connection: &mut PgConnection, mark: &str) -> Result<BodyState, sqlx::Error> {
+    let row = sqlx::query(sql::IN_BODY).bind(mark).fetch_one(connection).await?;
+    Ok(BodyState { in_body: row.try_get("in_body")?, encoding: row.try_get("encoding")? })
 }
 
 /// Keeps failed tries of steps, and says of each whether its fence held.

@@ -186,6 +186,11 @@ pub(crate) async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, s
     Box::pin(pool.acquire()).await
 }
 
+/// Commits a transaction with its savepoints, whatever sqlx knows of them.
+pub(crate) async fn commit_whole(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set(connection, "COMMIT").await
+}
+
 /// Why [`acquire`] timed out. A pool does not keep the errors of the connections that it tried to open, so this opens
 /// one. [`PoolTimedOut`](sqlx::Error::PoolTimedOut) if that succeeds and every connection of the pool is in use.
 pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {

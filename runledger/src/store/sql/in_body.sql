@@ -1,6 +1,8 @@
 -- in_body: whether this session is in the transaction of a body, or has left it by a `COMMIT` or `ROLLBACK` of the body's own.
 -- in:    $1 the mark that the transaction was begun with
--- out:   in_body
+-- out:   in_body, encoding (in which the server reads what the client sends: that of the driver is UTF8)
 -- locks: none
 -- index: none
-select coalesce(pg_catalog.current_setting('runledger.body', true), '') = $1 as in_body
+select
+    coalesce(pg_catalog.current_setting('runledger.body', true), '') = $1 as in_body,
+    pg_catalog.current_setting('client_encoding') as encoding

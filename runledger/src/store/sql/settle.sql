@@ -2,7 +2,7 @@
 --        to its queue where steps are left to be undone, and ends as was said then, in the attempt that it was in, once there are none. What goes on below one
 --        that ends so is to be cancelled: the request for that outlives its worker.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
---        $11 the mark of the body's transaction that this must be in, or null;
+--        $11 the mark of the body's transaction that this must be in, with the encoding of the driver, or null;
 --        the state is `completed`, `failed`, `cancelled`, `queued`, `blocked`, or `paused`: queued, where the request has been taken back
 -- out:   run_id, token, told, restless; the items whose fence held. The error of a cancelled one is kept with the reason that was given; a body's
 --        transaction may not rest any more, as in checkpoint.sql
@@ -22,7 +22,10 @@ held as (
         from item
         cross join lateral (select ctid as spot from runledger.lease where run_id = item.run_id and token = item.token offset 0) as found
     ) as item
-    where lease.ctid = item.spot and ($11::text is null or pg_catalog.current_setting('runledger.body', true) = $11)
+    where lease.ctid = item.spot and (
+        $11::text is null
+        or pg_catalog.current_setting('runledger.body', true) = $11 and pg_catalog.current_setting('client_encoding') = 'UTF8'
+    )
     returning
         item.run_id, item.token, item.state, item.output, item.error, item.delay_us, item.due_at, item.cause, item.attempt, item.crashes,
         lease.attempt as tried, lease.claims, lease.worker_id, lease.claimed_at
