@@ -219,6 +219,17 @@ fn refused_network_is_one_sentence_with_the_alternatives() {
 }
 
 #[test]
+fn cached_programs_are_used_where_the_download_is_forbidden() {
+    let site = Site::with_small_archive();
+    let bin = run(&mut site.client()).unwrap();
+    for variable in ["RUNLEDGER_PG_DOWNLOAD", "RUNLEDGER_OFFLINE", "CARGO_NET_OFFLINE"] {
+        let value = if variable == "RUNLEDGER_PG_DOWNLOAD" { "off" } else { "true" };
+        assert_eq!(run(site.client().env(variable, value)).unwrap(), bin, "{variable}");
+    }
+    assert_eq!(site.requests(), 1);
+}
+
+#[test]
 fn switched_off_download_asks_nobody() {
     let site = Site::with_small_archive();
     for (variable, value) in

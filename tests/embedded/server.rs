@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -272,6 +272,17 @@ fn a_folder_of_somebody_else_is_refused() {
     let said = link.client().line();
     fs::remove_file(&link.dir).unwrap();
     assert!(said.contains("is not a folder of this user"), "{said}");
+}
+
+#[test]
+fn folder_with_other_files_is_refused_and_keeps_its_permissions() {
+    let base = Base::new(LONG);
+    fs::create_dir(&base.dir).unwrap();
+    fs::set_permissions(&base.dir, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(base.dir.join("notes.txt"), "mine").unwrap();
+    let said = base.client().line();
+    assert!(said.contains("contains other files"), "{said}");
+    assert_eq!(fs::metadata(&base.dir).unwrap().permissions().mode() & 0o777, 0o755);
 }
 
 #[test]

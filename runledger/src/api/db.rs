@@ -131,7 +131,8 @@ impl Db {
         Box::pin(Self::of_embedded(For::Work, crate::dev::Options::dev())).await
     }
 
-    /// Like [`embedded`](Self::embedded), with the data in `folder`. Creates the folder if it does not exist.
+    /// Like [`embedded`](Self::embedded), with the data in `folder`. Creates the folder if it does not exist. An existing
+    /// one must be empty, apart from hidden files, or have been used so before; other users can no longer read it.
     /// Programs that use the same folder share one server.
     ///
     /// # Errors

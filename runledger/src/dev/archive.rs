@@ -83,9 +83,19 @@ pub(super) struct Archive {
     pub(super) title: String,
     /// The folder for downloaded programs.
     pub(super) cache: PathBuf,
+    /// The variable that forbids the download, with its value. Programs that are in the cache may be used.
+    pub(super) forbidden_by: Option<(&'static str, String)>,
 }
 
 impl Archive {
+    /// Whether the archive may be downloaded.
+    pub(super) fn check_allowed(&self) -> Result<(), NotDownloaded> {
+        match self.forbidden_by.clone() {
+            Some((variable, value)) => Err(NotDownloaded::Forbidden { variable, value }),
+            None => Ok(()),
+        }
+    }
+
     /// The folder in the cache for the files of this archive alone.
     pub(super) fn folder(&self) -> PathBuf {
         self.cache.join(format!("postgresql-{}", &self.sha512[..16]))
@@ -103,6 +113,8 @@ pub(super) enum NotDownloaded {
     NoArchive,
     #[error("`{ARCHIVE_SHA512}` is not a SHA-512 of 128 hexadecimal digits")]
     Digest,
+    #[error("`{ARCHIVE_SHA512}` is set without `{ARCHIVE}`, the URL of the archive with that digest")]
+    DigestAlone,
     #[error("`HOME` is not set, so there is no folder for the download (`{CACHE}` names one)")]
     NoCache,
     #[error("the folder `{folder}` for the download cannot be used ({problem}; `{CACHE}` names another)", folder = folder.display())]
@@ -117,6 +129,8 @@ pub(super) enum NotDownloaded {
     Unpack { url: String, folder: PathBuf, said: String },
     #[error("the programs from `{url}` do not run on this system ({said})")]
     DoesNotRun { url: String, said: String },
+    #[error("the programs from `{url}` are those of PostgreSQL {major}, which is too old")]
+    TooOld { url: String, major: u32 },
 }
 
 /// Chooses the archive for this machine from the pinned list and from the variables that `variable` reads.
@@ -128,7 +142,7 @@ pub(super) fn wanted(
         let value = variable(name)?.to_string_lossy().trim().to_owned();
         (!value.is_empty()).then_some(value)
     };
-    check_allowed(&text)?;
+    let forbidden_by = forbidden_by(&text);
     let cache = cache(is_root, |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from))?;
     let pinned = PINNED.iter().find(|pinned| pinned.os == OS && pinned.arch == ARCH);
     let digest = text(ARCHIVE_SHA512).map(|digest| digest.to_ascii_lowercase());
@@ -143,7 +157,9 @@ pub(super) fn wanted(
             bytes: None,
             major: None,
             cache,
+            forbidden_by,
         }),
+        (None, Some(_), _) => Err(NotDownloaded::DigestAlone),
         (url, _, Some(pinned)) => Ok(Archive {
             url: url.unwrap_or_else(|| pinned.url()),
             sha512: pinned.sha512.to_owned(),
@@ -151,6 +167,7 @@ pub(super) fn wanted(
             major: Some(MAJOR),
             title: format!("PostgreSQL {VERSION} for {}", pinned.package),
             cache,
+            forbidden_by,
         }),
         (_, _, None) => Err(NotDownloaded::NoArchive),
     }
@@ -163,19 +180,14 @@ impl Pinned {
     }
 }
 
-fn check_allowed(text: &impl Fn(&str) -> Option<String>) -> Result<(), NotDownloaded> {
+fn forbidden_by(text: &impl Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
     let is_on = |value: &str| ["1", "on", "true", "yes"].contains(&value.to_ascii_lowercase().as_str());
     let is_off = |value: &str| ["0", "off", "false", "no"].contains(&value.to_ascii_lowercase().as_str());
     // An unknown value of either variable forbids the download: its author wanted to change the default.
-    if let Some(value) = text(DOWNLOAD).filter(|value| !is_on(value)) {
-        return Err(NotDownloaded::Forbidden { variable: DOWNLOAD, value });
-    }
-    for variable in OFFLINE {
-        if let Some(value) = text(variable).filter(|value| !is_off(value)) {
-            return Err(NotDownloaded::Forbidden { variable, value });
-        }
-    }
-    Ok(())
+    let download = text(DOWNLOAD).filter(|value| !is_on(value)).map(|value| (DOWNLOAD, value));
+    download.or_else(|| {
+        OFFLINE.iter().find_map(|variable| Some((*variable, text(variable).filter(|value| !is_off(value))?)))
+    })
 }
 
 fn cache(is_root: bool, path: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, NotDownloaded> {

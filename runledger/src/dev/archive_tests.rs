@@ -38,7 +38,8 @@ fn either_variable_forbids_the_download() {
         ("RUNLEDGER_OFFLINE", "please"),
         ("CARGO_NET_OFFLINE", "true"),
     ] {
-        let refused = with(&[HOME, (variable, value)]).unwrap_err().to_string();
+        let archive = with(&[HOME, (variable, value)]).unwrap();
+        let refused = archive.check_allowed().unwrap_err().to_string();
         assert!(refused.contains(&format!("`{variable}` is `{value}`")), "{refused}");
     }
 }
@@ -58,6 +59,12 @@ fn mirror_without_a_digest_must_serve_the_pinned_archive() {
     let mirrored = with(&[HOME, (ARCHIVE, "http://mirror/pg.tgz")]).unwrap();
     let default = with(&[HOME]).unwrap();
     assert_eq!(mirrored, Archive { url: "http://mirror/pg.tgz".to_owned(), ..default });
+}
+
+#[test]
+fn digest_without_an_archive_is_refused() {
+    let refused = with(&[HOME, (ARCHIVE_SHA512, &"ab".repeat(64))]).unwrap_err();
+    assert!(matches!(refused, NotDownloaded::DigestAlone), "{refused}");
 }
 
 #[test]

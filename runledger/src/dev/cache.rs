@@ -42,11 +42,13 @@ struct Link {
     target: PathBuf,
 }
 
-/// Returns the folder with the programs of `archive`. Downloads the archive unless the cache has its files.
+/// Returns the folder with the programs of `archive`. Downloads the archive unless the cache has its files, or the
+/// download is forbidden.
 pub(super) fn programs(archive: &Archive, identity: &Identity) -> Result<PathBuf, NotDownloaded> {
     if let Some(bin) = complete(&archive.folder(), identity) {
         return Ok(bin);
     }
+    archive.check_allowed()?;
     let cache = &archive.cache;
     identity.make_cache(cache).map_err(unusable(cache))?;
     let locked = lock(cache)?;

@@ -71,6 +71,15 @@ pub enum DevError {
         /// The folder, or whatever stands in its place.
         path: PathBuf,
     },
+    /// A folder for an embedded server contains files of something else.
+    #[error(
+        "`{path}` contains other files: the embedded server was not started, because it would change the permissions of that folder; give it a folder \
+         of its own", path = path.display()
+    )]
+    OtherFiles {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A path contains a character that has a meaning in a shell.
     #[error(
         "`{}` contains a double quote, `$`, a backtick, a backslash or a line break, and `pg_ctl` passes it to a shell: the embedded server does not \

@@ -57,11 +57,15 @@ impl Identity {
         command
     }
 
-    /// Makes `dir` and its parents for this process to write in; the server's account may only pass through.
+    /// Makes `dir` and its parents for this process to write in; the server's account may only pass through. Takes over
+    /// an existing folder if it is empty, apart from hidden files, or if a server has been in it.
     pub(super) fn make_base(&self, dir: &Path) -> Result<(), DevError> {
         let mode = if self.server.is_some() { 0o711 } else { 0o700 };
         DirBuilder::new().recursive(true).mode(mode).create(dir).map_err(DevError::io("make folder", dir))?;
         check_owner(dir, &[self.uid])?;
+        if has_only_other_files(dir)? {
+            return Err(DevError::OtherFiles { path: dir.to_owned() });
+        }
         fs::set_permissions(dir, fs::Permissions::from_mode(mode))
             .map_err(DevError::io("set the permissions of", dir))
     }
@@ -173,6 +177,19 @@ fn id(field: &str) -> Option<u32> {
 }
 
 /// A link is refused too: it could lead anywhere.
+/// What a server leaves in its base folder.
+const OF_A_SERVER: [&str; 4] = ["lock", "data", "data.tmp", "server.log"];
+
+/// Whether `dir` contains files, apart from hidden ones, and none of a server.
+fn has_only_other_files(dir: &Path) -> Result<bool, DevError> {
+    if OF_A_SERVER.iter().any(|name| dir.join(name).exists()) {
+        return Ok(false);
+    }
+    let entries = fs::read_dir(dir).map_err(DevError::io("read folder", dir))?;
+    let is_hidden = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+    Ok(entries.flatten().any(|entry| !is_hidden(&entry)))
+}
+
 fn check_owner(dir: &Path, owners: &[u32]) -> Result<(), DevError> {
     let metadata = fs::symlink_metadata(dir).map_err(DevError::io("look at", dir))?;
     if metadata.is_dir() && owners.contains(&metadata.uid()) {

@@ -149,7 +149,12 @@ fn choose(
 
 fn at(bin: &Path, archive: &Archive) -> Result<Programs, NotDownloaded> {
     let said = "`initdb --version` fails".to_owned();
-    inspect(bin).ok_or_else(|| NotDownloaded::DoesNotRun { url: archive.url.clone(), said })
+    let programs =
+        inspect(bin).ok_or_else(|| NotDownloaded::DoesNotRun { url: archive.url.clone(), said })?;
+    match programs.major {
+        major if major < OLDEST_MAJOR => Err(NotDownloaded::TooOld { url: archive.url.clone(), major }),
+        _ => Ok(programs),
+    }
 }
 
 fn inspect_explicit(dir: &Path) -> Result<Programs, DevError> {
