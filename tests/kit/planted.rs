@@ -102,6 +102,19 @@ async fn a_side_effect_outside_a_step_is_found() {
 }
 
 #[tokio::test]
+async fn invariant_that_cannot_be_checked_says_why() {
+    let test = kit().await.with(jobs![nothing]);
+    let error = test
+        .crash_everywhere(nothing())
+        .invariant(|_| async {
+            Err(anyhow::Error::msg("the bank is closed").context("the books cannot be checked"))?
+        })
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("the books cannot be checked: the bank is closed"), "{error}");
+}
+
+#[tokio::test]
 async fn a_step_that_is_not_idempotent_is_found() {
     let test = kit().await.with(jobs![step_that_is_not_idempotent, book_anew]);
     let once = |end: runledger::testing::Ended<()>| async move {

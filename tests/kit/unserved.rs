@@ -61,6 +61,40 @@ async fn child_that_the_test_does_not_serve_is_reported() {
     assert!(said.contains("no worker of the test serves `mail`"), "{said}");
 }
 
+/// Sleeps in short turns for ever, in real time.
+#[workflow]
+async fn ticks(wf: &Wf) -> Result<()> {
+    loop {
+        wf.sleep(Duration::from_millis(100)).await?;
+    }
+}
+
+#[tokio::test]
+async fn unserved_child_is_reported_beside_a_run_that_goes_on() {
+    let jobs = jobs![checkout, pay, ticks];
+    let test = Testing::new().await.unwrap().with(jobs).patience(Duration::from_secs(1));
+    test.start(ticks()).await.unwrap();
+    let said = said(test.start(checkout()).await.unwrap().result()).await;
+    assert!(said.contains("no worker of the test serves `mail`"), "{said}");
+}
+
+#[workflow]
+async fn reminds(wf: &Wf) -> Result<()> {
+    loop {
+        if wf.signal::<bool>("approval").timeout(DAY).await?.is_some() {
+            return Ok(());
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn run_that_waits_again_and_again_for_a_signal_is_reported() {
+    let test = Testing::new().await.unwrap().with(jobs![reminds]).skipping_time();
+    let error = test.start(reminds()).await.unwrap().result().await.unwrap_err();
+    assert!(error.to_string().contains("signal `approval` is waited for"), "{error}");
+}
+
 #[tokio::test]
 async fn time_passes_although_a_child_is_not_served() {
     let test = Testing::new().await.unwrap().with(jobs![sleeps]).skipping_time();

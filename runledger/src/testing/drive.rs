@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// may sleep again and again for ever.
 const NUDGES: u32 = 1_000;
 
+/// How many times the kit skips time or sends a signal in all. A run may sleep again and again for ever.
+const MOST_NUDGES: u32 = 5_000;
+
 /// Signals that are sent when a run waits for them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Script {
@@ -84,6 +87,12 @@ impl Drive {
             still.see(&look);
             if still.nudges >= NUDGES {
                 return Err(ClientError::Setup(overtaken(run_id, &look)));
+            }
+            if still.all_nudges >= MOST_NUDGES {
+                return Err(ClientError::Setup(endless(run_id, &look)));
+            }
+            if still.is_held_up_for(self.patience) {
+                return Err(ClientError::Setup(stuck(run_id, &look, self.patience)));
             }
             if look.is_at_rest() && self.nudge(&mut connection, &look).await? {
                 still.nudged();
@@ -169,6 +178,8 @@ pub(super) struct Still {
     n_events: Option<i64>,
     since: Option<Instant>,
     n_own_events: i64,
+    /// Since when the run under test has stood still, while nobody serves it or a run below it.
+    held_up_since: Option<Instant>,
     /// Nudges since the last event of the run under test.
     pub(super) nudges: u32,
     /// Nudges since the beginning.
@@ -180,9 +191,19 @@ impl Still {
         if self.n_events.replace(look.n_events) != Some(look.n_events) {
             self.restart();
         }
-        if std::mem::replace(&mut self.n_own_events, look.n_own_events) != look.n_own_events {
+        let has_moved = std::mem::replace(&mut self.n_own_events, look.n_own_events) != look.n_own_events;
+        if has_moved {
             self.nudges = 0;
         }
+        let is_held_up = look.is_held_up && look.state.as_deref() != Some("running");
+        self.held_up_since = match self.held_up_since.filter(|_| is_held_up && !has_moved) {
+            None if is_held_up => Some(Instant::now()),
+            since => since,
+        };
+    }
+
+    fn is_held_up_for(&self, patience: Duration) -> bool {
+        self.held_up_since.is_some_and(|since| since.elapsed() > patience)
     }
 
     pub(super) fn nudged(&mut self) {
@@ -205,6 +226,14 @@ fn overtaken(run_id: Uuid, look: &Look) -> String {
     let why = obstacles(look).map(|why| format!(": {why}")).unwrap_or_default();
     format!(
         "run `{run_id}` is {state} and made no progress while the test skipped time for other runs {NUDGES} times{why}"
+    )
+}
+
+fn endless(run_id: Uuid, look: &Look) -> String {
+    let state = look.state.as_deref().unwrap_or("not there");
+    let why = obstacles(look).map(|why| format!(": {why}")).unwrap_or_default();
+    format!(
+        "run `{run_id}` is {state} after the test has skipped time or sent signals {MOST_NUDGES} times{why}"
     )
 }
 

@@ -18,7 +18,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 
 use self::fault::{Fault, by_oldest_names, faults};
 pub use self::once::{Ended, RecordedStep};
-use self::once::{Observed, Seen, Stage};
+use self::once::{Observed, Seen, Stage, chain};
 pub use self::report::{CrashError, Crashes};
 use super::Testing;
 use crate::api::error::Result as BodyResult;
@@ -168,10 +168,12 @@ impl<J: Job> CrashEverywhere<'_, J> {
 
     async fn run(self) -> Result<Crashes, CrashError> {
         let began = Instant::now();
-        let seed =
-            self.seed.or_else(|| from_env(SEED).and_then(|text| text.parse().ok())).unwrap_or_else(random);
         let name = J::DEFINITION.name();
         let setup = |error| CrashError::Setup { job: name, source: error };
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => from_env(SEED).map_or_else(|| Ok(random()), |text| seed_of(&text)).map_err(setup)?,
+        };
         let stage = Stage::new(self.test).await.map_err(setup)?;
         let survived = self.survive(&stage, seed).await;
         stage.clear().await;
@@ -234,7 +236,7 @@ impl<J: Job> CrashEverywhere<'_, J> {
         let end = observed.ended::<J>().await.map_err(|error| error.to_string())?;
         match AssertUnwindSafe(async { holds(end).await }).catch_unwind().await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(format!("the invariant does not hold: {error}")),
+            Ok(Err(error)) => Err(format!("the invariant does not hold: {}", chain(error.as_std()))),
             Err(panic) => Err(format!("the invariant does not hold: {}", said(panic.as_ref()))),
         }
     }
@@ -276,6 +278,12 @@ impl From<ClientError> for CrashError {
     fn from(source: ClientError) -> Self {
         Self::Setup { job: "", source }
     }
+}
+
+fn seed_of(text: &str) -> Result<u64, ClientError> {
+    text.parse().map_err(|_| {
+        ClientError::Setup(format!("`{SEED}` is `{text}`, and a seed is a number from 0 to {}", u64::MAX))
+    })
 }
 
 fn from_env(name: &str) -> Option<String> {

@@ -403,7 +403,7 @@ impl<T> Ended<T> {
     /// # Errors
     /// How it ended otherwise, as text.
     pub fn result(&self) -> crate::Result<&T> {
-        Ok(self.result.as_ref().map_err(chain)?)
+        Ok(self.result.as_ref().map_err(|error| chain(error))?)
     }
 
     /// The recorded steps of all runs.
@@ -436,8 +436,8 @@ fn told(error: impl Into<ClientError>) -> String {
 }
 
 /// An error with its causes.
-fn chain(error: &ClientError) -> String {
-    let causes = std::iter::successors(std::error::Error::source(error), |&cause| cause.source());
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
