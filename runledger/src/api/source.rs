@@ -59,8 +59,9 @@ pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
     };
     let behind_host = behind_scheme.find(['/', '?', '#']).map_or("", |end| &behind_scheme[end..]);
     // The values of settings may have one.
-    let name = behind_host.split_once('=').map_or(behind_host, |(name, _)| name);
-    if name.contains('@') {
+    let (path, settings) = behind_host.split_once('?').unwrap_or((behind_host, ""));
+    let first_setting = settings.split_once('=').map_or(settings, |(name, _)| name);
+    if path.contains('@') || first_setting.contains('@') {
         let why = "an `@` comes behind the host, so the password, or the name of the database, has a sign that is not escaped";
         return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
     }
