@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
 use serde_json::{Deserializer, Error as JsonError};
 
@@ -64,7 +64,9 @@ impl Fields {
 }
 
 fn locate<T: DeserializeOwned>(root: &str, text: &str, error: &JsonError) -> DecodeError {
-    if !error.is_data() {
+    // A key that does not fit its type has the category of a syntax error, too.
+    let is_json = || serde_json::from_str::<IgnoredAny>(text).is_ok();
+    if !error.is_data() && !is_json() {
         return DecodeError::Malformed { reason: error.to_string() };
     }
     let path = match serde_path_to_error::deserialize::<_, T>(&mut Deserializer::from_str(text)) {
@@ -110,6 +112,13 @@ mod tests {
         assert!(
             error.to_string().starts_with("the value at `$[0].notes[1]` does not fit its type: invalid type")
         );
+    }
+
+    #[test]
+    fn key_that_does_not_fit_its_type_is_a_mismatch_at_its_object() {
+        let error = decode::<Vec<BTreeMap<u32, bool>>>(r#"[{"tenant-7":true}]"#).unwrap_err();
+        let DecodeError::Mismatch { path, .. } = &error else { panic!("{error}") };
+        assert!(path.starts_with("$[0]"), "{error}");
     }
 
     #[test]
