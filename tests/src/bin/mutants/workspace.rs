@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use runledger_tests::PATIENCE_VARIABLE;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::mutant::{Edit, Mutant, program};
@@ -17,6 +18,9 @@ use super::seed;
 /// A mutant may hang, which says nothing of the checks: a test whose mutant does has a bound of its own, and fails there. No test takes longer than
 /// this, however slow the machine.
 const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How long a test waits for what a mutant may keep from coming. The tests pass with it in the sources themselves.
+const WAITS: Duration = Duration::from_secs(60);
 
 /// What is not copied: results of builds, history, and folders that hold no sources.
 const LEFT_OUT: &[&str] = &["target", ".git", "node_modules"];
@@ -140,7 +144,8 @@ impl Workspace {
             .args(["test", "--locked", "--workspace"])
             .args(programs.iter().flat_map(|program| ["--test", program]))
             .current_dir(&self.source)
-            .env("CARGO_TARGET_DIR", &self.target);
+            .env("CARGO_TARGET_DIR", &self.target)
+            .env(PATIENCE_VARIABLE, WAITS.as_secs().to_string());
         command
     }
 }
