@@ -98,7 +98,7 @@ impl Drive {
                 still.nudged();
             } else if look.n_leased > 0 {
                 still.restart();
-            } else if still.lasts() > self.patience {
+            } else if still.lasts() > self.patience && !is_due_within(&look, self.patience) {
                 return Err(ClientError::Setup(stuck(run_id, &look, self.patience)));
             }
             tokio::time::sleep(PAUSE).await;
@@ -170,6 +170,11 @@ impl Drive {
 /// Whether the run goes on no more by itself.
 pub(super) fn is_over(look: &Look) -> bool {
     matches!(look.state.as_deref(), Some("completed" | "failed" | "cancelled" | "blocked"))
+}
+
+/// Whether time alone lets a run go on so soon. A run that was locked as it left its worker looks again after 30 s.
+pub(super) fn is_due_within(look: &Look, patience: Duration) -> bool {
+    look.next.is_some_and(|next| next <= patience)
 }
 
 /// Measures how long no event has happened, and how often the kit nudged runs without an event of its own run.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::super::drive::{Drive, PATIENCE, Still, is_over, obstacles};
+use super::super::drive::{Drive, PATIENCE, Still, is_due_within, is_over, obstacles};
 use super::super::{Plan, Testing};
 use super::fault::Fault;
 use super::process::Process;
@@ -223,7 +223,7 @@ impl Course<'_> {
             if still.all_nudges >= NUDGES {
                 return Err(format!("{}; the test skipped time {NUDGES} times", stuck(&look)));
             }
-            if still.lasts() > self.patience {
+            if still.lasts() > self.patience && !is_due_within(&look, self.patience) {
                 let patience = self.patience;
                 return Err(format!(
                     "{}; nothing has happened for {patience:?}, the limit of `Testing::patience`",
