@@ -12,7 +12,7 @@ use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{ChildStderr, Command};
+use tokio::process::{Child, ChildStderr, Command};
 
 #[job]
 async fn beats() -> Result<u32> {
@@ -69,8 +69,23 @@ async fn worker_whose_heartbeats_take_longer_than_their_period_lives() {
     worker.stop().await;
 }
 
+type Log = Lines<BufReader<ChildStderr>>;
+
+/// A worker in a process of its own, which ends with the first value, and its log.
+fn worker_process(url: &str) -> (Child, Log) {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_suspects_worker"))
+        .arg(url)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let log = BufReader::new(process.stderr.take().unwrap()).lines();
+    (process, log)
+}
+
 /// Reads a worker's log up to the first line that contains `text`.
-async fn lines_until(log: &mut Lines<BufReader<ChildStderr>>, text: &str) -> Vec<String> {
+async fn lines_until(log: &mut Log, text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let read = async {
         loop {
@@ -90,14 +105,7 @@ async fn lines_until(log: &mut Lines<BufReader<ChildStderr>>, text: &str) -> Vec
 async fn outage_is_logged_once_a_loop_then_counted_and_its_end_is_logged() {
     let fixture = Fixture::new().await;
     let proxy = Proxy::start(fixture.database.url()).await.unwrap();
-    let mut process = Command::new(env!("CARGO_BIN_EXE_suspects_worker"))
-        .arg(proxy.url())
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let (_process, mut log) = worker_process(proxy.url());
     lines_until(&mut log, "worker registered").await;
     proxy.set(Mode::Refuse);
     proxy.cut();
@@ -114,14 +122,7 @@ async fn outage_is_logged_once_a_loop_then_counted_and_its_end_is_logged() {
 async fn worker_that_its_database_does_not_let_in_waits_with_what_it_has_to_write() {
     let fixture = Fixture::new().await;
     let run = takes_a_while(500).enqueue(&fixture.db).await.unwrap();
-    let mut process = Command::new(env!("CARGO_BIN_EXE_suspects_worker"))
-        .arg(fixture.database.url())
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut log = BufReader::new(process.stderr.take().unwrap()).lines();
+    let (_process, mut log) = worker_process(fixture.database.url());
     until(&fixture.db, run.id(), |info| info.state == RunState::Running).await;
     let options: PgConnectOptions = fixture.database.url().parse().unwrap();
     let name = options.get_database().unwrap().to_owned();

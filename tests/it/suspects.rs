@@ -271,7 +271,7 @@ async fn run_that_exits_blocks_no_run_of_another_worker_in_its_process() {
     assert_completed(&innocent).await;
 }
 
-/// What a run did in order between its early crashes and the last two.
+/// The orderly progress of a run between its early crashes and its last two.
 #[derive(Clone, Copy, Debug)]
 enum InOrder {
     /// An attempt failed.

@@ -176,8 +176,7 @@ fn id(field: &str) -> Option<u32> {
     field.parse().ok().or_else(|| field.parse::<i32>().ok().map(i32::cast_unsigned))
 }
 
-/// A link is refused too: it could lead anywhere.
-/// What a server leaves in its base folder.
+/// The entries that a server makes in its base folder.
 const OF_A_SERVER: [&str; 4] = ["lock", "data", "data.tmp", "server.log"];
 
 /// Whether `dir` contains files, apart from hidden ones, and none of a server.
@@ -190,6 +189,7 @@ fn has_only_other_files(dir: &Path) -> Result<bool, DevError> {
     Ok(entries.flatten().any(|entry| !is_hidden(&entry)))
 }
 
+/// A link is refused too: it could lead anywhere.
 fn check_owner(dir: &Path, owners: &[u32]) -> Result<(), DevError> {
     let metadata = fs::symlink_metadata(dir).map_err(DevError::io("look at", dir))?;
     if metadata.is_dir() && owners.contains(&metadata.uid()) {

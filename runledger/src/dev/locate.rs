@@ -151,10 +151,10 @@ fn at(bin: &Path, archive: &Archive) -> Result<Programs, NotDownloaded> {
     let said = "`initdb --version` fails".to_owned();
     let programs =
         inspect(bin).ok_or_else(|| NotDownloaded::DoesNotRun { url: archive.url.clone(), said })?;
-    match programs.major {
-        major if major < OLDEST_MAJOR => Err(NotDownloaded::TooOld { url: archive.url.clone(), major }),
-        _ => Ok(programs),
+    if programs.major < OLDEST_MAJOR {
+        return Err(NotDownloaded::TooOld { url: archive.url.clone(), major: programs.major });
     }
+    Ok(programs)
 }
 
 fn inspect_explicit(dir: &Path) -> Result<Programs, DevError> {

@@ -370,7 +370,7 @@ impl Executor {
             Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, None)).await,
             Written::Refused(failure) => {
                 let failure = self.db.sealer().loggable(&failure);
-                tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; the run is queued again once maintenance finds that no attempt of it is left");
+                tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; maintenance returns the run to its queue");
             }
         }
     }

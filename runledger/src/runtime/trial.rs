@@ -36,7 +36,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// long enough.
 const FIRST_LONGEST: Duration = Duration::from_secs(10);
 
-/// The limit of every trial. A run that crashes later after its start is never blocked.
+/// The upper limit of every trial. A run that takes longer from its start to its crash is never blocked.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// How often a trial checks whether it is over.

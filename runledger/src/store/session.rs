@@ -200,7 +200,7 @@ pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
         let mut connection = Box::pin(options.connect()).await?;
         ClientSessions::to(&options).open(&mut connection).await
     };
-    // Many may ask at once, and each opens a connection beside the pool.
+    // Each caller opens a connection beside the pool, and all callers of an exhausted pool time out together.
     static ASKING: Semaphore = Semaphore::const_new(2);
     let ask = async {
         let _permit = ASKING.acquire().await;
@@ -215,7 +215,7 @@ pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
     io::Error::new(io::ErrorKind::TimedOut, why).into()
 }
 
-/// What a pool has given, or [`why_none`].
+/// Replaces the time-out of a pool by its reason, which [`why_none`] finds.
 pub(crate) async fn with_reason<T>(pool: &PgPool, given: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
     match given {
         Err(sqlx::Error::PoolTimedOut) => Err(why_none(pool).await),

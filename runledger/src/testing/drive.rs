@@ -227,26 +227,34 @@ impl Still {
 }
 
 fn overtaken(run_id: Uuid, look: &Look) -> String {
-    let state = look.state.as_deref().unwrap_or("not there");
-    let why = obstacles(look).map(|why| format!(": {why}")).unwrap_or_default();
+    let (state, why) = standing(look);
     format!(
         "run `{run_id}` is {state} and made no progress while the test skipped time for other runs {NUDGES} times{why}"
     )
 }
 
 fn endless(run_id: Uuid, look: &Look) -> String {
-    let state = look.state.as_deref().unwrap_or("not there");
-    let why = obstacles(look).map(|why| format!(": {why}")).unwrap_or_default();
+    let (state, why) = standing(look);
     format!(
         "run `{run_id}` is {state} after the test has skipped time or sent signals {MOST_NUDGES} times{why}"
     )
+}
+
+/// The state of the run under test, and what its database waits for, as the end of a sentence.
+pub(super) fn standing(look: &Look) -> (&str, String) {
+    let why = obstacles(look).map(|why| format!(": {why}")).unwrap_or_default();
+    (state(look), why)
+}
+
+fn state(look: &Look) -> &str {
+    look.state.as_deref().unwrap_or("not there")
 }
 
 /// A reason why a due run of a served job may not be claimed.
 const UNCLAIMED: &str = "; does the run need a permit of a resource that has none left?";
 
 fn stuck(run_id: Uuid, look: &Look, patience: Duration) -> String {
-    let state = look.state.as_deref().unwrap_or("not there");
+    let state = state(look);
     let why = obstacles(look).unwrap_or_else(|| match look.next {
         Some(next) => format!(
             "the next instant is {next:?} away; skip it with `test.skip_time()`, or `Testing::skipping_time`"
@@ -260,7 +268,7 @@ fn stuck(run_id: Uuid, look: &Look, patience: Duration) -> String {
 }
 
 /// Describes why runs do not continue, apart from waiting for an instant. `None` if there is no such reason.
-pub(super) fn obstacles(look: &Look) -> Option<String> {
+fn obstacles(look: &Look) -> Option<String> {
     let mut obstacles = Vec::new();
     if !look.unserved.is_empty() {
         obstacles.push(format!(

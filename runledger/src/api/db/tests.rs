@@ -1,4 +1,4 @@
-//! What a caller hears who gets no connection.
+//! Errors of a `Db` that cannot open a connection.
 
 use std::net::TcpListener;
 

@@ -1,6 +1,6 @@
 -- cancel_note: stores a request to cancel a run that another transaction keeps locked, or whose cancel has failed. The worker that claims or
---        holds the run sees it. Maintenance cancels a run that no worker claims. If the other transaction is a cancel that starts an undo, the request comes too late: it cancels only the
---        runs below, once the undo has ended.
+--        holds the run sees it. Maintenance cancels a run that no worker claims. If the other transaction is a cancel that starts an undo, the request
+--        comes too late: it cancels only the runs below, once the undo has ended.
 -- in:    $1 run, $2 reason
 -- out:   told; one row
 -- locks: none

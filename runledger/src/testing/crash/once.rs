@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::super::drive::{Drive, PATIENCE, Still, is_due_within, is_over, obstacles};
+use super::super::drive::{Drive, PATIENCE, Still, is_due_within, is_over, standing};
 use super::super::{Plan, Testing};
 use super::fault::Fault;
 use super::process::Process;
@@ -442,7 +442,6 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 fn stuck(look: &Look) -> String {
-    let state = look.state.as_deref().unwrap_or("not there");
-    let why = obstacles(look).map(|why| format!(": {why}")).unwrap_or_default();
+    let (state, why) = standing(look);
     format!("the run does not end: it is {state}, and {} runs have not ended{why}", look.n_left)
 }

@@ -3,8 +3,8 @@
 //!
 //! The defects are planted in a copy of the sources in `<target>/mutants`, with its own target folder there, so
 //! that a second call is fast. Every replacement must match exactly once, and the tests must pass in the sources
-//! themselves; otherwise the result would mean nothing. A test that panics counts, with an assertion or an `unwrap`. A test that
-//! returns an error or times out shows nothing.
+//! themselves; otherwise the result would mean nothing. A panic counts, of an assertion as of
+//! an `unwrap`. A test that returns an error or times out shows nothing.
 
 mod catalogue;
 mod mutant;
