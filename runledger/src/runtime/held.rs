@@ -323,4 +323,15 @@ mod tests {
         held.drop_attempt(present.fence);
         assert_eq!(told(&present), Some(Order::Drop));
     }
+
+    #[test]
+    fn cancel_that_was_read_before_the_undo_began_does_not_stop_the_undo() {
+        let held = Arc::new(Held::new(1));
+        let undoes = held.add(fence(Uuid::now_v7()));
+        undoes.orders.begin_undo();
+        held.order(undoes.fence.run_id, Order::Cancel);
+        assert_eq!(told(&undoes), None);
+        held.order(undoes.fence.run_id, Order::Release);
+        assert_eq!(told(&undoes), Some(Order::Release), "a shutdown still stops it");
+    }
 }

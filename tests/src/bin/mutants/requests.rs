@@ -63,11 +63,18 @@ pub const REQUESTS: &[Mutant] = &[
     },
     Mutant {
         name: "undo-obeys-a-late-cancel",
-        edits: &[Edit {
-            file: "runledger/src/runtime/held.rs",
-            old: "if order == Order::Cancel && present.is_undoing",
-            new: "if false && present.is_undoing",
-        }],
+        edits: &[
+            Edit {
+                file: "runledger/src/runtime/held.rs",
+                old: "if order == Order::Cancel && present.is_undoing",
+                new: "if false && present.is_undoing",
+            },
+            Edit {
+                file: "runledger/src/store/sql/asked_of.sql",
+                old: "        and not exists (select from runledger.undo where undo.run_id = $1) as cancel",
+                new: "        as cancel",
+            },
+        ],
         tests: &[
             "workflows::sagas::request_to_cancel_that_comes_while_steps_are_being_undone_disturbs_nothing",
         ],
