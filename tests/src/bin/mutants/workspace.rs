@@ -41,6 +41,8 @@ pub enum Tested {
 pub struct Workspace {
     source: PathBuf,
     target: PathBuf,
+    /// Whether a build keeps the functions that have not changed. A mutant changes few of them.
+    is_incremental: bool,
 }
 
 /// A mutant that is in the copy until this is dropped.
@@ -58,13 +60,13 @@ impl Workspace {
             .to_path_buf();
         let target =
             std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| source.join("target"), PathBuf::from);
-        Ok(Self { source, target })
+        Ok(Self { source, target, is_incremental: false })
     }
 
     /// Brings the copy up to date. A file that has not changed keeps its date, so that it is not built again.
     pub fn copy(&self) -> Result<Self> {
         let root = self.target.join("mutants");
-        let copy = Self { source: root.join("source"), target: root.join("target") };
+        let copy = Self { source: root.join("source"), target: root.join("target"), is_incremental: true };
         seed::take_over(&self.target.join("debug"), &copy.target.join("debug"))?;
         copy_changed(&self.source, &copy.source)?;
         remove_strangers(&copy.source, &self.source)?;
@@ -146,6 +148,9 @@ impl Workspace {
             .current_dir(&self.source)
             .env("CARGO_TARGET_DIR", &self.target)
             .env(PATIENCE_VARIABLE, WAITS.as_secs().to_string());
+        if self.is_incremental {
+            command.env("CARGO_INCREMENTAL", "1");
+        }
         command
     }
 }
