@@ -8,5 +8,6 @@ mod quickstart;
 mod source;
 mod sql;
 mod style;
+mod targets;
 mod workflows;
 mod writes;
