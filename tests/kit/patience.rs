@@ -42,6 +42,57 @@ async fn slow() -> Result<()> {
     Ok(())
 }
 
+/// Sleeps in short turns for ever, in real time.
+#[workflow]
+pub(crate) async fn ticks(wf: &Wf) -> Result<()> {
+    loop {
+        wf.sleep(Duration::from_millis(100)).await?;
+    }
+}
+
+#[workflow]
+async fn forgets(wf: &Wf) -> Result<()> {
+    let _forgotten = wf.start(nothing()).await?;
+    Ok(wf.start(slow()).await?.result().await?)
+}
+
+#[tokio::test]
+async fn run_that_waits_for_a_long_body_ends_beside_an_unserved_child() {
+    let test = Testing::new().await.unwrap().with(jobs![forgets, slow]).patience(Duration::from_secs(1));
+    test.start(forgets()).await.unwrap().result().await.unwrap();
+}
+
+#[tokio::test]
+async fn run_without_a_permit_is_reported_beside_one_that_goes_on() {
+    let test = Testing::new().await.unwrap().with(jobs![nothing, ticks]).patience(Duration::from_millis(500));
+    test.db().set_permits("gateway", 0).await.unwrap();
+    test.start(ticks()).await.unwrap();
+    let run = test.start(nothing().resource("gateway")).await.unwrap();
+    let error = tokio::time::timeout(LONG, run.result()).await.expect("the kit gives up").unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("is queued") && said.contains("has a resource no permit left?"), "{said}");
+}
+
+#[job]
+async fn hangs() -> Result<()> {
+    std::future::pending().await
+}
+
+#[workflow]
+async fn hangs_beside_a_child(wf: &Wf) -> Result<()> {
+    let _goes_on = wf.start(ticks()).await?;
+    Ok(wf.run(hangs()).await?)
+}
+
+#[tokio::test]
+async fn crashed_body_that_hangs_is_reported_beside_a_child_that_goes_on() {
+    let jobs = jobs![hangs_beside_a_child, hangs, ticks];
+    let test = Testing::new().await.unwrap().with(jobs).patience(Duration::from_millis(500));
+    let crashes = test.crash_everywhere(hangs_beside_a_child()).into_future();
+    let said = tokio::time::timeout(LONG, crashes).await.expect("the kit gives up").unwrap_err().to_string();
+    assert!(said.contains("the run does not end: it is running"), "{said}");
+}
+
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn run_beside_an_endless_sleeper_is_reported_as_stuck() {

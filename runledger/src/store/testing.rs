@@ -95,8 +95,6 @@ pub(crate) struct Look {
     pub(crate) parked: Vec<(String, String)>,
     /// Increases with every claim, recorded step and outcome of a run.
     pub(crate) n_events: i64,
-    /// Whether the run that is asked about, or a run below it, is due and no worker claims it, and no instant wakes the run.
-    pub(crate) is_held_up: bool,
     /// Changes with every claim and recorded step of the run that is asked about.
     pub(crate) n_own_events: i64,
     /// Runs that have not ended.
@@ -110,6 +108,11 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// The state of the run that is asked about.
+    pub(crate) fn state(&self) -> &str {
+        self.state.as_deref().unwrap_or("not there")
+    }
+
     /// Whether nothing happens unless time passes, or somebody outside does something.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.n_leased == 0 && self.n_due == 0
@@ -122,7 +125,7 @@ impl Look {
 }
 
 const LOOK: &str = "
-with recursive pending as (
+with pending as (
     -- A due run that nobody serves stays where it is, and has no next instant.
     select ready_at as at from runledger.ready where ready_at > pg_catalog.clock_timestamp()
     union all
@@ -139,7 +142,6 @@ wait as (
 ),
 due as (
     select
-        run_id,
         job,
         queue,
         exists (select from runledger.worker where due.job = any (worker.jobs)) as has_job,
@@ -149,11 +151,6 @@ due as (
         (select disabled from runledger.tuning where tuning.job = pg_catalog.split_part(due.job, '@', 1)) as disabled
     from runledger.ready as due
     where ready_at <= pg_catalog.clock_timestamp()
-),
-above (run_id) as (
-    select run_id from due where not is_served or disabled is not null
-    union
-    select run.parent_id from above join runledger.run using (run_id) where run.parent_id is not null
 ),
 misplaced as (
     select distinct job, queue from due where has_job and not is_served
@@ -170,8 +167,6 @@ parked as (
 )
 select
     (select state from runledger.run_state where run_id = $1) as state,
-    exists (select from above where run_id = $1)
-        and not exists (select from runledger.waiting where waiting.run_id = $1 and wake_at is not null) as is_held_up,
     (select pg_catalog.count(*) from runledger.lease) as n_leased,
     (select pg_catalog.count(*) from due where is_served and disabled is null) as n_due,
     (select pg_catalog.array_agg(distinct job order by job) from due where not has_job) as unserved,
@@ -226,7 +221,6 @@ pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<
         unserved_queues: pairs("misplaced_jobs", "misplaced_queues")?,
         disabled: pairs("disabled_jobs", "disabled_reasons")?,
         parked: pairs("parked_jobs", "parked_states")?,
-        is_held_up: row.try_get("is_held_up")?,
         n_events: row.try_get("n_events")?,
         n_own_events: row.try_get("n_own_events")?,
         n_left: row.try_get("n_left")?,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::standstill::{Standstill, is_over, unclaimed};
 use crate::api::db::connection;
 use crate::api::signal::SendSignal;
 use crate::model::payload::{Plain, Sealer};
@@ -19,13 +20,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The pause between two looks. Each costs a query.
 const PAUSE: Duration = Duration::from_millis(2);
-
-/// How many times the kit skips time or sends a signal while the run under test does not progress. Other runs
-/// may sleep again and again for ever.
-const NUDGES: u32 = 1_000;
-
-/// How many times the kit skips time or sends a signal in all. A run may sleep again and again for ever.
-const MOST_NUDGES: u32 = 5_000;
 
 /// Signals that are sent when a run waits for them.
 #[derive(Clone, Debug, Default)]
@@ -78,28 +72,21 @@ impl Drive {
     /// Moves things until the run has ended, or is blocked.
     pub(super) async fn to_end(&self, run_id: Uuid) -> Result<(), ClientError> {
         let mut connection = connection(self.db.pool()).await?;
-        let mut still = Still::default();
+        let mut standstill = Standstill::default();
         loop {
             let look = look(&mut connection, run_id).await?;
             if is_over(&look) {
                 return Ok(());
             }
-            still.see(&look);
-            if still.nudges >= NUDGES {
-                return Err(ClientError::Setup(overtaken(run_id, &look)));
-            }
-            if still.all_nudges >= MOST_NUDGES {
-                return Err(ClientError::Setup(endless(run_id, &look)));
-            }
-            if still.is_held_up_for(self.patience) {
-                return Err(ClientError::Setup(stuck(run_id, &look, self.patience)));
-            }
+            standstill.see(&look);
             if look.is_at_rest() && self.nudge(&mut connection, &look).await? {
-                still.nudged();
+                standstill.nudged();
             } else if look.n_leased > 0 {
-                still.restart();
-            } else if still.lasts() > self.patience && !is_due_within(&look, self.patience) {
-                return Err(ClientError::Setup(stuck(run_id, &look, self.patience)));
+                standstill.bodies_run(&look);
+            }
+            if let Some(limit) = standstill.limit(&look, self.patience) {
+                let (state, why) = (look.state(), limit.why(&look));
+                return Err(ClientError::Setup(format!("run `{run_id}` is {state} and {limit}{why}")));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -115,11 +102,11 @@ impl Drive {
                 return Ok(look);
             }
             if began.elapsed() > self.patience {
-                let Look { n_leased, n_due, .. } = look;
+                let (patience, unclaimed) = (self.patience, unclaimed(&look));
+                let unclaimed = unclaimed.map(|unclaimed| format!(", and {unclaimed}")).unwrap_or_default();
                 return Err(ClientError::Setup(format!(
-                    "the test is not at rest after {:?}: workers hold {n_leased} runs, and {n_due} runs are due and not claimed{}",
-                    self.patience,
-                    if n_due > 0 { UNCLAIMED } else { "" }
+                    "the test is not at rest after {patience:?}: workers hold {} runs{unclaimed}",
+                    look.n_leased
                 )));
             }
             tokio::time::sleep(PAUSE).await;
@@ -165,146 +152,4 @@ impl Drive {
         self.scene.skipped.add(time);
         Ok(skip(connection, time).await?)
     }
-}
-
-/// Whether the run goes on no more by itself.
-pub(super) fn is_over(look: &Look) -> bool {
-    matches!(look.state.as_deref(), Some("completed" | "failed" | "cancelled" | "blocked"))
-}
-
-/// Whether time alone lets a run go on so soon. A run that was locked as it left its worker looks again after 30 s.
-pub(super) fn is_due_within(look: &Look, patience: Duration) -> bool {
-    look.next.is_some_and(|next| next <= patience)
-}
-
-/// Measures how long no event has happened, and how often the kit nudged runs without an event of its own run.
-#[derive(Default)]
-pub(super) struct Still {
-    n_events: Option<i64>,
-    since: Option<Instant>,
-    n_own_events: i64,
-    /// Since when the run under test has stood still, while nobody serves it or a run below it.
-    held_up_since: Option<Instant>,
-    /// Nudges since the last event of the run under test.
-    pub(super) nudges: u32,
-    /// Nudges since the beginning.
-    pub(super) all_nudges: u32,
-}
-
-impl Still {
-    pub(super) fn see(&mut self, look: &Look) {
-        if self.n_events.replace(look.n_events) != Some(look.n_events) {
-            self.restart();
-        }
-        let has_moved = std::mem::replace(&mut self.n_own_events, look.n_own_events) != look.n_own_events;
-        if has_moved {
-            self.nudges = 0;
-        }
-        let is_held_up = look.is_held_up && look.state.as_deref() != Some("running");
-        self.held_up_since = match self.held_up_since.filter(|_| is_held_up && !has_moved) {
-            None if is_held_up => Some(Instant::now()),
-            since => since,
-        };
-    }
-
-    fn is_held_up_for(&self, patience: Duration) -> bool {
-        self.held_up_since.is_some_and(|since| since.elapsed() > patience)
-    }
-
-    pub(super) fn nudged(&mut self) {
-        self.nudges += 1;
-        self.all_nudges += 1;
-        self.restart();
-    }
-
-    pub(super) fn lasts(&self) -> Duration {
-        self.since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    fn restart(&mut self) {
-        self.since = Some(Instant::now());
-    }
-}
-
-fn overtaken(run_id: Uuid, look: &Look) -> String {
-    let (state, why) = standing(look);
-    format!(
-        "run `{run_id}` is {state} and made no progress while the test skipped time for other runs {NUDGES} times{why}"
-    )
-}
-
-fn endless(run_id: Uuid, look: &Look) -> String {
-    let (state, why) = standing(look);
-    format!(
-        "run `{run_id}` is {state} after the test has skipped time or sent signals {MOST_NUDGES} times{why}"
-    )
-}
-
-/// The state of the run under test, and what its database waits for, as the end of a sentence.
-pub(super) fn standing(look: &Look) -> (&str, String) {
-    let why = obstacles(look).map(|why| format!(": {why}")).unwrap_or_default();
-    (state(look), why)
-}
-
-fn state(look: &Look) -> &str {
-    look.state.as_deref().unwrap_or("not there")
-}
-
-/// A reason why a due run of a served job may not be claimed.
-const UNCLAIMED: &str = "; does the run need a permit of a resource that has none left?";
-
-fn stuck(run_id: Uuid, look: &Look, patience: Duration) -> String {
-    let state = state(look);
-    let why = obstacles(look).unwrap_or_else(|| match look.next {
-        Some(next) => format!(
-            "the next instant is {next:?} away; skip it with `test.skip_time()`, or `Testing::skipping_time`"
-        ),
-        None => {
-            "nobody will wake it: is its job, and that of each of its children, named in `Testing::with`?"
-                .to_owned()
-        }
-    });
-    format!("run `{run_id}` is {state} and nothing has happened for {patience:?}: {why}")
-}
-
-/// Describes why runs do not continue, apart from waiting for an instant. `None` if there is no such reason.
-fn obstacles(look: &Look) -> Option<String> {
-    let mut obstacles = Vec::new();
-    if !look.unserved.is_empty() {
-        obstacles.push(format!(
-            "no worker of the test serves {}; add it to the jobs of `Testing::with`",
-            quoted(look.unserved.iter())
-        ));
-    }
-    for (job, queue) in &look.unserved_queues {
-        obstacles.push(format!(
-            "no worker of the test serves `{job}` in queue `{queue}`; name every queue of the test in `Testing::queues`"
-        ));
-    }
-    for (job, reason) in &look.disabled {
-        obstacles.push(format!("job `{job}` is disabled: {reason}; enable it with `Db::untune`"));
-    }
-    for (job, state) in &look.parked {
-        obstacles.push(format!("a run of `{job}` is {state}"));
-    }
-    if !look.waits.is_empty() {
-        obstacles.push(format!(
-            "signal {} is waited for; send it with `run.signal`, or name it in `Testing::signals`",
-            quoted(look.waits.iter().map(|(_, name)| name))
-        ));
-    }
-    if !look.gates.is_empty() {
-        obstacles.push(format!(
-            "nobody has decided gate {}; call `GateHandle::complete` or `GateHandle::fail`",
-            quoted(look.gates.iter())
-        ));
-    }
-    if look.n_due > 0 {
-        obstacles.push(format!("{} runs are due and not claimed{UNCLAIMED}", look.n_due));
-    }
-    (!obstacles.is_empty()).then(|| obstacles.join(", and "))
-}
-
-fn quoted<'n>(names: impl Iterator<Item = &'n String>) -> String {
-    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -38,6 +38,7 @@ mod database;
 mod drive;
 mod mock;
 mod run;
+mod standstill;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -209,7 +210,7 @@ impl Testing {
     /// Lets no run sleep: as soon as nothing else goes on, time passes to the next instant that a run sleeps until. Sleeps, limits of waits, delays and the
     /// pauses between tries are so over at once, in their order. The clock of workflows (`wf.now()`) moves with it; that of the server does not.
     ///
-    /// Time passes while the test waits in [`TestRun::result`]. A wait for a signal with a limit runs out where the signal is neither sent nor named by
+    /// Time passes while the test waits in [`TestRun::result`], which fails after 5,000 such skips and signals. A wait for a signal with a limit runs out where the signal is neither sent nor named by
     /// [`signals`](Self::signals) before.
     pub fn skipping_time(mut self) -> Self {
         self.plan.skips = true;
@@ -217,9 +218,9 @@ impl Testing {
     }
 
     /// How long nothing may happen before [`TestRun::result`] reports what the run waits for; 30 s by
-    /// default. A running body counts as activity.
+    /// default. A running body counts as activity. Beside other runs that go on, the limit is ten times as long.
     ///
-    /// [`crash_everywhere`](Self::crash_everywhere) has the same limit between two events of a run. There a running
+    /// [`crash_everywhere`](Self::crash_everywhere) has the same limits between two events of a run. There a running
     /// body does not count as activity: give more time if one body takes longer.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.plan.patience = Some(patience);

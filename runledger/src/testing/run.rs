@@ -37,9 +37,13 @@ impl<'t, J: Job> TestRun<'t, J> {
     /// [`Testing::signals`] named, and skips time if the test does so.
     ///
     /// # Errors
-    /// Same as [`Handle::result`], and [`ClientError::Setup`] if nothing has happened for
-    /// [`patience`](Testing::patience), 30 s by default. The error names what the run waits for, such as a
-    /// job that the test does not serve.
+    /// Same as [`Handle::result`], and [`ClientError::Setup`]
+    ///
+    /// - if nothing has happened for [`patience`](Testing::patience), 30 s by default;
+    /// - if only other runs have progressed for ten times as long;
+    /// - if the test has skipped time 1,000 times for other runs, or 5,000 times in all.
+    ///
+    /// The error names what the run waits for, such as a job that the test does not serve.
     pub async fn result(&self) -> Result<J::Output, ClientError> {
         Box::pin(self.drive.to_end(self.handle.id())).await?;
         self.handle.result().await

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::super::drive::{Drive, PATIENCE, Still, is_due_within, is_over, standing};
+use super::super::drive::{Drive, PATIENCE};
+use super::super::standstill::{Standstill, is_over, why};
 use super::super::{Plan, Testing};
 use super::fault::Fault;
 use super::process::Process;
@@ -32,10 +33,6 @@ const PAUSE: Duration = Duration::from_millis(8);
 
 /// How long connections of the test may take to come back to their pool, before they are taken from whoever holds them.
 const GOODBYE: Duration = Duration::from_millis(200);
-
-/// How many times the kit skips time or sends a signal to one run and its descendants. A run that sleeps for
-/// ever would never end.
-const NUDGES: u32 = 5_000;
 
 /// Of the test's own side: a look, a signal, the invariant.
 const CONNECTIONS: u32 = 4;
@@ -201,7 +198,7 @@ impl Course<'_> {
         run_id: Uuid,
         fault: Option<&Fault>,
     ) -> Result<(), String> {
-        let mut still = Still::default();
+        let mut standstill = Standstill::default();
         loop {
             if self.second.is_none() {
                 self.meet(connection, fault).await.map_err(told)?;
@@ -214,21 +211,14 @@ impl Course<'_> {
             let moved = look.is_at_rest() && self.drive.nudge(connection, &look).await.map_err(told)?;
             if look.is_at_rest() && !moved && (is_over(&look) || look.has_unclaimable()) {
                 // A run without a worker for its job is not finished, and no fault will end it.
-                return if look.has_unclaimable() { Err(stuck(&look)) } else { Ok(()) };
+                return if look.has_unclaimable() { Err(unfinished(&look, &why(&look))) } else { Ok(()) };
             }
-            still.see(&look);
+            standstill.see(&look);
             if moved {
-                still.nudged();
+                standstill.nudged();
             }
-            if still.all_nudges >= NUDGES {
-                return Err(format!("{}; the test skipped time {NUDGES} times", stuck(&look)));
-            }
-            if still.lasts() > self.patience && !is_due_within(&look, self.patience) {
-                let patience = self.patience;
-                return Err(format!(
-                    "{}; nothing has happened for {patience:?}, the limit of `Testing::patience`",
-                    stuck(&look)
-                ));
+            if let Some(limit) = standstill.limit(&look, self.patience) {
+                return Err(format!("{}; {limit}", unfinished(&look, &limit.why(&look))));
             }
             let dies = self.first.as_ref().filter(|_| self.second.is_none()).map(|first| first.scope.death());
             tokio::select! {
@@ -441,7 +431,11 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-fn stuck(look: &Look) -> String {
-    let (state, why) = standing(look);
-    format!("the run does not end: it is {state}, and {} runs have not ended{why}", look.n_left)
+fn unfinished(look: &Look, why: &str) -> String {
+    let (state, n_left) = (look.state(), look.n_left);
+    if is_over(look) {
+        format!("the run is {state}, but {n_left} runs that it started have not ended{why}")
+    } else {
+        format!("the run does not end: it is {state}, and {n_left} runs have not ended{why}")
+    }
 }

@@ -1,0 +1,200 @@
+//! When the kit gives a run up, and what it says then.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::store::testing::Look;
+
+/// How many times the kit skips time or sends a signal while the run under test does not progress. Other runs
+/// may sleep again and again for ever.
+const MOST_FOR_OTHERS: u32 = 1_000;
+
+/// How many times the kit skips time or sends a signal in all. A run may sleep again and again for ever.
+const MOST: u32 = 5_000;
+
+/// How many times the patience the run under test may stand still while other runs go on. They may go on for ever.
+const BESIDE_OTHERS: u32 = 10;
+
+/// Measures how long nothing has happened, and how often the kit has skipped time or sent a signal.
+#[derive(Default)]
+pub(super) struct Standstill {
+    n_events: Option<i64>,
+    since: Option<Instant>,
+    n_own_events: Option<i64>,
+    /// The same, of the run under test alone.
+    own_since: Option<Instant>,
+    /// Since the last event of the run under test.
+    nudges: u32,
+    all_nudges: u32,
+}
+
+/// A limit that is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// Nothing has happened for so long.
+    Patience(Duration),
+    /// Only other runs have gone on for so long.
+    BesideOthers(Duration),
+    /// The kit has skipped time for other runs alone.
+    ForOthers,
+    /// The kit has skipped time again and again.
+    Nudges,
+}
+
+impl Standstill {
+    pub(super) fn see(&mut self, look: &Look) {
+        if self.n_events.replace(look.n_events) != Some(look.n_events) {
+            self.since = Some(Instant::now());
+        }
+        if self.n_own_events.replace(look.n_own_events) != Some(look.n_own_events) {
+            self.own_since = Some(Instant::now());
+            self.nudges = 0;
+        }
+    }
+
+    /// Counts a skip of time, or a signal that was sent.
+    pub(super) fn nudged(&mut self) {
+        self.nudges += 1;
+        self.all_nudges += 1;
+        self.since = Some(Instant::now());
+        self.own_since = self.since;
+    }
+
+    /// Counts bodies that run as activity.
+    pub(super) fn bodies_run(&mut self, look: &Look) {
+        self.since = Some(Instant::now());
+        if look.state() == "running" {
+            self.own_since = self.since;
+        }
+    }
+
+    /// The limit that is reached, if one is.
+    pub(super) fn limit(&self, look: &Look, patience: Duration) -> Option<Limit> {
+        let beside_others = patience.saturating_mul(BESIDE_OTHERS);
+        if self.nudges >= MOST_FOR_OTHERS {
+            Some(Limit::ForOthers)
+        } else if self.all_nudges >= MOST {
+            Some(Limit::Nudges)
+        } else if lasts(self.since) > patience && !is_due_within(look, patience) {
+            Some(Limit::Patience(patience))
+        } else if lasts(self.own_since) > beside_others {
+            Some(Limit::BesideOthers(beside_others))
+        } else {
+            None
+        }
+    }
+}
+
+fn lasts(since: Option<Instant>) -> Duration {
+    since.map_or(Duration::ZERO, |since| since.elapsed())
+}
+
+/// Whether time alone lets a run go on so soon. A run that was locked as it left its worker looks again after 30 s.
+fn is_due_within(look: &Look, patience: Duration) -> bool {
+    look.next.is_some_and(|next| next <= patience)
+}
+
+/// Whether the run goes on no more by itself.
+pub(super) fn is_over(look: &Look) -> bool {
+    matches!(look.state(), "completed" | "failed" | "cancelled" | "blocked")
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Patience(patience) => {
+                write!(f, "nothing has happened for {patience:?}, the limit of `Testing::patience`")
+            }
+            Self::BesideOthers(most) => {
+                write!(
+                    f,
+                    "only other runs have progressed for {most:?}, {BESIDE_OTHERS} times `Testing::patience`"
+                )
+            }
+            Self::ForOthers => {
+                write!(f, "the test has skipped time for other runs alone {MOST_FOR_OTHERS} times")
+            }
+            Self::Nudges => write!(f, "the test has skipped time or sent signals {MOST} times"),
+        }
+    }
+}
+
+impl Limit {
+    /// Why runs do not go on, as the end of a sentence.
+    pub(super) fn why(self, look: &Look) -> String {
+        let why = match self {
+            Self::Patience(_) | Self::BesideOthers(_) => why(look),
+            // A skip of time makes runs due for a moment.
+            Self::ForOthers | Self::Nudges => told(&obstacles(look)),
+        };
+        match (self, look.next) {
+            (Self::Patience(_), Some(next)) if why.is_empty() => format!(
+                ": the next instant is {next:?} away; skip it with `test.skip_time()`, or `Testing::skipping_time`"
+            ),
+            (Self::Patience(_), None) if why.is_empty() => {
+                ": nobody will wake it: is its job, and that of each of its children, named in `Testing::with`?".to_owned()
+            }
+            _ => why,
+        }
+    }
+}
+
+/// Why runs do not go on, apart from waiting for an instant, as the end of a sentence.
+pub(super) fn why(look: &Look) -> String {
+    let mut all = obstacles(look);
+    all.extend(unclaimed(look));
+    told(&all)
+}
+
+fn told(obstacles: &[String]) -> String {
+    if obstacles.is_empty() { String::new() } else { format!(": {}", obstacles.join(", and ")) }
+}
+
+/// Why due runs of served jobs may not be claimed. `None` if there are none.
+pub(super) fn unclaimed(look: &Look) -> Option<String> {
+    let due = match look.n_due {
+        0 => return None,
+        1 => "1 due run is".to_owned(),
+        n => format!("{n} due runs are"),
+    };
+    Some(format!("{due} not claimed; has a resource no permit left?"))
+}
+
+/// What runs wait for, apart from an instant and a claim.
+fn obstacles(look: &Look) -> Vec<String> {
+    let mut obstacles = Vec::new();
+    if !look.unserved.is_empty() {
+        obstacles.push(format!(
+            "no worker of the test serves {}; add it to the jobs of `Testing::with`",
+            quoted(look.unserved.iter())
+        ));
+    }
+    for (job, queue) in &look.unserved_queues {
+        obstacles.push(format!(
+            "no worker of the test serves `{job}` in queue `{queue}`; name every queue of the test in `Testing::queues`"
+        ));
+    }
+    for (job, reason) in &look.disabled {
+        obstacles.push(format!("job `{job}` is disabled: {reason}; enable it with `Db::untune`"));
+    }
+    for (job, state) in &look.parked {
+        obstacles.push(format!("a run of `{job}` is {state}"));
+    }
+    if !look.waits.is_empty() {
+        obstacles.push(format!(
+            "signal {} is waited for; send it with `run.signal`, or name it in `Testing::signals`",
+            quoted(look.waits.iter().map(|(_, name)| name))
+        ));
+    }
+    if !look.gates.is_empty() {
+        obstacles.push(format!(
+            "nobody has decided gate {}; call `GateHandle::complete` or `GateHandle::fail`",
+            quoted(look.gates.iter())
+        ));
+    }
+    obstacles
+}
+
+fn quoted<'n>(names: impl Iterator<Item = &'n String>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
