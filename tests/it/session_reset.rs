@@ -1,5 +1,6 @@
 //! A user's session settings on a pooled connection must not reach its next user, which may be the engine.
 
+use futures::StreamExt;
 use runledger::prelude::*;
 use runledger_tests::rows::{scalar, worker};
 use runledger_tests::{Fixture, PATIENCE, eventually};
@@ -88,6 +89,29 @@ async fn what_a_user_leaves_in_a_session_does_not_reach_the_next_user_of_the_con
         let left: Vec<String> = sqlx::query_scalar(KEPT).fetch_all(db.pool()).await.unwrap();
         assert_eq!(left, [""; 0], "after `{statement}`");
     }
+}
+
+#[tokio::test]
+async fn connection_that_owes_the_answer_of_a_copy_is_not_used_again() {
+    let Fixture { db: admin, database } = Fixture::new().await;
+    let db = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
+    let pid =
+        async || sqlx::query_scalar::<_, i32>("select pg_backend_pid()").fetch_one(db.pool()).await.unwrap();
+    let before = pid().await;
+    let mut tx = db.begin().await.unwrap();
+    let mut copied = tx.copy_out_raw("copy (select generate_series(1, 2000)) to stdout").await.unwrap();
+    copied.next().await.unwrap().unwrap();
+    drop(copied);
+    drop(tx);
+
+    let mut connection = db.pool().acquire().await.unwrap();
+    for n in 1..=3_i32 {
+        let got: i32 = sqlx::query_scalar("select $1").bind(n).fetch_one(&mut *connection).await.unwrap();
+        assert_eq!(got, n, "the answer to another statement");
+    }
+    drop(connection);
+    assert_ne!(pid().await, before);
+    admin.pool().close().await;
 }
 
 #[workflow]

@@ -243,8 +243,8 @@ impl Db {
                         Err(error) if has_lost_statements(error) => {
                             warn_outage!(static, %error, "a user of a connection has dropped its prepared statements (`deallocate all`, `discard all`), so it is closed");
                         }
-                        Err(error) if class(error) == Class::Permanent => {
-                            warn_outage!(static, %error, "a connection cannot be reset after its use, so each use opens another");
+                        Err(error) if class(error) == Class::Permanent || matches!(error, sqlx::Error::Protocol(_)) => {
+                            warn_outage!(static, %error, "a connection cannot be reset after its use, so it is closed");
                         }
                         Ok(()) | Err(_) => {}
                     }

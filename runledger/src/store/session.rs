@@ -2,13 +2,13 @@
 //! may drop them.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions, Postgres};
+use sqlx::{ConnectOptions, Postgres, Row};
 use tokio::sync::Semaphore;
 
 use super::sql;
@@ -159,9 +159,21 @@ impl ClientSessions {
                 })
             })
         });
+        static RESET_NUMBER: AtomicU64 = AtomicU64::new(0);
         let [checks, repairs] =
             [&self.checks_client, &self.repairs_path].map(|is| usize::from(is.load(Ordering::Relaxed)));
-        set(connection, &RESETS[checks][repairs]).await
+        let number = RESET_NUMBER.fetch_add(1, Ordering::Relaxed).to_string();
+        // sqlx does not count the answer to a `COPY` whose transaction is dropped before the end. Each later
+        // statement would get the answer to the one before.
+        let reset = format!("{}; select '{number}'", RESETS[checks][repairs]);
+        let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(reset)).fetch_all(connection).await?;
+        let answer = rows.last().map(|row| row.try_get::<&str, _>(0)).transpose()?;
+        if answer == Some(number.as_str()) {
+            return Ok(());
+        }
+        Err(sqlx::Error::Protocol(
+            "the server has answered an earlier statement; was a transaction dropped in the middle of a `COPY`?".to_owned(),
+        ))
     }
 
     /// Whether a connection of this age may lead to a server that a promoted standby has replaced.
