@@ -135,3 +135,16 @@ fn dev_finds_the_folder_that_a_program_gave_to_embedded_in() {
     assert!(listens(said["url"].as_str().unwrap()));
     assert!(base.postmaster().is_some(), "another server was started");
 }
+
+#[test]
+fn dev_leaves_the_data_of_another_server_in_the_folder_of_a_project_alone() {
+    let project = Project::new();
+    let folder = &project.folder.0;
+    fs::create_dir(folder.join("data")).unwrap();
+    fs::write(folder.join("data/PG_VERSION"), "15").unwrap();
+    let n_files = fs::read_dir(folder).unwrap().count();
+    let mut dev = Client { child: project.cli(&["dev", &folder.display().to_string()]).spawn().unwrap() };
+    assert!(listens(&dev.line()));
+    assert_eq!(fs::read_dir(folder).unwrap().count(), n_files);
+    assert_eq!(fs::read_dir(folder.join("data")).unwrap().count(), 1);
+}

@@ -168,7 +168,8 @@ fn copy_of_a_running_server_is_refused_with_its_pid() {
     let copy = Base::new(LONG);
     fs::create_dir(&copy.dir).unwrap();
     // Temporary files of the running server may vanish while `cp` copies them.
-    let _ = Command::new("cp").arg("-a").args([&original.dir.join("data"), &copy.dir]).output().unwrap();
+    let [data, lock] = ["data", "runledger.lock"].map(|name| original.dir.join(name));
+    let _ = Command::new("cp").arg("-a").args([&data, &lock, &copy.dir]).output().unwrap();
     let start = Instant::now();
     let said = copy.client().line();
     let pid = original.postmaster().unwrap().to_string();
@@ -207,6 +208,7 @@ fn leftovers_of_an_initdb_that_died_with_its_client_do_no_harm() {
     let base = Base::new(LONG);
     fs::create_dir_all(base.dir.join("data.tmp/base")).unwrap();
     fs::write(base.dir.join("data.tmp/PG_VERSION"), "15\n").unwrap();
+    fs::write(base.dir.join("runledger.lock"), "").unwrap();
     assert!(listens(&base.client().url()));
 }
 
@@ -275,14 +277,19 @@ fn a_folder_of_somebody_else_is_refused() {
 }
 
 #[test]
-fn folder_with_other_files_is_refused_and_keeps_its_permissions() {
-    let base = Base::new(LONG);
-    fs::create_dir(&base.dir).unwrap();
-    fs::set_permissions(&base.dir, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::write(base.dir.join("notes.txt"), "mine").unwrap();
-    let said = base.client().line();
-    assert!(said.contains("contains other files"), "{said}");
-    assert_eq!(fs::metadata(&base.dir).unwrap().permissions().mode() & 0o777, 0o755);
+fn folder_with_other_files_is_refused_and_left_as_it_is() {
+    for name in ["notes.txt", "lock", "server.log", "data/PG_VERSION", "data.tmp/base"] {
+        let base = Base::new(LONG);
+        let file = base.dir.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::set_permissions(&base.dir, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&file, "mine").unwrap();
+        let said = base.client().line();
+        assert!(said.contains("contains files that no embedded server of Runledger made"), "{said}");
+        assert_eq!(fs::metadata(&base.dir).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+        assert_eq!(fs::read_dir(&base.dir).unwrap().count(), 1, "{name}");
+    }
 }
 
 #[test]

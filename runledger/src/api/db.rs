@@ -132,7 +132,7 @@ impl Db {
     }
 
     /// Like [`embedded`](Self::embedded), with the data in `folder`. Creates the folder if it does not exist. An existing
-    /// one must be empty, apart from hidden files, or have been used so before; other users can no longer read it.
+    /// folder must be empty, apart from hidden files, or one that an earlier call has made. Only this user can read it afterwards.
     /// Programs that use the same folder share one server.
     ///
     /// # Errors

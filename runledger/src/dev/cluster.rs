@@ -1,7 +1,9 @@
 //! One private cluster on disk and its postmaster: made once, started when needed, stopped, deleted.
 //!
 //! ```text
-//! <base>/lock          held while somebody makes, starts or stops the server; also by the programs that do it
+//! <base>/runledger.lock
+//!                      held while somebody makes, starts or stops the server; also by the programs that do it; the first
+//!                      file, by which a folder is known as ours
 //! <base>/data.tmp      an initdb under way; becomes <base>/data by a rename, so a half made one is never used
 //! <base>/data          PGDATA
 //! <base>/server.log    what the server said since its last start
@@ -39,6 +41,8 @@ const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
+const LOCK: &str = "runledger.lock";
+
 /// The role that owns everything in the cluster.
 pub(super) const ROLE: &str = "runledger";
 
@@ -64,7 +68,7 @@ impl Cluster {
             None => identity.default_base(options.durability.kind())?,
         };
         refuse_shell_characters(&base)?;
-        identity.make_base(&base)?;
+        identity.make_base(&base, LOCK)?;
         // One spelling, whatever links and dots led here: the socket's name and the watcher's check depend on it.
         let base = fs::canonicalize(&base).map_err(DevError::io("resolve", &base))?;
         refuse_shell_characters(&base)?;
@@ -82,7 +86,7 @@ impl Cluster {
 
     /// Waits for the lock of the base folder.
     pub(super) fn lock(&self) -> Result<Locked, DevError> {
-        let path = self.base.join("lock");
+        let path = self.base.join(LOCK);
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         let file = options.open(&path).map_err(DevError::io("open", &path))?;
@@ -273,9 +277,10 @@ fn refuse_shell_characters(path: &Path) -> Result<(), DevError> {
     Ok(())
 }
 
-/// Whether `base` is the base folder of a cluster with data.
+/// Whether `base` is the base folder of a cluster with data. The folder of a project may have a `data` of another
+/// server.
 pub(super) fn has_data(base: &Path) -> bool {
-    base.join("data/PG_VERSION").is_file()
+    base.join(LOCK).is_file() && base.join("data/PG_VERSION").is_file()
 }
 
 fn ignore_absent(result: std::io::Result<()>) -> std::io::Result<()> {

@@ -71,10 +71,10 @@ pub enum DevError {
         /// The folder, or whatever stands in its place.
         path: PathBuf,
     },
-    /// A folder for an embedded server contains files of something else.
+    /// A folder for an embedded server contains files, and no embedded server made them.
     #[error(
-        "`{path}` contains other files: the embedded server was not started, because it would change the permissions of that folder; give it a folder \
-         of its own", path = path.display()
+        "`{path}` contains files that no embedded server of Runledger made: the server was not started and the folder was not changed; give the server a \
+         folder of its own", path = path.display()
     )]
     OtherFiles {
         /// The folder.

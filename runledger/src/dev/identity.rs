@@ -58,12 +58,12 @@ impl Identity {
     }
 
     /// Makes `dir` and its parents for this process to write in; the server's account may only pass through. Takes over
-    /// an existing folder if it is empty, apart from hidden files, or if a server has been in it.
-    pub(super) fn make_base(&self, dir: &Path) -> Result<(), DevError> {
+    /// an existing folder only if it has the file `mark`, or has nothing but hidden files.
+    pub(super) fn make_base(&self, dir: &Path, mark: &str) -> Result<(), DevError> {
         let mode = if self.server.is_some() { 0o711 } else { 0o700 };
         DirBuilder::new().recursive(true).mode(mode).create(dir).map_err(DevError::io("make folder", dir))?;
         check_owner(dir, &[self.uid])?;
-        if has_only_other_files(dir)? {
+        if !dir.join(mark).is_file() && has_files(dir)? {
             return Err(DevError::OtherFiles { path: dir.to_owned() });
         }
         fs::set_permissions(dir, fs::Permissions::from_mode(mode))
@@ -176,17 +176,11 @@ fn id(field: &str) -> Option<u32> {
     field.parse().ok().or_else(|| field.parse::<i32>().ok().map(i32::cast_unsigned))
 }
 
-/// The entries that a server makes in its base folder.
-const OF_A_SERVER: [&str; 4] = ["lock", "data", "data.tmp", "server.log"];
-
-/// Whether `dir` contains files, apart from hidden ones, and none of a server.
-fn has_only_other_files(dir: &Path) -> Result<bool, DevError> {
-    if OF_A_SERVER.iter().any(|name| dir.join(name).exists()) {
-        return Ok(false);
-    }
+/// Whether `dir` contains files, apart from hidden ones and the folder that `mkfs` makes.
+fn has_files(dir: &Path) -> Result<bool, DevError> {
     let entries = fs::read_dir(dir).map_err(DevError::io("read folder", dir))?;
-    let is_hidden = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
-    Ok(entries.flatten().any(|entry| !is_hidden(&entry)))
+    let counts = |name: &[u8]| !name.starts_with(b".") && name != b"lost+found";
+    Ok(entries.flatten().any(|entry| counts(entry.file_name().as_encoded_bytes())))
 }
 
 /// A link is refused too: it could lead anywhere.
