@@ -127,7 +127,7 @@ impl Identity {
     /// Same as [`default_base`](Self::default_base), for a program that cargo starts in `folder`.
     pub(super) fn base_of(&self, folder: &Path, kind: &str) -> Result<PathBuf, DevError> {
         let project = project_root(folder);
-        let name = format!("{:08x}-{kind}", short_hash(project));
+        let name = format!("{kind}-{:08x}", short_hash(project));
         if self.uid == 0 {
             return Ok(PathBuf::from(format!("/var/tmp/runledger-0-{name}")));
         }
