@@ -366,6 +366,21 @@ async fn changes_the_encoding_of_a_step(wf: &Wf) -> Result<String> {
     wf.run(changes_its_encoding()).await.map_err(Into::into)
 }
 
+#[job]
+async fn names_its_encoding_otherwise(#[inject] tx: &mut Tx) -> Result<String> {
+    execute_in(tx, "set local client_encoding = 'UNICODE'").await?;
+    Ok("grün".to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactional_body_may_use_another_name_of_its_encoding() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = runledger_tests::rows::worker(&db, jobs![names_its_encoding_otherwise]).await;
+    let run = names_its_encoding_otherwise().enqueue(&db).await.unwrap();
+    assert_eq!(soon(run.result()).await.unwrap(), "grün");
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn transactional_body_that_changes_its_encoding_fails_and_writes_nothing() {
     let Fixture { db, database: _database } = Fixture::new().await;

@@ -11,7 +11,7 @@ use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 
 use super::client_error::ClientError;
 use super::installation::adopt_if_idle;
-use super::server_check::{check_version, check_writable};
+use super::server_check::{check_server, check_writable};
 use super::source::{Build, Source, choose, parsed};
 use super::tx::Tx;
 use super::workflow::StepTx;
@@ -189,7 +189,7 @@ impl Db {
     async fn prepare(&self, purpose: For) -> Result<(), ClientError> {
         let mut connection = connection(&self.pool).await?;
         let server = server(&mut connection).await?;
-        check_version(&server)?;
+        check_server(&server)?;
         match purpose {
             For::Looking if is_current(&mut connection).await? => Ok(()),
             For::Looking => Err(ClientError::Setup(NOT_CURRENT.to_owned())),
@@ -335,7 +335,8 @@ impl Db {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// As [`sqlx::Pool::begin`]. [`sqlx::Error::PoolTimedOut`] only if all connections of the pool are in use: otherwise the server's error or that of the network.
+    /// As [`sqlx::Pool::begin`]. [`sqlx::Error::PoolTimedOut`] only if all connections of the pool are in use and the server would accept another: otherwise the error
+    /// of the server or the network.
     pub async fn begin(&self) -> Result<Tx, sqlx::Error> {
         let begun = Box::pin(self.pool.begin()).await;
         Ok(Tx::new(session::with_reason(&self.pool, begun).await?, self.sealer.clone()))

@@ -5,10 +5,17 @@ use sqlx::postgres::PgConnectOptions;
 use super::client_error::ClientError;
 use crate::store::server::{OLDEST_VERSION, Server};
 
-/// Refuses a server without a feature that the statements need.
-pub(super) fn check_version(server: &Server) -> Result<(), ClientError> {
+/// Refuses a server without a feature that the statements need, and a database that cannot store every text.
+pub(super) fn check_server(server: &Server) -> Result<(), ClientError> {
     if server.version_num < OLDEST_VERSION {
         return Err(ClientError::ServerTooOld { version: server.version.clone() });
+    }
+    if server.encoding != "UTF8" {
+        let Server { database, encoding, .. } = server;
+        return Err(ClientError::Setup(format!(
+            "database `{database}` has the encoding `{encoding}`, and Runledger needs `UTF8`; nothing was written; create a database with `encoding 'UTF8'` \
+             (and `template template0`)"
+        )));
     }
     Ok(())
 }
@@ -42,6 +49,7 @@ mod tests {
         Server {
             version_num: 150_000,
             version: "15.0".to_owned(),
+            encoding: "UTF8".to_owned(),
             in_recovery: false,
             read_only: false,
             database: "shop".to_owned(),
@@ -51,7 +59,7 @@ mod tests {
     }
 
     fn refused(server: Server) -> String {
-        let checked = check_version(&server)
+        let checked = check_server(&server)
             .and_then(|()| check_writable(server, &PgConnectOptions::new_without_pgpass()));
         checked.err().map(|error| error.to_string()).unwrap_or_default()
     }
@@ -68,6 +76,12 @@ mod tests {
             refused(old),
             "the server is PostgreSQL 12.22; Runledger needs PostgreSQL 13 or newer; connect to a newer server"
         );
+    }
+
+    #[test]
+    fn database_that_cannot_store_every_text_is_refused_with_its_encoding() {
+        let refused = refused(Server { encoding: "SQL_ASCII".to_owned(), ..server() });
+        assert!(refused.starts_with("database `shop` has the encoding `SQL_ASCII`"), "{refused}");
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(crate) const OLDEST_VERSION: i32 = 130_000;
 pub(crate) struct Server {
     pub(crate) version_num: i32,
     pub(crate) version: String,
+    /// Of the database.
+    pub(crate) encoding: String,
     pub(crate) in_recovery: bool,
     pub(crate) read_only: bool,
     pub(crate) database: String,
@@ -24,6 +26,7 @@ pub(crate) async fn server(connection: &mut PgConnection) -> Result<Server, sqlx
     Ok(Server {
         version_num: row.try_get("version_num")?,
         version: row.try_get("version")?,
+        encoding: row.try_get("encoding")?,
         in_recovery: row.try_get("in_recovery")?,
         read_only: row.try_get("read_only")?,
         database: row.try_get("database")?,

@@ -33,6 +33,26 @@ async fn a_read_only_database_is_refused_by_name() {
     );
 }
 
+#[tokio::test]
+async fn database_of_another_encoding_is_refused_before_anything_is_written() {
+    let fixture = Fixture::new().await;
+    let options: PgConnectOptions = fixture.database.url().parse().unwrap();
+    for encoding in ["SQL_ASCII", "LATIN1"] {
+        let name = format!("encoded_{}", uuid::Uuid::now_v7().simple());
+        let make = format!(
+            "create database {name} template template0 encoding '{encoding}' lc_collate 'C' lc_ctype 'C'"
+        );
+        sqlx::raw_sql(AssertSqlSafe(make)).execute(fixture.db.pool()).await.unwrap();
+        let error = Db::connect_with(options.clone().database(&name), 1).await.unwrap_err();
+        let said = format!(
+            "database `{name}` has the encoding `{encoding}`, and Runledger needs `UTF8`; nothing was written"
+        );
+        assert!(told(&error).starts_with(&said), "{error}");
+        let drop = format!("drop database {name} with (force)");
+        sqlx::raw_sql(AssertSqlSafe(drop)).execute(fixture.db.pool()).await.unwrap();
+    }
+}
+
 /// The first statement of a session, as the settings of a role would make it.
 fn with_path(url: &str, path: &str) -> PgConnectOptions {
     let options: PgConnectOptions = url.parse().unwrap();

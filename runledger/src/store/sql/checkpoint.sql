@@ -19,7 +19,7 @@ with held as (
         for key share
     ) as lease
     where $11::text is null
-        or pg_catalog.current_setting('runledger.body', true) = $11 and pg_catalog.current_setting('client_encoding') = 'UTF8'
+        or pg_catalog.current_setting('runledger.body', true) = $11 and pg_catalog.pg_client_encoding() = 'UTF8'
 ),
 recorded as (
     insert into runledger.step (run_id, key, ordinal, fingerprint, output, error, seen_len, seen, undo, claims)

@@ -5,4 +5,4 @@
 -- index: none
 select
     coalesce(pg_catalog.current_setting('runledger.body', true), '') = $1 as in_body,
-    pg_catalog.current_setting('client_encoding') as encoding
+    pg_catalog.pg_client_encoding()::text as encoding

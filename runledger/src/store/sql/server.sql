@@ -1,6 +1,6 @@
 -- server: what must be right before anything is written.
 -- in:    none
--- out:   version_num, version, in_recovery, read_only, database, role (as statements name it), creates_in_ours (whether a table that the role makes
+-- out:   version_num, version, encoding (of the database), in_recovery, read_only, database, role (as statements name it), creates_in_ours (whether a table that the role makes
 --        without naming a schema gets into ours, or would as soon as ours is there; names without quotes are read in lower case; a comma that separates
 --        two names has an even number of quotes behind it); one row
 -- locks: none
@@ -8,6 +8,7 @@
 select
     pg_catalog.current_setting('server_version_num')::integer as version_num,
     pg_catalog.current_setting('server_version') as version,
+    pg_catalog.current_setting('server_encoding') as encoding,
     pg_catalog.pg_is_in_recovery() as in_recovery,
     pg_catalog.current_setting('default_transaction_read_only') = 'on' as read_only,
     pg_catalog.current_database()::text as database,

@@ -24,7 +24,7 @@ held as (
     ) as item
     where lease.ctid = item.spot and (
         $11::text is null
-        or pg_catalog.current_setting('runledger.body', true) = $11 and pg_catalog.current_setting('client_encoding') = 'UTF8'
+        or pg_catalog.current_setting('runledger.body', true) = $11 and pg_catalog.pg_client_encoding() = 'UTF8'
     )
     returning
         item.run_id, item.token, item.state, item.output, item.error, item.delay_us, item.due_at, item.cause, item.attempt, item.crashes,
