@@ -50,7 +50,7 @@ const NO_QUEUE: &str = "`App::queues` was given no queue, so this worker would s
 /// A worker holds two connections beyond its pool: one for heartbeats, one for the session lock and for listening; waiting for results in the same
 /// process takes a third. Of a pool of the default size it keeps four, for claims, records and the upkeep of the fleet, and leaves one to what is
 /// short; transactional bodies share the rest. A smaller pool works with fewer of each, and a transactional body at a time.
-/// Each worker of a process keeps as many: give more than two workers pools of their own, or a larger one.
+/// Each further worker on the same pool keeps four more, so three workers need a larger pool, or pools of their own: otherwise bodies wait for a connection.
 ///
 /// While bodies hold every connection of the pool, the worker opens up to six connections of its own and logs
 /// a warning. It uses them to claim, record, cancel and wake runs as before. It closes each one after 10 s

@@ -26,10 +26,7 @@ pub enum ClientError {
     )]
     Address(#[source] sqlx::Error),
     /// There is no connection to the database.
-    #[error(
-        "cannot connect to {database}; nothing was written; check that this is the right address, that the server runs there and has this database, and \
-         that it lets this role in (encrypted connections need the feature `tls`)"
-    )]
+    #[error("cannot connect to {database}; nothing was written; {}", texts::without_connection(source))]
     Connect {
         /// The database, the role, and the host and port or the directory of the socket, without the password.
         database: String,

@@ -130,14 +130,18 @@ where
             waited += pause;
             continue;
         }
+        if cause.class == Class::Refused {
+            return Err(last(&format!("try of {} s", waited.as_secs()), failed));
+        }
         let limit = met(attempt, cause, began.elapsed()).await;
         let most = limit.as_ref().and_then(Met::most_tries).unwrap_or_else(|| most_tries(cause.class));
         let setting = limit.as_ref().map(Met::setting);
         let failed = match &limit {
             Some(limit) => (limit.explain(failed.0), failed.1),
+            None if tries >= most => last(&format!("of {tries} tries"), failed),
             None => failed,
         };
-        if tries >= most || cause.class == Class::Refused {
+        if tries >= most {
             return Err(failed);
         }
         if cause.class != Class::Conflict {
@@ -150,6 +154,12 @@ where
         tokio::time::sleep(pause.mul_f64(1.0 + unit_random())).await;
         tries += 1;
     }
+}
+
+/// The failure of the last of several tries.
+fn last(tries: &str, (failure, retry): (Failure, Retry)) -> (Failure, Retry) {
+    let message = format!("the last {tries}: {}", failure.message);
+    (Failure { message, ..failure }, retry)
 }
 
 /// A transaction rolled back for a reason other than its body's failure.
@@ -463,18 +473,15 @@ fn undone(error: &sqlx::Error) -> End {
 
 fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>) -> End {
     let cause = cause(error);
-    let tries = format!("{} tries", most_tries(cause.class));
-    let (most, why) = match cause.class {
-        Class::Conflict => (tries, "it met a serialization failure or a deadlock"),
-        Class::Refused => (format!("{} s of tries", REFUSED.as_secs()), "the server refused to write"),
-        Class::Transient | Class::Permanent if is_lost(error) => (tries, "its connection was lost"),
-        Class::Transient | Class::Permanent => (tries, "the server gave a statement up"),
+    let why = match cause.class {
+        Class::Conflict => "it met a serialization failure or a deadlock",
+        Class::Refused => "the server refused to write",
+        Class::Transient | Class::Permanent if is_lost(error) => "its connection was lost",
+        Class::Transient | Class::Permanent => "the server gave a statement up",
     };
-    // A body that meddles with its transaction is tried only twice.
-    let within = if meddling.is_some() { String::new() } else { format!(" in {most}, the last time") };
     let failure = Failure::from_chain(FailureKind::Error, error);
     let message = format!(
-        "the body's transaction was not committed{within} because {why}; nothing was written: {}",
+        "the body's transaction was not committed because {why}; nothing was written: {}",
         failure.message
     );
     let failed = (Failure { message, ..failure }, Retry::Policy);

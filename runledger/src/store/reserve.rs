@@ -67,8 +67,8 @@ impl Reserve {
             *said_at = Some(Instant::now());
             tracing::warn!(
                 connections = first.options().get_max_connections(),
-                "bodies hold every connection of the pool; the engine opens up to {MOST} of its own beside it; allow more in `Db::connect_with`, or \
-                 hold them for shorter"
+                "every connection of the pool is in use, by bodies, by the application or by other workers of this process; the engine opens up to {MOST} of \
+                 its own beside it; allow more in `Db::connect_with`, or hold them for shorter"
             );
         }
     }

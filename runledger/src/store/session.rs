@@ -221,8 +221,10 @@ pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
     let why = match tokio::time::timeout(longest, Box::pin(ask)).await {
         Ok(Err(error)) => return error,
         Ok(Ok(())) if is_exhausted(pool) => return sqlx::Error::PoolTimedOut,
-        Ok(Ok(())) => format!("no connection could be opened within {longest:?}, but another try succeeded"),
-        Err(_) => format!("no answer within {longest:?}"),
+        Ok(Ok(())) => format!(
+            "the pool had no connection within {longest:?}; the server accepts new ones, so a repeated call may succeed"
+        ),
+        Err(_) => format!("the server has not answered within {longest:?}"),
     };
     io::Error::new(io::ErrorKind::TimedOut, why).into()
 }

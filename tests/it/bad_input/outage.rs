@@ -149,6 +149,27 @@ async fn a_pool_whose_connections_are_all_in_use_is_named_as_the_reason() {
 }
 
 #[tokio::test]
+async fn server_that_accepts_no_further_connection_is_named_as_the_reason() {
+    let fixture = runledger_tests::Fixture::new().await;
+    let role = format!("limited_{}", uuid::Uuid::now_v7().simple());
+    let options: sqlx::postgres::PgConnectOptions = fixture.database.url().parse().unwrap();
+    let sql = |text: &str| sqlx::AssertSqlSafe(text.replace("ROLE", &role));
+    let make =
+        "create role ROLE login password 'x' connection limit 2; grant usage on schema runledger to ROLE;
+        grant select on all tables in schema runledger to ROLE";
+    sqlx::raw_sql(sql(make)).execute(fixture.db.pool()).await.unwrap();
+    let db = Db::connect_with(options.username(&role).password("x"), 3).await.unwrap();
+    let held = [db.pool().acquire().await.unwrap(), db.pool().acquire().await.unwrap()];
+    let error = later(1).enqueue(&db).await.unwrap_err();
+    let said = told(&error);
+    assert!(said.contains("the pool has no free connection and the server accepts no further one"), "{said}");
+    assert!(said.contains("too many connections for role"), "{said}");
+    drop(held);
+    db.pool().close().await;
+    sqlx::raw_sql(sql("drop owned by ROLE; drop role ROLE")).execute(fixture.db.pool()).await.unwrap();
+}
+
+#[tokio::test]
 async fn address_of_another_database_is_refused_without_its_password() {
     for address in [
         "mysql://annabel:hunter2@db/app",

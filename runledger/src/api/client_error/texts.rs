@@ -26,6 +26,18 @@ pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
     }
 }
 
+/// What to do about a connection that could not be opened.
+pub(super) fn without_connection(error: &sqlx::Error) -> &'static str {
+    let is_full =
+        error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() == Some("53300");
+    if is_full {
+        "the pool has no free connection and the server accepts no further one; close some, or raise the limit that the server names"
+    } else {
+        "check that this is the right address, that the server runs there and has this database, and that it lets this role in (encrypted connections \
+         need the feature `tls`)"
+    }
+}
+
 impl ClientError {
     /// The error text without the failure. The text of the error ends with the failure.
     pub(super) fn head(&self) -> String {
