@@ -72,24 +72,6 @@ async fn unserved_child_is_reported_beside_a_run_that_goes_on() {
     assert!(said.contains("no worker of the test serves `mail`"), "{said}");
 }
 
-#[workflow]
-async fn reminds(wf: &Wf) -> Result<()> {
-    loop {
-        if wf.signal::<bool>("approval").timeout(DAY).await?.is_some() {
-            return Ok(());
-        }
-    }
-}
-
-#[tokio::test]
-#[ignore = "slow: `cargo exhaustive`"]
-async fn run_that_waits_again_and_again_for_a_signal_is_reported() {
-    let test = Testing::new().await.unwrap().with(jobs![reminds]).skipping_time();
-    let said = test.start(reminds()).await.unwrap().result().await.unwrap_err().to_string();
-    assert!(said.contains("5000 times: signal `approval` is waited for"), "{said}");
-    assert!(!said.contains("permit"), "{said}");
-}
-
 #[tokio::test]
 async fn time_passes_although_a_child_is_not_served() {
     let test = Testing::new().await.unwrap().with(jobs![sleeps]).skipping_time();

@@ -77,7 +77,7 @@ async fn execute(admin: &mut PgConnection, statement: String) -> Result<(), sqlx
 }
 
 /// What goes on in a database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Look {
     /// The state of the run that is asked about.
     pub(crate) state: Option<String>,

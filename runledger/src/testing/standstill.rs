@@ -198,3 +198,41 @@ fn obstacles(look: &Look) -> Vec<String> {
 fn quoted<'n>(names: impl Iterator<Item = &'n String>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(3600);
+
+    /// Skips time until a limit is reached; the run under test moves before each skip, or never.
+    fn nudged(moves: bool) -> (u32, Limit) {
+        let mut standstill = Standstill::default();
+        (1..)
+            .find_map(|n| {
+                let n_own_events = if moves { i64::from(n) } else { 0 };
+                let look = Look { n_events: i64::from(n), n_own_events, ..Look::default() };
+                standstill.see(&look);
+                standstill.nudged();
+                Some((n, standstill.limit(&look, PATIENCE)?))
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn run_that_sleeps_again_and_again_and_one_beside_it_are_given_up() {
+        assert_eq!(nudged(true), (5_000, Limit::Nudges));
+        assert_eq!(nudged(false), (1_000, Limit::ForOthers));
+    }
+
+    #[test]
+    fn limit_of_skips_names_a_signal_and_guesses_at_no_permit() {
+        let waits = vec![(Uuid::nil(), "approval".to_owned())];
+        let look = Look { waits, n_due: 1, ..Look::default() };
+        let why = Limit::Nudges.why(&look);
+        assert!(why.contains("signal `approval` is waited for") && !why.contains("permit"), "{why}");
+        assert!(Limit::Patience(PATIENCE).why(&look).contains("1 due run is not claimed"));
+    }
+}

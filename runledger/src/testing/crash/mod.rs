@@ -172,7 +172,7 @@ impl<J: Job> CrashEverywhere<'_, J> {
         let setup = |error| CrashError::Setup { job: name, source: error };
         let seed = match self.seed {
             Some(seed) => seed,
-            None => from_env(SEED).map_or_else(|| Ok(random()), |text| seed_of(&text)).map_err(setup)?,
+            None => from_env(SEED).map_or_else(|| Ok(random()), seed_of)?,
         };
         let stage = Stage::new(self.test).await.map_err(setup)?;
         let survived = self.survive(&stage, seed).await;
@@ -280,10 +280,8 @@ impl From<ClientError> for CrashError {
     }
 }
 
-fn seed_of(text: &str) -> Result<u64, ClientError> {
-    text.parse().map_err(|_| {
-        ClientError::Setup(format!("`{SEED}` is `{text}`, and a seed is a number from 0 to {}", u64::MAX))
-    })
+fn seed_of(text: String) -> Result<u64, CrashError> {
+    text.parse().map_err(|_| CrashError::Seed { value: text })
 }
 
 fn from_env(name: &str) -> Option<String> {
@@ -299,4 +297,16 @@ fn said(panic: &(dyn Any + Send)) -> String {
 
 fn random() -> u64 {
     unit_random().to_bits() & 0xffff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seed_that_is_no_number_is_refused_with_its_value() {
+        assert_eq!(seed_of("7".to_owned()).unwrap(), 7);
+        let refused = seed_of("0x10".to_owned()).unwrap_err().to_string();
+        assert!(refused.starts_with("`RUNLEDGER_CRASH_SEED` is `0x10`, and a seed is a number"), "{refused}");
+    }
 }

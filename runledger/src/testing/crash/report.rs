@@ -69,6 +69,12 @@ pub enum CrashError {
         /// Why.
         source: ClientError,
     },
+    /// The variable `RUNLEDGER_CRASH_SEED` has another value than a number.
+    #[error("`RUNLEDGER_CRASH_SEED` is `{value}`, and a seed is a number from 0 to {}", u64::MAX)]
+    Seed {
+        /// The value.
+        value: String,
+    },
     /// The run fails the test by itself.
     #[error("`{job}` without any fault: {problem}")]
     WithoutFault {
@@ -102,7 +108,8 @@ pub enum CrashError {
     },
     /// A fault was not survived.
     #[error(
-        "`{job}`, {fault}: {problem}; repeat it alone: RUNLEDGER_CRASH_SEED={seed} RUNLEDGER_CRASH_ONLY='{fault}'"
+        "`{job}`, {fault}: {problem}; repeat it alone: RUNLEDGER_CRASH_SEED={seed} RUNLEDGER_CRASH_ONLY='{}'",
+        fault.replace('\'', r"'\''")
     )]
     Broken {
         /// The job.
