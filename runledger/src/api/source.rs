@@ -44,6 +44,10 @@ pub(crate) fn choose(url: Option<OsString>, build: Build) -> Result<Source, Clie
     }
 }
 
+/// The settings of an address whose values may have an `@`.
+const WITH_TEXTS: [&str; 9] =
+    ["user", "password", "dbname", "host", "application_name", "options", "sslrootcert", "sslcert", "sslkey"];
+
 /// Parses an address.
 ///
 /// # Errors
@@ -54,14 +58,19 @@ pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
         |scheme: &str| ["postgres", "postgresql"].iter().any(|ours| ours.eq_ignore_ascii_case(scheme));
     let Some((_, behind_scheme)) = url.split_once("://").filter(|(scheme, _)| is_ours(scheme)) else {
         // The driver accepts any scheme. The error omits this one: it may be part of a password.
-        let why = "it begins with another scheme than `postgres://` or `postgresql://`";
+        let why = match url.trim() {
+            "" => "it is empty",
+            _ => "it begins with another scheme than `postgres://` or `postgresql://`",
+        };
         return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
     };
     let behind_host = behind_scheme.find(['/', '?', '#']).map_or("", |end| &behind_scheme[end..]);
-    // The values of settings may have one.
     let (path, settings) = behind_host.split_once('?').unwrap_or((behind_host, ""));
-    let first_setting = settings.split_once('=').map_or(settings, |(name, _)| name);
-    if path.contains('@') || first_setting.contains('@') {
+    let is_misplaced = |setting: &str| {
+        let name = setting.split_once('=').map_or(setting, |(name, _)| name);
+        setting.contains('@') && !WITH_TEXTS.contains(&name)
+    };
+    if path.contains('@') || settings.split('&').any(is_misplaced) {
         let why = "an `@` comes behind the host, so the password, or the name of the database, has a sign that is not escaped";
         return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
     }

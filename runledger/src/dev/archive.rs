@@ -115,6 +115,8 @@ pub(super) enum NotDownloaded {
     Digest,
     #[error("`{ARCHIVE_SHA512}` is set without `{ARCHIVE}`, the URL of the archive with that digest")]
     DigestAlone,
+    #[error("`{ARCHIVE}` is `{value}`, which is no URL (that of a local file is `file:///…`)")]
+    NoUrl { value: String },
     #[error("`HOME` is not set, so there is no folder for the download (`{CACHE}` names one)")]
     NoCache,
     #[error("the folder `{folder}` for the download cannot be used ({problem}; `{CACHE}` names another)", folder = folder.display())]
@@ -149,9 +151,13 @@ pub(super) fn wanted(
     if digest.as_ref().is_some_and(|digest| !is_sha512(digest)) {
         return Err(NotDownloaded::Digest);
     }
-    match (text(ARCHIVE), digest, pinned) {
+    let url = text(ARCHIVE);
+    if let Some(value) = url.clone().filter(|url| !url.contains("://")) {
+        return Err(NotDownloaded::NoUrl { value });
+    }
+    match (url, digest, pinned) {
         (Some(url), Some(sha512), _) => Ok(Archive {
-            title: format!("PostgreSQL from `{ARCHIVE}`"),
+            title: format!("PostgreSQL (`{ARCHIVE}`)"),
             url,
             sha512,
             bytes: None,

@@ -68,6 +68,14 @@ fn digest_without_an_archive_is_refused() {
 }
 
 #[test]
+fn path_in_the_place_of_a_url_is_refused() {
+    let digest = "ab".repeat(64);
+    let refused =
+        with(&[HOME, ("RUNLEDGER_PG_ARCHIVE", "/tmp/pg.tgz"), (ARCHIVE_SHA512, &digest)]).unwrap_err();
+    assert!(refused.to_string().contains("`/tmp/pg.tgz`, which is no URL"), "{refused}");
+}
+
+#[test]
 fn own_archive_has_a_folder_of_its_own() {
     let digest = "AB".repeat(64);
     let own = with(&[HOME, (ARCHIVE, "http://mirror/pg.tgz"), (ARCHIVE_SHA512, &digest)]).unwrap();

@@ -58,7 +58,9 @@ async fn a_database_that_the_server_does_not_have_is_named() {
 
 #[tokio::test]
 async fn an_address_that_cannot_be_read_says_how_one_is_written_and_shows_no_password() {
-    for password in ["hun/ter2", "12/34", "12?34", "12#34", "1@2/34", "12/34==", "12#34=="] {
+    for password in
+        ["hun/ter2", "12/34", "12?34", "12#34", "1@2/34", "12/34==", "12#34==", "12?a=34", "12?a=b&34"]
+    {
         let error =
             Db::connect(&format!("postgres://nobody:{password}@db.example/nowhere")).await.unwrap_err();
         assert!(matches!(error, ClientError::Address(_)), "{password}: {error:?}");
