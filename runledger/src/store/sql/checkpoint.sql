@@ -1,7 +1,7 @@
 -- checkpoint: records steps of runs that this worker holds, some of which may be recorded already.
 -- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors, $8 seen_len, $9 seen (as JSON arrays);
---        errors, seen and undos may be empty where all are null; $10 undos; $11 the mark of the body's transaction that this must be in, with
---        the encoding of the driver, or null
+--        errors, seen and undos may be empty where all are null; $10 undos; $11 the mark that the body's transaction must have, or null;
+--        with it, the session's encoding must be that of the driver
 -- out:   held, restless; one row: the positions from 1 of the items whose fence holds, also of one that was recorded before (a lost acknowledgement);
 --        a body's transaction has only its commit before it now and may not rest, as those of the engine may not: one whose commit the network has
 --        swallowed holds the lease that its own worker asks about

@@ -2,7 +2,7 @@
 --        to its queue where steps are left to be undone, and ends as was said then, in the attempt that it was in, once there are none. What goes on below one
 --        that ends so is to be cancelled: the request for that outlives its worker.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
---        $11 the mark of the body's transaction that this must be in, with the encoding of the driver, or null;
+--        $11 as in checkpoint.sql;
 --        the state is `completed`, `failed`, `cancelled`, `queued`, `blocked`, or `paused`: queued, where the request has been taken back
 -- out:   run_id, token, told, restless; the items whose fence held. The error of a cancelled one is kept with the reason that was given; a body's
 --        transaction may not rest any more, as in checkpoint.sql

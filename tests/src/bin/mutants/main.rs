@@ -3,8 +3,8 @@
 //!
 //! The defects are planted in a copy of the sources in `<target>/mutants`, with its own target folder there, so
 //! that a second call is fast. Every replacement must match exactly once, and the tests must pass in the sources
-//! themselves; otherwise the result would mean nothing. A panic counts, of an assertion as of
-//! an `unwrap`. A test that returns an error or times out shows nothing.
+//! themselves; otherwise the result would mean nothing. A panic counts, of an assertion, of
+//! an `unwrap`, or of a wait of the test that ends in vain. A test that returns an error, or that this program has to end, shows nothing.
 
 mod catalogue;
 mod mutant;

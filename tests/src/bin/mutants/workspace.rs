@@ -41,7 +41,7 @@ pub enum Tested {
 pub struct Workspace {
     source: PathBuf,
     target: PathBuf,
-    /// Whether a build keeps the functions that have not changed. A mutant changes few of them.
+    /// Whether a build compiles only the functions that a mutant changes.
     is_incremental: bool,
 }
 
