@@ -44,8 +44,9 @@ const OVERDUE: i64 = 50;
 /// How long maintenance cancels or pauses runs at once. In this time it answers no heartbeat and buries no worker.
 const TURN: Duration = Duration::from_millis(500);
 
-/// A net may cost this part of the time: one that takes long is cast less often.
+/// The nets may take a twentieth of the time, but are not further apart than this, or twice as long as they take.
 const SHARE: u32 = 20;
+const FURTHEST_APART: Duration = Duration::from_secs(30);
 
 /// How a worker's life under one number ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,13 @@ enum Finding {
     Nothing,
 }
 
+/// How long it is from the nets, which took so long, to the next ones. None if they failed: a wait for a server that
+/// does not answer costs the server nothing.
+fn until_next_net(took: Option<Duration>, lease: Duration) -> Duration {
+    let took = took.unwrap_or_default();
+    lease.max((took * SHARE).min(FURTHEST_APART.max(took * 2)))
+}
+
 impl Maintenance {
     /// Works until told to stop.
     pub(crate) async fn run(self, mut pulses: mpsc::Receiver<Pulse>) {
@@ -136,10 +144,9 @@ impl Maintenance {
                     self.with(&mut memory, "reconcile", Self::reconcile).await;
                 }
                 () = tokio::time::sleep_until(next_net) => {
-                    let began = Instant::now();
-                    self.with(&mut memory, "nets", Self::cast_nets).await;
+                    let took = self.with(&mut memory, "nets", Self::cast_nets).await;
                     memory.chores.cancels = true;
-                    next_net = Instant::now() + self.timings.lease.max(began.elapsed() * SHARE);
+                    next_net = Instant::now() + until_next_net(took, self.timings.lease);
                 }
                 () = tokio::time::sleep_until(suspicion.unwrap_or(next_net)), if suspicion.is_some() => {
                     let silent = memory.suspicion.take().map_or_else(Vec::new, |(_, silent)| silent);
@@ -393,13 +400,15 @@ impl Maintenance {
         Ok(n_due == 0)
     }
 
-    /// The nets: each finds what should not be there, and usually finds nothing.
-    async fn cast_nets(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    /// The nets: each finds what should not be there, and usually finds nothing. Returns how long they took.
+    async fn cast_nets(&self, connection: &mut PgConnection) -> Result<Duration, sqlx::Error> {
+        let began = Instant::now();
         // Whoever jumped back with the clock before this process came is found here, and all others when they jump.
         self.pull_back(connection).await?;
         self.reconcile(connection).await?;
         self.adopt(connection).await?;
-        wait::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await
+        wait::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await?;
+        Ok(began.elapsed())
     }
 
     /// What the work gives. None where it failed, which is logged.
@@ -513,4 +522,17 @@ fn crashed(orphan: &Orphan) -> Settled {
     let settlement = settle(outcome, orphan.lease.counters, &RetryPolicy::NOT_ASKED, unit_random());
     // A crash is told in the engine's own words, which are never sealed.
     Settled::new(fence, settlement, &Sealer::default()).below(orphan.above).of_saga(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nets_that_take_long_are_further_apart_and_those_that_fail_are_not() {
+        let until = |millis: u64| until_next_net(Some(Duration::from_millis(millis)), Duration::from_secs(4));
+        let seconds = [0, 100, 1_000, 9_000, 60_000].map(|millis| until(millis).as_secs());
+        assert_eq!(seconds, [4, 4, 20, 30, 120]);
+        assert_eq!(until_next_net(None, Duration::from_secs(4)), Duration::from_secs(4));
+    }
 }
