@@ -96,7 +96,7 @@ async fn met(case: Case) -> Result<Violations> {
     drop(victim);
     let mut verdict = fleet.verdict(&paused).await?;
     if case.scene == Scene::Mended {
-        verdict.retain(|violation| !BROUGHT_ABOUT.iter().any(|text| violation.ends_with(text)));
+        verdict.retain(|violation| !BROUGHT_ABOUT.iter().any(|text| violation.contains(text)));
     }
     violations.extend(verdict);
     Ok(violations)

@@ -1,6 +1,7 @@
 //! Runs scenarios: those that wait most of the time side by side, the others by themselves.
 
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,10 @@ use crate::scenario::{Scenario, Setting, Side};
 use crate::site;
 use crate::summary::{SoFar, Summary};
 
-/// How many scenarios run side by side: each has some worker processes.
-const BY_SIDE: usize = 3;
+/// How many scenarios run side by side: each loads about one processor.
+fn n_by_side() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
 
 /// How much longer than its load a scenario may take: the tail, and servers that start.
 const SLACK: Duration = Duration::from_secs(240);
@@ -41,7 +44,7 @@ pub async fn run(scenarios: Vec<Scenario>, arguments: &Arguments) -> Result<bool
     let mut under_way = JoinSet::new();
     by_side.sort_by_key(|scenario| scenario.load);
     while !by_side.is_empty() || !under_way.is_empty() {
-        while under_way.len() < BY_SIDE
+        while under_way.len() < n_by_side()
             && let Some(scenario) = by_side.pop()
         {
             under_way.spawn(one(scenario, setting(&scenario, arguments, seed)?));

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::WORKER;
 use crate::load::jobs::LINES;
-use crate::load::{Client, History, repeat};
+use crate::load::{Client, History, decide_unheard, repeat};
 use crate::monitor::Monitor;
 use crate::pace::Pace;
 use crate::scenario::Setting;
@@ -242,6 +242,7 @@ impl Site {
         if !self.lost.is_empty() {
             repeat(&Db::connect(&self.url).await?, &history).await?;
         }
+        decide_unheard(&Db::connect(&self.url).await?, &submissions).await?;
         submissions.extend(self.tail(&mut connection).await?);
         self.violations.extend(self.monitor.end().await?);
         if self.n_faults == 0 {

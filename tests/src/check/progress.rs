@@ -43,7 +43,7 @@ from runledger.lease
 left join runledger.worker using (worker_id)
 where worker.worker_id is null or worker.died_at < clock_timestamp() - $1::text::interval
 union all
-select format('run %s waits for nothing that is still to come', run_id)
+select format('run %s waits for nothing that is still to come: since %s for any of %s or all of %s', run_id, since, wait_any, wait_all)
 from runledger.waiting
 where state = 'waiting' and wait_signals = '{}' and wake_at is null and since < clock_timestamp() - $1::text::interval
     -- What nodes and graphs wait for is counted: see `graphs`.

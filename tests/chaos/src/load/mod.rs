@@ -11,4 +11,4 @@ pub mod worker;
 pub use canaries::Canaries;
 pub use client::Client;
 pub use history::History;
-pub use visits::repeat;
+pub use visits::{decide_unheard, repeat};

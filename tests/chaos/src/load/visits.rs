@@ -14,6 +14,7 @@ use runledger_tests::check::pauses::Pause;
 use runledger_tests::check::place::now_us;
 use runledger_tests::check::shapes;
 use runledger_tests::check::signals::{Sent, heard};
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::client::{AGAIN, Caller, MOST_TRIES, PATIENCE};
@@ -404,19 +405,40 @@ pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
             Err(error) => return Err(error),
         }
     }
-    // A graph of which nothing was heard may be there too. One of a random shape has no gate.
-    let graphs = "select run_id from runledger.run where graph is not null and coalesce(idempotency_key, '') not like 'shape-%'";
-    let graphs: Vec<Uuid> = sqlx::query_scalar(graphs).fetch_all(db.pool()).await?;
-    for run_id in graphs {
-        match db.graph::<u64>(run_id).gate(GATE).complete(&1_u64).await {
-            Ok(()) | Err(ClientError::GateNotOpen { .. } | ClientError::GateDecided { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
+    // A graph of which nothing was heard may be there too.
+    let graphs = format!("select run_id from runledger.run where {WITH_GATE}");
+    let graphs: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(graphs)).fetch_all(db.pool()).await?;
+    decide(db, &graphs).await?;
     let paused = "select run_id from runledger.waiting where state = 'paused'";
     let paused: Vec<Uuid> = sqlx::query_scalar(paused).fetch_all(db.pool()).await?;
     for run_id in paused {
         Handle::of(own::chaos_ten, db, run_id).resume().await?;
+    }
+    Ok(())
+}
+
+/// Decides the gates of graphs whose submission was carried out and never acknowledged: their client did not know them.
+///
+/// # Errors
+/// When the database does not answer.
+pub async fn decide_unheard(db: &Db, submissions: &[Submission]) -> Result<(), ClientError> {
+    let unheard = submissions.iter().filter(|submission| submission.told != Told::Ok);
+    let keys: Vec<&str> = unheard.filter_map(|submission| submission.key.as_deref()).collect();
+    let graphs = format!("select run_id from runledger.run where {WITH_GATE} and idempotency_key = any ($1)");
+    let graphs: Vec<Uuid> =
+        sqlx::query_scalar(AssertSqlSafe(graphs)).bind(&keys).fetch_all(db.pool()).await?;
+    decide(db, &graphs).await
+}
+
+/// The graphs of the load that have a gate: one of a random shape has none.
+const WITH_GATE: &str = "graph is not null and coalesce(idempotency_key, '') not like 'shape-%'";
+
+async fn decide(db: &Db, graphs: &[Uuid]) -> Result<(), ClientError> {
+    for run_id in graphs {
+        match db.graph::<u64>(*run_id).gate(GATE).complete(&1_u64).await {
+            Ok(()) | Err(ClientError::GateNotOpen { .. } | ClientError::GateDecided { .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }
