@@ -145,7 +145,15 @@ async fn a_parent_is_woken_by_the_end_of_its_child_though_its_worker_is_killed()
     first.kill().await?;
     let _second = fleet.process(WORKER).await?;
     fleet.place.open("all")?;
-    completes(&run).await;
+    // The net of maintenance would wake it some seconds later.
+    let stranded =
+        "select count(*) from runledger.waiting join runledger.outcome on outcome.run_id = any (wait_any)";
+    let ended = async || {
+        let n_stranded: i64 = sqlx::query_scalar(stranded).fetch_one(fleet.db.pool()).await.unwrap();
+        assert_eq!(n_stranded, 0, "a run waits for a child that has ended");
+        run.state().await.ok()
+    };
+    eventually(ended, |state| *state == Some(RunState::Completed)).await;
     fleet.drained().await?;
     assert_eq!(fleet.verdict(&[]).await?, Vec::<String>::new());
     Ok(())

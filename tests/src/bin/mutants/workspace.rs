@@ -20,7 +20,7 @@ use super::seed;
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How long a test waits for what a mutant may keep from coming. The tests pass with it in the sources themselves.
-const WAITS: Duration = Duration::from_secs(60);
+const WAITS: Duration = Duration::from_secs(30);
 
 /// What is not copied: results of builds, history, and folders that hold no sources.
 const LEFT_OUT: &[&str] = &["target", ".git", "node_modules"];
