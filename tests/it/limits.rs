@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, Failure, FailureKind};
-use runledger_tests::Fixture;
+use runledger_tests::proxy::Proxy;
 use runledger_tests::rows::{execute, scalar, soon, worker};
+use runledger_tests::{Fixture, eventually};
 use sqlx::AssertSqlSafe;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
@@ -212,4 +213,49 @@ async fn body_that_keeps_its_record_from_being_written_fails_for_good_and_says_h
     says(&failure(soon(step.result()).await), &["the body changed the role of its transaction"]);
     worker.stop().await;
     execute(&fixture.db, &format!("drop role {role}")).await;
+}
+
+#[job(max_attempts = 1)]
+async fn limits_writes(#[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("select 1").execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[job]
+async fn limits_blocks() -> Result<()> {
+    std::thread::sleep(Duration::from_secs(13));
+    Ok(())
+}
+
+/// A way to the server by TCP, with threads of its own: a client of a socket does not hear why the server has ended its session.
+fn by_tcp(url: &str) -> String {
+    let (url, (tell, told)) = (url.to_owned(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async move {
+            let proxy = Proxy::start(&url).await.unwrap();
+            tell.send(proxy.url().to_owned()).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    told.recv().unwrap()
+}
+
+/// The engine's own limit ends a transaction that rests for 10 s between the record and the commit. The body is not at fault.
+#[tokio::test]
+#[ignore = "slow: `cargo exhaustive`"]
+async fn body_whose_process_stands_still_before_the_commit_runs_again() {
+    let Fixture { db, database } = Fixture::new().await;
+    let own = Db::connect_with(by_tcp(database.url()).parse().unwrap(), 16).await.unwrap();
+    let worker = App::new(own).with(jobs![limits_writes, limits_blocks]).start().await.unwrap();
+    for pause in [40, 70] {
+        runledger::enqueue_all((0..450).map(|_| limits_writes()), &db).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        limits_blocks().enqueue(&db).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+    }
+    let ended = "select count(*), count(*) filter (where state <> 'completed') from runledger.outcome";
+    let ended = async || sqlx::query_as::<_, (i64, i64)>(ended).fetch_one(db.pool()).await.unwrap();
+    assert_eq!(eventually(ended, |(n_ended, _)| *n_ended == 902).await, (902, 0));
+    worker.stop().await;
 }

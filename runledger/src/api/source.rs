@@ -45,8 +45,21 @@ pub(crate) fn choose(url: Option<OsString>, build: Build) -> Result<Source, Clie
 }
 
 /// The settings of an address whose values may have an `@`.
-const WITH_TEXTS: [&str; 9] =
-    ["user", "password", "dbname", "host", "application_name", "options", "sslrootcert", "sslcert", "sslkey"];
+const WITH_TEXTS: [&str; 13] = [
+    "user",
+    "password",
+    "dbname",
+    "host",
+    "application_name",
+    "options",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+];
 
 /// Parses an address.
 ///
@@ -68,7 +81,7 @@ pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
     let (path, settings) = behind_host.split_once('?').unwrap_or((behind_host, ""));
     let is_misplaced = |setting: &str| {
         let name = setting.split_once('=').map_or(setting, |(name, _)| name);
-        setting.contains('@') && !WITH_TEXTS.contains(&name)
+        setting.contains('@') && !WITH_TEXTS.contains(&name) && !name.starts_with("options[")
     };
     if path.contains('@') || settings.split('&').any(is_misplaced) {
         let why = "an `@` comes behind the host, so the password, or the name of the database, has a sign that is not escaped";

@@ -30,3 +30,8 @@ pub(crate) async fn answered<T>(
         }
     }
 }
+
+/// Whether [`answered`] has given a statement up, or the network has.
+pub(crate) fn is_given_up(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut)
+}

@@ -90,9 +90,9 @@ fn explained(set: &[SetLimit], reason: Reason, lasted: Duration) -> Option<Met> 
     let met =
         |limit: &SetLimit, is_certain| Met { limit: limit.limit, shown: limit.shown.clone(), is_certain };
     match reason {
-        Reason::Limit(limit) => match set.iter().find(|set| set.limit == limit) {
+        Reason::Limit(limit) => match set.iter().find(|set| set.limit == limit && set.after <= lasted) {
             Some(set) => Some(met(set, true)),
-            // The body set the limit itself.
+            // The body set a limit itself.
             None if limit.ends_session() => {
                 Some(Met { limit, shown: "set in this session".to_owned(), is_certain: true })
             }
@@ -166,8 +166,22 @@ mod tests {
         let all =
             [set(Limit::Idle, 1), set(Limit::Transaction, 2), set(Limit::Statement, 3), set(Limit::Lock, 4)];
         for limit in Limit::ALL {
-            assert_eq!(found(&all, Reason::Limit(limit), 0), Some((limit, true)));
+            assert_eq!(found(&all, Reason::Limit(limit), 9), Some((limit, true)));
         }
+    }
+
+    #[test]
+    fn limit_that_was_not_reached_is_not_named() {
+        let all = Limit::ALL.map(|limit| set(limit, 3600));
+        for limit in [Limit::Statement, Limit::Lock] {
+            assert_eq!(
+                found(&all, Reason::Limit(limit), 1),
+                None,
+                "cancelled, `nowait`, or a setting of the body"
+            );
+        }
+        let own = explained(&all, Reason::Limit(Limit::Idle), Duration::from_secs(1)).unwrap();
+        assert_eq!(own.shown, "set in this session");
     }
 
     #[test]

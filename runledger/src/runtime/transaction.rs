@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use uuid::Uuid;
 
-use super::answer::{PATIENCE, answered};
+use super::answer::{PATIENCE, answered, is_given_up};
 use super::attempt::Attempt;
 use super::halt::Halt;
 use super::limits::{Meddling, Met, met};
@@ -101,7 +101,7 @@ where
             (Err(failed), tx) => match undone_by(failed.1, finished.undone, tx, &mark).await {
                 Ended::Undone(cause, meddling) => {
                     drop(permit);
-                    Undone { failed, cause, meddling }
+                    Undone { failed, cause, meddling, may_be_limit: true }
                 }
                 Ended::ByStatement(cause) => {
                     return Err(explained(attempt, failed, cause, began.elapsed()).await);
@@ -117,7 +117,7 @@ where
                 End::Halted(halt) => return halted(attempt, halt).await,
             },
         };
-        let Undone { failed, cause, meddling } = undone;
+        let Undone { failed, cause, meddling, may_be_limit } = undone;
         // Fail on the second time only: a server may have been promoted between the statement and the check.
         if let Some(meddling) = meddling.filter(|_| std::mem::replace(&mut meddled, true)) {
             return Err((meddling.failure(failed.0), Retry::Never));
@@ -133,7 +133,7 @@ where
         if cause.class == Class::Refused {
             return Err(last(&format!("try of {} s", waited.as_secs()), failed));
         }
-        let limit = met(attempt, cause, began.elapsed()).await;
+        let limit = if may_be_limit { met(attempt, cause, began.elapsed()).await } else { None };
         let most = limit.as_ref().and_then(Met::most_tries).unwrap_or_else(|| most_tries(cause.class));
         let setting = limit.as_ref().map(Met::setting);
         let failed = match &limit {
@@ -168,6 +168,9 @@ struct Undone {
     cause: Cause,
     /// Whether the body prevented the engine from recording.
     meddling: Option<Meddling>,
+    /// Whether it may have reached a limit of an operator. A lost commit has not: from the record on, the limit is the
+    /// engine's own. Nor has a statement that the engine gave up.
+    may_be_limit: bool,
 }
 
 /// Adds the limit to a body's failure, if one of its statements reached a limit.
@@ -283,9 +286,10 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
         Err(error) if class(&error) == Class::Permanent => {
             return End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Never));
         }
+        Err(error) if is_given_up(&error) => return undone_by_engine(&error),
         Err(error) => {
             let meddling = meddling(&mut tx, cause(&error)).await;
-            return undone_with(&error, meddling);
+            return undone_with(&error, meddling, true);
         }
     }
     write::of_steps(record.key().into_iter());
@@ -413,7 +417,7 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
                     }
                     Err(error) => End::Halted(Halt::Sealed(error.to_failure())),
                 },
-                (_, _, true) => undone(error),
+                (_, _, true) => undone_by_engine(error),
                 (Record::Step(_), None, false) => End::Halted(Halt::LeaseLost),
                 // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
                 #[cfg(feature = "worker")]
@@ -468,10 +472,14 @@ fn is_aborted(error: &sqlx::Error) -> bool {
 }
 
 fn undone(error: &sqlx::Error) -> End {
-    undone_with(error, None)
+    undone_with(error, None, true)
 }
 
-fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>) -> End {
+fn undone_by_engine(error: &sqlx::Error) -> End {
+    undone_with(error, None, false)
+}
+
+fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>, may_be_limit: bool) -> End {
     let cause = cause(error);
     let why = match cause.class {
         Class::Conflict => "it met a serialization failure or a deadlock",
@@ -485,7 +493,7 @@ fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>) -> End {
         failure.message
     );
     let failed = (Failure { message, ..failure }, Retry::Policy);
-    End::Undone(Box::new(Undone { failed, cause, meddling }))
+    End::Undone(Box::new(Undone { failed, cause, meddling, may_be_limit }))
 }
 
 fn went_on(error: &sqlx::Error) -> (Failure, Retry) {

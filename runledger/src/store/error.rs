@@ -173,6 +173,8 @@ fn class_of_code(code: &str) -> Class {
     match code {
         // serialization failure, deadlock
         "40001" | "40P01" => Class::Conflict,
+        // a limit of the configuration, such as `temp_file_limit`: the same statement reaches it again
+        "53400" => Class::Permanent,
         // read-only; insufficient resources: disk, memory, connections
         _ if code == "25006" || code.starts_with("53") => Class::Refused,
         // lock not available, query cancelled (our time-outs), idle and transaction time-outs
