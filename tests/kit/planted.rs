@@ -255,3 +255,26 @@ async fn a_test_that_has_runs_already_is_no_beginning() {
     test.start(nothing()).await.unwrap().result().await.unwrap();
     assert!(matches!(test.crash_everywhere(nothing()).await, Err(CrashError::Setup { .. })));
 }
+
+#[workflow]
+async fn waits_for_a_signal(wf: &Wf) -> Result<bool> {
+    Ok(wf.signal("never").await?)
+}
+
+#[workflow]
+async fn leaves_a_child_that_waits(wf: &Wf) -> Result<()> {
+    let _left = wf.start(waits_for_a_signal()).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn child_that_is_left_and_does_not_end_is_reported() {
+    let test = Testing::new().await.unwrap().with(jobs![leaves_a_child_that_waits, waits_for_a_signal]);
+    let error = test.crash_everywhere(leaves_a_child_that_waits()).await.unwrap_err();
+    assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
+    let said = error.to_string();
+    assert!(
+        said.contains("the run is completed, but 1 of the runs that it started have not ended"),
+        "{said}"
+    );
+}

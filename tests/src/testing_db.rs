@@ -161,7 +161,7 @@ async fn ensure_template<E: Into<AnyError>>(
     if finished != Some(true) {
         // One that is open was left by a process that died while it migrated.
         execute(admin, format!("drop database if exists {template} with (force)")).await?;
-        execute(admin, format!("create database {template} template template0")).await?;
+        execute(admin, format!("create database {template} template template0 encoding 'UTF8'")).await?;
         let url = with_database(&host.admin_url, template);
         migrate(&url).await.map_err(Into::into)?;
         // This session writes the server's cache of the catalogue, which each clone then has: its sessions start sooner.

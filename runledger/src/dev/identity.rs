@@ -63,7 +63,8 @@ impl Identity {
         let mode = if self.server.is_some() { 0o711 } else { 0o700 };
         DirBuilder::new().recursive(true).mode(mode).create(dir).map_err(DevError::io("make folder", dir))?;
         check_owner(dir, &[self.uid])?;
-        if !dir.join(mark).is_file() && has_files(dir)? {
+        // In this order: another program may make its mark meanwhile.
+        if has_files(dir)? && !dir.join(mark).is_file() {
             return Err(DevError::OtherFiles { path: dir.to_owned() });
         }
         fs::set_permissions(dir, fs::Permissions::from_mode(mode))

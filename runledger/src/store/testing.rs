@@ -47,7 +47,8 @@ pub(crate) async fn create(
     template: Option<&str>,
 ) -> Result<(), sqlx::Error> {
     let strategy = clone_strategy(admin).await?;
-    let template = template.unwrap_or("template0");
+    // The default of the server may be another encoding, in which the engine does not work.
+    let template = template.unwrap_or("template0 encoding 'UTF8'");
     execute(admin, format!("create database {name} template {template} {strategy}")).await
 }
 
@@ -99,6 +100,8 @@ pub(crate) struct Look {
     pub(crate) n_own_events: i64,
     /// Runs that have not ended.
     pub(crate) n_left: i64,
+    /// Those of them that are below the run that is asked about.
+    pub(crate) n_left_below: i64,
     /// When the next run may be claimed or woken, or has to have ended, if there is such an instant.
     pub(crate) next: Option<Duration>,
     /// The runs that wait for a signal, with its name, the longest wait first.
@@ -125,7 +128,12 @@ impl Look {
 }
 
 const LOOK: &str = "
-with pending as (
+with recursive below (run_id) as (
+    select run_id from runledger.run where parent_id = $1
+    union all
+    select run.run_id from below join runledger.run on run.parent_id = below.run_id
+),
+pending as (
     -- A due run that nobody serves stays where it is, and has no next instant.
     select ready_at as at from runledger.ready where ready_at > pg_catalog.clock_timestamp()
     union all
@@ -192,6 +200,7 @@ select
             ) as own
         ) as n_own_events,
     (select pg_catalog.count(*) from runledger.run where not exists (select from runledger.outcome where outcome.run_id = run.run_id)) as n_left,
+    (select pg_catalog.count(*) from below where not exists (select from runledger.outcome where outcome.run_id = below.run_id)) as n_left_below,
     (select greatest(extract(epoch from pg_catalog.min(at) - pg_catalog.clock_timestamp()) * 1000000, 0)::bigint from pending having pg_catalog.count(*) > 0) as next_us,
     (select pg_catalog.array_agg(run_id order by place) from wait) as wait_runs,
     (select pg_catalog.array_agg(name order by place) from wait) as wait_names,
@@ -224,6 +233,7 @@ pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<
         n_events: row.try_get("n_events")?,
         n_own_events: row.try_get("n_own_events")?,
         n_left: row.try_get("n_left")?,
+        n_left_below: row.try_get("n_left_below")?,
         next: next.map(|micros| Duration::from_micros(micros.unsigned_abs())),
         waits: runs.unwrap_or_default().into_iter().zip(names.unwrap_or_default()).collect(),
         gates: list("gates")?,

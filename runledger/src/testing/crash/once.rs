@@ -210,8 +210,10 @@ impl Course<'_> {
             }
             let moved = look.is_at_rest() && self.drive.nudge(connection, &look).await.map_err(told)?;
             if look.is_at_rest() && !moved && (is_over(&look) || look.has_unclaimable()) {
-                // A run without a worker for its job is not finished, and no fault will end it.
-                return if look.has_unclaimable() { Err(unfinished(&look, &why(&look))) } else { Ok(()) };
+                // A blocked run is told with its failure.
+                let is_finished =
+                    (look.n_left_below == 0 || look.state() == "blocked") && !look.has_unclaimable();
+                return if is_finished { Ok(()) } else { Err(unfinished(&look, &why(&look))) };
             }
             standstill.see(&look);
             if moved {
@@ -432,9 +434,10 @@ pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 fn unfinished(look: &Look, why: &str) -> String {
-    let (state, n_left) = (look.state(), look.n_left);
+    let Look { n_left, n_left_below, .. } = look;
+    let state = look.state();
     if is_over(look) {
-        format!("the run is {state}, but {n_left} runs that it started have not ended{why}")
+        format!("the run is {state}, but {n_left_below} of the runs that it started have not ended{why}")
     } else {
         format!("the run does not end: it is {state}, and {n_left} runs have not ended{why}")
     }
