@@ -1,4 +1,4 @@
-//! What cargo is told not to test has nothing to test.
+//! Targets with `test = false` or `doctest = false` contain no tests.
 
 use std::path::Path;
 use std::process::Command;

@@ -168,8 +168,8 @@ struct Undone {
     cause: Cause,
     /// Whether the body prevented the engine from recording.
     meddling: Option<Meddling>,
-    /// Whether it may have reached a limit of an operator. A lost commit has not: from the record on, the limit is the
-    /// engine's own. Nor has a statement that the engine gave up.
+    /// Whether an operator's limit may be the reason. It is not for a lost commit, because the engine's own limit
+    /// replaces it when the record is written, and not for a statement whose answer the engine no longer awaited.
     may_be_limit: bool,
 }
 

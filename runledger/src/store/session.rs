@@ -187,7 +187,8 @@ pub(crate) fn has_lost_statements(error: &sqlx::Error) -> bool {
     has_code(error, "26000")
 }
 
-fn has_code(error: &sqlx::Error, code: &str) -> bool {
+/// Whether the server has refused a statement or a connection with this SQLSTATE.
+pub(crate) fn has_code(error: &sqlx::Error, code: &str) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() == Some(code)
 }
 

@@ -100,7 +100,7 @@ pub(crate) struct Look {
     pub(crate) n_own_events: i64,
     /// Runs that have not ended.
     pub(crate) n_left: i64,
-    /// Those of them that are below the run that is asked about.
+    /// Descendants of the run that is asked about that have not ended.
     pub(crate) n_left_below: i64,
     /// When the next run may be claimed or woken, or has to have ended, if there is such an instant.
     pub(crate) next: Option<Duration>,

@@ -210,8 +210,8 @@ impl Testing {
     /// Lets no run sleep: as soon as nothing else goes on, time passes to the next instant that a run sleeps until. Sleeps, limits of waits, delays and the
     /// pauses between tries are so over at once, in their order. The clock of workflows (`wf.now()`) moves with it; that of the server does not.
     ///
-    /// Time passes while the test waits in [`TestRun::result`], which fails after 5,000 such skips and signals. A wait for a signal with a limit runs out where the signal is neither sent nor named by
-    /// [`signals`](Self::signals) before.
+    /// Time passes while the test waits in [`TestRun::result`], which fails after 5,000 skips and signals. A wait
+    /// for a signal with a limit times out unless the signal was sent or named by [`signals`](Self::signals) before.
     pub fn skipping_time(mut self) -> Self {
         self.plan.skips = true;
         self

@@ -21,7 +21,7 @@ pub(super) struct Standstill {
     n_events: Option<i64>,
     since: Option<Instant>,
     n_own_events: Option<i64>,
-    /// The same, of the run under test alone.
+    /// When the run under test last progressed.
     own_since: Option<Instant>,
     /// Since the last event of the run under test.
     nudges: u32,
@@ -94,7 +94,7 @@ fn is_due_within(look: &Look, patience: Duration) -> bool {
     look.next.is_some_and(|next| next <= patience)
 }
 
-/// Whether the run goes on no more by itself.
+/// Whether the run has ended or is blocked.
 pub(super) fn is_over(look: &Look) -> bool {
     matches!(look.state(), "completed" | "failed" | "cancelled" | "blocked")
 }

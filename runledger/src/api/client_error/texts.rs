@@ -4,6 +4,7 @@ use super::ClientError;
 use crate::model::failure::Failure;
 use crate::store::error::{Class, Limit, Reason, cause};
 use crate::store::migrate::MigrateError;
+use crate::store::session::has_code;
 
 /// The text of an error of the database, whose own words are the source.
 pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
@@ -28,9 +29,7 @@ pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
 
 /// What to do about a connection that could not be opened.
 pub(super) fn without_connection(error: &sqlx::Error) -> &'static str {
-    let is_full =
-        error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() == Some("53300");
-    if is_full {
+    if has_code(error, "53300") {
         "the pool has no free connection and the server accepts no further one; close some, or raise the limit that the server names"
     } else {
         "check that this is the right address, that the server runs there and has this database, and that it lets this role in (encrypted connections \
