@@ -1,5 +1,6 @@
 //! Behaviours 22 and 25, as far as sleeps and cancellation go.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -7,6 +8,8 @@ use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, RunState, Timings};
 use runledger_tests::rows::{execute, scalar, soon, until, worker, worker_without_polls};
 use runledger_tests::{Fixture, eventually};
+use sqlx::AssertSqlSafe;
+use tokio::sync::Barrier;
 
 #[workflow]
 async fn sleeps_long(wf: &Wf, millis: u64) -> Result<u64> {
@@ -280,6 +283,46 @@ async fn a_run_whose_transaction_straddles_the_worker_falling_asleep_is_found_be
         eventually(async || scalar::<bool>(&db, sleeping).await, |sleeping| *sleeping).await;
         tx.commit().await.unwrap();
         soon(run.result()).await.unwrap();
+    }
+    worker.stop().await;
+}
+
+static SNAPSHOT: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
+
+/// Ends with a snapshot that is older than the wait of its parent.
+#[job]
+async fn ends_with_an_old_snapshot(level: String, #[inject] tx: &mut Tx) -> Result<u64> {
+    sqlx::raw_sql(AssertSqlSafe(format!("set transaction isolation level {level}; select 1")))
+        .execute(&mut **tx)
+        .await?;
+    SNAPSHOT.wait().await;
+    SNAPSHOT.wait().await;
+    Ok(1)
+}
+
+#[workflow]
+async fn waits_for_an_old_snapshot(wf: &Wf, level: String) -> Result<u64> {
+    let child = wf.start(ends_with_an_old_snapshot(level)).await?;
+    wf.step("snapshot", || async {
+        SNAPSHOT.wait().await;
+        Ok::<_, Error>(())
+    })
+    .await?;
+    Ok(child.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_whose_snapshot_is_older_than_the_wait_of_its_parent_wakes_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let nets_far_apart =
+        Timings::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(600));
+    let app = App::new(db.clone()).with(jobs![waits_for_an_old_snapshot, ends_with_an_old_snapshot]);
+    let worker = app.timings(nets_far_apart).start().await.unwrap();
+    for level in ["repeatable read", "serializable"] {
+        let parent = waits_for_an_old_snapshot(level.to_owned()).enqueue(&db).await.unwrap();
+        until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+        soon(SNAPSHOT.wait()).await;
+        assert_eq!(soon(parent.result()).await.unwrap(), 1, "{level}");
     }
     worker.stop().await;
 }

@@ -330,7 +330,7 @@ enum Record {
 #[cfg(feature = "worker")]
 struct RunEnd {
     settled: Settled,
-    /// The parent to wake after the commit: another transaction keeps it locked.
+    /// The parent to wake after the commit.
     owed: Mutex<Option<Uuid>>,
 }
 

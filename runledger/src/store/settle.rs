@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
@@ -9,7 +10,7 @@ use super::checkpoint::{Fence, held};
 use super::graph::release;
 use super::locks::IfLocked;
 use super::places::has_repaired;
-use super::session::BEGIN_RESTLESS;
+use super::session::{BEGIN_RESTLESS, is_read_committed};
 use super::sql;
 use super::wait::{Above, wake_parents};
 use super::worker::{Orphan, orphans};
@@ -99,7 +100,8 @@ async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Resul
 /// The result of a settlement in the transaction of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InBody {
-    /// It is written once the transaction commits. Then this parent is to be woken: another transaction keeps it locked.
+    /// It is written once the transaction commits. Then this parent is to be woken, because another transaction keeps it
+    /// locked or this one may not see that it waits.
     Written(Option<Uuid>),
     /// The fence is lost, or the connection is not in the transaction with this mark.
     Refused,
@@ -117,11 +119,14 @@ pub(crate) async fn settle_in(
     {
         owed = Some(parent);
     }
-    if write(tx, &[item], Some(body)).await?.is_empty() {
-        return Ok(InBody::Refused);
-    }
+    let rows = write_any(tx, &[item], Some(body)).await?;
+    let Some(row) = rows.first() else { return Ok(InBody::Refused) };
     if ends(item) {
         match item.above {
+            Above::Parent(parent) if !is_read_committed(row.try_get("isolation")?) => {
+                // The snapshot may be older than the parent's wait.
+                owed = Some(parent);
+            }
             Above::Parent(_) if owed.is_none() => wake_parents(tx, &[item.fence.run_id]).await?,
             Above::Nothing | Above::Parent(_) => {}
             Above::Graph(graph_id) => {
@@ -162,7 +167,20 @@ async fn write(
     {
         return write_completed(connection, items, &outputs).await;
     }
-    let rows = write::write(sql::SETTLE, |settle| {
+    write_any(connection, items, body)
+        .await?
+        .iter()
+        .map(|row| Ok(Fence { run_id: row.try_get("run_id")?, token: row.try_get("token")? }))
+        .collect()
+}
+
+/// Writes settlements of every kind. Returns a row for each whose fence held.
+async fn write_any(
+    connection: &mut PgConnection,
+    items: &[&Settled],
+    body: Option<&str>,
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    write::write(sql::SETTLE, |settle| {
         sqlx::query(settle)
             .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())
             .bind(items.iter().map(|item| item.fence.token).collect::<Vec<_>>())
@@ -177,10 +195,7 @@ async fn write(
             .bind(body)
             .fetch_all(connection)
     })
-    .await?;
-    rows.iter()
-        .map(|row| Ok(Fence { run_id: row.try_get("run_id")?, token: row.try_get("token")? }))
-        .collect()
+    .await
 }
 
 /// Writes settlements of which every one completes its run: what nearly every batch is.

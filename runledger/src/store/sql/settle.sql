@@ -4,8 +4,8 @@
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
 --        $11 as in checkpoint.sql;
 --        the state is `completed`, `failed`, `cancelled`, `queued`, `blocked`, or `paused`: queued, where the request has been taken back
--- out:   run_id, token, told, restless; the items whose fence held. The error of a cancelled one is kept with the reason that was given; a body's
---        transaction may not rest any more, as in checkpoint.sql
+-- out:   run_id, token, told, isolation (of the transaction), restless; the items whose fence held. The error of a cancelled one is kept with the reason that
+--        was given; a body's transaction may not rest any more, as in checkpoint.sql
 -- locks: the leases and requests to pause (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any, and leases of
 --        workflows that fail or are cancelled by lock_lease.sql, so that a step that is being recorded is seen
 -- index: lease_pkey, run_pkey, run_parent, outcome_pkey, watch_pkey, cancel_pkey, pause_pkey, undo_pkey, step_undo, step_pkey
@@ -136,6 +136,6 @@ told as (
     from unwatched
 )
 select
-    run_id, token, (select pg_catalog.count(*) from told) as told,
+    run_id, token, (select pg_catalog.count(*) from told) as told, pg_catalog.current_setting('transaction_isolation') as isolation,
     case when $11::text is not null then pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true) end as restless
 from held
