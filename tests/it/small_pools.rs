@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, RunState, Timings, Worker};
+use runledger_tests::proxy::{Mode, Proxy};
 use runledger_tests::rows::{soon, until};
 use runledger_tests::{Fixture, eventually};
 use sqlx::pool::PoolConnection;
@@ -228,4 +229,21 @@ async fn worker_closes_what_it_opened_beside_a_held_pool() {
         runledger_tests::rows::scalar::<i64>(&db, left).await
     };
     eventually(n_left, |n| *n == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_caller_of_an_exhausted_pool_hears_of_it_though_the_server_is_slow() {
+    let fixture = Fixture::new().await;
+    let proxy = Proxy::start(fixture.database.url()).await.unwrap();
+    let db = Db::connect_with(proxy.url().parse().unwrap(), 1).await.unwrap();
+    let held = all(db.pool()).await;
+    proxy.set(Mode::Delay(Duration::from_millis(80)));
+    // Of so many, each with a connection of its own, most would wait longer than a caller of the pool does.
+    let refused = (0..24).map(|n| small_plain(n).idempotency_key(n.to_string()));
+    let refused = join_all(refused.map(|call| call.enqueue(&db)));
+    for refused in refused.await {
+        assert!(matches!(refused, Err(ClientError::PoolExhausted { connections: 1 })), "{refused:?}");
+    }
+    proxy.set(Mode::Pass);
+    drop(held);
 }

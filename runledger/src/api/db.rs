@@ -25,8 +25,9 @@ use crate::store::migrate::{is_current, migrate};
 #[cfg(feature = "worker")]
 use crate::store::reserve::Reserve;
 use crate::store::server::server;
-use crate::store::session::{self, ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
+use crate::store::session::{ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
 use crate::store::timeline::Era;
+use crate::store::without_connection::{self, with_reason};
 
 /// How many connections a [`Db`] opens at most where it is not told.
 pub const DEFAULT_CONNECTIONS: u32 = 10;
@@ -339,14 +340,14 @@ impl Db {
     /// of the server or the network.
     pub async fn begin(&self) -> Result<Tx, sqlx::Error> {
         let begun = Box::pin(self.pool.begin()).await;
-        Ok(Tx::new(session::with_reason(&self.pool, begun).await?, self.sealer.clone()))
+        Ok(Tx::new(with_reason(&self.pool, begun).await?, self.sealer.clone()))
     }
 
     /// Begins the transaction of a body, and marks it in the same round trip.
     pub(crate) async fn begin_marked(&self, mark: &str) -> Result<Tx, sqlx::Error> {
         let begin = sqlx::AssertSqlSafe(begin_body(mark));
         let begun = Box::pin(self.pool.begin_with(begin)).await;
-        let tx = session::with_reason(&self.pool, begun).await?;
+        let tx = with_reason(&self.pool, begun).await?;
         self.check_era()?;
         Ok(Tx::new(tx, self.sealer.clone()))
     }
@@ -364,7 +365,7 @@ impl Db {
         };
         #[cfg(not(feature = "worker"))]
         let acquired = acquire(&self.pool).await;
-        let connection = session::with_reason(&self.pool, acquired).await.map_err(unopened)?;
+        let connection = with_reason(&self.pool, acquired).await.map_err(unopened)?;
         self.check_era()?;
         Ok(connection)
     }
@@ -438,7 +439,7 @@ pub(crate) async fn connection(pool: &PgPool) -> Result<PoolConnection<Postgres>
 
 /// Why a pool had no connection in time.
 pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
-    match session::why_none(pool).await {
+    match without_connection::why_none(pool).await {
         sqlx::Error::PoolTimedOut => {
             ClientError::PoolExhausted { connections: pool.options().get_max_connections() }
         }

@@ -50,6 +50,7 @@ pub mod tuning;
 #[cfg(feature = "worker")]
 pub mod verify;
 pub mod wait;
+pub(crate) mod without_connection;
 #[cfg(feature = "worker")]
 pub mod worker;
 pub mod write;

@@ -10,7 +10,8 @@ use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgPool;
 
-use super::session::{acquire, is_exhausted};
+use super::session::acquire;
+use super::without_connection::is_exhausted;
 
 /// One each for the claimer, two writers of the commit queue, maintenance and a slow scan; one for short
 /// statements.

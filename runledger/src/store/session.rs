@@ -1,7 +1,6 @@
 //! How the sessions of the engine and of a client are set up. Settings steer plans and bound waits; no correctness rests on them, because a pooler
 //! may drop them.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -9,7 +8,6 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Postgres, Row};
-use tokio::sync::Semaphore;
 
 use super::sql;
 use super::timeline::Address;
@@ -202,45 +200,6 @@ pub(crate) async fn acquire(pool: &PgPool) -> Result<PoolConnection<Postgres>, s
 /// Commits a transaction with its savepoints, whatever sqlx knows of them.
 pub(crate) async fn commit_whole(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     set(connection, "COMMIT").await
-}
-
-/// Why [`acquire`] timed out. A pool does not keep the errors of the connections that it tried to open, so this opens
-/// one. [`PoolTimedOut`](sqlx::Error::PoolTimedOut) if that succeeds and every connection of the pool is in use.
-pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
-    let (options, longest) = (pool.connect_options(), pool.options().get_acquire_timeout());
-    let open = async {
-        // Set up like those of the pool, to get the same error.
-        let mut connection = Box::pin(options.connect()).await?;
-        ClientSessions::to(&options).open(&mut connection).await
-    };
-    // Each caller opens a connection beside the pool, and all callers of an exhausted pool time out together.
-    static ASKING: Semaphore = Semaphore::const_new(2);
-    let ask = async {
-        let _permit = ASKING.acquire().await;
-        open.await
-    };
-    let why = match tokio::time::timeout(longest, Box::pin(ask)).await {
-        Ok(Err(error)) => return error,
-        Ok(Ok(())) if is_exhausted(pool) => return sqlx::Error::PoolTimedOut,
-        Ok(Ok(())) => format!(
-            "the pool had no connection within {longest:?}; the server accepts new ones, so a repeated call may succeed"
-        ),
-        Err(_) => format!("the server has not answered within {longest:?}"),
-    };
-    io::Error::new(io::ErrorKind::TimedOut, why).into()
-}
-
-/// Replaces the time-out of a pool by its reason, which [`why_none`] finds.
-pub(crate) async fn with_reason<T>(pool: &PgPool, given: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-    match given {
-        Err(sqlx::Error::PoolTimedOut) => Err(why_none(pool).await),
-        given => given,
-    }
-}
-
-/// Whether every connection that a pool may have is in use.
-pub(super) fn is_exhausted(pool: &PgPool) -> bool {
-    pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 
 /// A connection beside a pool.
