@@ -377,20 +377,43 @@ async fn chore_parent(wf: &Wf) -> Result<u64> {
     Ok(child.result().await?)
 }
 
+/// Lets a queued run wait for another one, which has ended.
+async fn strand(db: &Db, parent: Uuid, child: Uuid) {
+    let strand = format!(
+        "update runledger.run set parent_id = '{parent}', depth = 1 where run_id = '{child}';
+         delete from runledger.ready where run_id in ('{parent}', '{child}');
+         insert into runledger.outcome (run_id, state, output, attempt) values ('{child}', 'completed', 'null', 1);
+         insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)
+             values ('{parent}', 'waiting', array['{child}'::uuid], '{{}}', '{{}}', 0, 0, 1, now() - interval '1 hour')"
+    );
+    execute(db, &strand).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parent_of_a_run_whose_worker_died_before_it_woke_it_goes_on_soon_after_the_burial() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let runs = queued(&db, 4).await;
+    strand(&db, runs[0], runs[2]).await;
+    let nets_far_apart =
+        Timings::new(Duration::from_millis(500), Duration::from_millis(1_200), Duration::from_secs(600));
+    let app = App::new(db.clone()).with(jobs![chore_of_an_hour]).timings(nets_far_apart);
+    let worker = app.start().await.unwrap();
+    until(&db, runs[0], |info| info.state == RunState::Completed).await;
+    // The first nets have been cast, and the next ones are ten minutes away.
+    strand(&db, runs[1], runs[3]).await;
+    let dead = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
+                values ('dead', '0', 'dead', '{}', '{}', now() - interval '1 minute', runledger.server_incarnation())";
+    execute(&db, dead).await;
+    until(&db, runs[1], |info| info.state == RunState::Completed).await;
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn parent_that_cannot_be_woken_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 4).await;
-    let lost = format!(
-        "update runledger.run set parent_id = '{0}', depth = 1 where run_id = '{2}';
-         update runledger.run set parent_id = '{1}', depth = 1 where run_id = '{3}';
-         delete from runledger.ready;
-         insert into runledger.outcome (run_id, state, output, attempt) select run_id, 'completed', 'null', 1 from runledger.run where parent_id is not null;
-         insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)
-             select parent_id, 'waiting', array[run_id], '{{}}', '{{}}', 0, 0, 1, now() - interval '1 hour' from runledger.run where parent_id is not null",
-        runs[0], runs[1], runs[2], runs[3]
-    );
-    execute(&db, &lost).await;
+    strand(&db, runs[0], runs[2]).await;
+    strand(&db, runs[1], runs[3]).await;
     spoil_resource(&db, runs[0]).await;
     let worker = worker(&db, jobs![chore_of_an_hour]).await;
     until(&db, runs[1], |info| info.state == RunState::Completed).await;

@@ -48,6 +48,10 @@ const TURN: Duration = Duration::from_millis(500);
 const SHARE: u32 = 20;
 const FURTHEST_APART: Duration = Duration::from_secs(30);
 
+/// How long after the burial of a worker the nets are cast at the latest. It may have died before it woke the parent of a run that
+/// it had settled, and the net takes a run for stranded once it has waited for so long.
+const AFTER_BURIAL: Duration = Duration::from_secs(5);
+
 /// How a worker's life under one number ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -132,6 +136,7 @@ impl Maintenance {
         let mut next_net = Instant::now() + self.idle;
         loop {
             let suspicion = memory.suspicion.as_ref().map(|(at, _)| *at);
+            let nets = memory.nets_due.map_or(next_net, |due| due.min(next_net));
             tokio::select! {
                 // Chores are done while there is nothing else to do.
                 biased;
@@ -143,12 +148,13 @@ impl Maintenance {
                 () = self.doubt.notified() => {
                     self.with(&mut memory, "reconcile", Self::reconcile).await;
                 }
-                () = tokio::time::sleep_until(next_net) => {
+                () = tokio::time::sleep_until(nets) => {
+                    memory.nets_due = None;
                     let took = self.with(&mut memory, "nets", Self::cast_nets).await;
                     memory.chores.cancels = true;
                     next_net = Instant::now() + until_next_net(took, self.timings.lease);
                 }
-                () = tokio::time::sleep_until(suspicion.unwrap_or(next_net)), if suspicion.is_some() => {
+                () = tokio::time::sleep_until(suspicion.unwrap_or(nets)), if suspicion.is_some() => {
                     let silent = memory.suspicion.take().map_or_else(Vec::new, |(_, silent)| silent);
                     self.bury(&silent, &mut memory).await;
                 }
@@ -280,6 +286,7 @@ impl Maintenance {
             self.with(memory, "orphans", Self::adopt).await;
             // Some of the orphans may have been asked to be cancelled.
             memory.chores.cancels = true;
+            memory.nets_due.get_or_insert(Instant::now() + AFTER_BURIAL);
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Memory {
     /// When silent workers become suspect, and who they are.
     pub(super) suspicion: Option<(Instant, Vec<i64>)>,
     pub(super) chores: Chores,
+    /// When the nets are to be cast at the latest, since a worker was buried.
+    pub(super) nets_due: Option<Instant>,
     /// What operators have said of jobs, as pulses tell it, when it was read last. What a worker reads before its first pulse may be of before.
     pub(super) tunings: Option<String>,
     /// The same of what they have configured.
