@@ -8,6 +8,7 @@
 
 mod correct;
 mod endings;
+mod leftovers;
 mod mocks;
 mod patience;
 mod planted;

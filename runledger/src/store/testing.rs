@@ -57,12 +57,24 @@ pub(crate) async fn drop(admin: &mut PgConnection, name: &str) -> Result<(), sql
     execute(admin, format!("drop database if exists {name} with (force)")).await
 }
 
-/// The databases whose names begin so.
-pub(crate) async fn databases(admin: &mut PgConnection, prefix: &str) -> Result<Vec<String>, sqlx::Error> {
-    sqlx::query_scalar("select datname::text from pg_database where starts_with(datname, $1)")
-        .bind(prefix)
-        .fetch_all(admin)
-        .await
+/// Opens a session that keeps the databases whose names begin with `own` from being [left over](left_over). All sessions of a
+/// server are visible to every role, with their names.
+pub(crate) async fn hold(options: &PgConnectOptions, own: &str) -> Result<PgConnection, sqlx::Error> {
+    let mut session = connect(&options.clone().application_name(own)).await?;
+    match execute(&mut session, "set idle_session_timeout = 0".to_owned()).await {
+        // Before PostgreSQL 14 there is no such limit.
+        Ok(()) | Err(sqlx::Error::Database(_)) => Ok(session),
+        Err(error) => Err(error),
+    }
+}
+
+/// The databases whose names begin with `prefix` and that no session [holds](hold).
+pub(crate) async fn left_over(admin: &mut PgConnection, prefix: &str) -> Result<Vec<String>, sqlx::Error> {
+    let unheld =
+        "select datname::text from pg_database as made where starts_with(datname, $1) and not exists (
+            select from pg_stat_activity
+            where starts_with(application_name, $1) and starts_with(made.datname, application_name))";
+    sqlx::query_scalar(unheld).bind(prefix).fetch_all(admin).await
 }
 
 /// Ends the sessions of a database: one that is in use cannot be a template. The number of those that are still there.

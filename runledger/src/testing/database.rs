@@ -31,6 +31,8 @@ pub(super) struct Server {
     own: String,
     n_made: AtomicU32,
     template: String,
+    /// Its name says that the databases of this process are in use.
+    _holder: PgConnection,
     /// Keeps the embedded server alive.
     #[cfg(unix)]
     _embedded: Option<crate::dev::Server>,
@@ -51,9 +53,9 @@ impl Server {
     pub(super) async fn at(url: &str) -> Result<Arc<Self>, ClientError> {
         let options = parsed(url)?;
         #[cfg(unix)]
-        let server = Self::with_template(options, None).await;
+        let server = Box::pin(Self::with_template(options, None)).await;
         #[cfg(not(unix))]
-        let server = Self::with_template(options).await;
+        let server = Box::pin(Self::with_template(options)).await;
         server
     }
 
@@ -61,13 +63,6 @@ impl Server {
     async fn embedded() -> Result<Arc<Self>, ClientError> {
         let server = crate::dev::Server::start(crate::dev::Options::test()).await?;
         let options = parsed(&server.url("postgres"))?;
-        let mut admin = admin(&options).await?;
-        for name in store::databases(&mut admin, PREFIX).await? {
-            if is_left_over(&name) {
-                // Another process may drop the same one in the same moment.
-                let _ = store::drop(&mut admin, &name).await;
-            }
-        }
         Self::with_template(options, Some(server)).await
     }
 
@@ -87,15 +82,21 @@ impl Server {
         let own = format!("{PREFIX}{}_{instant:x}_", std::process::id());
         let template = format!("{own}template");
         let options = options.disable_statement_logging();
-        store::create(&mut admin(&options).await?, &template, None).await?;
+        let holder = store::hold(&options, &own).await.map_err(|error| no_connection(&options, error))?;
+        let mut admin = admin(&options).await?;
+        for left_over in store::left_over(&mut admin, PREFIX).await? {
+            // Another process may drop the same one in the same moment.
+            let _ = store::drop(&mut admin, &left_over).await;
+        }
+        store::create(&mut admin, &template, None).await?;
         let db = Db::connect_with(options.clone().database(&template), 1).await?;
         // A template must have no sessions.
         db.pool().close().await;
         let n_made = AtomicU32::new(0);
         #[cfg(unix)]
-        return Ok(Arc::new(Self { options, own, n_made, template, _embedded: embedded }));
+        return Ok(Arc::new(Self { options, own, n_made, template, _holder: holder, _embedded: embedded }));
         #[cfg(not(unix))]
-        Ok(Arc::new(Self { options, own, n_made, template }))
+        Ok(Arc::new(Self { options, own, n_made, template, _holder: holder }))
     }
 
     /// A fresh database with our schema.
@@ -125,13 +126,10 @@ impl Server {
     }
 }
 
-/// Whether the process that the name tells of has died.
-#[cfg(unix)]
-fn is_left_over(name: &str) -> bool {
-    use rustix::process::{Pid, test_kill_process};
-    let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('_').next());
-    let Some(pid) = pid.and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw) else { return false };
-    test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop_apart(&self.options, std::mem::take(&mut self.template));
+    }
 }
 
 /// A database that only one test uses; dropping this drops it.
@@ -158,10 +156,9 @@ impl Database {
     }
 
     /// Drops it, in whatever runtime.
-    pub(super) async fn drop_now(self) {
-        let (options, name) = (self.server.options.clone(), self.name.clone());
-        std::mem::forget(self);
-        drop_database(&options, &name).await;
+    pub(super) async fn drop_now(mut self) {
+        let name = std::mem::take(&mut self.name);
+        drop_database(&self.server.options, &name).await;
     }
 }
 
@@ -179,16 +176,22 @@ async fn drop_database(options: &PgConnectOptions, name: &str) {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let (options, name) = (self.server.options.clone(), std::mem::take(&mut self.name));
-        // The test's runtime may be one that must not be blocked on, and may end with this very statement.
-        let dropping = std::thread::spawn(move || {
-            if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                runtime.block_on(drop_database(&options, &name));
-            }
-        });
-        // It ends, and has nothing to say.
-        let _ = dropping.join();
+        if !self.name.is_empty() {
+            drop_apart(&self.server.options, std::mem::take(&mut self.name));
+        }
     }
+}
+
+/// Drops a database in a runtime of its own: that of the test may be one that must not be blocked on, and may end with this very call.
+fn drop_apart(options: &PgConnectOptions, name: String) {
+    let options = options.clone();
+    let dropping = std::thread::spawn(move || {
+        if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            runtime.block_on(drop_database(&options, &name));
+        }
+    });
+    // It ends, and has nothing to say.
+    let _ = dropping.join();
 }
 
 impl fmt::Debug for Database {

@@ -113,7 +113,7 @@ impl Testing {
     /// # Errors
     /// As [`new`](Self::new).
     pub async fn on(url: &str) -> Result<Self, ClientError> {
-        Self::in_database(Server::at(url).await?.database().await?).await
+        Box::pin(async { Self::in_database(Server::at(url).await?.database().await?).await }).await
     }
 
     async fn in_database(database: Database) -> Result<Self, ClientError> {
