@@ -42,7 +42,8 @@ const KEYS: u64 = 1000;
 pub struct Client {
     db: Db,
     history: Arc<Mutex<History>>,
-    stop: watch::Sender<bool>,
+    /// How many calls a second it makes; none where it is to end.
+    rate: watch::Sender<u64>,
     task: JoinHandle<()>,
 }
 
@@ -51,10 +52,10 @@ impl Client {
     #[must_use]
     pub fn start(db: Db, place: Place, rate: u64, seed: u64) -> Self {
         let history = Arc::default();
-        let (stop, stopped) = watch::channel(false);
+        let (rate, rates) = watch::channel(rate.max(1));
         let caller = Caller { db: db.clone(), place, history: Arc::clone(&history) };
-        let task = tokio::spawn(call_steadily(caller, rate, Dice::new(seed), stopped));
-        Self { db, history, stop, task }
+        let task = tokio::spawn(call_steadily(caller, Dice::new(seed), rates));
+        Self { db, history, rate, task }
     }
 
     /// Its pool, for others to use and to spoil.
@@ -69,12 +70,17 @@ impl Client {
         lock(&self.history).calls.len()
     }
 
+    /// Makes a tenth of the calls.
+    pub fn slow_down(&self) {
+        self.rate.send_modify(|rate| *rate = (*rate / 10).max(1));
+    }
+
     /// Makes no more calls, waits for those that are under way, and gives all that it did and was told.
     ///
     /// # Errors
     /// When it has panicked.
     pub async fn end(self) -> Result<History> {
-        let _ = self.stop.send(true);
+        self.rate.send_replace(0);
         self.task.await?;
         Ok(std::mem::take(&mut *lock(&self.history)))
     }
@@ -88,16 +94,23 @@ pub(super) struct Caller {
     history: Arc<Mutex<History>>,
 }
 
-async fn call_steadily(caller: Caller, rate: u64, mut dice: Dice, mut stopped: watch::Receiver<bool>) {
+async fn call_steadily(caller: Caller, mut dice: Dice, mut rates: watch::Receiver<u64>) {
     let [calls, visits] = [(); 2].map(|()| Arc::new(Semaphore::new(MOST_OPEN)));
-    let mut ticks =
-        tokio::time::interval(Duration::from_secs(1) / u32::try_from(rate.max(1)).unwrap_or(u32::MAX));
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let ticks = |rate: u64| {
+        let second = Duration::from_secs(1);
+        let mut ticks = tokio::time::interval(second / u32::try_from(rate).unwrap_or(u32::MAX));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        ticks
+    };
+    let mut tick = ticks(*rates.borrow_and_update());
     loop {
         tokio::select! {
             biased;
-            _ = stopped.changed() => break,
-            _ = ticks.tick() => {}
+            _ = rates.changed() => match *rates.borrow_and_update() {
+                0 => break,
+                rate => tick = ticks(rate),
+            },
+            _ = tick.tick() => {}
         }
         let (caller, kind, key) = (caller.clone(), dice.below(100), dice.below(KEYS));
         let open = if kind < FIRST_VISIT { &calls } else { &visits };

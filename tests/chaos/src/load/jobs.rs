@@ -141,12 +141,13 @@ pub async fn chaos_stumbling(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(wf.run(check_stumbling(place)).await?)
 }
 
-/// Takes so many signals of each of two names, beside one another, with a step for each, and none of a third.
+/// Takes so many signals of each of two names, beside one another, with a step for each, and none of a third, for which it
+/// waits so long that it leaves its process.
 #[workflow(name = "chaos.hearing", queue = "checks", max_attempts = 1)]
 pub async fn chaos_hearing(wf: &Wf, place: Place, n: u32) -> Result<bool> {
     let [left, right] = ["left", "right"].map(|name| (wf.branch(name), name));
     tokio::try_join!(hear(&left.0, &place, left.1, n), hear(&right.0, &place, right.1, n))?;
-    Ok(wf.signal::<u32>("neither").timeout(Duration::from_millis(200)).await?.is_none())
+    Ok(wf.signal::<u32>("neither").timeout(Duration::from_secs(1)).await?.is_none())
 }
 
 async fn hear(wf: &Wf, place: &Place, name: &str, n: u32) -> Result<()> {

@@ -33,8 +33,9 @@ const TURN: Duration = Duration::from_millis(100);
 /// How often somebody comes and goes, so that there are the statements of beginnings, ends and burials too.
 const SHIFT: Duration = Duration::from_secs(4);
 
-/// How much longer than asked it goes on for a write that is still to come.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How much longer than asked it goes on for a write that is still to come. The client makes fewer calls then, so that
+/// workers come to rest.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long the sessions of a stopped worker stay, with the rows that they hold: for twice its lease.
 const STOPPED: Duration = Duration::from_secs(8);
@@ -62,6 +63,9 @@ const WAYS: [Way; 4] = [Way::Stopped, Way::Killed, Way::Drained, Way::Terminated
 /// the next crash.
 const LONG_RUN: Duration = Duration::from_secs(45);
 
+/// After so many crashes the run is left alone: it is blocked after five.
+const MOST_CRASHES: i32 = 3;
+
 /// The duration of a run whose result the scenario awaits.
 const SHORT_RUN: Duration = Duration::from_millis(400);
 
@@ -74,6 +78,7 @@ async fn acks_lost(setting: Setting) -> Result<Summary> {
     let mut known = writes.clone();
     let (mut shift, mut ways) = (Instant::now(), WAYS.into_iter().cycle());
     let mut stopped: Option<Stopped> = None;
+    let mut is_slow = false;
     let mut victim = ask(&mut scene, LONG_RUN).await;
     scene.proxies().for_each(|proxy| writes.iter().for_each(|write| proxy.arm(write, Fault::LoseReply)));
     while scene.goes_on() || (!never(&scene, &writes).is_empty() && scene.elapsed() < setting.load + PATIENCE)
@@ -95,6 +100,9 @@ async fn acks_lost(setting: Setting) -> Result<Summary> {
             if !scene.goes_on() {
                 break;
             }
+        }
+        if !scene.goes_on() && !std::mem::replace(&mut is_slow, true) {
+            scene.client.slow_down();
         }
     }
     scene.site.n_faults += scene.proxies().map(Proxy::n_faults).sum::<usize>();
@@ -182,13 +190,19 @@ async fn ask(scene: &mut Scene, length: Duration) -> Option<Uuid> {
 /// it in a trial. An orderly stop hits another worker, so that the victim's crash count stays.
 async fn who_goes(scene: &mut Scene, way: Way, victim: &mut Option<Uuid>) -> Result<usize> {
     let mut connection = scene.site.connect().await?;
-    let lease = "select worker_id from runledger.lease where run_id = $1";
-    let worker: Option<i64> = sqlx::query_scalar(lease).bind(*victim).fetch_optional(&mut connection).await?;
+    let lease = "select worker_id, crashes from runledger.lease where run_id = $1";
+    let lease: Option<(i64, i32)> =
+        sqlx::query_as(lease).bind(*victim).fetch_optional(&mut connection).await?;
+    let worker = lease.map(|(worker, _)| worker);
+    let is_spared = lease.is_some_and(|(_, crashes)| crashes >= MOST_CRASHES);
     let ended = "select from runledger.outcome where run_id = $1";
-    if victim.is_none() || sqlx::query(ended).bind(*victim).fetch_optional(&mut connection).await?.is_some() {
+    if victim.is_none()
+        || is_spared
+        || sqlx::query(ended).bind(*victim).fetch_optional(&mut connection).await?.is_some()
+    {
         *victim = ask(scene, LONG_RUN).await;
     }
-    let dies = matches!(way, Way::Killed | Way::Stopped);
+    let dies = matches!(way, Way::Killed | Way::Stopped) && !is_spared;
     let fits = |member: &Member| (Some(member.process.worker_id) == worker) == dies;
     Ok(scene.crew.iter().position(fits).unwrap_or_else(|| scene.any()))
 }

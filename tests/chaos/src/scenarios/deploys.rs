@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use runledger::__private::{MIGRATIONS, Migration, migrate_as};
-use runledger::{Call, Handle, Job, RunState};
+use runledger::{Call, Db, Handle, Job, RunState};
 use runledger_tests::check::calls::Submission;
 use runledger_tests::check::jobs::check_canary;
 use runledger_tests::check::place::Place;
@@ -46,15 +46,17 @@ const MAIL: &str = "select run_id, job from runledger.run where job in ('chaos.p
 async fn rolling_deploy(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, CREW, Release::Former.options()).await?;
     scene.site.may_reclaim = false;
+    // Apart from the client's, whose callers wait for its connections in line.
+    let db = Db::connect(scene.site.url()).await?;
     while scene.goes_on() {
         for release in [Release::Next, Release::Former] {
             for _ in 0..CREW {
                 scene.hire_with(release.options()).await?;
                 scene.moment(100, 600).await;
-                occupy_eldest(&mut scene).await?;
+                occupy_eldest(&mut scene, &db).await?;
                 retire_eldest(&mut scene).await?;
             }
-            expect_left_alone(&mut scene, release).await?;
+            expect_left_alone(&mut scene, &db, release).await?;
         }
     }
     // Both, so that there is code for whatever is left.
@@ -88,7 +90,7 @@ async fn rolling_deploy(setting: Setting) -> Result<Summary> {
 }
 
 /// Asks for runs until the worker that has been there longest is in the middle of one that goes on in either release: it will hand that back.
-async fn occupy_eldest(scene: &mut Scene) -> Result<()> {
+async fn occupy_eldest(scene: &mut Scene, db: &Db) -> Result<()> {
     let mut connection = scene.site.connect().await?;
     let letters = format!(
         "select count(*) from runledger.lease join runledger.run using (run_id) where worker_id = {} and job = 'chaos.letter'",
@@ -96,8 +98,8 @@ async fn occupy_eldest(scene: &mut Scene) -> Result<()> {
     );
     let began = Instant::now();
     loop {
-        post(scene).await?;
-        for _ in 0..20 {
+        post(scene, db).await?;
+        for _ in 0..100 {
             if count(&mut connection, &letters).await? > 0 {
                 return Ok(());
             }
@@ -108,20 +110,20 @@ async fn occupy_eldest(scene: &mut Scene) -> Result<()> {
 }
 
 /// Some runs of each kind, whoever is there to serve them.
-async fn post(scene: &mut Scene) -> Result<()> {
+async fn post(scene: &mut Scene, db: &Db) -> Result<()> {
     for _ in 0..3 {
-        ask(scene, former::parcel).await?;
-        ask(scene, former::letter).await?;
-        ask(scene, next::parcel).await?;
-        ask(scene, next::letter).await?;
-        ask(scene, next::telegram).await?;
+        ask(scene, db, former::parcel).await?;
+        ask(scene, db, former::letter).await?;
+        ask(scene, db, next::parcel).await?;
+        ask(scene, db, next::letter).await?;
+        ask(scene, db, next::telegram).await?;
     }
     Ok(())
 }
 
-async fn ask<J: Job>(scene: &mut Scene, call: impl FnOnce(Place) -> Call<J>) -> Result<Handle<J>> {
+async fn ask<J: Job>(scene: &mut Scene, db: &Db, call: impl FnOnce(Place) -> Call<J>) -> Result<Handle<J>> {
     let number = Uuid::now_v7();
-    let run = call(scene.site.place.of_call(number)).enqueue(scene.client.db()).await?;
+    let run = call(scene.site.place.of_call(number)).enqueue(db).await?;
     scene.site.asked.push(Submission { call: Some(number), ..Submission::acknowledged(run.id()) });
     Ok(run)
 }
@@ -137,17 +139,16 @@ async fn retire_eldest(scene: &mut Scene) -> Result<()> {
 }
 
 /// Where only one release is there, what it has no code for stays where it is, and is shown.
-async fn expect_left_alone(scene: &mut Scene, release: Release) -> Result<()> {
+async fn expect_left_alone(scene: &mut Scene, db: &Db, release: Release) -> Result<()> {
     let (run_id, job, version) = match release {
         Release::Former if scene.dice.below(2) == 0 => {
-            (ask(scene, next::telegram).await?.id(), "chaos.telegram", 1)
+            (ask(scene, db, next::telegram).await?.id(), "chaos.telegram", 1)
         }
-        Release::Former => (ask(scene, next::parcel).await?.id(), "chaos.parcel", 2),
-        Release::Next => (ask(scene, former::parcel).await?.id(), "chaos.parcel", 1),
+        Release::Former => (ask(scene, db, next::parcel).await?.id(), "chaos.parcel", 2),
+        Release::Next => (ask(scene, db, former::parcel).await?.id(), "chaos.parcel", 1),
     };
-    let db = scene.client.db().clone();
     // Whoever takes this one might have taken that one before.
-    let canary = check_canary().enqueue(&db).await?;
+    let canary = check_canary().enqueue(db).await?;
     scene.site.asked.push(Submission::acknowledged(canary.id()));
     canary.result_within(LONG).await?;
     let info = db.run(run_id).await?;

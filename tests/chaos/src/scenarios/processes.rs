@@ -183,10 +183,14 @@ async fn suicides(setting: Setting) -> Result<Summary> {
     }
     scene.site.n_faults = n_deaths;
     for poison in &poisons {
-        let claims = format!("select count(*) from audit.claim where run_id = '{poison}'");
-        let n_claims = count(&mut connection, &claims).await?;
-        if n_claims != 5 {
-            scene.site.violations.push(format!("the poison {poison} was claimed {n_claims} times, not 5"));
+        // Of two suspects that a worker claims, one goes back: there are more claims than crashes.
+        let crashes = format!("select crashes::int8 from runledger.waiting where run_id = '{poison}'");
+        let n_crashes = count(&mut connection, &crashes).await?;
+        if n_crashes != 5 {
+            scene
+                .site
+                .violations
+                .push(format!("the poison {poison} is blocked after {n_crashes} crashes, not 5"));
         }
     }
     scene.end().await
