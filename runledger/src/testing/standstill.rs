@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use crate::store::testing::Look;
 
-/// How many times the kit skips time or sends a signal while the run under test does not progress. Other runs
-/// may sleep again and again for ever.
-const MOST_FOR_OTHERS: u32 = 1_000;
+/// How many times the kit skips time or sends a signal while the run under test does not progress. Other runs, its
+/// children among them, may sleep again and again for ever.
+const MOST_WITHOUT_PROGRESS: u32 = 1_000;
 
 /// How many times the kit skips time or sends a signal in all. A run may sleep again and again for ever.
 const MOST: u32 = 5_000;
 
-/// How many times the patience the run under test may stand still while other runs go on. They may go on for ever.
+/// How many times the patience the run under test may stand still while other runs progress. They may do so for ever.
 const BESIDE_OTHERS: u32 = 10;
 
 /// Measures how long nothing has happened, and how often the kit has skipped time or sent a signal.
@@ -28,15 +28,15 @@ pub(super) struct Standstill {
     all_nudges: u32,
 }
 
-/// A limit that is reached.
+/// Why the kit gives a run up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
+pub(super) enum GivenUp {
     /// Nothing has happened for so long.
     Patience(Duration),
-    /// Only other runs have gone on for so long.
+    /// The run under test has not progressed for so long, and other runs have.
     BesideOthers(Duration),
-    /// The kit has skipped time for other runs alone.
-    ForOthers,
+    /// The kit has skipped time again and again, and the run under test has not progressed.
+    WithoutProgress,
     /// The kit has skipped time again and again.
     Nudges,
 }
@@ -69,16 +69,16 @@ impl Standstill {
     }
 
     /// The limit that is reached, if one is.
-    pub(super) fn limit(&self, look: &Look, patience: Duration) -> Option<Limit> {
+    pub(super) fn limit(&self, look: &Look, patience: Duration) -> Option<GivenUp> {
         let beside_others = patience.saturating_mul(BESIDE_OTHERS);
-        if self.nudges >= MOST_FOR_OTHERS {
-            Some(Limit::ForOthers)
+        if self.nudges >= MOST_WITHOUT_PROGRESS {
+            Some(GivenUp::WithoutProgress)
         } else if self.all_nudges >= MOST {
-            Some(Limit::Nudges)
+            Some(GivenUp::Nudges)
         } else if lasts(self.since) > patience && !is_due_within(look, patience) {
-            Some(Limit::Patience(patience))
+            Some(GivenUp::Patience(patience))
         } else if lasts(self.own_since) > beside_others {
-            Some(Limit::BesideOthers(beside_others))
+            Some(GivenUp::BesideOthers(beside_others))
         } else {
             None
         }
@@ -99,7 +99,7 @@ pub(super) fn is_over(look: &Look) -> bool {
     matches!(look.state(), "completed" | "failed" | "cancelled" | "blocked")
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for GivenUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Patience(patience) => {
@@ -108,24 +108,27 @@ impl fmt::Display for Limit {
             Self::BesideOthers(most) => {
                 write!(
                     f,
-                    "only other runs have progressed for {most:?}, {BESIDE_OTHERS} times `Testing::patience`"
+                    "the run has not progressed for {most:?}, {BESIDE_OTHERS} times `Testing::patience`, although other runs have"
                 )
             }
-            Self::ForOthers => {
-                write!(f, "the test has skipped time for other runs alone {MOST_FOR_OTHERS} times")
+            Self::WithoutProgress => {
+                write!(
+                    f,
+                    "the test has skipped time or sent signals {MOST_WITHOUT_PROGRESS} times, and the run has not progressed"
+                )
             }
             Self::Nudges => write!(f, "the test has skipped time or sent signals {MOST} times"),
         }
     }
 }
 
-impl Limit {
+impl GivenUp {
     /// Why runs do not go on, as the end of a sentence.
     pub(super) fn why(self, look: &Look) -> String {
         let why = match self {
             Self::Patience(_) | Self::BesideOthers(_) => why(look),
             // A skip of time makes runs due for a moment.
-            Self::ForOthers | Self::Nudges => told(&obstacles(look)),
+            Self::WithoutProgress | Self::Nudges => told(&obstacles(look)),
         };
         match (self, look.next) {
             (Self::Patience(_), Some(next)) if why.is_empty() => format!(
@@ -208,7 +211,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(3600);
 
     /// Skips time until a limit is reached; the run under test moves before each skip, or never.
-    fn nudged(moves: bool) -> (u32, Limit) {
+    fn nudged(moves: bool) -> (u32, GivenUp) {
         let mut standstill = Standstill::default();
         (1..)
             .find_map(|n| {
@@ -223,16 +226,16 @@ mod tests {
 
     #[test]
     fn run_that_sleeps_again_and_again_and_one_beside_it_are_given_up() {
-        assert_eq!(nudged(true), (5_000, Limit::Nudges));
-        assert_eq!(nudged(false), (1_000, Limit::ForOthers));
+        assert_eq!(nudged(true), (5_000, GivenUp::Nudges));
+        assert_eq!(nudged(false), (1_000, GivenUp::WithoutProgress));
     }
 
     #[test]
     fn limit_of_skips_names_a_signal_and_guesses_at_no_permit() {
         let waits = vec![(Uuid::nil(), "approval".to_owned())];
         let look = Look { waits, n_due: 1, ..Look::default() };
-        let why = Limit::Nudges.why(&look);
+        let why = GivenUp::Nudges.why(&look);
         assert!(why.contains("signal `approval` is waited for") && !why.contains("permit"), "{why}");
-        assert!(Limit::Patience(PATIENCE).why(&look).contains("1 due run is not claimed"));
+        assert!(GivenUp::Patience(PATIENCE).why(&look).contains("1 due run is not claimed"));
     }
 }

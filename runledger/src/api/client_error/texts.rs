@@ -30,7 +30,7 @@ pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
 /// What to do about a connection that could not be opened.
 pub(super) fn without_connection(error: &sqlx::Error) -> &'static str {
     if has_code(error, "53300") {
-        "the pool has no free connection and the server accepts no further one; close some, or raise the limit that the server names"
+        "the server accepts no further connection; close some, or raise the limit that the server names"
     } else {
         "check that this is the right address, that the server runs there and has this database, and that it lets this role in (encrypted connections \
          need the feature `tls`)"

@@ -285,7 +285,8 @@ fn seed_of(text: String) -> Result<u64, CrashError> {
 }
 
 fn from_env(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
+    let value = std::env::var_os(name)?;
+    Some(value.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
 }
 
 /// What a panic said.
