@@ -68,21 +68,6 @@ async fn mend(db: &Db) {
     execute(db, "drop function public.spoil cascade").await;
 }
 
-/// Gives a run a resource whose name is too long for the index of the queue, so that the run can be queued no more.
-async fn spoil_resource(db: &Db, run_id: Uuid) {
-    let spoiled = format!(
-        "update runledger.run
-         set options = json_build_object('resource', (select string_agg(md5(n::text), '') from generate_series(1, 200) n))
-         where run_id = '{run_id}'"
-    );
-    execute(db, &spoiled).await;
-}
-
-async fn mend_resource(db: &Db, run_id: Uuid) {
-    execute(db, &format!("update runledger.run set options = null where run_id = '{run_id}'")).await;
-}
-
-/// Some runs that are to begin in an hour.
 async fn queued(db: &Db, n_runs: usize) -> Vec<Uuid> {
     let runs = runledger::enqueue_all((0..n_runs).map(|_| chore_of_an_hour().delay(LONG)), db).await.unwrap();
     let mut ids: Vec<Uuid> = runs.iter().map(|run| run.run_id).collect();
@@ -258,11 +243,11 @@ async fn wait_that_cannot_end_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, &waits_that_are_over(3)).await;
     let spoiled: Uuid = scalar(&db, "select run_id from runledger.waiting limit 1").await;
-    spoil_resource(&db, spoiled).await;
+    spoil(&db, "ready", spoiled).await;
     let worker = worker(&db, jobs![chore_of_an_hour]).await;
     eventually(async || scalar::<i64>(&db, "select count(*) from runledger.outcome").await, |n| *n == 2)
         .await;
-    mend_resource(&db, spoiled).await;
+    mend(&db).await;
     until(&db, spoiled, |info| info.state == RunState::Completed).await;
     worker.stop().await;
 }
@@ -324,11 +309,11 @@ async fn run_of_a_dead_worker_that_cannot_be_queued_does_not_stop_others() {
     for run_id in &runs {
         until(&db, *run_id, |info| info.state == RunState::Running).await;
     }
-    spoil_resource(&db, runs[0]).await;
+    spoil(&db, "ready", runs[0]).await;
     execute(&db, "update runledger.lease set worker_id = 999").await;
     let orphans = "select count(*) from runledger.lease where worker_id = 999";
     eventually(async || scalar::<i64>(&db, orphans).await, |n| *n == 1).await;
-    mend_resource(&db, runs[0]).await;
+    mend(&db).await;
     eventually(async || scalar::<i64>(&db, orphans).await, |n| *n == 0).await;
     first.stop().await;
 }
@@ -350,7 +335,7 @@ async fn locked_run_that_cannot_be_woken_does_not_stop_others() {
     for run_id in &runs {
         until(&db, *run_id, |info| info.state == RunState::Waiting).await;
     }
-    spoil_resource(&db, runs[1]).await;
+    spoil(&db, "ready", runs[1]).await;
     let mut tx = db.pool().begin().await.unwrap();
     let lock =
         sqlx::query("select 1 from runledger.run where run_id = any ($1) for no key update").bind(&runs);
@@ -366,7 +351,7 @@ async fn locked_run_that_cannot_be_woken_does_not_stop_others() {
     for run_id in [runs[0], runs[2]] {
         until(&db, run_id, |info| info.state == RunState::Completed).await;
     }
-    mend_resource(&db, runs[1]).await;
+    mend(&db).await;
     until(&db, runs[1], |info| info.state == RunState::Completed).await;
     worker.stop().await;
 }
@@ -409,15 +394,34 @@ async fn parent_of_a_run_whose_worker_died_before_it_woke_it_goes_on_soon_after_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn silent_worker_whose_row_is_locked_stops_no_other_maintenance() {
+    let Fixture { db, database } = Fixture::new().await;
+    let silent = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
+                  select name, '0', name, '{}', '{}', now(), runledger.server_incarnation() from unnest('{locked,other}'::text[]) as name";
+    execute(&db, silent).await;
+    let mut holder = database.connect().await.unwrap();
+    let mut tx = holder.begin().await.unwrap();
+    let lock = "select from runledger.worker where name = 'locked' for update";
+    sqlx::query(lock).execute(&mut *tx).await.unwrap();
+    let worker = worker(&db, jobs![chore_of_an_hour]).await;
+    let is_buried = "select count(*) from runledger.worker where name = 'other' and state = 'dead'";
+    eventually(async || scalar::<i64>(&db, is_buried).await, |n| *n == 1).await;
+    let run = chore_of_an_hour().delay(LONG).deadline(Duration::from_secs(1)).enqueue(&db).await.unwrap();
+    until(&db, run.id(), |info| info.state.is_terminal()).await;
+    tx.rollback().await.unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn parent_that_cannot_be_woken_does_not_stop_others() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 4).await;
     strand(&db, runs[0], runs[2]).await;
     strand(&db, runs[1], runs[3]).await;
-    spoil_resource(&db, runs[0]).await;
+    spoil(&db, "ready", runs[0]).await;
     let worker = worker(&db, jobs![chore_of_an_hour]).await;
     until(&db, runs[1], |info| info.state == RunState::Completed).await;
-    mend_resource(&db, runs[0]).await;
+    mend(&db).await;
     until(&db, runs[0], |info| info.state == RunState::Completed).await;
     worker.stop().await;
 }

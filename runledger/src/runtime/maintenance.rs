@@ -28,6 +28,7 @@ use crate::api::registry::Registry;
 use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::store::cancel::{self, CarriedOut, Requests};
+use crate::store::error::spares_others;
 use crate::store::places::has_repaired;
 use crate::store::set_aside::SetAside;
 use crate::store::settle::{self as settlement, Settled};
@@ -105,6 +106,7 @@ pub(crate) struct Maintenance {
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     orphans: SetAside,
+    unknown: SetAside,
     stranded: SetAside,
     timers: SetAside,
     deadlines: SetAside,
@@ -246,24 +248,28 @@ impl Maintenance {
         let unheeded = self.held.unheeded(self.cancel_grace);
         let mut leases = worker::held(connection, self.worker_id).await?;
         leases.retain(|lease| unheeded.contains(&lease.fence()));
-        let mut settled = Vec::with_capacity(leases.len());
         for lease in &leases {
             let above = wait::above(connection, lease.run_id).await?;
             let outcome = Outcome::Cancelled(cancel::failure(None));
             let settlement = settle(outcome, lease.counters, &RetryPolicy::NOT_ASKED, 0.0);
             // The engine's own words are never sealed.
             let item = Settled::new(lease.fence(), settlement, &Sealer::default());
-            settled.push(item.below(above).of_saga(true));
-        }
-        let batch = settlement::settle(connection, &settled.iter().collect::<Vec<_>>()).await?;
-        self.wakes.owe(batch.owed);
-        for fence in &unheeded {
+            let item = item.below(above).of_saga(true);
+            match settlement::settle(connection, &[&item]).await {
+                Ok(batch) => self.wakes.owe(batch.owed),
+                Err(error) if spares_others(&error) => {
+                    tracing::warn!(%error, run_id = %lease.run_id, "a cancelled run cannot be ended yet; maintenance tries again");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            let fence = lease.fence();
             tracing::warn!(
                 run_id = %fence.run_id, grace = ?self.cancel_grace,
                 "a cancelled run has not come to an await: it is ended without its body, which keeps its slot and its thread until it yields; \
                  move what blocks to `tokio::task::spawn_blocking`"
             );
-            self.held.drop_attempt(*fence);
+            self.held.drop_attempt(fence);
         }
         Ok(())
     }
@@ -359,13 +365,23 @@ impl Maintenance {
             }
         }
         let mut unknown = leases;
+        let aside = &mut self.failing.lock().await.unknown;
+        let set_aside = aside.runs();
+        unknown.retain(|lease| !set_aside.contains(&lease.run_id));
         unknown.retain(|lease| !self.held.knows(lease.fence()));
         if !unknown.is_empty() {
             tracing::info!(
                 n_runs = unknown.len(),
                 "runs that this worker was given without knowing it go back to their queues"
             );
-            release(connection, unknown).await?;
+            let runs: Vec<Uuid> = unknown.iter().map(|lease| lease.run_id).collect();
+            let unknown: Arc<[Lease]> = unknown.into();
+            let release = async move |connection: &mut PgConnection, runs: &[Uuid]| {
+                let leases = unknown.iter().filter(|lease| runs.contains(&lease.run_id)).copied().collect();
+                release(connection, leases).await?;
+                Ok(Vec::new())
+            };
+            aside.spare(connection, &runs, release).await?;
             self.wake.notify_one();
         }
         Ok(())
@@ -412,9 +428,9 @@ impl Maintenance {
         let began = Instant::now();
         // Whoever jumped back with the clock before this process came is found here, and all others when they jump.
         self.pull_back(connection).await?;
-        self.reconcile(connection).await?;
         self.adopt(connection).await?;
         wait::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await?;
+        self.reconcile(connection).await?;
         Ok(began.elapsed())
     }
 

@@ -71,7 +71,7 @@ pub(super) struct Change {
 impl Memory {
     /// Notes a pulse, and says what has changed since the last one.
     pub(super) fn remember(&mut self, pulse: &Pulse, timings: &Timings) -> Change {
-        let now = Instant::now();
+        let now = pulse.heard;
         let jumped_back = self.clocks.is_some_and(|(_, db_then)| db_then.since(pulse.now) > CLOCK_JUMP);
         let jumped = self.clocks.is_some_and(|(then, db_then)| {
             let (ours, theirs) = (now.duration_since(then), pulse.now.since(db_then));
@@ -151,6 +151,7 @@ mod tests {
             tunings: String::new(),
             configs: String::new(),
             now,
+            heard: Instant::now(),
             gap,
         }
     }

@@ -39,7 +39,7 @@ use crate::api::installation::check_home;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
 use crate::model::timestamp::Timestamp;
-use crate::store::error::{Reason, cause, unopened};
+use crate::store::error::{Reason, cause, spares_others, unopened};
 use crate::store::pooler::shares_sessions;
 use crate::store::session::{connect, for_engine};
 use crate::store::set_aside::SetAside;
@@ -513,11 +513,19 @@ async fn bury_predecessors(
     worker_id: i64,
 ) -> Result<(), sqlx::Error> {
     for (predecessor, lock_is_evidence) in worker::predecessors(connection, &plan.name, worker_id).await? {
-        if lock_is_evidence
-            && worker::bury_if_unlocked(connection, predecessor, 0.0, "its name came back").await?
-        {
-            tracing::info!(predecessor, "the worker of this name is gone; its runs go on here");
-            adopt_orphans(connection, &mut SetAside::default(), None).await?;
+        if !lock_is_evidence {
+            continue;
+        }
+        match worker::bury_if_unlocked(connection, predecessor, 0.0, "its name came back").await {
+            Ok(true) => {
+                tracing::info!(predecessor, "the worker of this name is gone; its runs go on here");
+                adopt_orphans(connection, &mut SetAside::default(), None).await?;
+            }
+            Ok(false) => {}
+            Err(error) if spares_others(&error) => {
+                tracing::warn!(%error, predecessor, "the worker of this name cannot be examined; maintenance tries again");
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(())

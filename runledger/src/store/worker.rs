@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, PgExecutor, Row};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::checkpoint::Fence;
-use super::session::BEGIN_RESTLESS;
+use super::session::BEGIN_BRIEF;
 use super::sql;
 use super::wait::Above;
 use super::write::{commit, write};
@@ -45,12 +46,14 @@ pub(crate) struct Pulse {
     pub(crate) configs: String,
     /// The database's clock.
     pub(crate) now: Timestamp,
+    /// When it was heard here. It may wait before maintenance comes to it.
+    pub(crate) heard: Instant,
     /// Since the heartbeat of this worker that was carried out before, by the database's clock.
     pub(crate) gap: Duration,
 }
 
 /// A lease as the database has it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     pub(crate) run_id: Uuid,
     pub(crate) token: Uuid,
@@ -155,6 +158,7 @@ pub(crate) async fn heartbeat(
         tunings: row.try_get("tunings")?,
         configs: row.try_get("configs")?,
         now,
+        heard: Instant::now(),
         gap: last.map_or(Duration::ZERO, |last| now.since(last)),
     })
 }
@@ -226,7 +230,7 @@ pub(crate) async fn bury_if_unlocked(
     seconds: f64,
     why: &str,
 ) -> Result<bool, sqlx::Error> {
-    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    let mut tx = connection.begin_with(BEGIN_BRIEF).await?;
     let free: bool = sqlx::query_scalar(sql::LOCK_IS_FREE).bind(worker_id).fetch_one(&mut *tx).await?;
     let buried = free && bury_with_sessions(&mut tx, worker_id, seconds, why).await?;
     commit("burial_by_lock", tx.commit()).await?;
@@ -240,7 +244,7 @@ pub(crate) async fn bury_if_silent(
     seconds: f64,
     why: &str,
 ) -> Result<bool, sqlx::Error> {
-    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    let mut tx = connection.begin_with(BEGIN_BRIEF).await?;
     let buried = bury_with_sessions(&mut tx, worker_id, seconds, why).await?;
     commit("burial_by_silence", tx.commit()).await?;
     Ok(buried)
