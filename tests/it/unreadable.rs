@@ -26,12 +26,17 @@ async fn why_blocked(db: &Db, run_id: Uuid) -> String {
     info.error.unwrap().to_string()
 }
 
+/// Longer than the index of the queue could store.
+const LONG_RESOURCE: &str = "update runledger.run
+    set options = json_build_object('resource', (select string_agg(md5(n::text), '') from generate_series(1, 200) n)) where run_id = $run";
+
 /// Statements that change rows of a queued run, and a part of the reason for the block.
-const QUEUED: [(&str, &str); 12] = [
+const QUEUED: [(&str, &str); 13] = [
     (r#"update runledger.run set options = '{"x":1}' where run_id = $run"#, "`options.x`"),
     (r#"update runledger.run set options = '{"priority":"high"}' where run_id = $run"#, "`options.priority`"),
     (r#"update runledger.run set options = '{"metadata":[1]}' where run_id = $run"#, "`options.metadata`"),
     (r#"update runledger.run set options = '{"queue":"\ud800"}' where run_id = $run"#, "`options`"),
+    (LONG_RESOURCE, "`options.resource` of this run cannot be read: it is longer than 256 bytes"),
     ("update runledger.run set options = '[1]' where run_id = $run", "`options`"),
     ("update runledger.run set options = '5' where run_id = $run", "`options`"),
     ("update runledger.ready set attempt = 2147483647 where run_id = $run", "`attempt`"),
@@ -247,6 +252,43 @@ async fn node_with_unreadable_delay_is_released_and_blocked_alone() {
     let worker = worker(&db, jobs![first, bystander]).await;
     until(&db, good, |info| info.state == RunState::Completed).await;
     assert!(why_blocked(&db, bad).await.contains("`options.deadline_ms`"));
+    worker.stop().await;
+}
+
+#[job]
+async fn told_to_end() -> Result<u32> {
+    MAY_END.acquire().await?.forget();
+    Ok(7)
+}
+
+static MAY_END: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(0);
+
+#[workflow]
+async fn waits_for_told(wf: &Wf) -> Result<u32> {
+    Ok(wf.start(told_to_end()).await?.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_end_wakes_or_releases_one_with_an_overlong_resource_completes_in_its_first_attempt() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_for_told, told_to_end]).await;
+    let mut graph = Graph::new("overlong");
+    let root = graph.node("root", told_to_end());
+    let bad = graph.node("bad", told_to_end());
+    graph.after(bad, root);
+    graph.enqueue(&db).await.unwrap();
+    let parent = waits_for_told().enqueue(&db).await.unwrap().id();
+    until(&db, parent, |info| info.state == RunState::Waiting).await;
+    let bad: Uuid = scalar(&db, "select run_id from runledger.run where node = 'bad'").await;
+    for spoiled in [parent, bad] {
+        break_rows(&db, spoiled, LONG_RESOURCE).await;
+    }
+    MAY_END.add_permits(2);
+    for spoiled in [parent, bad] {
+        assert!(why_blocked(&db, spoiled).await.contains("`options.resource`"));
+    }
+    let ended = "select count(*) from runledger.outcome where state = 'completed' and attempt = 1";
+    assert_eq!(scalar::<i64>(&db, ended).await, 2);
     worker.stop().await;
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::backoff::Backoff;
+use super::name::MAX_KEY;
 use super::timestamp::{FURTHEST, Timestamp};
 use super::unreadable::Unreadable;
 
@@ -100,10 +101,15 @@ impl RequestOptions {
     /// # Errors
     /// [`Unreadable`], with the path of the field.
     pub fn read(text: &str) -> Result<Self, Unreadable> {
-        match serde_json::from_str(text) {
-            Ok(options) => Ok(options),
-            Err(error) => Self::read_by_field(text, &error),
+        let options: Self = match serde_json::from_str(text) {
+            Ok(options) => options,
+            Err(error) => Self::read_by_field(text, &error)?,
+        };
+        if options.resource.as_ref().is_some_and(|resource| resource.len() > MAX_KEY) {
+            let problem = format!("it is longer than {MAX_KEY} bytes");
+            return Err(Unreadable::new("options.resource", &problem));
         }
+        Ok(options)
     }
 
     /// The slow path: reads field by field, omits ignorable fields, and names the first unreadable one.

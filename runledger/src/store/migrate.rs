@@ -179,6 +179,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0024_crashes_of_workers.sql"),
         breaking: false,
     },
+    Migration {
+        version: 25,
+        name: "bounded_resources",
+        sql: include_str!("../../migrations/0025_bounded_resources.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.
