@@ -256,3 +256,41 @@ async fn stop_without_a_database(as_a_step: bool) {
 async fn a_worker_stops_without_its_database_and_leaves_nobody_who_asks_what_became_of_a_commit() {
     tokio::join!(stop_without_a_database(false), stop_without_a_database(true));
 }
+
+static CHILD_ENDS: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn ends_when_told() -> Result<u64> {
+    CHILD_ENDS.acquire().await?.forget();
+    Ok(1)
+}
+
+#[workflow]
+async fn waits_for_its_end(wf: &Wf) -> Result<u64> {
+    Ok(wf.start(ends_when_told()).await?.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parent_is_woken_though_it_was_locked_when_its_child_ended_and_that_commit_was_not_acknowledged() {
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let nets_far_apart =
+        Timings::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(600));
+    let app = App::new(Db::connect(proxy.url()).await.unwrap());
+    let app = app.with(jobs![waits_for_its_end, ends_when_told]).timings(nets_far_apart);
+    let worker = app.start().await.unwrap();
+    let parent = waits_for_its_end().enqueue(&db).await.unwrap();
+    until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+    let mut holder = database.connect().await.unwrap();
+    let mut tx = holder.begin().await.unwrap();
+    let lock = "select from runledger.run where run_id = $1 for update";
+    sqlx::query(lock).bind(parent.id()).execute(&mut *tx).await.unwrap();
+    proxy.arm("COMMIT", Fault::LoseReply);
+    CHILD_ENDS.add_permits(1);
+    eventually(async || scalar::<i64>(&db, "select count(*) from runledger.outcome").await, |n| *n == 1)
+        .await;
+    eventually(async || proxy.n_faults(), |n| *n == 1).await;
+    tx.rollback().await.unwrap();
+    assert_eq!(soon(parent.result()).await.unwrap(), 1);
+    worker.stop().await;
+}

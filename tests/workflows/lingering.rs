@@ -43,6 +43,35 @@ async fn a_run_that_is_answered_while_it_stays_is_not_replayed() {
     worker.stop().await;
 }
 
+static TOLD: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn told_child() -> Result<u64> {
+    TOLD.acquire().await?.forget();
+    Ok(1)
+}
+
+#[workflow]
+async fn stays_beside_its_child(wf: &Wf) -> Result<u64> {
+    Ok(wf.start(told_child()).await?.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_stays_is_nudged_at_the_end_of_its_child() {
+    let Fixture { db, database } = Fixture::new().await;
+    let mut listener = sqlx::postgres::PgListener::connect(database.url()).await.unwrap();
+    listener.listen("runledger_nudge").await.unwrap();
+    let app = App::new(db.clone()).with(jobs![stays_beside_its_child, told_child]).timings(Timings::FAST);
+    let worker = app.linger(FOR_EVER).start().await.unwrap();
+    let run = stays_beside_its_child().enqueue(&db).await.unwrap();
+    let n_leases = "select count(*) from runledger.lease";
+    eventually(async || scalar::<i64>(&db, n_leases).await, |n| *n == 2).await;
+    TOLD.add_permits(1);
+    assert_eq!(soon(listener.recv()).await.unwrap().payload(), run.id().to_string());
+    assert_eq!(soon(run.result()).await.unwrap(), 1);
+    worker.stop().await;
+}
+
 static GATE: Semaphore = Semaphore::const_new(0);
 
 #[job]

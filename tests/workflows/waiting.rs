@@ -300,6 +300,16 @@ async fn ends_with_an_old_snapshot(level: String, #[inject] tx: &mut Tx) -> Resu
     Ok(1)
 }
 
+static WATCHED: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
+
+#[job]
+async fn ends_with_a_later_snapshot(#[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::raw_sql("set transaction isolation level repeatable read; select 1").execute(&mut **tx).await?;
+    WATCHED.wait().await;
+    WATCHED.wait().await;
+    Ok(())
+}
+
 #[workflow]
 async fn waits_for_an_old_snapshot(wf: &Wf, level: String) -> Result<u64> {
     let child = wf.start(ends_with_an_old_snapshot(level)).await?;
@@ -324,5 +334,20 @@ async fn a_child_whose_snapshot_is_older_than_the_wait_of_its_parent_wakes_it() 
         soon(SNAPSHOT.wait()).await;
         assert_eq!(soon(parent.result()).await.unwrap(), 1, "{level}");
     }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_that_began_to_wait_after_the_snapshot_of_a_run_is_told_of_its_end() {
+    let Fixture { db, database } = Fixture::new().await;
+    let worker = worker(&db, jobs![ends_with_a_later_snapshot]).await;
+    let mut listener = sqlx::postgres::PgListener::connect(database.url()).await.unwrap();
+    listener.listen("runledger_ended").await.unwrap();
+    let run = ends_with_a_later_snapshot().enqueue(&db).await.unwrap();
+    soon(WATCHED.wait()).await;
+    execute(&db, &format!("insert into runledger.watch (run_id) values ('{}')", run.id())).await;
+    soon(WATCHED.wait()).await;
+    assert_eq!(soon(listener.recv()).await.unwrap().payload(), run.id().to_string());
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.watch").await, 0);
     worker.stop().await;
 }

@@ -330,8 +330,8 @@ enum Record {
 #[cfg(feature = "worker")]
 struct RunEnd {
     settled: Settled,
-    /// The parent to wake after the commit.
-    owed: Mutex<Option<Uuid>>,
+    /// The runs to look at after the commit.
+    owed: Mutex<Vec<Uuid>>,
 }
 
 /// A step as it is recorded.

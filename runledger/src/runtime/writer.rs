@@ -314,11 +314,14 @@ impl Writable for Settled {
     async fn write(
         connection: &mut PgConnection,
         items: &[&Self],
-        _is_repeated: bool,
+        is_repeated: bool,
         wakes: &Wakes,
     ) -> Result<Vec<Written>, sqlx::Error> {
         let Batch { written, owed } = settle(connection, items).await?;
         wakes.owe(owed);
+        // The first try may have been carried out unheard, while another transaction kept a parent locked.
+        let unheard = items.iter().filter(|item| is_repeated && !written.contains(&item.fence));
+        wakes.owe(unheard.filter_map(|item| item.parent_to_wake()));
         Ok(fenced(items.iter().map(|item| written.contains(&item.fence)).collect()))
     }
 }

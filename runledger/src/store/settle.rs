@@ -62,8 +62,7 @@ pub(crate) async fn settle(connection: &mut PgConnection, items: &[&Settled]) ->
 }
 
 async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Result<Batch, sqlx::Error> {
-    let mut parents: Vec<Uuid> =
-        items.iter().filter(|item| ends(item)).filter_map(|item| parent(item)).collect();
+    let mut parents: Vec<Uuid> = items.iter().filter_map(|item| item.parent_to_wake()).collect();
     let to_lock: Vec<Fence> =
         items.iter().filter(|item| item.may_undo && fails(item)).map(|item| item.fence).collect();
     let has_nodes = items.iter().any(|item| is_node(item) && ends(item));
@@ -98,11 +97,11 @@ async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Resul
 }
 
 /// The result of a settlement in the transaction of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InBody {
-    /// It is written once the transaction commits. Then this parent is to be woken, because another transaction keeps it
-    /// locked or this one may not see that it waits.
-    Written(Option<Uuid>),
+    /// It is written once the transaction commits. Then these are to be looked at: a parent that another transaction keeps
+    /// locked, and the parent and the run itself if this transaction may not see who waits for them.
+    Written(Vec<Uuid>),
     /// The fence is lost, or the connection is not in the transaction with this mark.
     Refused,
 }
@@ -113,21 +112,22 @@ pub(crate) async fn settle_in(
     item: &Settled,
     body: &str,
 ) -> Result<InBody, sqlx::Error> {
-    let mut owed = None;
-    if let Some(parent) = parent(item).filter(|_| ends(item))
+    let mut owed = Vec::new();
+    if let Some(parent) = item.parent_to_wake()
         && IfLocked::Skip.lock_runs(tx, &[parent]).await?.is_empty()
     {
-        owed = Some(parent);
+        owed.push(parent);
     }
     let rows = write_any(tx, &[item], Some(body)).await?;
     let Some(row) = rows.first() else { return Ok(InBody::Refused) };
     if ends(item) {
+        // An older snapshot shows neither a parent that has begun to wait since, nor a client.
+        let sees_all = is_read_committed(row.try_get("isolation")?);
+        if !sees_all {
+            owed = parent(item).into_iter().chain([item.fence.run_id]).collect();
+        }
         match item.above {
-            Above::Parent(parent) if !is_read_committed(row.try_get("isolation")?) => {
-                // The snapshot may be older than the parent's wait.
-                owed = Some(parent);
-            }
-            Above::Parent(_) if owed.is_none() => wake_parents(tx, &[item.fence.run_id]).await?,
+            Above::Parent(_) if owed.is_empty() => wake_parents(tx, &[item.fence.run_id]).await?,
             Above::Nothing | Above::Parent(_) => {}
             Above::Graph(graph_id) => {
                 release(tx, &[item.fence.run_id]).await?;
@@ -241,6 +241,11 @@ fn ends(item: &Settled) -> bool {
 }
 
 impl Settled {
+    /// The parent that the end of this run may wake.
+    pub(crate) fn parent_to_wake(&self) -> Option<Uuid> {
+        parent(self).filter(|_| ends(self))
+    }
+
     /// The bytes of its payloads.
     pub(crate) fn n_bytes(&self) -> usize {
         [&self.output, &self.error].into_iter().flatten().map(Stored::n_bytes).sum()

@@ -1,8 +1,8 @@
--- wake_met: puts waiting runs back into their queues where something that they wait for has come.
+-- wake_met: puts waiting runs back into their queues where something that they wait for has come, and tells who waits for one of these runs that it has ended.
 -- in:    $1 runs
--- out:   run_id, told; the runs woken
--- locks: their rows of `waiting` (deleted); the runs are locked before, by lock_runs.sql, so that what another transaction brings is seen
--- index: waiting_pkey, outcome_pkey, signal_left, run_pkey, lease_pkey
+-- out:   told; one row, so that what tells is carried out where nobody is woken too
+-- locks: their rows of `waiting` and of `watch` (deleted); the runs are locked before, by lock_runs.sql, so that what another transaction brings is seen
+-- index: waiting_pkey, outcome_pkey, signal_left, run_pkey, lease_pkey, watch_pkey
 with woken as (
     delete from runledger.waiting
     where waiting.run_id = any ($1::uuid[])
@@ -49,6 +49,16 @@ nudged as (
     select runledger.notify('runledger_nudge', parent.run_id::text)
     from pg_catalog.unnest($1::uuid[]) as parent (run_id)
     where exists (select from runledger.lease where lease.run_id = parent.run_id offset 0)
+),
+unwatched as (
+    delete from runledger.watch
+    where watch.run_id = any ($1::uuid[])
+        and exists (select from runledger.outcome where outcome.run_id = watch.run_id offset 0)
+    returning watch.run_id
+),
+announced as (
+    select runledger.notify('runledger_ended', run_id::text)
+    from unwatched
 )
-select run_id, (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from nudged) as told
-from woken
+select
+    (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from nudged) + (select pg_catalog.count(*) from announced) as told

@@ -1,6 +1,6 @@
 -- wake_parents: puts parents that wait for one of these ended children, or for the last of several, back into their queues.
 -- in:    $1 ids of runs that ended in this transaction
--- out:   run_id, told; the parents woken
+-- out:   told; one row, so that what tells is carried out where nobody is woken too
 -- locks: the parents' rows of `waiting` (deleted); the parents are locked before, by lock_runs.sql, so that of two last children one sees the other
 -- index: run_pkey, waiting_pkey, outcome_pkey, lease_pkey
 with parent as (
@@ -42,5 +42,4 @@ nudged as (
     from parent
     where exists (select from runledger.lease where lease.run_id = parent.run_id offset 0)
 )
-select run_id, (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from nudged) as told
-from woken
+select (select pg_catalog.count(*) from told) + (select pg_catalog.count(*) from nudged) as told
