@@ -247,3 +247,22 @@ async fn every_caller_of_an_exhausted_pool_hears_of_it_though_the_server_is_slow
     proxy.set(Mode::Pass);
     drop(held);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caller_whose_pool_has_a_free_connection_again_is_told_to_repeat_the_call() {
+    let fixture = Fixture::new().await;
+    let proxy = Proxy::start(fixture.database.url()).await.unwrap();
+    let db = Db::connect_with(proxy.url().parse().unwrap(), 1).await.unwrap();
+    let held = all(db.pool()).await;
+    proxy.set(Mode::Delay(Duration::from_millis(300)));
+    proxy.forget();
+    let (refused, ()) = tokio::join!(small_plain(1).enqueue(&db), async {
+        // The caller has given the pool up and opens a connection, which takes many round trips more.
+        eventually(async || proxy.count("set client_min_messages"), |n| *n == 1).await;
+        drop(held);
+    });
+    let told = format!("{:#}", anyhow::Error::from(refused.unwrap_err()));
+    assert!(told.contains("the server accepts connections now, so repeat the call"), "{told}");
+    assert!(!told.contains("right address"), "{told}");
+    proxy.set(Mode::Pass);
+}

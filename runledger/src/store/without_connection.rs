@@ -24,9 +24,7 @@ pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
     match Box::pin(shared_answer(&options, longest)).await {
         Err(error) => copy_of(&error),
         Ok(()) if is_exhausted(pool) => sqlx::Error::PoolTimedOut,
-        Ok(()) => timed_out(format!(
-            "the pool had no connection within {longest:?}; the server accepts new ones, so a repeated call may succeed"
-        )),
+        Ok(()) => timed_out(Late(longest)),
     }
 }
 
@@ -69,8 +67,19 @@ async fn open(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     ClientSessions::to(options).open(&mut connection).await
 }
 
-fn timed_out(why: String) -> sqlx::Error {
+fn timed_out(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> sqlx::Error {
     io::Error::new(io::ErrorKind::TimedOut, why).into()
+}
+
+/// The server accepts connections, and the pool had none in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the pool had no connection within {0:?}")]
+struct Late(Duration);
+
+/// Whether a pool had no connection in time although the server accepts connections.
+pub(crate) fn is_late(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Io(error) = error else { return false };
+    error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Late>)
 }
 
 /// An error with the same text, of the same class.
@@ -132,7 +141,7 @@ mod tests {
         let told = Told { code: Some("53300".to_owned()), message: "too many clients".to_owned() };
         let originals = [
             sqlx::Error::Database(Box::new(told)),
-            timed_out("it took too long".to_owned()),
+            timed_out("it took too long"),
             sqlx::Error::Tls("no certificate".into()),
             sqlx::Error::Configuration("no such option".into()),
             sqlx::Error::Protocol("a stray message".to_owned()),

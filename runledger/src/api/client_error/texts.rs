@@ -5,6 +5,7 @@ use crate::model::failure::Failure;
 use crate::store::error::{Class, Limit, Reason, cause};
 use crate::store::migrate::MigrateError;
 use crate::store::session::has_code;
+use crate::store::without_connection::is_late;
 
 /// The text of an error of the database, whose own words are the source.
 pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
@@ -29,7 +30,9 @@ pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
 
 /// What to do about a connection that could not be opened.
 pub(super) fn without_connection(error: &sqlx::Error) -> &'static str {
-    if has_code(error, "53300") {
+    if is_late(error) {
+        "the server accepts connections now, so repeat the call"
+    } else if has_code(error, "53300") {
         "the server accepts no further connection; close some, or raise the limit that the server names"
     } else {
         "check that this is the right address, that the server runs there and has this database, and that it lets this role in (encrypted connections \
