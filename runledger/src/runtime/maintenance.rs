@@ -454,7 +454,7 @@ impl Maintenance {
                 Some(done)
             }
             Err(error) => {
-                warn_outage!(&outage, %error, what, "maintenance waits for the database");
+                warn_outage!(&outage, %error, what, "maintenance fails; it tries again");
                 None
             }
         }
