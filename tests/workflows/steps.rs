@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, FailureKind, RunState, Timings};
-use runledger_tests::rows::{execute, scalar, soon, take_away, worker};
+use runledger_tests::rows::{execute, scalar, soon, take_away, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 
@@ -312,5 +312,52 @@ async fn what_a_program_logs_of_a_workflow_shows_nothing_of_its_record() {
     handle.signal("go", &()).await.unwrap();
     let logged = soon(handle.result()).await.unwrap();
     assert!(!logged.contains("hunter2") && logged.contains(&handle.id().to_string()), "{logged}");
+    worker.stop().await;
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cause {0}")]
+struct Chain(u32, #[source] Option<Box<Self>>);
+
+/// Fails with what is not recorded as it is.
+#[job(max_attempts = 1)]
+async fn fails_at_length(how: u8) -> Result<()> {
+    match how {
+        0 => Err("a page of HTML ".repeat(2_000).into()),
+        1 => Err("with a \0 in it".into()),
+        _ => Err((0..40).fold(Chain(0, None), |cause, n| Chain(n, Some(Box::new(cause)))).into()),
+    }
+}
+
+#[job]
+async fn hears_of_it(text: String) -> Result<usize> {
+    Ok(text.len())
+}
+
+/// Gives the text of a failure to a step, and begins anew after it.
+#[workflow]
+async fn tells_of_a_failure(wf: &Wf, how: u8, by_child: bool) -> Result<usize> {
+    let failed = if by_child {
+        wf.start(fails_at_length(how)).await?.result().await
+    } else {
+        wf.run(fails_at_length(how)).await
+    };
+    let n_bytes = wf.run(hears_of_it(failed.unwrap_err().to_string())).await?;
+    wf.signal::<()>("go-on").await?;
+    Ok(n_bytes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_text_of_a_failure_is_the_same_in_a_replay_however_much_of_it_is_recorded() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![tells_of_a_failure, fails_at_length, hears_of_it]).await;
+    for how in 0..3 {
+        for by_child in [false, true] {
+            let run = tells_of_a_failure(how, by_child).enqueue(&db).await.unwrap();
+            until(&db, run.id(), |info| info.awaited_signals.contains(&"go-on".to_owned())).await;
+            run.signal("go-on", &()).await.unwrap();
+            assert!(soon(run.result()).await.unwrap() > 0, "{how} {by_child}");
+        }
+    }
     worker.stop().await;
 }

@@ -150,12 +150,21 @@ pub(crate) fn words(said: &str) -> String {
 }
 
 fn storable(message: &str, most: usize) -> String {
-    let kept = &message[..message.floor_char_boundary(most)];
-    let text = kept.replace('\0', "\u{fffd}");
-    match message.len() - kept.len() {
-        0 => text,
-        cut => format!("{text}… ({cut} bytes more)"),
+    let text = message.replace('\0', "\u{fffd}");
+    if is_cut(&text, most) {
+        return text;
     }
+    let kept = &text[..text.floor_char_boundary(most)];
+    match text.len() - kept.len() {
+        0 => text,
+        cut => format!("{kept}… ({cut} bytes more)"),
+    }
+}
+
+/// Whether [`storable`] has cut it. The failure of a child is stored again as that of a step.
+fn is_cut(text: &str, most: usize) -> bool {
+    let cut = text.strip_suffix(" bytes more)").and_then(|text| text.rsplit_once("… ("));
+    cut.is_some_and(|(kept, n_cut)| kept.len() <= most && n_cut.parse::<usize>().is_ok())
 }
 
 impl fmt::Display for Failure {
@@ -252,6 +261,18 @@ mod tests {
         let failure = Failure::from_chain(FailureKind::Error, &Wrapped(panicked.clone()));
         assert_eq!(failure.causes, ["no", "disk", "full (at a.rs:1:2)"]);
         assert_eq!(failure.to_string(), format!("child: {panicked}"));
+    }
+
+    #[test]
+    fn what_is_stored_is_stored_again_as_it_is() {
+        for message in
+            ["x".repeat(20_000), "\0".repeat(MAX_MESSAGE), format!("{}\0ä", "x".repeat(MAX_MESSAGE - 1))]
+        {
+            let causes = vec![message.clone(); MAX_CAUSES + 2];
+            let stored =
+                Failure { causes, ..Failure::new(FailureKind::Error, message) }.storable(MAX_MESSAGE);
+            assert_eq!(stored.storable(MAX_MESSAGE), stored);
+        }
     }
 
     #[test]

@@ -366,6 +366,8 @@ pub(crate) async fn record(
     fingerprint: i64,
     result: Result<Plain, Failure>,
 ) -> Result<String, Failure> {
+    // What the code gets now is what a replay gives it.
+    let result = result.map_err(|failure| attempt.sealer().storable(&failure));
     match attempt.checkpoint(claim, fingerprint, result.clone(), None) {
         Ok(step) => {
             record_step(attempt, claim, step).await;
