@@ -1,12 +1,12 @@
 //! Clocks that are wrong, and jump.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use runledger_tests::check::fleet::Process;
 
 use crate::scenario::{Scenario, Setting};
-use crate::scene::PATIENT;
+use crate::scene::{PATIENT, reaches};
 use crate::server::{Clock, Settings};
 use crate::stage::Stage;
 use crate::summary::Summary;
@@ -105,6 +105,7 @@ async fn suspended(setting: Setting) -> Result<Summary> {
         }
         offset += HOUR;
         clock.set(offset)?;
+        shows(&stage, offset).await?;
         stage.site.server_clock.push(offset);
         stage.site.n_faults += 1;
         tokio::time::sleep(ASLEEP).await;
@@ -120,10 +121,19 @@ async fn suspended(setting: Setting) -> Result<Summary> {
     stage.judge().await
 }
 
+/// Waits until the server's clock is so many seconds ahead of this machine's: a library that does not load changes nothing.
+async fn shows(stage: &Stage, offset: i64) -> Result<()> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+    let shows =
+        format!("select (abs(extract(epoch from clock_timestamp()) - {now} - {offset}) < 120)::int::int8");
+    reaches(&mut stage.site.connect().await?, &shows, 1).await
+}
+
 /// Sets the server's clock while nobody looks, since everything is an hour late for a moment.
 async fn jump(stage: &mut Stage, clock: &Clock, offset: i64) -> Result<()> {
     let looks = stage.site.monitor.pause().await;
     clock.set(offset)?;
+    shows(stage, offset).await?;
     stage.site.n_faults += 1;
     stage.works().await?;
     tokio::time::sleep(BEAT).await;
