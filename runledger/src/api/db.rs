@@ -134,7 +134,7 @@ impl Db {
 
     /// Like [`embedded`](Self::embedded), with the data in `folder`. Creates the folder if it does not exist. An existing
     /// folder must be empty, apart from hidden files, or one that an earlier call has made. Only this user can read it afterwards.
-    /// Programs that use the same folder share one server.
+    /// Programs that use the same folder share one server. They must run on one machine, and not in separate containers.
     ///
     /// # Errors
     /// Same as [`embedded`](Self::embedded).

@@ -191,7 +191,7 @@ impl<T> Graph<T> {
     }
 
     /// Lets a node run only if another, before it, gave `true`. Otherwise it is skipped, and so is what needs its success; that a node was skipped lets no graph fail.
-    /// A condition that is given by its name may give any type; a node under it fails if it gave neither `true` nor `false`.
+    /// If the condition is a node that was looked up by its name, its type is not checked here. The node under it fails if the condition gives neither `true` nor `false`.
     pub fn only_if<V>(&mut self, node: Node<V>, condition: impl Into<Condition>) -> &mut Self {
         self.edge_of("only_if", node, condition.into().0, vec![CONDITION.to_string()])
     }

@@ -31,7 +31,7 @@ pub(super) struct Server {
     own: String,
     n_made: AtomicU32,
     template: String,
-    /// Its name says that the databases of this process are in use.
+    /// Keeps other processes from dropping the databases whose names begin with `own`.
     _holder: PgConnection,
     /// Keeps the embedded server alive.
     #[cfg(unix)]

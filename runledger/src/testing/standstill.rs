@@ -12,7 +12,7 @@ const MOST_WITHOUT_PROGRESS: u32 = 1_000;
 /// How many times the kit skips time or sends a signal in all. A run may sleep again and again for ever.
 const MOST: u32 = 5_000;
 
-/// How many times the patience the run under test may stand still while other runs progress. They may do so for ever.
+/// The run under test may stand still for so many times the patience while other runs progress. These may never end.
 const BESIDE_OTHERS: u32 = 10;
 
 /// Measures how long nothing has happened, and how often the kit has skipped time or sent a signal.
