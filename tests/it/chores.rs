@@ -406,7 +406,8 @@ async fn silent_worker_whose_row_is_locked_stops_no_other_maintenance() {
     let worker = worker(&db, jobs![chore_of_an_hour]).await;
     let is_buried = "select count(*) from runledger.worker where name = 'other' and state = 'dead'";
     eventually(async || scalar::<i64>(&db, is_buried).await, |n| *n == 1).await;
-    let run = chore_of_an_hour().delay(LONG).deadline(Duration::from_secs(1)).enqueue(&db).await.unwrap();
+    let run = chore_of_an_hour().delay(LONG).deadline(LONG).enqueue(&db).await.unwrap();
+    execute(&db, "update runledger.deadline set deadline_at = now() - interval '1 hour'").await;
     until(&db, run.id(), |info| info.state.is_terminal()).await;
     tx.rollback().await.unwrap();
     worker.stop().await;

@@ -252,7 +252,7 @@ async fn a_panic_in_the_control_task_costs_the_worker_its_number_and_not_its_lif
 
 #[tokio::test]
 async fn a_panic_in_maintenance_costs_the_worker_its_number_and_not_its_life() {
-    goes_on_after_a_panic_at("maintenance waits").await;
+    goes_on_after_a_panic_at("maintenance fails").await;
 }
 
 #[tokio::test]

@@ -49,6 +49,9 @@ const TURN: Duration = Duration::from_millis(500);
 const SHARE: u32 = 20;
 const FURTHEST_APART: Duration = Duration::from_secs(30);
 
+/// How long a silent worker is left out that could not be examined.
+const LEFT_OUT: Duration = Duration::from_secs(5);
+
 /// How long after the burial of a worker the nets are cast at the latest. It may have died before it woke the parent of a run that
 /// it had settled, and the net takes a run for stranded once it has waited for so long.
 const AFTER_BURIAL: Duration = Duration::from_secs(5);
@@ -278,12 +281,20 @@ impl Maintenance {
     async fn bury(&self, silent: &[i64], memory: &mut Memory) {
         let mut n_buried = 0;
         memory.suspicion = None;
+        let now = Instant::now();
+        memory.left_out.retain(|_, until| now < *until);
         for suspect in silent {
+            if memory.left_out.contains_key(suspect) {
+                continue;
+            }
             match self.examine(*suspect, memory).await {
                 Ok(Finding::Buried) => n_buried += 1,
                 Ok(Finding::SuspectIn(delay)) => memory.suspect(*suspect, Instant::now() + delay),
                 Ok(Finding::Nothing) => {}
                 Err(error) => {
+                    if spares_others(&error) {
+                        memory.left_out.insert(*suspect, Instant::now() + LEFT_OUT);
+                    }
                     warn_outage!(memory.outages.entry("examination").or_default(), %error, suspect, "a silent worker could not be examined");
                 }
             }

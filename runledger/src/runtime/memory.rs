@@ -32,6 +32,8 @@ pub(super) struct Memory {
     held_up: VecDeque<(Instant, Duration)>,
     /// When silent workers become suspect, and who they are.
     pub(super) suspicion: Option<(Instant, Vec<i64>)>,
+    /// Until when workers are left out that could not be examined: a row that somebody keeps locked must not take up the time between two pulses.
+    pub(super) left_out: BTreeMap<i64, Instant>,
     pub(super) chores: Chores,
     /// When the nets are to be cast at the latest, since a worker was buried.
     pub(super) nets_due: Option<Instant>,
