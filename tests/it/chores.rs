@@ -408,7 +408,13 @@ async fn silent_worker_whose_row_is_locked_stops_no_other_maintenance() {
     eventually(async || scalar::<i64>(&db, is_buried).await, |n| *n == 1).await;
     let run = chore_of_an_hour().delay(LONG).deadline(LONG).enqueue(&db).await.unwrap();
     execute(&db, "update runledger.deadline set deadline_at = now() - interval '1 hour'").await;
-    until(&db, run.id(), |info| info.state.is_terminal()).await;
+    let waits_long = "select count(*) from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock' and clock_timestamp() - query_start > interval '5 seconds'";
+    let state = async || {
+        assert_eq!(scalar::<i64>(&db, waits_long).await, 0, "maintenance waits for the row");
+        run.state().await.unwrap()
+    };
+    eventually(state, |state| state.is_terminal()).await;
     tx.rollback().await.unwrap();
     worker.stop().await;
 }
