@@ -1,4 +1,4 @@
-//! What the kit leaves on a server.
+//! The kit drops the databases that it has made.
 
 use runledger::testing::Testing;
 use sqlx::AssertSqlSafe;

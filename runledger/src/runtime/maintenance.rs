@@ -249,32 +249,47 @@ impl Maintenance {
     /// Ends runs as cancelled whose bodies block their threads, and so are not dropped: nothing that these write afterwards counts.
     async fn end_by_force(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let unheeded = self.held.unheeded(self.cancel_grace);
-        let mut leases = worker::held(connection, self.worker_id).await?;
-        leases.retain(|lease| unheeded.contains(&lease.fence()));
-        for lease in &leases {
-            let above = wait::above(connection, lease.run_id).await?;
-            let outcome = Outcome::Cancelled(cancel::failure(None));
-            let settlement = settle(outcome, lease.counters, &RetryPolicy::NOT_ASKED, 0.0);
-            // The engine's own words are never sealed.
-            let item = Settled::new(lease.fence(), settlement, &Sealer::default());
-            let item = item.below(above).of_saga(true);
-            match settlement::settle(connection, &[&item]).await {
-                Ok(batch) => self.wakes.owe(batch.owed),
-                Err(error) if spares_others(&error) => {
-                    tracing::warn!(%error, run_id = %lease.run_id, "a cancelled run cannot be ended yet; maintenance tries again");
-                    continue;
-                }
-                Err(error) => return Err(error),
+        let leases = worker::held(connection, self.worker_id).await?;
+        for fence in &unheeded {
+            // Without a lease it has ended, or is lost: only its attempt is left to be dropped.
+            if let Some(lease) = leases.iter().find(|lease| lease.fence() == *fence)
+                && !self.settle_by_force(connection, lease).await?
+            {
+                continue;
             }
-            let fence = lease.fence();
             tracing::warn!(
                 run_id = %fence.run_id, grace = ?self.cancel_grace,
                 "a cancelled run has not come to an await: it is ended without its body, which keeps its slot and its thread until it yields; \
                  move what blocks to `tokio::task::spawn_blocking`"
             );
-            self.held.drop_attempt(fence);
+            self.held.drop_attempt(*fence);
         }
         Ok(())
+    }
+
+    /// Settles a run as cancelled while its body goes on. False if the database refuses this for now.
+    async fn settle_by_force(
+        &self,
+        connection: &mut PgConnection,
+        lease: &Lease,
+    ) -> Result<bool, sqlx::Error> {
+        let above = wait::above(connection, lease.run_id).await?;
+        let outcome = Outcome::Cancelled(cancel::failure(None));
+        let settlement = settle(outcome, lease.counters, &RetryPolicy::NOT_ASKED, 0.0);
+        // The engine's own words are never sealed.
+        let item = Settled::new(lease.fence(), settlement, &Sealer::default());
+        let item = item.below(above).of_saga(true);
+        match settlement::settle(connection, &[&item]).await {
+            Ok(batch) => {
+                self.wakes.owe(batch.owed);
+                Ok(true)
+            }
+            Err(error) if spares_others(&error) => {
+                tracing::warn!(%error, run_id = %lease.run_id, "a cancelled run cannot be ended yet; maintenance tries again");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Buries those silent workers that are dead, and gives their runs back. Looks again when the others become suspect.

@@ -366,7 +366,7 @@ pub(crate) async fn record(
     fingerprint: i64,
     result: Result<Plain, Failure>,
 ) -> Result<String, Failure> {
-    // What the code gets now is what a replay gives it.
+    // A replay gives the code the recorded failure, so it gets the same one now.
     let result = result.map_err(|failure| attempt.sealer().storable(&failure));
     match attempt.checkpoint(claim, fingerprint, result.clone(), None) {
         Ok(step) => {

@@ -97,7 +97,7 @@ fn copy_of(error: &sqlx::Error) -> sqlx::Error {
     }
 }
 
-/// What the server told somebody else.
+/// An error of the server that another caller received.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 struct Told {

@@ -182,7 +182,7 @@ impl Drop for Database {
     }
 }
 
-/// Drops a database in a runtime of its own: that of the test may be one that must not be blocked on, and may end with this very call.
+/// Drops a database in a thread and a runtime of its own. The runtime of the test may be ending, and must not be blocked.
 fn drop_apart(options: &PgConnectOptions, name: String) {
     let options = options.clone();
     let dropping = std::thread::spawn(move || {
