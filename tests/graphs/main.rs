@@ -18,6 +18,7 @@ mod graph_foreign_nodes;
 mod graph_jobs;
 mod graph_maps;
 mod graph_nodes;
+mod graph_parameters;
 mod graph_sentences;
 mod graphs;
 mod oracle;

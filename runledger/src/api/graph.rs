@@ -27,7 +27,9 @@ use super::handle::Handle;
 use super::job::{Arguments, Job, Payload};
 use super::jobs::DefinitionOf;
 use crate::model::given::{CONDITION, item};
-use crate::model::graph::{GATE, MAX_NODES, Plan, PlannedEdge, PlannedKind, PlannedNode, Target};
+use crate::model::graph::{
+    GATE, GraphProblem, MAX_NODES, Plan, PlannedEdge, PlannedKind, PlannedNode, Target,
+};
 use crate::model::json::ErasedValue;
 use crate::model::payload::Plain;
 use crate::model::request::{Metadata, RequestOptions, identity_said};
@@ -180,14 +182,23 @@ impl<T> Graph<T> {
     }
 
     /// Gives a parameter of a node what another gives, as [`then`](Self::then) does, without the compiler: the node must be of this graph, and the job must have
-    /// the parameter, where this program has its code.
+    /// the parameter, where this program has its code. `parts[0]`, `parts[1]` and so on give the items of the list `parts`, in the order of the numbers.
     pub fn feed<V>(
         &mut self,
         node: Node<V>,
         parameter: impl Into<String>,
         need: impl Into<Need>,
     ) -> &mut Self {
-        self.edge_of("feed", node, need.into(), vec![parameter.into()])
+        let (parameter, need) = (parameter.into(), need.into());
+        if parameter.starts_with(CONDITION) {
+            if let Some(place) = self.own(node, "feed") {
+                let node = self.plan.nodes[place].name.clone();
+                let why = format!("and no parameter begins with `{CONDITION}`");
+                self.plan.refused.push(GraphProblem::Parameter { node, parameter, why });
+            }
+            return self;
+        }
+        self.edge_of("feed", node, need, vec![parameter])
     }
 
     /// Lets a node run only if another, before it, gave `true`. Otherwise it is skipped, and so is what needs its success; that a node was skipped lets no graph fail.

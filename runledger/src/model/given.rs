@@ -81,6 +81,34 @@ pub fn item(parameter: &str, at: usize) -> String {
     format!("{parameter}[{at}]")
 }
 
+/// What a prerequisite gives: an argument, or one item of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameter<'p> {
+    Whole(&'p str),
+    Item(&'p str, usize),
+}
+
+impl<'p> Parameter<'p> {
+    /// Reads `name` or `name[index]`. `None` for anything else, such as `name[]` and `name[00]`.
+    #[must_use]
+    pub fn parse(parameter: &'p str) -> Option<Self> {
+        let has_bracket = |text: &str| text.contains(['[', ']']);
+        let Some((list, index)) = parameter.strip_suffix(']').and_then(|it| it.split_once('[')) else {
+            return (!parameter.is_empty() && !has_bracket(parameter)).then_some(Self::Whole(parameter));
+        };
+        let at = index.parse().ok().filter(|_| !list.is_empty() && !has_bracket(list))?;
+        (item(list, at) == parameter).then_some(Self::Item(list, at))
+    }
+
+    /// The parameter of the job.
+    #[must_use]
+    pub fn name(self) -> &'p str {
+        match self {
+            Self::Whole(name) | Self::Item(name, _) => name,
+        }
+    }
+}
+
 /// Begins what stands among the parameters of an edge for a condition; the name of the node that decides comes after it. No parameter begins so.
 pub const CONDITION: char = '?';
 
@@ -134,14 +162,15 @@ pub fn fill(input: String, given: Vec<Given>, sealer: &Sealer) -> Result<String,
         }
         let text = given.text(sealer)?;
         for parameter in parameters {
-            match parameter.strip_suffix(']').and_then(|parameter| parameter.rsplit_once('[')) {
-                Some((list, at)) => {
+            match Parameter::parse(parameter) {
+                Some(Parameter::Item(list, at)) => {
                     let items = arguments.entry(list.to_owned()).or_insert(Argument::Items(BTreeMap::new()));
-                    if let (Argument::Items(items), Ok(at)) = (items, at.parse()) {
+                    if let Argument::Items(items) = items {
                         items.insert(at, text.clone());
                     }
                 }
-                None => {
+                // A graph with other parameters is refused when it is submitted.
+                Some(Parameter::Whole(_)) | None => {
                     arguments.insert(parameter.clone(), Argument::One(text.clone()));
                 }
             }
@@ -225,6 +254,27 @@ mod tests {
             item("parts", 2)
         );
         assert_eq!(filled("{}", &given).as_deref(), Ok("{\"parts\":[2,10]}"));
+    }
+
+    #[test]
+    fn a_parameter_is_a_name_or_one_item_of_a_list() {
+        assert_eq!(Parameter::parse("parts"), Some(Parameter::Whole("parts")));
+        assert_eq!(Parameter::parse("parts[0]"), Some(Parameter::Item("parts", 0)));
+        assert_eq!(Parameter::parse("parts[12]"), Some(Parameter::Item("parts", 12)));
+        for wrong in [
+            "",
+            "[0]",
+            "parts[]",
+            "parts[x]",
+            "parts[00]",
+            "parts[+1]",
+            "parts[-1]",
+            "parts[0",
+            "parts0]",
+            "a[0][1]",
+        ] {
+            assert_eq!(Parameter::parse(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -90,6 +90,8 @@ pub struct Plan {
     pub result: Option<Target>,
     /// The methods that should change a node but received a node of another graph.
     pub foreign: BTreeSet<&'static str>,
+    /// What was refused as soon as it was declared.
+    pub refused: Vec<GraphProblem>,
 }
 
 /// A checked graph: every edge leads from one place to another.
@@ -330,6 +332,7 @@ impl Plan {
         }
         self.check_sizes(&mut problems);
         problems.extend(self.foreign.iter().map(|method| GraphProblem::ForeignNode { method }));
+        problems.extend(self.refused.iter().cloned());
         let places = self.check_nodes(&mut problems);
         let mut needs: Vec<BTreeMap<usize, Need>> = vec![BTreeMap::new(); self.nodes.len()];
         for edge in &self.edges {

@@ -1,6 +1,6 @@
 //! The nodes of a graph, or of an addition to one, checked: everything that is wrong with them at once, or the rows to be written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use crate::api::definition::Param;
 use crate::api::enqueue::{known_jobs, unknown_job};
 use crate::api::registry;
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::given::CONDITION;
+use crate::model::given::{CONDITION, Parameter, item};
 use crate::model::graph::{
     Checked, GraphError, GraphProblem, MAP, Need, NeedRequest, NodeEnding, NodeRequest, Plan, PlannedKind,
     Standing, standings,
@@ -275,32 +275,47 @@ fn run_of(declared: Declared) -> Result<NewRun<Plain>, ClientError> {
     request.into_new_run()
 }
 
-/// Parameters that a node is given and its job does not have, or that it is given twice; and those that nobody gives it.
+/// Parameters that a node is given and that are malformed, that its job does not have, or that it is given twice; and those that nobody gives it.
 fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphProblem> {
     let problem = |parameter: &str, why: String| GraphProblem::Parameter {
         node: node.to_owned(),
         parameter: parameter.to_owned(),
         why,
     };
-    let list = |parameter: &str| parameter.split_once('[').map_or(parameter, |(list, _)| list).to_owned();
+    let own = declared.request.input.as_ref().ok().and_then(|input| Fields::parse(input).ok());
+    let has_own = |name: &str| {
+        own.as_ref().is_some_and(|own| own.has(name))
+            || declared.values.iter().any(|(value, _)| *value == name)
+    };
     let mut problems = Vec::new();
-    let mut seen: HashMap<&str, usize> = HashMap::new();
-    let fed: Vec<&str> = fed.iter().copied().filter(|parameter| !is_condition(parameter)).collect();
-    for parameter in &fed {
-        *seen.entry(parameter).or_default() += 1;
+    let mut given = BTreeSet::new();
+    let mut whole = BTreeSet::new();
+    let mut lists = BTreeSet::new();
+    for text in fed.iter().copied().filter(|parameter| !is_condition(parameter)) {
+        let Some(parameter) = Parameter::parse(text) else {
+            let why = "and a parameter is written as its name, or as `name[0]` for one item of a list";
+            problems.push(problem(text, why.to_owned()));
+            continue;
+        };
+        let name = parameter.name();
+        if !given.insert(text) {
+            problems.push(problem(text, "and more than once".to_owned()));
+        } else if has_own(name) {
+            problems.push(problem(text, format!("and its call has an argument `{name}` of its own")));
+        }
+        match parameter {
+            Parameter::Whole(name) => whole.insert(name),
+            Parameter::Item(name, _) => lists.insert(name),
+        };
     }
     problems.extend(
-        seen.iter()
-            .filter(|(_, n)| **n > 1)
-            .map(|(parameter, _)| problem(parameter, "and more than once".to_owned())),
+        whole
+            .intersection(&lists)
+            .map(|name| problem(name, format!("and also items of it, such as `{}`", item(name, 0)))),
     );
     let Some(definition) = declared.request.definition else { return problems };
-    let own = declared.request.input.as_ref().ok().and_then(|input| Fields::parse(input).ok());
-    let is_given = |name: &str| {
-        own.as_ref().is_none_or(|own| own.has(name))
-            || declared.values.iter().any(|(value, _)| *value == name)
-            || fed.iter().any(|parameter| list(parameter) == name)
-    };
+    let is_fed = |name: &str| whole.contains(name) || lists.contains(name);
+    let is_given = |name: &str| own.is_none() || has_own(name) || is_fed(name);
     let missing = definition.params.iter().filter(|param| param.is_required() && !is_given(param.name()));
     problems.extend(missing.map(|param| GraphProblem::Missing {
         node: node.to_owned(),
@@ -308,13 +323,9 @@ fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphP
         job: definition.name.to_owned(),
     }));
     let names: Vec<&str> = definition.params.iter().map(Param::name).collect();
-    for parameter in fed {
-        let name = list(parameter);
-        if !names.contains(&name.as_str()) {
-            let hint = hint(&name, names.iter().copied());
-            problems
-                .push(problem(parameter, format!("which its job `{}` does not have{hint}", definition.name)));
-        }
+    for name in whole.union(&lists).filter(|name| !names.contains(*name)) {
+        let hint = hint(name, names.iter().copied());
+        problems.push(problem(name, format!("which its job `{}` does not have{hint}", definition.name)));
     }
     problems
 }

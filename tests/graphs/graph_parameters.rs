@@ -1,0 +1,81 @@
+//! What `Graph::feed` refuses: a value that the job would not receive.
+
+use runledger::prelude::*;
+use runledger::{AnyCall, Graph, given};
+use runledger_tests::Fixture;
+use runledger_tests::rows::{scalar, soon, worker};
+use serde_json::json;
+
+#[job]
+async fn one() -> Result<u64> {
+    Ok(1)
+}
+
+#[job]
+async fn counts(parts: Vec<u64>) -> Result<u64> {
+    Ok(parts.iter().sum())
+}
+
+/// Feeds `parameters` to a node with `arguments`, and returns what is said.
+async fn refused(db: &Db, arguments: serde_json::Value, parameters: &[&str]) -> String {
+    let mut graph = Graph::new("fed");
+    let source = graph.call(one());
+    let node = graph.node("counts", AnyCall::by_name("counts", &arguments));
+    for parameter in parameters {
+        graph.feed(node, *parameter, source);
+    }
+    graph.enqueue(db).await.map(drop).expect_err(&format!("{parameters:?}")).to_string()
+}
+
+#[tokio::test]
+async fn fed_value_that_the_job_would_not_receive_is_refused() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    for malformed in ["", "parts[]", "parts[x]", "parts[00]", "parts[-1]", "parts[0", "parts[0][1]"] {
+        let said = refused(&db, json!({}), &["parts[0]", malformed]).await;
+        let part =
+            format!("`counts` is given the parameter `{malformed}`, and a parameter is written as its name");
+        assert!(said.contains(&part), "{said}");
+    }
+    for condition in ["?", "?one"] {
+        let said = refused(&db, json!({}), &["parts[0]", condition]).await;
+        let part = format!("`counts` is given the parameter `{condition}`, and no parameter begins with `?`");
+        assert!(said.contains(&part), "{said}");
+    }
+    let said = refused(&db, json!({}), &["parts", "parts[0]"]).await;
+    assert!(said.contains("the parameter `parts`, and also items of it, such as `parts[0]`"), "{said}");
+    let said = refused(&db, json!({}), &["parts[0]", "parts[0]"]).await;
+    assert!(said.contains("the parameter `parts[0]`, and more than once"), "{said}");
+    for parameter in ["parts", "parts[0]"] {
+        let said = refused(&db, json!({"parts": [1]}), &[parameter]).await;
+        let part = format!("the parameter `{parameter}`, and its call has an argument `parts` of its own");
+        assert!(said.contains(&part), "{said}");
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 0);
+}
+
+#[tokio::test]
+async fn value_fed_beside_a_typed_argument_is_refused() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("fed");
+    let source = graph.call(one());
+    let node = graph.then(counts, (given(vec![1]),));
+    graph.feed(node, "parts", source);
+    let said = graph.enqueue(&db).await.map(drop).unwrap_err().to_string();
+    assert!(
+        said.contains("the parameter `parts`, and its call has an argument `parts` of its own"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_of_a_list_are_fed_by_their_numbers() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![one, counts]).await;
+    let mut graph = Graph::new("fed");
+    let source = graph.call(one());
+    let node = graph.node("counts", AnyCall::by_name("counts", &json!({})));
+    graph.feed(node, "parts[1]", source).feed(node, "parts[10]", source);
+    let handle = graph.result(node).enqueue(&db).await.unwrap();
+    assert_eq!(soon(handle.result()).await.unwrap(), json!(2));
+    worker.stop().await;
+}
