@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -178,6 +179,29 @@ fn copy_of_a_running_server_is_refused_with_its_pid() {
     }
     assert!(start.elapsed() < Duration::from_secs(15), "refused after {:?}", start.elapsed());
     assert_eq!(original.postmasters().len(), 1);
+}
+
+/// From another container, neither the socket nor the lock file's process is visible. The file is put back before the
+/// server looks for it, which it does once a minute.
+#[test]
+fn second_server_is_refused_where_the_first_cannot_be_reached() {
+    let base = Base::new(LONG);
+    let mut first = base.client();
+    let url = first.url();
+    let socket = PathBuf::from(socket_dir(&url));
+    let lock_file = base.dir.join("data/postmaster.pid");
+    let hidden = [&socket, &lock_file].map(|path| (path.clone(), path.with_extension("hidden")));
+    for (path, hidden) in &hidden {
+        fs::rename(path, hidden).unwrap();
+    }
+    let said = base.client().line();
+    for (path, hidden) in &hidden {
+        let _ = fs::remove_dir(path);
+        fs::rename(hidden, path).unwrap();
+    }
+    assert!(said.contains("error ") && said.contains("a server runs on the data in"), "{said}");
+    assert!(listens(&url));
+    assert_eq!(base.postmasters().len(), 1);
 }
 
 #[test]

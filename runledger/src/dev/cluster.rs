@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! <base>/runledger.lock
-//!                      held while somebody makes, starts or stops the server; also by the programs that do it; the first
-//!                      file, by which a folder is known as ours
+//!                      held by whoever makes, starts or stops the server, and by `initdb` and `pg_ctl`; marks a folder as ours
+//! <base>/server.lock   held by the server and all its processes
 //! <base>/data.tmp      an initdb under way; becomes <base>/data by a rename, so a half made one is never used
 //! <base>/data          PGDATA
 //! <base>/server.log    what the server said since its last start
@@ -42,6 +42,13 @@ const RESTART_PATIENCE: Duration = Duration::from_secs(30);
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 const LOCK: &str = "runledger.lock";
+
+/// PostgreSQL finds another server of the data by its pid and its shared memory. Neither is visible from another
+/// container, and two servers destroy the data. This lock is visible wherever the file is.
+const SERVER_LOCK: &str = "server.lock";
+
+/// Runs a program that inherits the standard output of the shell as descriptor 9, and has none itself.
+const AS_DESCRIPTOR_9: &str = r#"exec "$0" "$@" 9>&1 1>/dev/null"#;
 
 /// The role that owns everything in the cluster.
 pub(super) const ROLE: &str = "runledger";
@@ -87,15 +94,16 @@ impl Cluster {
     /// Waits for the lock of the base folder.
     pub(super) fn lock(&self) -> Result<Locked, DevError> {
         let path = self.base.join(LOCK);
-        let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let file = options.open(&path).map_err(DevError::io("open", &path))?;
-        self.wait("another program to make or start it", LOCK_PATIENCE, || match file.try_lock() {
-            Ok(()) => Ok(true),
-            Err(TryLockError::WouldBlock) => Ok(false),
-            Err(TryLockError::Error(error)) => Err(DevError::io("lock", &path)(error)),
-        })?;
+        let file = open_lock(&path)?;
+        self.wait("another program to make or start it", LOCK_PATIENCE, || try_lock(&file, &path))?;
         Ok(Locked(file))
+    }
+
+    /// The lock that a server holds as long as it runs. `None` while a server runs on the data.
+    fn lock_server(&self) -> Result<Option<File>, DevError> {
+        let path = self.base.join(SERVER_LOCK);
+        let file = open_lock(&path)?;
+        Ok(try_lock(&file, &path)?.then_some(file))
     }
 
     /// Downloads the programs for a start if none are installed. Does not hold the lock: a download takes
@@ -130,7 +138,9 @@ impl Cluster {
             }
             let Err(error) = self.start(locked, programs, options) else { return Ok(false) };
             let is_last = first_try.elapsed() >= RESTART_PATIENCE;
-            if self.log_says("lock file \"") {
+            if matches!(error, DevError::Served { .. }) {
+                // The processes of a killed server need time to end.
+            } else if self.log_says("lock file \"") {
                 self.remove_stale_lock_files(locked, is_last)?;
             } else if !self.log_says("shared memory block") {
                 return Err(error);
@@ -197,6 +207,9 @@ impl Cluster {
     }
 
     fn start(&self, locked: &Locked, programs: &Programs, options: &Options) -> Result<(), DevError> {
+        let Some(server_lock) = self.lock_server()? else {
+            return Err(DevError::Served { base: self.base.clone() });
+        };
         let log = self.log();
         ignore_absent(fs::remove_file(&log)).map_err(DevError::io("delete", &log))?;
         let mut fresh = OpenOptions::new();
@@ -215,8 +228,11 @@ impl Cluster {
         if options.durability == Durability::Fast {
             settings.push_str(" -c fsync=off -c full_page_writes=off -c synchronous_commit=off");
         }
-        let mut command = self.identity.command(&programs.path("pg_ctl"));
+        let mut command = self.identity.command(Path::new("/bin/sh"));
         command
+            .args(["-c", AS_DESCRIPTOR_9])
+            .stdout(server_lock)
+            .arg(programs.path("pg_ctl"))
             .arg("start")
             .arg("-D")
             .arg(&self.data)
@@ -265,6 +281,21 @@ impl Cluster {
             thread::sleep(POLL);
         }
         Ok(())
+    }
+}
+
+fn open_lock(path: &Path) -> Result<File, DevError> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600);
+    options.open(path).map_err(DevError::io("open", path))
+}
+
+/// Takes a lock, unless it is held. It lasts until the file is closed here and in every program that has inherited it.
+fn try_lock(file: &File, path: &Path) -> Result<bool, DevError> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(DevError::io("lock", path)(error)),
     }
 }
 

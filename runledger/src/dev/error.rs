@@ -103,6 +103,16 @@ pub enum DevError {
         /// The data folder in the lock file.
         data: PathBuf,
     },
+    /// A server that this process cannot reach runs on the data, such as one in another container.
+    #[error(
+        "a server runs on the data in `{base}`, and this program cannot reach it: it was probably started in another container; stop it, or choose \
+         another folder, because two servers would destroy the data",
+        base = base.display()
+    )]
+    Served {
+        /// The base folder of the cluster.
+        base: PathBuf,
+    },
     /// `initdb`, `pg_ctl` or another program ended with a failure.
     #[error("`{program}` failed: the embedded server in `{base}` is not running; {said}", base = base.display())]
     Program {
