@@ -278,3 +278,23 @@ async fn child_that_is_left_and_does_not_end_is_reported() {
         "{said}"
     );
 }
+
+#[job]
+async fn enqueues(#[inject] tx: &mut Tx) -> Result<()> {
+    decides_on_what_is_not_recorded().enqueue(tx).await?;
+    Ok(())
+}
+
+#[workflow]
+async fn enqueues_a_run_that_blocks(wf: &Wf) -> Result<()> {
+    Ok(wf.run(enqueues()).await?)
+}
+
+#[tokio::test]
+async fn enqueued_run_that_a_crash_blocks_is_reported() {
+    let jobs = jobs![enqueues_a_run_that_blocks, enqueues, decides_on_what_is_not_recorded, nothing];
+    let test = Testing::new().await.unwrap().with(jobs);
+    let (_, problem, _) = broken(test.crash_everywhere(enqueues_a_run_that_blocks()).await.unwrap_err());
+    let said = "a run of `decides_on_what_is_not_recorded` that it has enqueued is blocked with";
+    assert!(problem.starts_with(said), "{problem}");
+}

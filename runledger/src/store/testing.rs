@@ -351,6 +351,12 @@ pub(crate) async fn steps(connection: &mut PgConnection, sealer: &Sealer) -> Res
         .collect()
 }
 
+/// Every blocked run, with its job.
+pub(crate) async fn blocked(connection: &mut PgConnection) -> Result<Vec<(Uuid, String)>, sqlx::Error> {
+    let blocked = "select run_id, job from runledger.waiting join runledger.run using (run_id) where state = 'blocked' order by run_id";
+    sqlx::query_as(blocked).fetch_all(connection).await
+}
+
 /// Copies of all tables that have rows, and the places of all sequences.
 const SAVE: &str = "
 do $$

@@ -147,7 +147,7 @@ impl<J: Job> CrashEverywhere<'_, J> {
         self
     }
 
-    /// So many runs at a time; 4 by default. 1 where they share something that the test provides.
+    /// How many runs take place at a time; 4 by default. Use 1 if the runs share a value of the test, such as a fake that counts.
     pub fn at_a_time(mut self, runs: usize) -> Self {
         self.at_a_time = runs.max(1);
         self

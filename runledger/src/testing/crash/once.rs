@@ -24,7 +24,7 @@ use crate::runtime::scene::{Hold, Phase, Role, Scene, Steps};
 use crate::store::failpoints::scope::{Scope, Written};
 use crate::store::inspect::{End, end_of_run};
 use crate::store::set_aside::SetAside;
-use crate::store::testing::{Look, Step, cancel_requested, forgotten, look, steps};
+use crate::store::testing::{Look, Step, blocked, cancel_requested, forgotten, look, steps};
 use crate::store::worker::{bury, bury_if_silent, held};
 use crate::{Call, ClientError, Db, Handle, Job, RunState};
 
@@ -129,6 +129,7 @@ impl Stage {
         let scene = self.plan.scene_with(Steps::held_at(held_at));
         let options = slot.database.options();
         let db = self.plan.sealed(Db::lazily(options.clone(), CONNECTIONS));
+        let blocked_before = blocked(&mut slot.connection).await.map_err(told)?;
         let handle = call.again().enqueue(db.on(&mut slot.connection)).await.map_err(told)?;
         let scope = Scope::new(dies_at);
         let first = Process::start(&self.plan, &options, &scene, Arc::clone(&scope), Role::First);
@@ -155,6 +156,13 @@ impl Stage {
         nothing_lost(&course.before, &steps, &forgotten(connection).await.map_err(told)?)?;
         if let (RunState::Blocked, Some(failure)) = (end.state, &end.failure) {
             return Err(format!("the run is blocked: {failure}"));
+        }
+        for (run_id, job) in blocked(connection).await.map_err(told)? {
+            if !blocked_before.iter().any(|(before, _)| *before == run_id) {
+                let end = end_of_run(connection, run_id).await.map_err(told)?.ok_or("a run is gone")?;
+                let end = Outcome::of(end, run_id, db.sealer());
+                return Err(format!("a run of `{job}` that it has enqueued is {end}"));
+            }
         }
         let (written, begun) = (scope.written(), scene.steps.begun());
         let run_id = handle.id();
