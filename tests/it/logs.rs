@@ -209,6 +209,22 @@ async fn a_target_with_a_nul_and_a_value_that_logs_while_it_is_shown_hold_up_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn run_whose_log_the_database_cannot_extend_holds_up_no_other() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let refused = speaks().enqueue(&db).await.unwrap();
+    let last =
+        "insert into runledger.log (run_id, number, step_key, attempt, level, target, line, bytes, logged_at)
+                values ($1, 9223372036854775807, '', 1, 'INFO', '', '{}', 0, now())";
+    sqlx::query(last).bind(refused.id()).execute(db.pool()).await.unwrap();
+    let worker = worker(&db).await;
+    soon(refused.result()).await.unwrap();
+    let run = speaks().enqueue(&db).await.unwrap();
+    soon(run.result()).await.unwrap();
+    kept(&db, run.id(), 5).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_log_of_a_run_that_is_not_there_is_empty() {
     let Fixture { db, database: _database } = Fixture::new().await;
     assert_eq!(db.logs(Uuid::nil(), 1).await.unwrap().len(), 0);

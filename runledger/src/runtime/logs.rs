@@ -7,6 +7,7 @@
 //! A log is no record: it is not fenced, it is never waited for, and what finds no room is counted and dropped.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,6 +29,7 @@ use super::task;
 use crate::api::db::Db;
 use crate::model::log::Line;
 use crate::model::payload::{PayloadKind, Place, Plain};
+use crate::store::error::{Class, class};
 use crate::store::log::{Fate, NewLogLine, keep};
 
 /// How many lines wait for the database at most.
@@ -307,14 +309,49 @@ async fn attempt(
     db: &Db,
     lines: Vec<NewLogLine>,
 ) -> Result<(Vec<NewLogLine>, usize), (sqlx::Error, Vec<NewLogLine>)> {
-    let fates = answered(PATIENCE, async { keep(&mut *db.acquire().await?, &lines).await }).await;
-    let fates = match fates {
-        Ok(fates) => fates,
-        Err(error) => return Err((error, lines)),
-    };
+    match answered(PATIENCE, async { keep(&mut *db.acquire().await?, &lines).await }).await {
+        Ok(fates) => Ok(sorted(lines, &fates)),
+        Err(error) if class(&error) == Class::Permanent => attempt_each_run(db, lines).await,
+        Err(error) => Err((error, lines)),
+    }
+}
+
+/// The lines that are to be sent again, and how many there is no room for.
+fn sorted(lines: Vec<NewLogLine>, fates: &[Fate]) -> (Vec<NewLogLine>, usize) {
     let n_beyond = fates.iter().filter(|fate| **fate == Fate::Beyond).count();
-    let met = lines.into_iter().zip(fates).filter(|(_, fate)| *fate == Fate::Met);
-    Ok((met.map(|(line, _)| line).collect(), n_beyond))
+    let met = lines.into_iter().zip(fates).filter(|(_, fate)| **fate == Fate::Met);
+    (met.map(|(line, _)| line).collect(), n_beyond)
+}
+
+/// Keeps the lines of one run after the other. Those that the database refuses are lost.
+async fn attempt_each_run(
+    db: &Db,
+    lines: Vec<NewLogLine>,
+) -> Result<(Vec<NewLogLine>, usize), (sqlx::Error, Vec<NewLogLine>)> {
+    let mut by_run: BTreeMap<Uuid, Vec<NewLogLine>> = BTreeMap::new();
+    for line in lines {
+        by_run.entry(line.run_id).or_default().push(line);
+    }
+    let (mut again, mut n_beyond) = (Vec::new(), 0);
+    while let Some((run_id, lines)) = by_run.pop_first() {
+        let n_lines = lines.len();
+        match answered(PATIENCE, async { keep(&mut *db.acquire().await?, &lines).await }).await {
+            Ok(fates) => {
+                let (met, beyond) = sorted(lines, &fates);
+                again.extend(met);
+                n_beyond += beyond;
+            }
+            Err(error) if class(&error) == Class::Permanent => {
+                tracing::warn!(%error, %run_id, n_lines, "what a run has logged is lost: the database refuses it");
+            }
+            Err(error) => {
+                again.extend(lines);
+                again.extend(by_run.into_values().flatten());
+                return Err((error, again));
+            }
+        }
+    }
+    Ok((again, n_beyond))
 }
 
 fn sealed(db: &Db, said: impl Iterator<Item = Said>) -> Vec<NewLogLine> {
