@@ -128,7 +128,7 @@ pub enum ClientError {
     },
     /// A stored output does not fit the type that the code expects.
     #[error(
-        "the output of run `{run_id}` does not fit the type that this program expects; it was written by another version of the job"
+        "the output of run `{run_id}` does not fit the type that this program expects: another version of the job wrote it, or the type does not read what it writes"
     )]
     Decode {
         /// The run.

@@ -134,7 +134,8 @@ impl Db {
 
     /// Like [`embedded`](Self::embedded), with the data in `folder`. Creates the folder if it does not exist. An existing
     /// folder must be empty, apart from hidden files, or one that an earlier call has made. Only this user can read it afterwards.
-    /// Programs that use the same folder share one server. They must run on one machine, and not in separate containers.
+    /// Programs that use the same folder share one server. They must run on one machine, and not in separate containers:
+    /// a program that cannot reach the server is refused.
     ///
     /// # Errors
     /// Same as [`embedded`](Self::embedded).
@@ -389,7 +390,7 @@ impl Db {
         self.era.as_ref().is_some_and(|era| era.is_over())
     }
 
-    /// After a connection was opened: whoever has opened one to the promoted server has noted that before.
+    /// Refuses a new connection if another one has shown that a standby was promoted in place of this server.
     fn check_era(&self) -> Result<(), sqlx::Error> {
         let overtaken = "a promoted server has taken the place of the one that this worker began on; nothing more is written of what it has in hand";
         if self.is_overtaken() { Err(sqlx::Error::Io(io::Error::other(overtaken))) } else { Ok(()) }

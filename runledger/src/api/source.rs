@@ -35,13 +35,18 @@ impl Build {
 /// asks for it, and production data must not end up in a folder without backups.
 pub(crate) fn choose(url: Option<OsString>, build: Build) -> Result<Source, ClientError> {
     match url.filter(|url| !url.is_empty()) {
-        Some(url) => url.into_string().map(Source::Url).map_err(|_| {
-            let why = "`DATABASE_URL` is not UTF-8; escape other bytes of the password as `%` and two digits";
-            ClientError::Address(sqlx::Error::Configuration(why.into()))
-        }),
+        Some(url) => text("DATABASE_URL", url).map(Source::Url),
         None if build.has_embedded && build.has_debug_assertions => Ok(Source::Embedded),
         None => Err(ClientError::NoDatabaseUrl),
     }
+}
+
+/// The address in the environment variable `name`.
+pub(crate) fn text(name: &str, url: OsString) -> Result<String, ClientError> {
+    url.into_string().map_err(|_| {
+        let why = format!("`{name}` is not UTF-8; escape other bytes of the password as `%` and two digits");
+        ClientError::Address(sqlx::Error::Configuration(why.into()))
+    })
 }
 
 /// The settings of an address whose values may have an `@`.
@@ -87,12 +92,25 @@ pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
         let why = "an `@` comes behind the host, so the password, or the name of the database, has a sign that is not escaped";
         return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
     }
-    url.parse().map_err(ClientError::Address)
+    let options: PgConnectOptions = url.parse().map_err(ClientError::Address)?;
+    // The driver keeps the brackets of `[::1]`, and would look them up as a part of a name.
+    let ipv6 =
+        options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
+    Ok(match ipv6 {
+        Some(host) => options.host(&host),
+        None => options,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ipv6_address_is_read_without_its_brackets() {
+        let options = parsed("postgres://me@[::1]:5433/app").unwrap();
+        assert_eq!((options.get_host(), options.get_port()), ("::1", 5433));
+    }
 
     const DEBUG: Build = Build { has_embedded: true, has_debug_assertions: true };
     const RELEASE: Build = Build { has_embedded: true, has_debug_assertions: false };

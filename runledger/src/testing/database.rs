@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
 
 use crate::api::db::no_connection;
-use crate::api::source::parsed;
+use crate::api::source::{parsed, text};
 use crate::store::testing as store;
 use crate::{ClientError, Db};
 
@@ -42,8 +42,8 @@ impl Server {
     /// The one that the variable names, or the embedded one. Tests run on runtimes of their own, so nothing in it may belong to one.
     pub(super) async fn usual() -> Result<Arc<Self>, ClientError> {
         static USUAL: OnceCell<Arc<Server>> = OnceCell::const_new();
-        let find = async || match std::env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty()) {
-            Some(url) => Self::at(&url).await,
+        let find = async || match std::env::var_os(URL_VARIABLE).filter(|url| !url.is_empty()) {
+            Some(url) => Self::at(&text(URL_VARIABLE, url)?).await,
             None => Box::pin(Self::embedded()).await,
         };
         Box::pin(USUAL.get_or_try_init(find)).await.cloned()
