@@ -155,6 +155,12 @@ impl Proxy {
         Ok(())
     }
 
+    /// How many connections there are.
+    #[must_use]
+    pub fn n_connections(&self) -> usize {
+        self.shared.cuts.receiver_count()
+    }
+
     /// Ends every connection there is. New ones are accepted, unless the mode says otherwise.
     pub fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);

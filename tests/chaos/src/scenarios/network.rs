@@ -52,14 +52,10 @@ async fn cut(setting: Setting) -> Result<Summary> {
     scene.site.may_reclaim = false;
     while scene.goes_on() {
         scene.moment(100, 700).await;
-        scene.site.n_faults += 1;
-        match scene.dice.below(3) {
-            0 => scene.proxy.cut(),
-            _ => {
-                let at = scene.any();
-                scene.crew[at].proxy.cut();
-            }
-        }
+        let at = scene.any();
+        let proxy = if scene.dice.below(3) == 0 { &scene.proxy } else { &scene.crew[at].proxy };
+        scene.site.n_faults += usize::from(proxy.n_connections() > 0);
+        proxy.cut();
     }
     scene.end().await
 }

@@ -257,13 +257,15 @@ async fn impatient(setting: Setting) -> Result<Summary> {
     scene.site.may_reclaim = false;
     let mut blocker = scene.site.connect().await?;
     execute(&mut blocker, "set lock_timeout = 0; set statement_timeout = 0").await?;
+    let a_session_waits = "select (count(*) > 0)::int::int8 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
     while scene.goes_on() {
-        // Every write waits, for longer than the server is patient.
         execute(
             &mut blocker,
             "begin; lock table runledger.run, runledger.lease, audit.business in share mode",
         )
         .await?;
+        reaches(&mut connection, a_session_waits, 1).await?;
+        // Longer than the server is patient.
         scene.moment(200, 600).await;
         execute(&mut blocker, "commit").await?;
         scene.site.n_faults += 1;
@@ -285,13 +287,21 @@ async fn idle_ended(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::at(site, &setting, 2, PATIENT).await?;
     scene.site.may_reclaim = false;
     while scene.goes_on() {
-        scene.moment(1000, 1500).await;
+        let mut rests = scene.site.connect().await?;
+        let pid = count(&mut rests, "select pg_backend_pid()::int8").await?;
+        execute(&mut rests, "begin").await?;
+        let is_ended = format!("select (count(*) = 0)::int::int8 from pg_stat_activity where pid = {pid}");
+        reaches(&mut connection, &is_ended, 1).await?;
         scene.site.n_faults += 1;
     }
+    // Version 13 neither ends sessions that rest outside a transaction nor counts those that it ends.
     if version >= 140_000 {
-        // This session is from before the settings. Before version 14 the server neither ends sessions that rest nor counts those that it ends.
+        // This session is from before the settings.
         let ended = "select sessions_fatal from pg_stat_database where datname = current_database()";
-        scene.site.n_faults = usize::try_from(count(&mut connection, ended).await?)?;
+        let n_ended = usize::try_from(count(&mut connection, ended).await?)?;
+        let n_of_others = n_ended.saturating_sub(scene.site.n_faults);
+        ensure!(n_of_others > 0, "the server has ended no session of the fleet");
+        scene.site.n_faults = n_ended;
     }
     scene.end().await
 }
