@@ -39,8 +39,8 @@ const DROWSY: Duration = Duration::from_millis(4);
 /// while looks are slow, until the next one.
 pub(super) const FIRST_NAP: Duration = Duration::from_millis(16);
 
-/// A worker that was woken has had work for so long, or has no free slot left, when it says that it is awake: until then it goes to sleep again without a word. Each time it says either
-/// leaves a dead row that every claim and every enqueue passes as long as an old snapshot keeps it; being told of some runs more costs less.
+/// A woken worker records that it is awake after so much time with work, or as soon as it has no free slot. Each change of that record leaves a dead row, which slows
+/// every claim and enqueue as long as an old snapshot keeps it; the notifications meanwhile cost less.
 const WIDE_AWAKE: Duration = Duration::from_millis(100);
 
 /// How often a worker among busy lanes looks for others.

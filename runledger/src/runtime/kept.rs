@@ -1,9 +1,8 @@
-//! Steps that the code has begun and keeps without polling them, as a stream does whose items it works on.
+//! Steps that the code has started and does not poll, such as the items of a stream while the code works on one of them.
 //!
-//! A future that nobody polls does not go on. So such a step is not at work, and a run whose other steps wait leaves its worker like any that waits: what is recorded
-//! of the step is kept, and a body that is not at its end begins anew, as after any interruption. But what it holds is nobody's meanwhile: a transaction's connection is
-//! the pool's, and its locks are the database's. What owns all it needs is carried out apart from the code ([`apart`](super::task::apart)); what borrows from the code
-//! cannot be, and ends the attempt where it is kept for too long.
+//! A future makes no progress unless it is polled. Such a step does not count as running: if all other steps of its run wait, the run leaves its worker, and an
+//! unfinished body starts again later, as after any interruption. But the step may hold a connection of the pool and locks in the database. A step that owns all it
+//! needs therefore runs in a task of its own ([`apart`](super::task::apart)). A step that borrows from the code cannot; it ends the attempt if it is kept for too long.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;

@@ -46,11 +46,11 @@ pub(crate) async fn for_looks(connection: &mut PgConnection) -> Result<(), sqlx:
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
-/// Sets up a connection for heartbeats: they need not survive a crash of the server, and must not wait for a slow disk.
+/// Sets up a connection for heartbeats. They need not survive a crash of the server, so they do not wait for its disk.
 ///
-/// The server stops waiting for a lock before the next heartbeat (`period`) is due, so a locked table blocks at
-/// most one session of each worker. It aborts the statement before the worker gives the connection up
-/// (`suspect`): a server that needs longer than a period for a heartbeat is slow, and the worker alive.
+/// The server gives up a lock before the next heartbeat (`period`) is due, so a locked table blocks at most one
+/// session of each worker. It may take longer than a period for a statement, but aborts it before the worker
+/// gives the connection up (`suspect`).
 pub(crate) async fn for_heartbeat(
     connection: &mut PgConnection,
     period: Duration,

@@ -6,8 +6,8 @@
 --        the graphs, in that order; after these `ready`, `waiting` and `watch`. Who ends a node that no worker holds locks the same first: lock_pending.sql
 -- index: run_pkey, outcome_pkey, edge_run, pending_pkey, waiting_pkey, watch_pkey. Of two that end at once the second waits for the first at the row of what
 --        needs both, and counts on from there. A graph that has been cancelled releases nothing
---        The sets between may be thousands, which the planner does not know: joined, each row of one would be compared with all of another. So they are put
---        together and gathered by their ids, or asked by hashed subplans, which `is true` keeps from becoming joins
+--        The intermediate sets may have thousands of rows, and the planner expects few: it would join them by nested loops. So this statement groups their union by
+--        id, or tests membership with `(id in (…)) is true`, which the planner cannot turn into a join and answers with a hash table
 --        A node without a row of `pending` has ended, and took its dependents with it: the walk stops there
 --        A row of `waiting` may have waited for pin.sql, which this statement does not see: the job is read once the row is ours
 with recursive ended as (

@@ -5,7 +5,7 @@
 --        $11 as in checkpoint.sql;
 --        the state is `completed`, `failed`, `cancelled`, `queued`, `blocked`, or `paused`: queued, where the request has been taken back
 -- out:   run_id, token, told, isolation (of the transaction), restless; the items whose fence held. The error of a cancelled one is kept with the reason that
---        was given; a body's transaction may not rest any more, as in checkpoint.sql
+--        was given; the transaction of a body has 10 s for its commit from here on, as in checkpoint.sql
 -- locks: the leases and requests to pause (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any, and leases of
 --        workflows that fail or are cancelled by lock_lease.sql, so that a step that is being recorded is seen
 -- index: lease_pkey, run_pkey, run_parent, outcome_pkey, watch_pkey, cancel_pkey, pause_pkey, undo_pkey, step_undo, step_pkey

@@ -141,8 +141,8 @@ pub async fn chaos_stumbling(wf: &Wf, place: Place) -> Result<Uuid> {
     Ok(wf.run(check_stumbling(place)).await?)
 }
 
-/// Takes so many signals of each of two names, beside one another, with a step for each, and none of a third, for which it
-/// waits so long that it leaves its process.
+/// Receives `n` signals of each of two names concurrently, with a step for each signal. It also waits for a third signal, which nobody sends, for so long that it
+/// leaves its process.
 #[workflow(name = "chaos.hearing", queue = "checks", max_attempts = 1)]
 pub async fn chaos_hearing(wf: &Wf, place: Place, n: u32) -> Result<bool> {
     let [left, right] = ["left", "right"].map(|name| (wf.branch(name), name));
