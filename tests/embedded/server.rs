@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use runledger::dev::{Server, reset, stop_now};
+use runledger::dev::{DevError, Server, reset, stop_now};
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 
@@ -181,27 +181,54 @@ fn copy_of_a_running_server_is_refused_with_its_pid() {
     assert_eq!(original.postmasters().len(), 1);
 }
 
-/// From another container, neither the socket nor the lock file's process is visible. The file is put back before the
-/// server looks for it, which it does once a minute.
+/// Hides a running server: from another container, neither the socket nor the lock file's process is visible. The
+/// file is back before the server looks for it, which it does once a minute.
+struct Hidden([(PathBuf, PathBuf); 2]);
+
+impl Hidden {
+    fn new(base: &Base, url: &str) -> Self {
+        let visible = [PathBuf::from(socket_dir(url)), base.dir.join("data/postmaster.pid")];
+        let hidden = visible.map(|path| (path.clone(), path.with_extension("hidden")));
+        for (path, hidden) in &hidden {
+            fs::rename(path, hidden).unwrap();
+        }
+        Self(hidden)
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        for (path, hidden) in &self.0 {
+            // A second program has made a folder for its socket.
+            let _ = fs::remove_dir(path);
+            fs::rename(hidden, path).unwrap();
+        }
+    }
+}
+
 #[test]
 fn second_server_is_refused_where_the_first_cannot_be_reached() {
     let base = Base::new(LONG);
     let mut first = base.client();
     let url = first.url();
-    let socket = PathBuf::from(socket_dir(&url));
-    let lock_file = base.dir.join("data/postmaster.pid");
-    let hidden = [&socket, &lock_file].map(|path| (path.clone(), path.with_extension("hidden")));
-    for (path, hidden) in &hidden {
-        fs::rename(path, hidden).unwrap();
-    }
+    let hidden = Hidden::new(&base, &url);
     let said = base.client().line();
-    for (path, hidden) in &hidden {
-        let _ = fs::remove_dir(path);
-        fs::rename(hidden, path).unwrap();
-    }
+    drop(hidden);
     assert!(said.contains("error ") && said.contains("a server runs on the data in"), "{said}");
     assert!(listens(&url));
     assert_eq!(base.postmasters().len(), 1);
+}
+
+#[test]
+fn data_of_a_server_that_cannot_be_reached_is_not_deleted() {
+    let base = Base::new(LONG);
+    let mut client = base.client();
+    let url = client.url();
+    let hidden = Hidden::new(&base, &url);
+    let error = reset(&base.options()).unwrap_err();
+    drop(hidden);
+    assert!(matches!(error, DevError::Served { .. }), "{error:?}");
+    assert!(listens(&url));
 }
 
 #[test]

@@ -167,18 +167,31 @@ impl Cluster {
         Ok(())
     }
 
-    /// Stops the server, if it runs, and waits until it has gone; open connections are ended.
+    /// Stops the server, if it runs, and waits until it has gone; open connections are ended. Returns
+    /// [`DevError::Served`] if a server runs and cannot be reached.
     pub(super) fn stop(&self, _locked: &Locked) -> Result<(), DevError> {
-        if !probe::is_listening(&self.socket_dir) {
-            return Ok(());
+        if probe::is_listening(&self.socket_dir) {
+            if let Some(pid) = probe::listener(&self.socket_dir) {
+                // Failing means that it has gone by itself, which the wait sees.
+                let _ = kill_process(pid, Signal::INT);
+            }
+            self.wait("the server to stop", STOP_PATIENCE, || {
+                Ok(!probe::is_listening(&self.socket_dir) && !self.data.join("postmaster.pid").exists())
+            })?;
         }
-        if let Some(pid) = probe::listener(&self.socket_dir) {
-            // Failing means that it has gone by itself, which the wait sees.
-            let _ = kill_process(pid, Signal::INT);
+        let first_try = Instant::now();
+        while self.lock_server()?.is_none() {
+            // The processes of a killed server need time to end.
+            if first_try.elapsed() >= RESTART_PATIENCE {
+                return Err(self.served());
+            }
+            thread::sleep(POLL);
         }
-        self.wait("the server to stop", STOP_PATIENCE, || {
-            Ok(!probe::is_listening(&self.socket_dir) && !self.data.join("postmaster.pid").exists())
-        })
+        Ok(())
+    }
+
+    fn served(&self) -> DevError {
+        DevError::Served { base: self.base.clone() }
     }
 
     /// Deletes the data, the log and the socket of a stopped server; the lock stays for those who wait for it.
@@ -208,7 +221,7 @@ impl Cluster {
 
     fn start(&self, locked: &Locked, programs: &Programs, options: &Options) -> Result<(), DevError> {
         let Some(server_lock) = self.lock_server()? else {
-            return Err(DevError::Served { base: self.base.clone() });
+            return Err(self.served());
         };
         let log = self.log();
         ignore_absent(fs::remove_file(&log)).map_err(DevError::io("delete", &log))?;

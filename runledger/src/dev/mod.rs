@@ -200,7 +200,7 @@ pub async fn start_with_database(options: Options) -> Result<(String, Server), D
 /// Stops the server that `options` mean, if it runs, under whoever uses it; its data stays. Blocks for about 100 ms.
 ///
 /// # Errors
-/// [`DevError::Timeout`] when it does not stop within 30 s; [`DevError::Io`] when its folder cannot be used.
+/// [`DevError::Timeout`] when it does not stop within 30 s; [`DevError::Served`] when it cannot be reached; [`DevError::Io`] when its folder cannot be used.
 pub fn stop_now(options: &Options) -> Result<(), DevError> {
     let cluster = Cluster::open(options)?;
     cluster.stop(&cluster.lock()?)
