@@ -236,6 +236,48 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_wake_up_is_lost_only_where_a_child_ended_long_ago() -> Result<()> {
+        let fixture = Fixture::new().await;
+        // The children have ended long ago, just now, or not at all.
+        let history = "
+            insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
+            select gen_random_uuid(), job, '', 'default', 0, '{}', now()
+            from unnest(array['long', 'now', 'open', 'any', 'all', 'any of the last', 'all with the last']) as job;
+            insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+            select run_id, queue, job, 0, now(), 'enqueued', 0, 0, 0 from runledger.run where job = 'open';
+            insert into runledger.outcome (run_id, state, output, attempt, finished_at)
+            select run_id, 'completed', '1', 1, now() - case when job = 'long' then interval 'LONG s' else interval '0' end
+            from runledger.run where job in ('long', 'now');
+            insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, attempt, crashes, claims, since)
+            select run_id, 'waiting',
+                array(select run_id from runledger.run as child where run.job like 'any%' and child.job = any(awaited)),
+                array(select run_id from runledger.run as child where run.job like 'all%' and child.job = any(awaited)),
+                '{}', 0, 0, 1, now() - interval 'LONG s'
+            from runledger.run, lateral (
+                select case
+                    when run.job = 'any' then array['long', 'open']
+                    when run.job = 'all' then array['long']
+                    when run.job like 'any%' then array['now', 'open']
+                    else array['long', 'now']
+                end
+            ) as children (awaited)
+            where job like 'a%'";
+        let long = Pace::FAST.bound() + Duration::from_secs(2);
+        let history = history.replace("LONG", &long.as_secs().to_string());
+        sqlx::raw_sql(AssertSqlSafe(history)).execute(fixture.db.pool()).await?;
+        let jobs: Vec<(Uuid, String)> =
+            sqlx::query_as("select run_id, job from runledger.run").fetch_all(fixture.db.pool()).await?;
+        let lost = look(fixture.database.url(), &mut None, &mut Claims::new(), Pace::FAST.bound()).await?;
+        let is_lost =
+            |run_id: &Uuid| lost.iter().any(|it| it.contains(&format!("run {run_id} waits for nothing")));
+        let mut lost_jobs: Vec<&str> =
+            jobs.iter().filter(|(run_id, _)| is_lost(run_id)).map(|(_, job)| job.as_str()).collect();
+        lost_jobs.sort_unstable();
+        assert_eq!(lost_jobs, ["all", "any"], "{lost:?}");
+        Ok(())
+    }
+
+    #[tokio::test]
     async fn a_signal_may_be_left_only_where_its_sender_kept_the_run_from_seeing_it() -> Result<()> {
         let fixture = Fixture::new().await;
         // The name of each job says how its run was parked, and when its signal came.

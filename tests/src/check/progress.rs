@@ -48,10 +48,18 @@ from runledger.waiting
 where state = 'waiting' and wait_signals = '{}' and wake_at is null and since < clock_timestamp() - $1::text::interval
     -- What nodes and graphs wait for is counted: see `graphs`.
     and not exists (select from runledger.run where run.run_id = waiting.run_id and (run.graph is not null or run.node is not null))
-    and not exists (
-        select from unnest(wait_any || wait_all) as child (run_id)
-        where not exists (select from runledger.outcome where outcome.run_id = child.run_id and finished_at > clock_timestamp() - $1::text::interval)
-            and not exists (select from runledger.outcome where outcome.run_id = child.run_id)
+    and (
+        cardinality(wait_any || wait_all) = 0
+        or exists (
+            select from unnest(wait_any) as child (run_id)
+            join runledger.outcome using (run_id)
+            where finished_at < clock_timestamp() - $1::text::interval
+        )
+        or cardinality(wait_all) > 0 and not exists (
+            select from unnest(wait_all) as child (run_id)
+            left join runledger.outcome using (run_id)
+            where finished_at is null or finished_at > clock_timestamp() - $1::text::interval
+        )
     )
 union all
 select format('run %s waits since %s until %s for signal `%s`, which came at %s', waiting.run_id, since, wake_at, signal.name, sent_at)
