@@ -266,3 +266,21 @@ async fn caller_whose_pool_has_a_free_connection_again_is_told_to_repeat_the_cal
     assert!(!told.contains("right address"), "{told}");
     proxy.set(Mode::Pass);
 }
+
+/// `postgres:///app` and `PGHOST=/var/run/postgresql` give such an address: the driver cannot write it as a URL.
+#[tokio::test(flavor = "multi_thread")]
+async fn exhausted_pool_whose_host_is_the_folder_of_a_socket_is_reported() {
+    let fixture = Fixture::new().await;
+    let options: PgConnectOptions = fixture.database.url().parse().unwrap();
+    let folder = options.get_socket().unwrap().display().to_string();
+    let by_folder = PgConnectOptions::new_without_pgpass()
+        .host(&folder)
+        .port(options.get_port())
+        .username(options.get_username())
+        .database(options.get_database().unwrap());
+    let db = Db::connect_with(by_folder, 1).await.unwrap();
+    let held = all(db.pool()).await;
+    let refused = small_plain(1).enqueue(&db).await;
+    assert!(matches!(refused, Err(ClientError::PoolExhausted { connections: 1 })), "{refused:?}");
+    drop(held);
+}

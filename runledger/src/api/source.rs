@@ -93,11 +93,14 @@ pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
         return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
     }
     let options: PgConnectOptions = url.parse().map_err(ClientError::Address)?;
+    let host = options.get_host().to_owned();
     // The driver keeps the brackets of `[::1]`, and would look them up as a part of a name.
-    let ipv6 =
-        options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
-    Ok(match ipv6 {
-        Some(host) => options.host(&host),
+    Ok(match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(ipv6) => options.host(ipv6),
+        // It cannot write an address whose host is the folder of a socket.
+        None if host.starts_with('/') && options.get_socket().is_none() => {
+            options.socket(host).host("localhost")
+        }
         None => options,
     })
 }

@@ -1,5 +1,5 @@
-//! Why a pool had no connection in time. A pool does not keep the errors of the connections that it tried to open, so one
-//! of its callers opens another connection. All callers that time out meanwhile share the answer.
+//! Why a pool had no connection in time. A pool does not keep the errors of the connections that it tried to open, so a
+//! caller opens another connection. Callers that time out meanwhile share its answer.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,19 +10,19 @@ use std::time::Duration;
 use sqlx::ConnectOptions;
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::postgres::{PgConnectOptions, PgPool};
-use tokio::sync::OnceCell;
+use tokio::sync::watch;
 
 use super::session::ClientSessions;
 
-/// What came of an attempt to open a connection.
+/// What came of an attempt to open a connection, for others than the caller that made it.
 type Answer = Result<(), Arc<sqlx::Error>>;
 
 /// Why [`acquire`](super::session::acquire) timed out. [`PoolTimedOut`](sqlx::Error::PoolTimedOut) if the server accepts
-/// connections and every connection of the pool is in use.
+/// connections and every connection of the pool is in use. Takes three times as long as the pool waits at most.
 pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
     let (options, longest) = (pool.connect_options(), pool.options().get_acquire_timeout());
     match Box::pin(shared_answer(&options, longest)).await {
-        Err(error) => copy_of(&error),
+        Err(error) => error,
         Ok(()) if is_exhausted(pool) => sqlx::Error::PoolTimedOut,
         Ok(()) => timed_out(Late(longest)),
     }
@@ -41,24 +41,96 @@ pub(super) fn is_exhausted(pool: &PgPool) -> bool {
     pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 
-/// Opens a connection with these options, or waits for the answer to somebody who does.
-async fn shared_answer(options: &PgConnectOptions, longest: Duration) -> Answer {
-    static QUESTIONS: Mutex<BTreeMap<String, Arc<OnceCell<Answer>>>> = Mutex::new(BTreeMap::new());
-    fn questions() -> MutexGuard<'static, BTreeMap<String, Arc<OnceCell<Answer>>>> {
-        // Nothing panics while it holds the lock.
-        QUESTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+/// Opens a connection with these options. If another caller is opening one, waits for its answer instead, for `longest`
+/// at most: nobody may be polling that caller.
+async fn shared_answer(options: &PgConnectOptions, longest: Duration) -> Result<(), sqlx::Error> {
+    for _ in 0..MOST_WAITS {
+        match Question::join(target(options)) {
+            Part::Asks(question) => {
+                let answer = open_within(options, longest).await;
+                question.answer(answer.as_ref().copied().map_err(copy_of));
+                return answer;
+            }
+            Part::Waits(mut answers) => {
+                let answered = tokio::time::timeout(longest, answers.wait_for(Option::is_some)).await;
+                if let Ok(Ok(answer)) = &answered
+                    && let Some(answer) = &**answer
+                {
+                    return answer.clone().map_err(|error| copy_of(&error));
+                }
+                drop(answered);
+                forget(&target(options), &answers);
+            }
+        }
     }
-    let name = options.to_url_lossy().to_string();
-    let question = Arc::clone(questions().entry(name.clone()).or_default());
-    let ask = async || {
-        let answer = match tokio::time::timeout(longest, open(options)).await {
-            Ok(opened) => opened,
-            Err(_) => Err(timed_out(format!("the server has not answered within {longest:?}"))),
-        };
-        questions().remove(&name);
-        answer.map_err(Arc::new)
-    };
-    question.get_or_init(ask).await.clone()
+    open_within(options, longest).await
+}
+
+/// How often a caller waits for another one before it opens a connection in any case.
+const MOST_WAITS: usize = 2;
+
+/// What the answer depends on. The driver's text of an address would do, but it panics for some hosts and roles.
+fn target(options: &PgConnectOptions) -> String {
+    format!("{options:?}")
+}
+
+type Answers = watch::Receiver<Option<Answer>>;
+
+/// The questions that are being asked, by their targets.
+static ASKED: Mutex<BTreeMap<String, Answers>> = Mutex::new(BTreeMap::new());
+
+fn asked() -> MutexGuard<'static, BTreeMap<String, Answers>> {
+    // Nothing panics while it holds the lock.
+    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A question that this caller asks. If it is dropped without an answer, another caller asks.
+struct Question {
+    target: String,
+    answers: watch::Sender<Option<Answer>>,
+}
+
+/// A caller's part in a question.
+enum Part {
+    Asks(Question),
+    Waits(Answers),
+}
+
+impl Question {
+    fn join(target: String) -> Part {
+        let mut asked = asked();
+        if let Some(answers) = asked.get(&target) {
+            return Part::Waits(answers.clone());
+        }
+        let (sender, answers) = watch::channel(None);
+        asked.insert(target.clone(), answers);
+        Part::Asks(Self { target, answers: sender })
+    }
+
+    fn answer(self, answer: Result<(), sqlx::Error>) {
+        self.answers.send_replace(Some(answer.map_err(Arc::new)));
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        forget(&self.target, &self.answers.subscribe());
+    }
+}
+
+/// Lets the next caller ask anew, unless somebody does already.
+fn forget(target: &str, answers: &Answers) {
+    let mut asked = asked();
+    if asked.get(target).is_some_and(|current| current.same_channel(answers)) {
+        asked.remove(target);
+    }
+}
+
+async fn open_within(options: &PgConnectOptions, longest: Duration) -> Result<(), sqlx::Error> {
+    match tokio::time::timeout(longest, open(options)).await {
+        Ok(opened) => opened,
+        Err(_) => Err(timed_out(format!("the server has not answered within {longest:?}"))),
+    }
 }
 
 /// Opens a connection that is set up like those of a pool, to get the same error.
@@ -133,8 +205,52 @@ impl DatabaseError for Told {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use tokio::net::TcpListener;
+
     use super::*;
     use crate::store::error::{Class, class};
+
+    /// An address that accepts connections and never answers.
+    async fn silent() -> (TcpListener, PgConnectOptions) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port).username("nobody"))
+    }
+
+    const LONGEST: Duration = Duration::from_millis(300);
+    /// Within this time `LONGEST` has passed on any machine, as often as a caller may wait for it.
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn caller_that_nobody_polls_delays_others_for_a_bounded_time() {
+        let (_listener, options) = silent().await;
+        let mut first = Box::pin(shared_answer(&options, LONGEST));
+        assert!((&mut first).now_or_never().is_none());
+        let second = tokio::time::timeout(MINUTE, shared_answer(&options, LONGEST)).await;
+        assert!(second.unwrap().is_err());
+        // Nor does it keep those from the answer who come later.
+        let third = tokio::time::timeout(MINUTE, shared_answer(&options, LONGEST)).await;
+        assert!(third.unwrap().is_err());
+        drop(first);
+    }
+
+    #[tokio::test]
+    async fn callers_of_one_that_is_dropped_ask_anew_and_share_the_answer() {
+        let (listener, options) = silent().await;
+        let mut first = Box::pin(shared_answer(&options, MINUTE));
+        assert!((&mut first).now_or_never().is_none());
+        let others = futures_util::future::join_all((0..5).map(|_| shared_answer(&options, LONGEST)));
+        let mut others = Box::pin(others);
+        assert!((&mut others).now_or_never().is_none());
+        drop(first);
+        assert!(tokio::time::timeout(MINUTE, others).await.unwrap().iter().all(Result::is_err));
+        let mut n_connections = 0;
+        while Box::pin(listener.accept()).now_or_never().is_some() {
+            n_connections += 1;
+        }
+        assert_eq!(n_connections, 2);
+    }
 
     #[test]
     fn copy_has_the_text_and_the_class_of_its_original() {

@@ -152,7 +152,11 @@ impl Database {
     }
 
     pub(super) fn url(&self) -> String {
-        self.options().to_url_lossy().to_string()
+        let options = self.options();
+        let host = options.get_host().to_owned();
+        // The driver does not put the brackets around an IPv6 address, and panics.
+        let options = if host.contains(':') { options.host(&format!("[{host}]")) } else { options };
+        options.to_url_lossy().to_string()
     }
 
     /// Drops it, in whatever runtime.
