@@ -19,8 +19,8 @@ pub use self::append::{Appended, Window};
 pub use self::configure::Configure;
 use self::configure::Said;
 pub use self::gate::{GateHandle, GateLink};
-use self::inputs::Wire;
 pub use self::inputs::{Condition, Input, Inputs, Need, Node, OnTerminal, Value, given};
+use self::inputs::{NodeWire, Wire};
 use super::call::{AnyCall, Call, Request};
 use super::definition::{DEFAULT_QUEUE, Definition, Param};
 use super::handle::Handle;
@@ -160,7 +160,7 @@ impl<T> Graph<T> {
         Node::new(self.tag, node)
     }
 
-    /// In an addition, the node of this name that the graph has already, and that gives a `V`, as its author says: the compiler does not know. See
+    /// In an addition, the node of this name that the graph has already, and that gives a `V`. The compiler cannot check this type. See
     /// [`Handle::window`](crate::Handle::window).
     pub fn existing<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
         let node = self.declare(name.into(), PlannedKind::Existing(Vec::new()), no_call());
@@ -201,8 +201,8 @@ impl<T> Graph<T> {
         self.edge_of("feed", node, need, vec![parameter])
     }
 
-    /// Lets a node run only if another, before it, gave `true`. Otherwise it is skipped, and so is what needs its success; that a node was skipped lets no graph fail.
-    /// If the condition is a node that was looked up by its name, its type is not checked here. The node under it fails if the condition gives neither `true` nor `false`.
+    /// Lets a node run only if another, before it, gave `true`. Otherwise it is skipped, and so is what needs its success; a skipped node does not make the graph fail.
+    /// If the condition is a node that was looked up by its name, its type is not checked here. The node that depends on it fails if the condition gives neither `true` nor `false`.
     pub fn only_if<V>(&mut self, node: Node<V>, condition: impl Into<Condition>) -> &mut Self {
         self.edge_of("only_if", node, condition.into().0, vec![CONDITION.to_string()])
     }
@@ -329,23 +329,22 @@ impl<T> Graph<T> {
     fn connect(&mut self, place: usize, parameter: &'static str, wire: Wire) {
         match wire {
             Wire::Value(value) => self.nodes[place].values.push((parameter, value)),
-            Wire::Node { .. } => self.wire(place, parameter.to_owned(), &wire),
+            Wire::Node(node) => self.wire(place, parameter.to_owned(), &node),
             Wire::List(wires) if wires.is_empty() => {
                 self.nodes[place].values.push((parameter, Box::new(Vec::<()>::new())));
             }
             Wire::List(wires) => {
-                for (at, wire) in wires.iter().enumerate() {
-                    self.wire(place, item(parameter, at), wire);
+                for (at, node) in wires.iter().enumerate() {
+                    self.wire(place, item(parameter, at), node);
                 }
             }
         }
     }
 
-    fn wire(&mut self, place: usize, parameter: String, wire: &Wire) {
-        if let Wire::Node { tag, place: other, on_terminal } = wire {
-            let need = Need { target: Target::At(*other), tag: Some(*tag), on_terminal: *on_terminal };
-            self.edge(place, need, vec![parameter]);
-        }
+    fn wire(&mut self, place: usize, parameter: String, from: &NodeWire) {
+        let NodeWire { tag, place: other, on_terminal } = *from;
+        let need = Need { target: Target::At(other), tag: Some(tag), on_terminal };
+        self.edge(place, need, vec![parameter]);
     }
 
     /// The index of the node that a method changes. Returns `None`, and the graph refuses its submission, if

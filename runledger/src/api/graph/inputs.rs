@@ -70,18 +70,23 @@ pub trait Input<T> {
 #[doc(hidden)]
 pub enum Wire {
     /// Another node.
-    Node {
-        /// Of which graph.
-        tag: u64,
-        /// Where it stands.
-        place: usize,
-        /// Whether any end will do.
-        on_terminal: bool,
-    },
+    Node(NodeWire),
     /// Nodes that give an item each.
-    List(Vec<Wire>),
+    List(Vec<NodeWire>),
     /// A value.
     Value(Box<dyn ErasedValue + Send>),
+}
+
+/// A node that something is connected with.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct NodeWire {
+    /// Of which graph.
+    pub(super) tag: u64,
+    /// Where it stands.
+    pub(super) place: usize,
+    /// Whether any end will do.
+    pub(super) on_terminal: bool,
 }
 
 impl fmt::Debug for Wire {
@@ -90,21 +95,40 @@ impl fmt::Debug for Wire {
     }
 }
 
+impl<T> From<Node<T>> for NodeWire {
+    fn from(node: Node<T>) -> Self {
+        Self { tag: node.tag, place: node.place, on_terminal: false }
+    }
+}
+
+impl<T> From<OnTerminal<T>> for NodeWire {
+    fn from(OnTerminal(node): OnTerminal<T>) -> Self {
+        Self { on_terminal: true, ..node.into() }
+    }
+}
+
 impl<T> Input<T> for Node<T> {
     fn wire(self) -> Wire {
-        Wire::Node { tag: self.tag, place: self.place, on_terminal: false }
+        Wire::Node(self.into())
     }
 }
 
 impl<T> Input<Outcome<T>> for OnTerminal<T> {
     fn wire(self) -> Wire {
-        Wire::Node { tag: self.0.tag, place: self.0.place, on_terminal: true }
+        Wire::Node(self.into())
     }
 }
 
-impl<T, I: Input<T>> Input<Vec<T>> for Vec<I> {
+// Not for a `Vec` of any input: a value or a list among the items would be no edge.
+impl<T> Input<Vec<T>> for Vec<Node<T>> {
     fn wire(self) -> Wire {
-        Wire::List(self.into_iter().map(Input::wire).collect())
+        Wire::List(self.into_iter().map(NodeWire::from).collect())
+    }
+}
+
+impl<T> Input<Vec<Outcome<T>>> for Vec<OnTerminal<T>> {
+    fn wire(self) -> Wire {
+        Wire::List(self.into_iter().map(NodeWire::from).collect())
     }
 }
 

@@ -1,6 +1,6 @@
-//! An input of another type than its parameter's, one too few, and an end where an output is taken.
+//! An input of another type than its parameter's, one too few, an end where an output is taken, and a list of values.
 
-use runledger::{Graph, Result, job};
+use runledger::{Graph, Result, given, job};
 
 #[job]
 async fn extract(region: String) -> Result<u64> {
@@ -12,10 +12,16 @@ async fn merge(eu: u64, name: String) -> Result<u64> {
     Ok(eu + name.len() as u64)
 }
 
+#[job]
+async fn total(parts: Vec<u64>) -> Result<u64> {
+    Ok(parts.iter().sum())
+}
+
 fn main() {
     let mut graph = Graph::new("wrong");
     let eu = graph.call(extract("eu".to_owned()));
     graph.then(merge, (eu, eu));
     graph.then(merge, (eu,));
     graph.then(extract, (eu.on_terminal(),));
+    graph.then(total, (vec![given(1), given(2)],));
 }
