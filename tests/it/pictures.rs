@@ -243,7 +243,12 @@ fn hostile_graph() -> Graph {
     for name in hostile() {
         let node = graph.node(name.clone(), AnyCall::by_name("nobody-has-it", &json!({})));
         if let Some(before) = before.replace(name) {
-            graph.feed(node, before.clone(), before.as_str());
+            if before.contains(['[', ']']) || before.starts_with('?') {
+                // No parameter is called so.
+                graph.after(node, before.as_str());
+            } else {
+                graph.feed(node, before.clone(), before.as_str());
+            }
         }
     }
     graph

@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runledger::prelude::*;
-use runledger::{Graph, RunState, Scope};
+use runledger::{AnyCall, Graph, RunState, Scope};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
+use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
@@ -230,6 +231,19 @@ async fn silent_worker_with_an_infinite_heartbeat_is_buried() {
     living.stop().await;
 }
 
+/// The index of `ready` could not store the run.
+#[tokio::test]
+async fn long_queues_and_jobs_are_refused_by_the_table() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run_id = bystander().enqueue(&db).await.unwrap().id();
+    for column in ["queue", "job"] {
+        let change =
+            format!("update runledger.run set {column} = repeat('x', 257) where run_id = '{run_id}'");
+        let error = sqlx::query(AssertSqlSafe(change)).execute(db.pool()).await.unwrap_err();
+        assert!(error.to_string().contains("run_names_are_short"), "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn node_with_unreadable_delay_is_released_and_blocked_alone() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -373,7 +387,7 @@ async fn run_whose_content_takes_the_server_too_long_is_blocked_and_others_go_on
     spoil_content(&db, "perform pg_sleep(120)").await;
     let mut graph = Graph::new("slow");
     let root = graph.node("root", repeats("a".to_owned()));
-    let slow = graph.node("slow", repeats(String::new()));
+    let slow = graph.node("slow", AnyCall::by_name("repeats", &json!({})));
     graph.feed(slow, "word", root);
     let graph = graph.enqueue(&db).await.unwrap();
     let worker = worker(&db, jobs![repeats, bystander]).await;
@@ -396,7 +410,8 @@ async fn run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on() 
     spoil_content(&db, "raise program_limit_exceeded using message = 'out of memory'").await;
     let mut graph = Graph::new("unreadable");
     let root = graph.node("root", repeats("a".to_owned()));
-    let [plain, with_permit] = ["plain", "with_permit"].map(|name| graph.node(name, repeats(String::new())));
+    let [plain, with_permit] =
+        ["plain", "with_permit"].map(|name| graph.node(name, AnyCall::by_name("repeats", &json!({}))));
     for node in [plain, with_permit] {
         graph.feed(node, "word", root);
     }

@@ -185,6 +185,12 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0025_bounded_resources.sql"),
         breaking: false,
     },
+    Migration {
+        version: 26,
+        name: "bounded_names",
+        sql: include_str!("../../migrations/0026_bounded_names.sql"),
+        breaking: false,
+    },
 ];
 
 /// Why the schema cannot be used.
