@@ -205,7 +205,9 @@ impl Stage {
             // Nor does this program undo it: a worker claims runs of its own jobs alone.
             return vec![self.no_code(&script.job)];
         };
-        if let Some(fed) = &script.fed {
+        if let Some(fed) = &script.fed
+            && not_due::has_missing_arguments(fed)
+        {
             return vec![not_due::verdict(definition, &script.input, fed)];
         }
         let own = if script.undoing { Verdict::Replays } else { self.rehearse(definition, script).await };

@@ -28,6 +28,11 @@ mod changed {
         Ok(a + b + c)
     }
 
+    #[job]
+    pub async fn counts(n: Vec<String>) -> Result<usize> {
+        Ok(n.len())
+    }
+
     pub mod optional {
         use runledger::prelude::*;
 
@@ -92,6 +97,23 @@ async fn node_behind_a_gate_without_a_required_parameter_is_found() {
     assert!(failure.to_string().contains("missing argument `c`"), "{failure}");
     let verification = verified(&db, jobs![changed::optional::adds].to_vec()).await;
     assert!(verification.is_ok(), "{verification}");
+}
+
+#[tokio::test]
+async fn argument_of_a_node_behind_a_gate_that_does_not_fit_is_found() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("behind");
+    let gate = graph.gate::<bool>("gate");
+    let after = graph.call(counts(7).key("after"));
+    let under = graph.call(counts(7).key("under"));
+    graph.after(after, gate).only_if(under, gate);
+    graph.enqueue(&db).await.unwrap();
+    let verification = verified(&db, jobs![changed::counts].to_vec()).await;
+    let [finding] = &verification.findings[..] else { panic!("{verification}") };
+    assert!(matches!(finding.verdict, Verdict::Undecodable { .. }), "{verification}");
+    assert_eq!(finding.n_runs, 2);
+    let verification = verified(&db, jobs![counts].to_vec()).await;
+    assert!(verification.is_ok() && verification.n_runs == 2, "{verification}");
 }
 
 #[tokio::test]

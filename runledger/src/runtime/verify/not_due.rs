@@ -1,11 +1,11 @@
-//! Nodes that wait for other nodes. Their arguments are incomplete, so `verify` cannot replay their code. It
-//! checks only whether the program can run them later.
+//! Nodes that wait for other nodes. If those provide arguments, `verify` cannot replay the code yet. It checks only
+//! whether the program can run the node later.
 
 use serde::Deserialize;
 
 use crate::api::definition::{Definition, Param};
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::given::CONDITION;
+use crate::model::given::{CONDITION, Parameter};
 use crate::model::graph::{GATE, GRAPH, MAP};
 use crate::model::json::Fields;
 use crate::model::verification::Verdict;
@@ -28,6 +28,11 @@ pub(super) fn item_job(job: &str, input: &str, has_begun: bool) -> Option<String
     }
     let Items { job, version } = serde_json::from_str(input).ok()?;
     Some(stored_name(&job, version).into_owned())
+}
+
+/// Whether other nodes provide arguments, and not only conditions.
+pub(super) fn has_missing_arguments(fed: &[String]) -> bool {
+    fed.iter().any(|parameter| parameter_of(parameter).is_some())
 }
 
 /// Checks whether a node's own arguments and the parameters from other nodes are complete.
@@ -53,6 +58,5 @@ pub(super) fn verdict(definition: &Definition, input: &str, fed: &[String]) -> V
 
 /// The parameter that an edge fills: the list, if the edge fills one item of it. `None` for a condition.
 fn parameter_of(fed: &str) -> Option<&str> {
-    let list = fed.strip_suffix(']').and_then(|fed| fed.rsplit_once('[')).map(|(list, _)| list);
-    (!fed.starts_with(CONDITION)).then(|| list.unwrap_or(fed))
+    (!fed.starts_with(CONDITION)).then(|| Parameter::parse(fed).map_or(fed, Parameter::name))
 }
