@@ -146,3 +146,32 @@ async fn a_graph_whose_codec_panics_at_a_digest_is_refused_with_the_reason() {
     assert!(matches!(refused, ClientError::Encode { .. }), "{refused:?}");
     assert!(format!("{refused:?}").contains("no digest today"), "{refused:?}");
 }
+
+#[job(max_attempts = 1)]
+async fn declines(#[inject] seals: &Arc<AtomicBool>) -> Result<()> {
+    seals.store(true, Ordering::SeqCst);
+    Err("declined".into())
+}
+
+#[workflow]
+async fn tells_why(wf: &Wf) -> Result<usize> {
+    let why = wf.run(declines()).await.unwrap_err().to_string();
+    let n = wf.run(tells(why)).await?.len();
+    wf.signal::<()>("go on").await?;
+    Ok(n)
+}
+
+/// The code would receive a text that a replay does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_parked_when_its_codec_cannot_seal_the_failure_of_a_step() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let panics = Panics::never();
+    let seals = Arc::clone(&panics.seals);
+    let db = db.with_codec(panics);
+    let app = App::new(db.clone()).with(jobs![tells_why, declines, tells]).provide(Arc::clone(&seals));
+    let worker = app.timings(runledger::Timings::FAST).start().await.unwrap();
+    let handle = tells_why().enqueue(&db).await.unwrap();
+    let blocked = until(&db, handle.id(), |info| info.state == RunState::Blocked).await;
+    assert_eq!(blocked.error.unwrap().kind, FailureKind::Sealed);
+    worker.stop().await;
+}

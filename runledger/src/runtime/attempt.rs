@@ -298,7 +298,8 @@ impl Attempt {
         let (run_id, key) = (self.fence.run_id, claim.key.as_str());
         let result = match result {
             Ok(output) => Ok(self.sealer().seal(&Place::of_step(run_id, key), output)?),
-            Err(failure) => Err(self.sealer().seal_failure(&place_of_error(run_id, key), &failure)),
+            // Without its text it would not be what the code receives.
+            Err(failure) => Err(self.sealer().try_seal_failure(&place_of_error(run_id, key), &failure)?),
         };
         let step = Checkpoint { result, undo, ..self.place_of(claim, fingerprint) };
         self.progress().size.add(claim.ordinal, key, step.n_bytes())?;

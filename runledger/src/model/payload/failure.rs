@@ -29,24 +29,25 @@ impl Sealer {
     /// A failure as it is stored. One that cannot be sealed is stored without its text: a run must be able to fail.
     #[must_use]
     pub fn seal_failure(&self, place: &Place<'_>, failure: &Failure) -> Stored {
+        self.try_seal_failure(place, failure).unwrap_or_else(|error| {
+            let unsealed = error.to_failure();
+            let message = format!("its text is lost: {}", unsealed.message);
+            Stored(as_json(&Failure { kind: failure.kind, message, ..unsealed }))
+        })
+    }
+
+    /// A failure as it is stored, with its text.
+    ///
+    /// # Errors
+    /// [`PayloadError::Seal`].
+    pub fn try_seal_failure(&self, place: &Place<'_>, failure: &Failure) -> Result<Stored, PayloadError> {
         let failure = self.storable(failure);
         let text = as_json(&failure);
         let Some(codec) = self.sealing().filter(|_| !is_engines_own(failure.kind)) else {
-            return Stored(text);
+            return Ok(Stored(text));
         };
-        let kind = failure.kind;
-        let stored = match self.sealed_by(codec, place, &Plain::ready(text)) {
-            Ok(sealed) => as_json(&SealedFailure { kind, message: HIDDEN.to_owned(), sealed }),
-            Err(error) => {
-                let unsealed = error.to_failure();
-                as_json(&Failure {
-                    kind,
-                    message: format!("its text is lost: {}", unsealed.message),
-                    ..unsealed
-                })
-            }
-        };
-        Stored(stored)
+        let sealed = self.sealed_by(codec, place, &Plain::ready(text))?;
+        Ok(Stored(as_json(&SealedFailure { kind: failure.kind, message: HIDDEN.to_owned(), sealed })))
     }
 
     /// A failure as it was.
