@@ -5,7 +5,7 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{Cancelled, Handle, RunState, Timings};
 use runledger_tests::proxy::Proxy;
-use runledger_tests::rows::{execute, scalar, until, worker};
+use runledger_tests::rows::{execute, nets_far_apart, scalar, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::Connection;
 use uuid::Uuid;
@@ -379,17 +379,31 @@ async fn parent_of_a_run_whose_worker_died_before_it_woke_it_goes_on_soon_after_
     let Fixture { db, database: _database } = Fixture::new().await;
     let runs = queued(&db, 4).await;
     strand(&db, runs[0], runs[2]).await;
-    let nets_far_apart =
-        Timings::new(Duration::from_millis(500), Duration::from_millis(1_200), Duration::from_secs(600));
-    let app = App::new(db.clone()).with(jobs![chore_of_an_hour]).timings(nets_far_apart);
+    let app = App::new(db.clone()).with(jobs![chore_of_an_hour]).timings(nets_far_apart());
     let worker = app.start().await.unwrap();
     until(&db, runs[0], |info| info.state == RunState::Completed).await;
     // The first nets have been cast, and the next ones are ten minutes away.
     strand(&db, runs[1], runs[3]).await;
     let dead = "insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
-                values ('dead', '0', 'dead', '{}', '{}', now() - interval '1 minute', runledger.server_incarnation())";
+                values ('dead', '0', 'dead', '{}', '{}', now() - interval '2 minutes', runledger.server_incarnation())";
     execute(&db, dead).await;
     until(&db, runs[1], |info| info.state == RunState::Completed).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parent_goes_on_soon_after_its_worker_came_back_under_its_name() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let runs = queued(&db, 2).await;
+    strand(&db, runs[0], runs[1]).await;
+    // The first nets come before the parent has waited for long enough.
+    let killed = "update runledger.waiting set since = now();
+                  insert into runledger.worker (name, version, session_name, jobs, queues, heartbeat_at, lock_incarnation)
+                  values ('same', '0', 'same', '{}', '{}', now(), runledger.server_incarnation())";
+    execute(&db, killed).await;
+    let app = App::new(db.clone()).with(jobs![chore_of_an_hour]).name("same").timings(nets_far_apart());
+    let worker = app.start().await.unwrap();
+    until(&db, runs[0], |info| info.state == RunState::Completed).await;
     worker.stop().await;
 }
 

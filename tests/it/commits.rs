@@ -7,7 +7,7 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{RunState, StepTx, Timings};
 use runledger_tests::proxy::{Fault, Mode, Proxy};
-use runledger_tests::rows::{execute, scalar, soon, until, worker};
+use runledger_tests::rows::{execute, nets_far_apart, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::Semaphore;
@@ -274,10 +274,8 @@ async fn waits_for_its_end(wf: &Wf) -> Result<u64> {
 async fn parent_is_woken_though_it_was_locked_when_its_child_ended_and_that_commit_was_not_acknowledged() {
     let Fixture { db, database } = Fixture::new().await;
     let proxy = Proxy::start(database.url()).await.unwrap();
-    let nets_far_apart =
-        Timings::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(600));
     let app = App::new(Db::connect(proxy.url()).await.unwrap());
-    let app = app.with(jobs![waits_for_its_end, ends_when_told]).timings(nets_far_apart);
+    let app = app.with(jobs![waits_for_its_end, ends_when_told]).timings(nets_far_apart());
     let worker = app.start().await.unwrap();
     let parent = waits_for_its_end().enqueue(&db).await.unwrap();
     until(&db, parent.id(), |info| info.state == RunState::Waiting).await;

@@ -42,6 +42,12 @@ pub async fn worker_without_polls<const N: usize>(db: &Db, definitions: [&'stati
     App::new(db.clone()).with(definitions).timings(timings).start().await.unwrap()
 }
 
+/// Timings by which no worker is taken for dead while a test lasts, and the nets of maintenance are cast once and then
+/// ten minutes later.
+pub fn nets_far_apart() -> Timings {
+    Timings::new(Duration::from_millis(500), Duration::from_secs(60), Duration::from_secs(600))
+}
+
 /// Waits until the run is as wanted.
 pub async fn until(db: &Db, run_id: Uuid, wanted: impl Fn(&RunInfo) -> bool) -> RunInfo {
     eventually(async || db.run(run_id).await.unwrap(), wanted).await

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
 use runledger::{Cancelled, ClientError, RunState, Timings};
-use runledger_tests::rows::{execute, scalar, soon, until, worker, worker_without_polls};
+use runledger_tests::rows::{execute, nets_far_apart, scalar, soon, until, worker, worker_without_polls};
 use runledger_tests::{Fixture, eventually};
 use sqlx::AssertSqlSafe;
 use tokio::sync::Barrier;
@@ -324,10 +324,8 @@ async fn waits_for_an_old_snapshot(wf: &Wf, level: String) -> Result<u64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_whose_snapshot_is_older_than_the_wait_of_its_parent_wakes_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let nets_far_apart =
-        Timings::new(Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(600));
     let app = App::new(db.clone()).with(jobs![waits_for_an_old_snapshot, ends_with_an_old_snapshot]);
-    let worker = app.timings(nets_far_apart).start().await.unwrap();
+    let worker = app.timings(nets_far_apart()).start().await.unwrap();
     for level in ["repeatable read", "serializable"] {
         let parent = waits_for_an_old_snapshot(level.to_owned()).enqueue(&db).await.unwrap();
         until(&db, parent.id(), |info| info.state == RunState::Waiting).await;

@@ -82,6 +82,12 @@ impl Failure {
         Self::from_chain_of(kind, error, |_| None)
     }
 
+    /// The texts of an error and of its causes, separated by colons.
+    pub(crate) fn text_of_chain(error: &(dyn std::error::Error + 'static)) -> String {
+        let failure = Self::from_chain(FailureKind::Error, error);
+        std::iter::once(failure.message).chain(failure.causes).collect::<Vec<_>>().join(": ")
+    }
+
     /// Like [`from_chain`](Self::from_chain), for errors whose text includes a failure: `parts` splits such
     /// an error into its own text and the failure.
     pub(crate) fn from_chain_of(
@@ -164,7 +170,8 @@ fn storable(message: &str, most: usize) -> String {
 /// Whether [`storable`] has cut it. The failure of a child is stored again as that of a step.
 fn is_cut(text: &str, most: usize) -> bool {
     let cut = text.strip_suffix(" bytes more)").and_then(|text| text.rsplit_once("… ("));
-    cut.is_some_and(|(kept, n_cut)| kept.len() <= most && n_cut.parse::<usize>().is_ok())
+    let is_number = |text: &str| text.parse::<usize>().is_ok_and(|n| n.to_string() == text);
+    cut.is_some_and(|(kept, n_cut)| kept.len() <= most && is_number(n_cut))
 }
 
 impl fmt::Display for Failure {
@@ -261,6 +268,12 @@ mod tests {
         let failure = Failure::from_chain(FailureKind::Error, &Wrapped(panicked.clone()));
         assert_eq!(failure.causes, ["no", "disk", "full (at a.rs:1:2)"]);
         assert_eq!(failure.to_string(), format!("child: {panicked}"));
+    }
+
+    #[test]
+    fn a_text_that_ends_like_a_cut_one_is_cut() {
+        let text = format!("no… ({} bytes more)", "0".repeat(20_000));
+        assert!(words(&text).len() < MAX_WORDS + 50);
     }
 
     #[test]

@@ -45,15 +45,15 @@ const OVERDUE: i64 = 50;
 /// How long maintenance cancels or pauses runs at once. In this time it answers no heartbeat and buries no worker.
 const TURN: Duration = Duration::from_millis(500);
 
-/// The nets may take a twentieth of the time, but are not further apart than this, or twice as long as they take.
+/// The nets may take a twentieth of the time. The pause between them is at most this long, or twice as long as they take.
 const SHARE: u32 = 20;
 const FURTHEST_APART: Duration = Duration::from_secs(30);
 
 /// How long a silent worker is left out that could not be examined.
 const LEFT_OUT: Duration = Duration::from_secs(5);
 
-/// How long after the burial of a worker the nets are cast at the latest. It may have died before it woke the parent of a run that
-/// it had settled, and the net takes a run for stranded once it has waited for so long.
+/// How long after the burial of a worker the nets are cast at the latest. The worker may have settled a run and died before it woke
+/// the parent. `stranded.sql` finds such a parent once the parent has waited for so long.
 const AFTER_BURIAL: Duration = Duration::from_secs(5);
 
 /// How a worker's life under one number ends.
@@ -99,6 +99,8 @@ pub(crate) struct Maintenance {
     pub(crate) wakes: Wakes,
     pub(crate) fate: watch::Sender<Fate>,
     pub(crate) stop: watch::Receiver<bool>,
+    /// Whether the start of this worker has buried others.
+    pub(crate) has_buried: bool,
     /// How long it is before the first nets are cast.
     pub(crate) idle: Duration,
     pub(crate) cancel_requests: Mutex<Requests>,
@@ -114,6 +116,7 @@ pub(crate) struct Failing {
     timers: SetAside,
     deadlines: SetAside,
     pauses: SetAside,
+    unheeded: SetAside,
 }
 
 /// What an examination of a silent worker finds.
@@ -139,9 +142,12 @@ impl Maintenance {
         let mut stop = self.stop.clone();
         let mut memory = Memory::default();
         let mut next_net = Instant::now() + self.idle;
+        if self.has_buried {
+            memory.nets.plan(Instant::now() + AFTER_BURIAL);
+        }
         loop {
             let suspicion = memory.suspicion.as_ref().map(|(at, _)| *at);
-            let nets = memory.nets_due.map_or(next_net, |due| due.min(next_net));
+            let nets = memory.nets.next().map_or(next_net, |due| due.min(next_net));
             tokio::select! {
                 // Chores are done while there is nothing else to do.
                 biased;
@@ -154,7 +160,7 @@ impl Maintenance {
                     self.with(&mut memory, "reconcile", Self::reconcile).await;
                 }
                 () = tokio::time::sleep_until(nets) => {
-                    memory.nets_due = None;
+                    memory.nets.cast(Instant::now());
                     let took = self.with(&mut memory, "nets", Self::cast_nets).await;
                     memory.chores.cancels = true;
                     next_net = Instant::now() + until_next_net(took, self.timings.lease);
@@ -250,19 +256,26 @@ impl Maintenance {
     async fn end_by_force(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let unheeded = self.held.unheeded(self.cancel_grace);
         let leases = worker::held(connection, self.worker_id).await?;
-        for fence in &unheeded {
-            // Without a lease it has ended, or is lost: only its attempt is left to be dropped.
-            if let Some(lease) = leases.iter().find(|lease| lease.fence() == *fence)
-                && !self.settle_by_force(connection, lease).await?
-            {
-                continue;
+        let aside = &mut self.failing.lock().await.unheeded;
+        let left_out = aside.runs();
+        for fence in unheeded {
+            // A run without a lease has ended already, or another worker has it: only the attempt is left.
+            if let Some(lease) = leases.iter().find(|lease| lease.fence() == fence) {
+                if left_out.contains(&fence.run_id) {
+                    continue;
+                }
+                let began = Instant::now();
+                if !self.settle_by_force(connection, lease).await? {
+                    aside.add(fence.run_id, began.elapsed());
+                    continue;
+                }
+                tracing::warn!(
+                    run_id = %fence.run_id, grace = ?self.cancel_grace,
+                    "a cancelled run has not come to an await: it is ended without its body, which keeps its slot and its thread until it yields; \
+                     move what blocks to `tokio::task::spawn_blocking`"
+                );
             }
-            tracing::warn!(
-                run_id = %fence.run_id, grace = ?self.cancel_grace,
-                "a cancelled run has not come to an await: it is ended without its body, which keeps its slot and its thread until it yields; \
-                 move what blocks to `tokio::task::spawn_blocking`"
-            );
-            self.held.drop_attempt(*fence);
+            self.held.drop_attempt(fence);
         }
         Ok(())
     }
@@ -318,7 +331,7 @@ impl Maintenance {
             self.with(memory, "orphans", Self::adopt).await;
             // Some of the orphans may have been asked to be cancelled.
             memory.chores.cancels = true;
-            memory.nets_due.get_or_insert(Instant::now() + AFTER_BURIAL);
+            memory.nets.plan(Instant::now() + AFTER_BURIAL);
         }
     }
 
@@ -398,7 +411,7 @@ impl Maintenance {
         if !unknown.is_empty() {
             tracing::info!(
                 n_runs = unknown.len(),
-                "runs that this worker was given without knowing it go back to their queues"
+                "runs whose claim was not acknowledged go back to their queues"
             );
             let runs: Vec<Uuid> = unknown.iter().map(|lease| lease.run_id).collect();
             let unknown: Arc<[Lease]> = unknown.into();

@@ -32,17 +32,41 @@ pub(super) struct Memory {
     held_up: VecDeque<(Instant, Duration)>,
     /// When silent workers become suspect, and who they are.
     pub(super) suspicion: Option<(Instant, Vec<i64>)>,
-    /// Until when workers are left out that could not be examined: a row that somebody keeps locked must not take up the time between two pulses.
+    /// The workers that could not be examined, and until when maintenance leaves them out. Otherwise waiting for a locked row would take up the time between two
+    /// pulses.
     pub(super) left_out: BTreeMap<i64, Instant>,
     pub(super) chores: Chores,
-    /// When the nets are to be cast at the latest, since a worker was buried.
-    pub(super) nets_due: Option<Instant>,
+    /// When the nets are to be cast because workers were buried.
+    pub(super) nets: PlannedNets,
     /// What operators have said of jobs, as pulses tell it, when it was read last. What a worker reads before its first pulse may be of before.
     pub(super) tunings: Option<String>,
     /// The same of what they have configured.
     pub(super) configs: Option<String>,
     /// The outages, by the name of the failing operation.
     pub(super) outages: BTreeMap<&'static str, Outage>,
+}
+
+/// The instants at which the nets are to be cast at the latest: the first one, and the last one if there are several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PlannedNets {
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl PlannedNets {
+    pub(super) fn plan(&mut self, due: Instant) {
+        self.first.get_or_insert(due);
+        self.last = Some(due);
+    }
+
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.first
+    }
+
+    /// Notes that they are cast now.
+    pub(super) fn cast(&mut self, now: Instant) {
+        self.first = self.last.filter(|last| *last > now);
+    }
 }
 
 /// Work that waits until there is nothing more urgent.

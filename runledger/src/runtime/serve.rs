@@ -26,7 +26,7 @@ use super::liveness::Liveness;
 use super::logs::Logs;
 use super::maintenance::{Fate, Maintenance, adopt_orphans, release};
 use super::observers::Observers;
-use super::outage::warn_outage;
+use super::outage::{Outage, Recovery, warn_outage};
 use super::permits::Freed;
 use super::process_workers::ProcessWorkers;
 use super::task;
@@ -38,6 +38,7 @@ use crate::api::db::{Db, no_connection};
 use crate::api::installation::check_home;
 use crate::api::provided::Provided;
 use crate::api::registry::Registry;
+use crate::model::failure::Failure;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause, spares_others, unopened};
 use crate::store::pooler::shares_sessions;
@@ -239,6 +240,8 @@ struct Identity {
     registered_at: Timestamp,
     control: Control,
     era: Era,
+    /// Whether it has buried workers of its name.
+    has_buried: bool,
 }
 
 impl Worker {
@@ -276,11 +279,18 @@ impl Worker {
                 return;
             }
             self.held.clear();
+            let outage = Outage::new();
             identity = loop {
                 match register(&self.plan, &self.session).await {
-                    Ok(identity) => break identity,
+                    Ok(identity) => {
+                        if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
+                            tracing::info!(n_failures, ?lasted, "the worker is registered again");
+                        }
+                        break identity;
+                    }
                     Err(error) => {
-                        warn_outage!(static, %error, "the worker cannot register yet");
+                        let error = Failure::text_of_chain(&error);
+                        warn_outage!(&outage, error, "the worker cannot register yet");
                     }
                 }
                 if *self.stopping.borrow() {
@@ -292,7 +302,7 @@ impl Worker {
     }
 
     async fn live_once(&self, identity: Identity) -> Fate {
-        let Identity { worker_id, registered_at, control, era } = identity;
+        let Identity { worker_id, registered_at, control, era, has_buried } = identity;
         let era = Arc::new(era);
         let session = self.session.clone().within(Arc::clone(&era));
         let (stop, stopped) = watch::channel(false);
@@ -347,6 +357,7 @@ impl Worker {
             wakes,
             fate,
             stop: stopped,
+            has_buried,
             // The first ones at once, where anybody may have died before.
             idle: if silent.is_some() { self.plan.timings.lease } else { Duration::ZERO },
             cancel_requests: Mutex::default(),
@@ -493,12 +504,12 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
                 _ => unconnected(error),
             })?;
         let Some(control) = opened else { continue };
-        bury_predecessors(&mut connection, plan, worker_id).await?;
+        let has_buried = bury_predecessors(&mut connection, plan, worker_id).await?;
         // Before the first claim.
         plan.registry.tune(tuning::all(&mut connection).await?);
         plan.registry.configure(config::all(&mut connection).await?.into_iter().collect());
         tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
-        return Ok(Identity { worker_id, registered_at, control, era });
+        return Ok(Identity { worker_id, registered_at, control, era, has_buried });
     }
     Err(ClientError::Setup(format!(
         "the session locks of {NUMBERS} fresh workers are all held by others: another program uses advisory locks of the class of our table; \
@@ -506,12 +517,14 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
     )))
 }
 
-/// A process that starts again under its name need not wait until its predecessor is suspect: a free lock is enough.
+/// A process that starts again under its name need not wait until its predecessor is suspect: a free lock is enough. Returns whether it
+/// has buried one.
 async fn bury_predecessors(
     connection: &mut PoolConnection<Postgres>,
     plan: &Plan,
     worker_id: i64,
-) -> Result<(), sqlx::Error> {
+) -> Result<bool, sqlx::Error> {
+    let mut has_buried = false;
     for (predecessor, lock_is_evidence) in worker::predecessors(connection, &plan.name, worker_id).await? {
         if !lock_is_evidence {
             continue;
@@ -520,6 +533,7 @@ async fn bury_predecessors(
             Ok(true) => {
                 tracing::info!(predecessor, "the worker of this name is gone; its runs go on here");
                 adopt_orphans(connection, &mut SetAside::default(), None).await?;
+                has_buried = true;
             }
             Ok(false) => {}
             Err(error) if spares_others(&error) => {
@@ -528,7 +542,7 @@ async fn bury_predecessors(
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(has_buried)
 }
 
 fn engine_options(db: &Db) -> sqlx::postgres::PgConnectOptions {

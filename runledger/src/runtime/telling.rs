@@ -77,7 +77,12 @@ impl Executor {
         let progress = progress.and_then(|said| {
             let opened = self.db.sealer().open(&place, said);
             opened
-                .inspect_err(|error| tracing::warn!(%error, "the hook is told nothing of the progress"))
+                .inspect_err(|error| {
+                    tracing::warn!(
+                        error = Failure::text_of_chain(error),
+                        "the hook is told nothing of the progress"
+                    );
+                })
                 .ok()
         });
         let failed = FailedRun {

@@ -11,7 +11,7 @@ use crate::api::db::Route;
 use crate::api::definition::Param;
 use crate::api::enqueue::{known_jobs, unknown_job};
 use crate::api::registry;
-use crate::model::failure::{Failure, FailureKind};
+use crate::model::failure::Failure;
 use crate::model::given::{CONDITION, Parameter, item};
 use crate::model::graph::{
     Checked, GraphError, GraphProblem, MAP, Need, NeedRequest, NodeEnding, NodeRequest, Plan, PlannedKind,
@@ -90,7 +90,7 @@ pub(super) async fn undefined(
     let known = known_jobs(route).await?;
     let problems = unnamed.iter().filter_map(|Unnamed { node, job, version }| {
         let error = unknown_job(&known, job, *version)?;
-        Some(GraphProblem::Refused { node: node.clone(), why: chain(&error) })
+        Some(GraphProblem::Refused { node: node.clone(), why: Failure::text_of_chain(&error) })
     });
     Ok(problems.collect())
 }
@@ -156,7 +156,9 @@ pub(super) fn prepare(
         let accepts = declared.accepts.clone();
         match run_of(declared) {
             Ok(run) => prepared.push(PreparedNode { name, job, is_existing, accepts, run }),
-            Err(error) => problems.push(GraphProblem::Refused { node: name, why: chain(&error) }),
+            Err(error) => {
+                problems.push(GraphProblem::Refused { node: name, why: Failure::text_of_chain(&error) });
+            }
         }
     }
     GraphError::of(&plan.name, problems)?;
@@ -334,9 +336,4 @@ fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphP
 fn fingerprint(sealer: &Sealer, node: &str, input: &Plain) -> Result<String, PayloadError> {
     let fingerprints = sealer.fingerprints(input, || format!("the input of node `{node}`"))?;
     Ok(format!("{:016x}", fingerprints.first().copied().unwrap_or_default()))
-}
-
-fn chain(error: &ClientError) -> String {
-    let failure = Failure::from_chain(FailureKind::Error, error);
-    std::iter::once(failure.message).chain(failure.causes).collect::<Vec<_>>().join(": ")
 }
