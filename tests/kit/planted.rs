@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
 
 use runledger::RunState;
 use runledger::prelude::*;
@@ -297,4 +298,49 @@ async fn enqueued_run_that_a_crash_blocks_is_reported() {
     let (_, problem, _) = broken(test.crash_everywhere(enqueues_a_run_that_blocks()).await.unwrap_err());
     let said = "a run of `decides_on_what_is_not_recorded` that it has enqueued is blocked with";
     assert!(problem.starts_with(said), "{problem}");
+}
+
+/// Each run has other keys.
+#[workflow]
+async fn step_that_is_not_idempotent_under_a_random_key(wf: &Wf) -> Result<()> {
+    Ok(wf.run(book_anew().key(wf.uuid())).await?)
+}
+
+#[tokio::test]
+async fn step_with_a_random_key_meets_its_faults() {
+    let test = kit().await.with(jobs![step_that_is_not_idempotent_under_a_random_key, book_anew]);
+    let crashes = test.crash_everywhere(step_that_is_not_idempotent_under_a_random_key());
+    let crashes = crashes.invariant(|end| async move {
+        assert_eq!(n_booked(end.db()).await, 1, "one booking");
+        Ok(())
+    });
+    let (fault, ..) = broken(crashes.await.unwrap_err());
+    assert!(fault.contains("`book_anew[*]`"), "{fault}");
+}
+
+#[workflow]
+async fn repeats_itself(wf: &Wf) -> Result<()> {
+    loop {
+        wf.sleep(Duration::from_hours(24)).await?;
+    }
+}
+
+#[job]
+async fn enqueues_what_goes_on(#[inject] tx: &mut Tx) -> Result<()> {
+    repeats_itself().enqueue(&mut *tx).await?;
+    decides_on_what_is_not_recorded().enqueue(tx).await?;
+    Ok(())
+}
+
+#[workflow]
+async fn enqueues_runs_that_go_on(wf: &Wf) -> Result<()> {
+    Ok(wf.run(enqueues_what_goes_on()).await?)
+}
+
+/// One never ends, and the other is served elsewhere.
+#[tokio::test]
+async fn enqueued_runs_that_do_not_end_are_no_failure() {
+    let test = kit().await.with(jobs![enqueues_runs_that_go_on, enqueues_what_goes_on, repeats_itself]);
+    let crashes = test.crash_everywhere(enqueues_runs_that_go_on()).await.unwrap();
+    assert!(crashes.n_crashes() > 5, "{crashes}");
 }

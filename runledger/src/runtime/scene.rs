@@ -13,6 +13,7 @@ use super::step::Try;
 use crate::api::definition::{Definition, RunFuture};
 use crate::api::invocation::{Finished, Invocation};
 use crate::api::provided::Provided;
+use crate::store::failpoints::scope::without_ids;
 
 /// A body in the place of a job's own.
 pub(crate) type Mock = Arc<dyn Fn(Invocation) -> RunFuture + Send + Sync>;
@@ -80,9 +81,11 @@ pub(crate) enum Hold {
 #[derive(Debug)]
 pub(crate) struct Steps {
     pub(crate) held_at: Option<(String, Hold)>,
-    /// The keys of those that began, and whether they had a transaction, each once.
+    /// The names of those that began, and whether they had a transaction, each once.
     begun: Mutex<Vec<(String, bool)>>,
     phase: watch::Sender<Phase>,
+    /// The key of the one that is held up.
+    held: Mutex<Option<String>>,
 }
 
 /// How far the step is that is held up.
@@ -104,7 +107,12 @@ impl Default for Steps {
 
 impl Steps {
     pub(crate) fn held_at(held_at: Option<(String, Hold)>) -> Self {
-        Self { held_at, begun: Mutex::default(), phase: watch::Sender::new(Phase::Unmet) }
+        Self {
+            held_at,
+            begun: Mutex::default(),
+            phase: watch::Sender::new(Phase::Unmet),
+            held: Mutex::default(),
+        }
     }
 
     pub(crate) fn begun(&self) -> Vec<(String, bool)> {
@@ -127,21 +135,22 @@ impl Steps {
     }
 
     fn begins(&self, key: &str, in_transaction: bool) {
-        let mut begun = locked(&self.begun);
-        if !begun.iter().any(|(known, _)| known == key) {
-            begun.push((key.to_owned(), in_transaction));
+        let (name, mut begun) = (without_ids(key), locked(&self.begun));
+        if !begun.iter().any(|(known, _)| *known == name) {
+            begun.push((name, in_transaction));
         }
     }
 
     /// Holds the first worker up where it is told to.
     async fn hold(&self, run_id: Uuid, key: &str, place: Hold) {
-        if self.held_at.as_ref().is_none_or(|(at, hold)| at != key || *hold != place) {
+        if self.held_at.as_ref().is_none_or(|(at, hold)| *hold != place || *at != without_ids(key)) {
             return;
         }
         let mut phases = self.phase.subscribe();
         let is_first = self.phase.send_if_modified(|phase| {
             let is_unmet = *phase == Phase::Unmet;
             if is_unmet {
+                *locked(&self.held) = Some(key.to_owned());
                 *phase = Phase::Held(run_id);
             }
             is_unmet
@@ -154,7 +163,7 @@ impl Steps {
 
     /// Another worker has run the step that is held up.
     fn ended_elsewhere(&self, run_id: Uuid, key: &str) {
-        if self.held_at.as_ref().is_some_and(|(at, _)| at == key) && self.phase() == Phase::Held(run_id) {
+        if locked(&self.held).as_deref() == Some(key) && self.phase() == Phase::Held(run_id) {
             self.release();
         }
     }

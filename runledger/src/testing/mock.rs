@@ -83,7 +83,7 @@ mock_with!((A1 O1 v1)(A2 O2 v2)(A3 O3 v3)(A4 O4 v4)(A5 O5 v5)(A6 O6 v6));
 mock_with!((A1 O1 v1)(A2 O2 v2)(A3 O3 v3)(A4 O4 v4)(A5 O5 v5)(A6 O6 v6)(A7 O7 v7));
 mock_with!((A1 O1 v1)(A2 O2 v2)(A3 O3 v3)(A4 O4 v4)(A5 O5 v5)(A6 O6 v6)(A7 O7 v7)(A8 O8 v8));
 
-/// A definition that was written by hand and names fewer parameters than its function takes.
+/// A definition that names fewer parameters than its function takes.
 fn mismatch(definition: &Definition) -> Finished {
     let message =
         format!("the definition of job `{}` names fewer parameters than its mock takes", definition.name);

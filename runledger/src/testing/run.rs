@@ -40,7 +40,7 @@ impl<'t, J: Job> TestRun<'t, J> {
     /// Same as [`Handle::result`], and [`ClientError::Setup`]
     ///
     /// - if nothing has happened for [`patience`](Testing::patience), 30 s by default;
-    /// - if the run has not progressed for ten times as long, although other runs have;
+    /// - if the run has not progressed for ten times as long, while other runs were at work;
     /// - if the test has skipped time 1,000 times without progress of the run, or 5,000 times in all.
     ///
     /// The error names what the run waits for, such as a job that the test does not serve.

@@ -108,7 +108,7 @@ impl fmt::Display for GivenUp {
             Self::BesideOthers(most) => {
                 write!(
                     f,
-                    "the run has not progressed for {most:?}, {BESIDE_OTHERS} times `Testing::patience`, although other runs have"
+                    "the run has not progressed for {most:?}, {BESIDE_OTHERS} times `Testing::patience`, while other runs were at work"
                 )
             }
             Self::WithoutProgress => {

@@ -18,10 +18,11 @@ use futures_util::{FutureExt, StreamExt, stream};
 
 use self::fault::{Fault, by_oldest_names, faults};
 pub use self::once::{Ended, RecordedStep};
-use self::once::{Observed, Seen, Stage, chain};
+use self::once::{Observed, Seen, Stage};
 pub use self::report::{CrashError, Crashes};
 use super::Testing;
 use crate::api::error::Result as BodyResult;
+use crate::model::failure::Failure;
 use crate::runtime::step::unit_random;
 use crate::{Call, ClientError, Job, RunState};
 
@@ -236,7 +237,9 @@ impl<J: Job> CrashEverywhere<'_, J> {
         let end = observed.ended::<J>().await.map_err(|error| error.to_string())?;
         match AssertUnwindSafe(async { holds(end).await }).catch_unwind().await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(format!("the invariant does not hold: {}", chain(error.as_std()))),
+            Ok(Err(error)) => {
+                Err(format!("the invariant does not hold: {}", Failure::text_of_chain(error.as_std())))
+            }
             Err(panic) => Err(format!("the invariant does not hold: {}", said(panic.as_ref()))),
         }
     }

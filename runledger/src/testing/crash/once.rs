@@ -34,6 +34,9 @@ const PAUSE: Duration = Duration::from_millis(8);
 /// How long connections of the test may take to come back to their pool, before they are taken from whoever holds them.
 const GOODBYE: Duration = Duration::from_millis(200);
 
+/// How often time is skipped or a signal sent once the run and all below it have ended.
+const NUDGES_AFTERWARDS: u32 = 20;
+
 /// Of the test's own side: a look, a signal, the invariant.
 const CONNECTIONS: u32 = 4;
 
@@ -199,7 +202,8 @@ struct Course<'s> {
 }
 
 impl Course<'_> {
-    /// Waits for the end of the run, and of all that it has started.
+    /// Waits for the end of the run, and of all that it has started. Runs that it has enqueued may go on for ever, or
+    /// belong to another service: they go on as far as a few skips of time bring them.
     async fn follow(
         &mut self,
         connection: &mut PgConnection,
@@ -207,6 +211,7 @@ impl Course<'_> {
         fault: Option<&Fault>,
     ) -> Result<(), String> {
         let mut standstill = Standstill::default();
+        let (mut finished_at, mut n_nudges_left) = (None, NUDGES_AFTERWARDS);
         loop {
             if self.second.is_none() {
                 self.meet(connection, fault).await.map_err(told)?;
@@ -216,16 +221,24 @@ impl Course<'_> {
                 // Whoever is held up goes on at the latest now, and must change nothing.
                 self.scene.steps.release();
             }
-            let moved = look.is_at_rest() && self.drive.nudge(connection, &look).await.map_err(told)?;
-            if look.is_at_rest() && !moved && (is_over(&look) || look.has_unclaimable()) {
-                // A blocked run is told with its failure.
-                let is_finished =
-                    (look.n_left_below == 0 || look.state() == "blocked") && !look.has_unclaimable();
-                return if is_finished { Ok(()) } else { Err(unfinished(&look, &why(&look))) };
+            // A blocked run is told with its failure.
+            let is_finished = is_over(&look) && (look.n_left_below == 0 || look.state() == "blocked");
+            if is_finished && finished_at.get_or_insert_with(Instant::now).elapsed() > self.patience {
+                return Ok(());
+            }
+            let may_move = look.is_at_rest() && (!is_finished || n_nudges_left > 0);
+            let moved = may_move && self.drive.nudge(connection, &look).await.map_err(told)?;
+            if look.is_at_rest() && !moved {
+                if is_finished {
+                    return Ok(());
+                } else if is_over(&look) || look.has_unclaimable() {
+                    return Err(unfinished(&look, &why(&look)));
+                }
             }
             standstill.see(&look);
             if moved {
                 standstill.nudged();
+                n_nudges_left = n_nudges_left.saturating_sub(u32::from(is_finished));
             }
             if let Some(limit) = standstill.limit(&look, self.patience) {
                 return Err(format!("{}; {limit}", unfinished(&look, &limit.why(&look))));
@@ -403,7 +416,7 @@ impl<T> Ended<T> {
     /// # Errors
     /// How it ended otherwise, as text.
     pub fn result(&self) -> crate::Result<&T> {
-        Ok(self.result.as_ref().map_err(|error| chain(error))?)
+        Ok(self.result.as_ref().map_err(|error| Failure::text_of_chain(error))?)
     }
 
     /// The recorded steps of all runs.
@@ -432,13 +445,7 @@ impl<T> Ended<T> {
 }
 
 fn told(error: impl Into<ClientError>) -> String {
-    chain(&error.into())
-}
-
-/// An error with its causes.
-pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |&cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    Failure::text_of_chain(&error.into())
 }
 
 fn unfinished(look: &Look, why: &str) -> String {

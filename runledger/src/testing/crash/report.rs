@@ -27,7 +27,8 @@ impl Crashes {
         self.n_crashes
     }
 
-    /// How many ended without having met it, because they went another way: those of a race, or of branches that overtake each other.
+    /// How many ended without having met it, because they went another way: those of a race, of branches that overtake each other, or of steps whose keys
+    /// differ in each run (a UUID in a key is no difference).
     #[must_use]
     pub fn n_missed(&self) -> usize {
         self.n_missed
