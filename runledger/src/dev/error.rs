@@ -34,7 +34,7 @@ pub enum DevError {
     },
     /// No programs of the major version that made the data folder are installed or available for download.
     #[error(
-        "`{data}` was made by PostgreSQL {made_by}, and this machine has only {installed}{}: a server reads the data of its own major version only; \
+        "`{data}` was made by PostgreSQL {made_by}, and only {installed} is installed here or can be downloaded{}: a server reads the data of its own major version only; \
          install PostgreSQL {made_by}{}, or choose another folder for an empty database",
         download.as_ref().map(|why| format!(" ({why})")).unwrap_or_default(),
         if download.is_some() { ", make its download possible (`RUNLEDGER_PG_DOWNLOAD=on` allows it)" } else { "" },

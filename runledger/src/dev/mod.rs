@@ -160,10 +160,8 @@ impl Server {
     pub fn notice(&self) -> String {
         let base = self.cluster.base.display();
         let url = self.url(DATABASE);
-        format!(
-            "embedded PostgreSQL in {base} (URL: {url}; look: {}; start over: delete the folder)",
-            self.psql()
-        )
+        let look = if has_psql() { format!("look: {}; ", self.psql()) } else { String::new() };
+        format!("embedded PostgreSQL in {base} (URL: {url}; {look}start over: delete the folder)")
     }
 
     fn start_blocking(options: &Options) -> Result<Self, DevError> {
@@ -174,6 +172,12 @@ impl Server {
         cluster.ensure_running(&locked, options)?;
         Ok(Self { cluster, _client: client })
     }
+}
+
+/// Whether `psql` is installed. Downloaded programs do not include it.
+fn has_psql() -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("psql").is_file()))
 }
 
 /// Whether any process has started the server of `options` before. Starts and creates nothing.
