@@ -139,6 +139,7 @@ pub async fn not_once(connection: &mut PgConnection) -> Result<Violations, sqlx:
 mod tests {
     use super::super::facts::Claim;
     use super::*;
+    use crate::Fixture;
 
     const SECOND: i64 = 1_000_000;
 
@@ -168,6 +169,32 @@ mod tests {
 
     fn excused(pid: u32, from: i64, until: i64) -> Excuses {
         Excuses::during(pid, from * SECOND, until * SECOND)
+    }
+
+    #[tokio::test]
+    async fn ledger_that_differs_from_the_runs_is_a_violation() {
+        let fixture = Fixture::new().await;
+        let mut connection = fixture.db.pool().acquire().await.unwrap();
+        Facts::record(&mut connection).await.unwrap();
+        // The name of each run says how many rows it has.
+        let history = "
+            insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at, idempotency_key)
+            select gen_random_uuid(), 'check.post', '', 'default', 0, '{}', now(), name
+            from unnest(array['done, 0', 'done, 1', 'done, 2', 'open, 0', 'open, 1']) as name;
+            insert into runledger.outcome (run_id, state, output, attempt)
+            select run_id, 'completed', '1', 1 from runledger.run where idempotency_key like 'done%';
+            insert into runledger.ready (run_id, queue, job, priority, ready_at, cause, attempt, crashes, claims)
+            select run_id, queue, job, 0, now(), 'enqueued', 0, 0, 0 from runledger.run where idempotency_key like 'open%';
+            insert into audit.ledger (run_id, key, token)
+            select run_id, '', gen_random_uuid() from runledger.run, generate_series(1, right(idempotency_key, 1)::int)";
+        sqlx::raw_sql(history).execute(&mut *connection).await.unwrap();
+        let names = "select run_id, idempotency_key from runledger.run order by idempotency_key";
+        let names: Vec<(Uuid, String)> = sqlx::query_as(names).fetch_all(&mut *connection).await.unwrap();
+        let found = not_once(&mut connection).await.unwrap();
+        let is_found = |run_id: &Uuid| found.iter().any(|said| said.contains(&run_id.to_string()));
+        let wrong: Vec<&str> =
+            names.iter().filter(|(run_id, _)| is_found(run_id)).map(|(_, name)| name.as_str()).collect();
+        assert_eq!(wrong, ["done, 0", "done, 2", "open, 1"], "{found:?}");
     }
 
     #[test]

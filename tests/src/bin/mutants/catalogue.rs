@@ -296,7 +296,6 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        // `steps::not_once` finds this mutant.
         name: "body-commits-without-record",
         edits: &[Edit {
             file: "runledger/src/runtime/transaction.rs",
