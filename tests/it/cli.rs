@@ -154,7 +154,8 @@ async fn a_graph_goes_on_behind_a_gate_that_a_command_completes_and_who_and_why_
     for (key, value) in expected.as_object().unwrap() {
         assert_eq!(&kept[key], value, "the first decision stays: {kept}");
     }
-    let sentence = format!("the gate `approved` of graph `{run}` has completed already by `ann`");
+    let sentence =
+        format!("the gate `approved` of graph `{run}` was decided before by `ann` and is completed");
     for other in [
         ["gate", "complete", &run, "approved", "--value", "8"].as_slice(),
         &["gate", "fail", &run, "approved", "no", "--json"],

@@ -47,8 +47,8 @@ pub enum ClientError {
     },
     /// The environment variable with the address of the database is not set.
     #[error(
-        "`DATABASE_URL` is not set; nothing was started; set it to the address of a PostgreSQL database, such as `postgres://user@localhost/app`, or, with \
-         the feature `dev`, use a debug build or call `Db::embedded()`"
+        "`DATABASE_URL` is not set; nothing was started; set it to the address of a PostgreSQL database, such as `postgres://user@localhost/app`, or use \
+         the embedded database of the feature `dev`: in a debug build, or by `Db::embedded()`"
     )]
     NoDatabaseUrl,
     /// The server is too old.
@@ -261,7 +261,7 @@ pub enum ClientError {
     },
     /// A gate about which somebody has decided otherwise.
     #[error(
-        "the gate `{gate}` of graph `{run_id}` has {ended} already{by}, and otherwise than it is to now; a decision stays; nothing was written"
+        "the gate `{gate}` of graph `{run_id}` was decided before{by} and is {ended}, which this call would change; a decision stays; nothing was written"
     )]
     GateDecided {
         /// The graph.

@@ -319,7 +319,7 @@ impl Writable for Settled {
     ) -> Result<Vec<Written>, sqlx::Error> {
         let Batch { written, owed } = settle(connection, items).await?;
         wakes.owe(owed);
-        // The first try may have been carried out unheard, while another transaction kept a parent locked.
+        // The first try may have succeeded without an acknowledgement, while another transaction kept a parent locked.
         let unheard = items.iter().filter(|item| is_repeated && !written.contains(&item.fence));
         wakes.owe(unheard.filter_map(|item| item.parent_to_wake()));
         Ok(fenced(items.iter().map(|item| written.contains(&item.fence)).collect()))

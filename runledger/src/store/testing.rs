@@ -57,8 +57,8 @@ pub(crate) async fn drop(admin: &mut PgConnection, name: &str) -> Result<(), sql
     execute(admin, format!("drop database if exists {name} with (force)")).await
 }
 
-/// Opens a session whose name is `own`. As long as it is open, no process takes the databases whose names begin with `own` for
-/// [left over](left_over). Every role sees the names of all sessions.
+/// Opens a session whose name is `own`. As long as it is open, [`left_over`] lists no database whose name begins with `own`.
+/// Every role sees the names of all sessions.
 pub(crate) async fn hold(options: &PgConnectOptions, own: &str) -> Result<PgConnection, sqlx::Error> {
     let mut session = connect(&options.clone().application_name(own)).await?;
     match execute(&mut session, "set idle_session_timeout = 0".to_owned()).await {

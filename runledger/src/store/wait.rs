@@ -293,7 +293,7 @@ async fn wake_once(
     let (free, locked): (Vec<Uuid>, Vec<Uuid>) = runs.iter().partition(|run| free.contains(run));
     write(sql::WAKE_MET, |wake| sqlx::query(wake).bind(&free).execute(&mut *tx)).await?;
     commit("wake_stranded", tx.commit()).await?;
-    // A run that is not there is never locked by a transaction that waits for it.
+    // A transaction that waits for locks has locked every run that exists.
     Ok(if if_locked == IfLocked::Skip { locked } else { Vec::new() })
 }
 

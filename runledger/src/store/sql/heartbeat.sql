@@ -1,5 +1,5 @@
--- heartbeat: says that this worker lives, and asks what concerns it. A request to cancel a run whose steps are being undone came too late: it counts again once
---        that run has ended, for what goes on below it.
+-- heartbeat: says that this worker lives, and asks what concerns it. A request to cancel a run whose steps are being undone comes too late for
+--        that run. It is reported again once the run has ended, for the runs below it.
 -- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing
 -- out:   alive (false: declared dead, or lost in a failover; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
 --        cancels_left (whether there are requests for runs that no worker holds), pauses (the ids of held runs to pause), pauses_left (the same of these),

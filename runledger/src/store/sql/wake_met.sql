@@ -1,6 +1,6 @@
--- wake_met: puts waiting runs back into their queues where something that they wait for has come, and tells who waits for one of these runs that it has ended.
+-- wake_met: puts waiting runs back into their queues where something that they wait for has come, and tells clients that wait for the end of one of these runs.
 -- in:    $1 runs
--- out:   told; one row, so that what tells is carried out where nobody is woken too
+-- out:   told; one row in any case: PostgreSQL does not evaluate the notifications for a result without rows
 -- locks: their rows of `waiting` and of `watch` (deleted); the runs are locked before, by lock_runs.sql, so that what another transaction brings is seen
 -- index: waiting_pkey, outcome_pkey, signal_left, run_pkey, lease_pkey, watch_pkey
 with woken as (
