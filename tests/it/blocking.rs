@@ -8,6 +8,7 @@ use runledger::prelude::*;
 use runledger::{ClientError, Handle, RunState, Timings};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
+use sqlx::Connection;
 use sqlx::postgres::PgConnectOptions;
 
 static RELEASED: AtomicBool = AtomicBool::new(false);
@@ -235,4 +236,53 @@ async fn a_cancelled_run_that_does_not_yield_is_ended_without_its_body() {
     HEEDED.store(true, Ordering::Release);
     worker.stop().await;
     assert_eq!(child.state().await.unwrap(), RunState::Cancelled, "its late output changes nothing");
+}
+
+static LET_GO: AtomicBool = AtomicBool::new(false);
+
+/// Lets the blocking body go when the test ends, however it does.
+struct LetGo;
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        LET_GO.store(true, Ordering::Release);
+    }
+}
+
+#[job]
+async fn blocks_with_a_locked_lease() -> Result<()> {
+    while !LET_GO.load(Ordering::Acquire) {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_cancelled_run_whose_lease_is_locked_delays_no_other_maintenance() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let Fixture { db, database } = Fixture::new().await;
+    let app = App::new(db.clone()).with(jobs![blocks_with_a_locked_lease, blocking_bystander]);
+    let worker = app.timings(Timings::FAST).cancel_grace(Duration::ZERO).start().await.unwrap();
+    let let_go = LetGo;
+    let run = blocks_with_a_locked_lease().enqueue(&db).await.unwrap();
+    until(&db, run.id(), |info| info.state == RunState::Running).await;
+    let mut holder = database.connect().await.unwrap();
+    let mut tx = holder.begin().await.unwrap();
+    sqlx::query("select from runledger.lease for update").execute(&mut *tx).await.unwrap();
+    run.cancel("too long").await.unwrap();
+    let waits_long = "select count(*) from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock' and clock_timestamp() - query_start > interval '3 seconds'";
+    for _ in 0..5 {
+        let overdue = blocking_bystander().delay(HOUR).deadline(HOUR).enqueue(&db).await.unwrap();
+        execute(&db, "update runledger.deadline set deadline_at = now() - interval '1 hour'").await;
+        let state = async || {
+            assert_eq!(scalar::<i64>(&db, waits_long).await, 0, "maintenance waits for the lease");
+            overdue.state().await.unwrap()
+        };
+        eventually(state, |state| state.is_terminal()).await;
+    }
+    tx.rollback().await.unwrap();
+    until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+    drop(let_go);
+    worker.stop().await;
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::held::{Held, Order};
-use super::memory::{CLOCK_JUMP, Change, Memory};
+use super::memory::{CLOCK_JUMP, Change, Memory, until_next_net};
 use super::outage::{Recovery, warn_outage};
 use super::serve::Session;
 use super::step::unit_random;
@@ -44,10 +44,6 @@ const OVERDUE: i64 = 50;
 
 /// How long maintenance cancels or pauses runs at once. In this time it answers no heartbeat and buries no worker.
 const TURN: Duration = Duration::from_millis(500);
-
-/// The nets may take a twentieth of the time. The pause between them is at most this long, or twice as long as they take.
-const SHARE: u32 = 20;
-const FURTHEST_APART: Duration = Duration::from_secs(30);
 
 /// How long a silent worker is left out that could not be examined.
 const LEFT_OUT: Duration = Duration::from_secs(5);
@@ -127,13 +123,6 @@ enum Finding {
     SuspectIn(Duration),
     /// It lives, or nothing proves that it does not.
     Nothing,
-}
-
-/// How long it is from the nets, which took so long, to the next ones. None if they failed: a wait for a server that
-/// does not answer costs the server nothing.
-fn until_next_net(took: Option<Duration>, lease: Duration) -> Duration {
-    let took = took.unwrap_or_default();
-    lease.max((took * SHARE).min(FURTHEST_APART.max(took * 2)))
 }
 
 impl Maintenance {
@@ -261,12 +250,14 @@ impl Maintenance {
         for fence in unheeded {
             // A run without a lease has ended already, or another worker has it: only the attempt is left.
             if let Some(lease) = leases.iter().find(|lease| lease.fence() == fence) {
-                if left_out.contains(&fence.run_id) {
+                if left_out.contains(&fence.run_id)
+                    || worker::without_locked(connection, &[*lease]).await?.is_empty()
+                {
                     continue;
                 }
-                let began = Instant::now();
+                // If this try is given up, the next one leaves the run out.
+                aside.add(fence.run_id, Duration::ZERO);
                 if !self.settle_by_force(connection, lease).await? {
-                    aside.add(fence.run_id, began.elapsed());
                     continue;
                 }
                 tracing::warn!(
@@ -408,6 +399,7 @@ impl Maintenance {
         let set_aside = aside.runs();
         unknown.retain(|lease| !set_aside.contains(&lease.run_id));
         unknown.retain(|lease| !self.held.knows(lease.fence()));
+        let unknown = worker::without_locked(connection, &unknown).await?;
         if !unknown.is_empty() {
             tracing::info!(
                 n_runs = unknown.len(),
@@ -584,17 +576,4 @@ fn crashed(orphan: &Orphan) -> Settled {
     let settlement = settle(outcome, orphan.lease.counters, &RetryPolicy::NOT_ASKED, unit_random());
     // A crash is told in the engine's own words, which are never sealed.
     Settled::new(fence, settlement, &Sealer::default()).below(orphan.above).of_saga(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nets_that_take_long_are_further_apart_and_those_that_fail_are_not() {
-        let until = |millis: u64| until_next_net(Some(Duration::from_millis(millis)), Duration::from_secs(4));
-        let seconds = [0, 100, 1_000, 9_000, 60_000].map(|millis| until(millis).as_secs());
-        assert_eq!(seconds, [4, 4, 20, 30, 120]);
-        assert_eq!(until_next_net(None, Duration::from_secs(4)), Duration::from_secs(4));
-    }
 }

@@ -32,8 +32,7 @@ pub(super) struct Memory {
     held_up: VecDeque<(Instant, Duration)>,
     /// When silent workers become suspect, and who they are.
     pub(super) suspicion: Option<(Instant, Vec<i64>)>,
-    /// The workers that could not be examined, and until when maintenance leaves them out. Otherwise waiting for a locked row would take up the time between two
-    /// pulses.
+    /// The workers that could not be examined, and until when maintenance leaves them out: it must not spend all its time waiting for a locked row.
     pub(super) left_out: BTreeMap<i64, Instant>,
     pub(super) chores: Chores,
     /// When the nets are to be cast because workers were buried.
@@ -46,26 +45,33 @@ pub(super) struct Memory {
     pub(super) outages: BTreeMap<&'static str, Outage>,
 }
 
-/// The instants at which the nets are to be cast at the latest: the first one, and the last one if there are several.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PlannedNets {
-    first: Option<Instant>,
-    last: Option<Instant>,
+/// The nets may take a twentieth of the time. The pause between them is at most this long, or twice as long as they take.
+const SHARE: u32 = 20;
+const FURTHEST_APART: Duration = Duration::from_secs(30);
+
+/// How long it is from the nets, which took so long, to the next ones. None if they failed: a wait for a server that
+/// does not answer costs the server nothing.
+pub(super) fn until_next_net(took: Option<Duration>, lease: Duration) -> Duration {
+    let took = took.unwrap_or_default();
+    lease.max((took * SHARE).min(FURTHEST_APART.max(took * 2)))
 }
+
+/// The instants by which the nets are to be cast, in their order: one for each burial.
+#[derive(Debug, Default)]
+pub(super) struct PlannedNets(VecDeque<Instant>);
 
 impl PlannedNets {
     pub(super) fn plan(&mut self, due: Instant) {
-        self.first.get_or_insert(due);
-        self.last = Some(due);
+        self.0.push_back(due);
     }
 
     pub(super) fn next(&self) -> Option<Instant> {
-        self.first
+        self.0.front().copied()
     }
 
     /// Notes that they are cast now.
     pub(super) fn cast(&mut self, now: Instant) {
-        self.first = self.last.filter(|last| *last > now);
+        self.0.retain(|due| *due > now);
     }
 }
 
@@ -222,5 +228,26 @@ mod tests {
         let unacknowledged = (2 * TIMINGS.suspect, TIMINGS.heartbeat);
         let memory = heard(std::iter::repeat_n(unacknowledged, 9)).await;
         assert!(memory.proves(&silence(TIMINGS.lease + TIMINGS.heartbeat), &TIMINGS));
+    }
+
+    #[test]
+    fn nets_that_take_long_are_further_apart_and_those_that_fail_are_not() {
+        let until = |millis: u64| until_next_net(Some(Duration::from_millis(millis)), Duration::from_secs(4));
+        let seconds = [0, 100, 1_000, 9_000, 60_000].map(|millis| until(millis).as_secs());
+        assert_eq!(seconds, [4, 4, 20, 30, 120]);
+        assert_eq!(until_next_net(None, Duration::from_secs(4)), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn each_burial_has_its_own_look_at_lost_wake_ups() {
+        let began = Instant::now();
+        let mut nets = PlannedNets::default();
+        for seconds in [5, 6, 10] {
+            nets.plan(began + Duration::from_secs(seconds));
+        }
+        nets.cast(began + Duration::from_secs(5));
+        assert_eq!(nets.next(), Some(began + Duration::from_secs(6)));
+        nets.cast(began + Duration::from_secs(10));
+        assert_eq!(nets.next(), None);
     }
 }

@@ -504,10 +504,10 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
                 _ => unconnected(error),
             })?;
         let Some(control) = opened else { continue };
-        let has_buried = bury_predecessors(&mut connection, plan, worker_id).await?;
         // Before the first claim.
         plan.registry.tune(tuning::all(&mut connection).await?);
         plan.registry.configure(config::all(&mut connection).await?.into_iter().collect());
+        let has_buried = bury_predecessors(&mut connection, plan, worker_id).await?;
         tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
         return Ok(Identity { worker_id, registered_at, control, era, has_buried });
     }

@@ -58,6 +58,7 @@ statements! {
     ENQUEUE = "enqueue";
     ENQUEUE_FRESH = "enqueue_fresh";
     EXISTING = "existing";
+    FREE_LEASES = "free_leases";
     GATE_DECIDE = "gate_decide";
     GATE_LINK = "gate_link";
     GATE_REVOKE = "gate_revoke";

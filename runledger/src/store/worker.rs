@@ -168,6 +168,19 @@ pub(crate) async fn held(connection: &mut PgConnection, worker_id: i64) -> Resul
     rows.iter().map(lease).collect()
 }
 
+/// Those of these leases that no other transaction keeps locked just now.
+pub(crate) async fn without_locked(
+    connection: &mut PgConnection,
+    leases: &[Lease],
+) -> Result<Vec<Lease>, sqlx::Error> {
+    if leases.is_empty() {
+        return Ok(Vec::new());
+    }
+    let runs: Vec<Uuid> = leases.iter().map(|lease| lease.run_id).collect();
+    let free: Vec<Uuid> = sqlx::query_scalar(sql::FREE_LEASES).bind(runs).fetch_all(connection).await?;
+    Ok(leases.iter().filter(|lease| free.contains(&lease.run_id)).copied().collect())
+}
+
 pub(crate) async fn sleeping(
     connection: &mut PgConnection,
     worker_id: i64,

@@ -1,6 +1,6 @@
 -- adopt: makes this database the only home of its installation. A copy gets a new id.
 -- in:    $1 whether to adopt only a copy that a template of this cluster has made, and that has no unfinished run. A restore that is still going on may
---        have no unfinished run yet. It is told from a template by its table or its row, which it makes anew, or by a second row
+--        have no unfinished run yet. It differs from a template: it has made its table or its row anew, or there is a second row
 -- out:   id; none where this is its only home already, or it may not be adopted so
 -- locks: the other rows of `installation` (deleted)
 -- index: installation_pkey

@@ -1,7 +1,7 @@
 -- installation: the id of this installation, and whether it lives in this database. The last adoption decides this. A dump that was loaded over the
 --        tables has added the record of another installation.
 -- in:    none
--- out:   id (null if none is recorded; if several are, that of another database), made_in (the database and the cluster of the adoption), here (those of
+-- out:   id (null if none is recorded; another database's, if there are several), made_in (the database and the cluster of the adoption), here (those of
 --        this session), is_home (whether all records are of this database; an unknown system identifier on either side counts as equal); one row
 -- locks: none
 -- index: none; `installation` has one row, or one more for each dump that was loaded
