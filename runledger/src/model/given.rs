@@ -81,7 +81,7 @@ pub fn item(parameter: &str, at: usize) -> String {
     format!("{parameter}[{at}]")
 }
 
-/// What a prerequisite gives: an argument, or one item of a list.
+/// A parameter of an edge: a whole argument, or one item of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter<'p> {
     Whole(&'p str),
@@ -98,6 +98,16 @@ impl<'p> Parameter<'p> {
         };
         let at = index.parse().ok().filter(|_| !list.is_empty() && !has_bracket(list))?;
         (item(list, at) == parameter).then_some(Self::Item(list, at))
+    }
+
+    /// Reads a parameter that is stored. Graphs from before 0.1.0 may have numbers such as `00`.
+    #[must_use]
+    pub fn stored(parameter: &'p str) -> Self {
+        let item = parameter.strip_suffix(']').and_then(|it| it.rsplit_once('['));
+        match item.map(|(list, at)| (list, at.parse())) {
+            Some((list, Ok(at))) => Self::Item(list, at),
+            _ => Self::Whole(parameter),
+        }
     }
 
     /// The parameter of the job.
@@ -162,16 +172,15 @@ pub fn fill(input: String, given: Vec<Given>, sealer: &Sealer) -> Result<String,
         }
         let text = given.text(sealer)?;
         for parameter in parameters {
-            match Parameter::parse(parameter) {
-                Some(Parameter::Item(list, at)) => {
+            match Parameter::stored(parameter) {
+                Parameter::Item(list, at) => {
                     let items = arguments.entry(list.to_owned()).or_insert(Argument::Items(BTreeMap::new()));
                     if let Argument::Items(items) = items {
                         items.insert(at, text.clone());
                     }
                 }
-                // A graph with other parameters is refused when it is submitted.
-                Some(Parameter::Whole(_)) | None => {
-                    arguments.insert(parameter.clone(), Argument::One(text.clone()));
+                Parameter::Whole(parameter) => {
+                    arguments.insert(parameter.to_owned(), Argument::One(text.clone()));
                 }
             }
         }
@@ -275,6 +284,15 @@ mod tests {
         ] {
             assert_eq!(Parameter::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn items_of_graphs_from_before_are_read_with_their_leading_zeros() {
+        let id = Uuid::nil();
+        let given = format!(
+            "[[\"{id}\", false, [\"parts[01]\"], \"completed\", 10, null], [\"{id}\", false, [\"parts[00]\"], \"completed\", 2, null]]"
+        );
+        assert_eq!(filled("{}", &given).as_deref(), Ok("{\"parts\":[2,10]}"));
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub struct Plan {
     pub result: Option<Target>,
     /// The methods that should change a node but received a node of another graph.
     pub foreign: BTreeSet<&'static str>,
-    /// What was refused as soon as it was declared.
+    /// Problems that were found as the graph was declared.
     pub refused: Vec<GraphProblem>,
 }
 

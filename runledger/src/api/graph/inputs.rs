@@ -81,11 +81,11 @@ pub enum Wire {
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct NodeWire {
-    /// Of which graph.
+    /// The tag of its graph.
     pub(super) tag: u64,
-    /// Where it stands.
+    /// Its place in the graph.
     pub(super) place: usize,
-    /// Whether any end will do.
+    /// Whether any end of the node will do.
     pub(super) on_terminal: bool,
 }
 

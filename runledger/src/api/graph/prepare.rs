@@ -277,7 +277,7 @@ fn run_of(declared: Declared) -> Result<NewRun<Plain>, ClientError> {
     request.into_new_run()
 }
 
-/// Parameters that a node is given and that are malformed, that its job does not have, or that it is given twice; and those that nobody gives it.
+/// The parameters of a node that are malformed, unknown to its job, given twice, or required and given by nobody.
 fn wrong_parameters(node: &str, declared: &Declared, fed: &[&str]) -> Vec<GraphProblem> {
     let problem = |parameter: &str, why: String| GraphProblem::Parameter {
         node: node.to_owned(),

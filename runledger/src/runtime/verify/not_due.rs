@@ -58,5 +58,5 @@ pub(super) fn verdict(definition: &Definition, input: &str, fed: &[String]) -> V
 
 /// The parameter that an edge fills: the list, if the edge fills one item of it. `None` for a condition.
 fn parameter_of(fed: &str) -> Option<&str> {
-    (!fed.starts_with(CONDITION)).then(|| Parameter::parse(fed).map_or(fed, Parameter::name))
+    (!fed.starts_with(CONDITION)).then(|| Parameter::stored(fed).name())
 }
