@@ -323,7 +323,10 @@ fn sorted(lines: Vec<NewLogLine>, fates: &[Fate]) -> (Vec<NewLogLine>, usize) {
     (met.map(|(line, _)| line).collect(), n_beyond)
 }
 
-/// Keeps the lines of one run after the other. Those that the database refuses are lost.
+/// How many runs in a row the database refuses before it is taken to refuse every line.
+const MOST_REFUSALS: usize = 8;
+
+/// Keeps the lines of one run after the other, and drops lines that the database refuses. Returns an error if it seems to refuse every line.
 async fn attempt_each_run(
     db: &Db,
     lines: Vec<NewLogLine>,
@@ -332,7 +335,7 @@ async fn attempt_each_run(
     for line in lines {
         by_run.entry(line.run_id).or_default().push(line);
     }
-    let (mut again, mut n_beyond) = (Vec::new(), 0);
+    let (mut again, mut n_beyond, mut n_refusals) = (Vec::new(), 0, 0);
     while let Some((run_id, lines)) = by_run.pop_first() {
         let n_lines = lines.len();
         match answered(PATIENCE, async { keep(&mut *db.acquire().await?, &lines).await }).await {
@@ -340,9 +343,11 @@ async fn attempt_each_run(
                 let (met, beyond) = sorted(lines, &fates);
                 again.extend(met);
                 n_beyond += beyond;
+                n_refusals = 0;
             }
-            Err(error) if class(&error) == Class::Permanent => {
-                tracing::warn!(%error, %run_id, n_lines, "what a run has logged is lost: the database refuses it");
+            Err(error) if class(&error) == Class::Permanent && n_refusals < MOST_REFUSALS => {
+                n_refusals += 1;
+                warn_outage!(static, %error, %run_id, n_lines, "what a run has logged is lost: the database refuses it");
             }
             Err(error) => {
                 again.extend(lines);
