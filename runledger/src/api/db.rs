@@ -12,7 +12,7 @@ use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 use super::client_error::ClientError;
 use super::installation::adopt_if_idle;
 use super::server_check::{check_server, check_writable};
-use super::source::{Build, Source, choose, parsed};
+use super::source::{Build, Source, choose, parsed, shown_host};
 use super::tx::Tx;
 use super::workflow::StepTx;
 use crate::model::payload::{Codec, Limits, Sealer};
@@ -120,7 +120,7 @@ impl Db {
     /// `DATABASE_URL`.
     ///
     /// All programs of a project share the server. Its data survives restarts. This `Db` and its clones keep
-    /// it running. Prints one line to standard error with the data folder, the URL and the `psql` command.
+    /// it running. Prints one line to standard error with the data folder, the URL and, if `psql` is installed, the command for it.
     ///
     /// # Errors
     /// Same as [`connect`](Self::connect), and [`ClientError::Dev`] if the server cannot start.
@@ -455,7 +455,7 @@ pub(crate) fn no_connection(options: &PgConnectOptions, source: sqlx::Error) -> 
     // A host that is a path is the directory of a socket, too.
     let place = match socket.or_else(|| host.starts_with('/').then(|| host.to_owned())) {
         Some(directory) => format!("through the socket of port {port} in `{directory}`"),
-        None => format!("at `{host}:{port}`"),
+        None => format!("at `{}:{port}`", shown_host(host)),
     };
     let database = options.get_database().unwrap_or(role);
     ClientError::Connect { database: format!("database `{database}` as role `{role}` {place}"), source }

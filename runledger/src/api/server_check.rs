@@ -3,6 +3,7 @@
 use sqlx::postgres::PgConnectOptions;
 
 use super::client_error::ClientError;
+use super::source::shown_host;
 use crate::store::server::{OLDEST_VERSION, Server};
 
 /// Refuses a server without a feature that the statements need, and a database that cannot store every text.
@@ -35,7 +36,7 @@ pub(super) fn check_writable(server: Server, options: &PgConnectOptions) -> Resu
 
 /// The address in a connection string, without its password and settings.
 fn address(options: &PgConnectOptions) -> String {
-    let (role, host, port) = (options.get_username(), options.get_host(), options.get_port());
+    let (role, host, port) = (options.get_username(), shown_host(options.get_host()), options.get_port());
     let database = options.get_database().unwrap_or(role);
     let socket = options.get_socket().map(|socket| format!("?host={}", socket.display())).unwrap_or_default();
     format!("postgres://{role}@{host}:{port}/{database}{socket}")

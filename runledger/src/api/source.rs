@@ -1,5 +1,6 @@
 //! Chooses the database of a program that names none in its code, and reads addresses.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 
 use sqlx::postgres::PgConnectOptions;
@@ -49,6 +50,11 @@ pub(crate) fn text(name: &str, url: OsString) -> Result<String, ClientError> {
     })
 }
 
+/// A host as it stands in an address: an IPv6 address has brackets.
+pub(crate) fn shown_host(host: &str) -> Cow<'_, str> {
+    if host.contains(':') { format!("[{host}]").into() } else { host.into() }
+}
+
 /// The settings of an address whose values may have an `@`.
 const WITH_TEXTS: [&str; 13] = [
     "user",
@@ -72,16 +78,21 @@ const WITH_TEXTS: [&str; 13] = [
 /// [`ClientError::Address`]. An `@` behind the host belongs to a password with an unescaped `/`, `?` or `#`. The
 /// driver would take parts of that password for a port and a database, and errors would show them.
 pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
+    let url = url.trim();
     let is_ours =
         |scheme: &str| ["postgres", "postgresql"].iter().any(|ours| ours.eq_ignore_ascii_case(scheme));
     let Some((_, behind_scheme)) = url.split_once("://").filter(|(scheme, _)| is_ours(scheme)) else {
         // The driver accepts any scheme. The error omits this one: it may be part of a password.
-        let why = match url.trim() {
+        let why = match url {
             "" => "it is empty",
             _ => "it begins with another scheme than `postgres://` or `postgresql://`",
         };
         return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
     };
+    if url.contains("%00") {
+        let why = "it contains a NUL (`%00`), which no name and no password of PostgreSQL has";
+        return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
+    }
     let behind_host = behind_scheme.find(['/', '?', '#']).map_or("", |end| &behind_scheme[end..]);
     let (path, settings) = behind_host.split_once('?').unwrap_or((behind_host, ""));
     let is_misplaced = |setting: &str| {
@@ -97,10 +108,6 @@ pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
     // The driver keeps the brackets of `[::1]`, and would look them up as a part of a name.
     Ok(match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         Some(ipv6) => options.host(ipv6),
-        // It cannot write an address whose host is the folder of a socket.
-        None if host.starts_with('/') && options.get_socket().is_none() => {
-            options.socket(host).host("localhost")
-        }
         None => options,
     })
 }
@@ -113,6 +120,13 @@ mod tests {
     fn ipv6_address_is_read_without_its_brackets() {
         let options = parsed("postgres://me@[::1]:5433/app").unwrap();
         assert_eq!((options.get_host(), options.get_port()), ("::1", 5433));
+    }
+
+    #[test]
+    fn blanks_around_an_address_do_not_matter_and_a_nul_is_refused() {
+        assert_eq!(parsed(" postgres://me@db/app\n").unwrap().get_database(), Some("app"));
+        let refused = parsed("postgres://me@db/app%00application_name%00x").unwrap_err();
+        assert!(matches!(refused, ClientError::Address(_)), "{refused:?}");
     }
 
     const DEBUG: Build = Build { has_embedded: true, has_debug_assertions: true };

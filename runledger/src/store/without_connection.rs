@@ -18,7 +18,7 @@ use super::session::ClientSessions;
 type Answer = Result<(), Arc<sqlx::Error>>;
 
 /// Why [`acquire`](super::session::acquire) timed out. [`PoolTimedOut`](sqlx::Error::PoolTimedOut) if the server accepts
-/// connections and every connection of the pool is in use. Takes three times as long as the pool waits at most.
+/// connections and every connection of the pool is in use. Takes at most three times as long as a caller of the pool waits.
 pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
     let (options, longest) = (pool.connect_options(), pool.options().get_acquire_timeout());
     match Box::pin(shared_answer(&options, longest)).await {
@@ -66,10 +66,10 @@ async fn shared_answer(options: &PgConnectOptions, longest: Duration) -> Result<
     open_within(options, longest).await
 }
 
-/// How often a caller waits for another one before it opens a connection in any case.
+/// How often a caller waits for another one. After that it opens a connection itself.
 const MOST_WAITS: usize = 2;
 
-/// What the answer depends on. The driver's text of an address would do, but it panics for some hosts and roles.
+/// Tells apart the addresses that may get different answers. The driver's text of an address would do, but it panics for some hosts and roles.
 fn target(options: &PgConnectOptions) -> String {
     format!("{options:?}")
 }
@@ -118,7 +118,7 @@ impl Drop for Question {
     }
 }
 
-/// Lets the next caller ask anew, unless somebody does already.
+/// Removes a question, so that the next caller asks anew. Does nothing if another question has taken its place.
 fn forget(target: &str, answers: &Answers) {
     let mut asked = asked();
     if asked.get(target).is_some_and(|current| current.same_channel(answers)) {
@@ -229,7 +229,7 @@ mod tests {
         assert!((&mut first).now_or_never().is_none());
         let second = tokio::time::timeout(MINUTE, shared_answer(&options, LONGEST)).await;
         assert!(second.unwrap().is_err());
-        // Nor does it keep those from the answer who come later.
+        // Later callers get an answer, too.
         let third = tokio::time::timeout(MINUTE, shared_answer(&options, LONGEST)).await;
         assert!(third.unwrap().is_err());
         drop(first);

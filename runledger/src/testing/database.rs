@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
 
 use crate::api::db::no_connection;
-use crate::api::source::{parsed, text};
+use crate::api::source::{parsed, shown_host, text};
 use crate::store::testing as store;
 use crate::{ClientError, Db};
 
@@ -154,8 +154,12 @@ impl Database {
     pub(super) fn url(&self) -> String {
         let options = self.options();
         let host = options.get_host().to_owned();
-        // The driver does not put the brackets around an IPv6 address, and panics.
-        let options = if host.contains(':') { options.host(&format!("[{host}]")) } else { options };
+        // The driver panics if the host is the folder of a socket, or an IPv6 address without brackets.
+        let options = if host.starts_with('/') && options.get_socket().is_none() {
+            options.socket(host).host("localhost")
+        } else {
+            options.host(&shown_host(&host))
+        };
         options.to_url_lossy().to_string()
     }
 
