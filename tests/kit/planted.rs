@@ -319,6 +319,24 @@ async fn step_with_a_random_key_meets_its_faults() {
 }
 
 #[workflow]
+async fn two_steps_with_uuids(wf: &Wf) -> Result<()> {
+    wf.run(nothing().key(Uuid::from_u128(1))).await?;
+    wf.run(nothing().key(Uuid::from_u128(2))).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_step_with_a_uuid_in_its_key_is_delivered_twice() {
+    let test = kit().await.with(jobs![two_steps_with_uuids, nothing]);
+    let error = test.crash_everywhere(two_steps_with_uuids()).only("none").await.unwrap_err().to_string();
+    for name in ["delivered step `nothing[*]` twice", "delivered step `nothing[*] (number 2)` twice"] {
+        assert!(error.contains(name), "{error}");
+    }
+    let crashes = test.crash_everywhere(two_steps_with_uuids()).await.unwrap();
+    assert_eq!(crashes.n_missed(), 0, "{crashes}");
+}
+
+#[workflow]
 async fn repeats_itself(wf: &Wf) -> Result<()> {
     loop {
         wf.sleep(Duration::from_hours(24)).await?;

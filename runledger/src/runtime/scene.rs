@@ -82,10 +82,18 @@ pub(crate) enum Hold {
 pub(crate) struct Steps {
     pub(crate) held_at: Option<(String, Hold)>,
     /// The names of those that began, and whether they had a transaction, each once.
-    begun: Mutex<Vec<(String, bool)>>,
+    begun: Mutex<Vec<Begun>>,
     phase: watch::Sender<Phase>,
     /// The key of the one that is held up.
     held: Mutex<Option<String>>,
+}
+
+/// A body that began.
+#[derive(Debug)]
+struct Begun {
+    key: String,
+    name: String,
+    in_transaction: bool,
 }
 
 /// How far the step is that is held up.
@@ -116,7 +124,7 @@ impl Steps {
     }
 
     pub(crate) fn begun(&self) -> Vec<(String, bool)> {
-        locked(&self.begun).clone()
+        locked(&self.begun).iter().map(|begun| (begun.name.clone(), begun.in_transaction)).collect()
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -134,16 +142,22 @@ impl Steps {
         });
     }
 
-    fn begins(&self, key: &str, in_transaction: bool) {
-        let (name, mut begun) = (without_ids(key), locked(&self.begun));
-        if !begun.iter().any(|(known, _)| *known == name) {
-            begun.push((name, in_transaction));
+    /// Notes that a body begins. Returns its name, which is the same in other runs.
+    fn begins(&self, key: &str, in_transaction: bool) -> String {
+        let mut begun = locked(&self.begun);
+        if let Some(known) = begun.iter().find(|known| known.key == key) {
+            return known.name.clone();
         }
+        let kind = without_ids(key);
+        let n_before = begun.iter().filter(|known| without_ids(&known.key) == kind).count();
+        let name = if n_before == 0 { kind } else { format!("{kind} (number {})", n_before + 1) };
+        begun.push(Begun { key: key.to_owned(), name: name.clone(), in_transaction });
+        name
     }
 
     /// Holds the first worker up where it is told to.
-    async fn hold(&self, run_id: Uuid, key: &str, place: Hold) {
-        if self.held_at.as_ref().is_none_or(|(at, hold)| *hold != place || *at != without_ids(key)) {
+    async fn hold(&self, run_id: Uuid, key: &str, name: &str, place: Hold) {
+        if self.held_at.as_ref().is_none_or(|(at, hold)| *hold != place || at != name) {
             return;
         }
         let mut phases = self.phase.subscribe();
@@ -204,13 +218,13 @@ impl Part {
         begin: impl FnOnce() -> Try<'a>,
     ) -> Finished {
         let steps = &self.scene.steps;
-        steps.begins(key, in_transaction);
+        let name = steps.begins(key, in_transaction);
         if self.role == Role::First {
-            steps.hold(run_id, key, Hold::Before).await;
+            steps.hold(run_id, key, &name, Hold::Before).await;
         }
         let finished = begin().await;
         if self.role == Role::First {
-            steps.hold(run_id, key, Hold::After).await;
+            steps.hold(run_id, key, &name, Hold::After).await;
         } else {
             steps.ended_elsewhere(run_id, key);
         }
