@@ -103,10 +103,11 @@ pub enum DevError {
         /// The data folder in the lock file.
         data: PathBuf,
     },
-    /// A server that this process cannot reach runs on the data, such as one in another container.
+    /// The data is in use: by a process of a killed server, or by a server that this process cannot reach, such as one
+    /// in another container.
     #[error(
-        "a server runs on the data in `{base}`, and this program cannot reach it: it was probably started in another container; stop it, or choose \
-         another folder, because two servers would destroy the data",
+        "a process of an earlier server still uses the data in `{base}`, or a server in another container does: no second server was started, because it \
+         would destroy the data; end that process or stop that server, or choose another folder",
         base = base.display()
     )]
     Served {

@@ -138,11 +138,15 @@ fn choose(
     majors.sort_unstable();
     majors.dedup();
     let majors: Vec<String> = majors.iter().map(u32::to_string).collect();
+    let mut installed = majors.join(", ");
+    if is_explicit {
+        installed.push_str(" (of `RUNLEDGER_PG_BIN`, which excludes others)");
+    }
     let (made_by, data) = data.unwrap_or(("", Path::new("")));
     Err(DevError::OtherVersion {
         data: data.to_owned(),
         made_by: made_by.to_owned(),
-        installed: majors.join(", "),
+        installed,
         download: why.map(|why| why.to_string()),
     })
 }
