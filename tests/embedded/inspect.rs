@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 
 use super::site::Folder;
-use super::support::{Base, Client, listens};
+use super::support::{Base, Client, listens, with_few_variables};
 
 /// A project whose program has used its embedded database.
 struct Project {
@@ -42,7 +42,7 @@ impl Project {
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(self.folder.0.join("inside"));
-        command.env_clear().env("XDG_STATE_HOME", self.folder.0.join("state"));
+        with_few_variables(&mut command).env("XDG_STATE_HOME", self.folder.0.join("state"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -129,7 +129,7 @@ fn dev_finds_the_folder_that_a_program_gave_to_embedded_in() {
     base.client().url();
     stop_now(&base.options()).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_runledger_cli"));
-    command.args(["dev", &folder, "--json"]).env_clear().stdout(Stdio::piped());
+    with_few_variables(command.args(["dev", &folder, "--json"])).stdout(Stdio::piped());
     let mut dev = Client { child: command.spawn().unwrap() };
     let said: serde_json::Value = serde_json::from_str(&dev.line()).unwrap();
     assert!(listens(said["url"].as_str().unwrap()));

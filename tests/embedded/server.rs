@@ -12,7 +12,7 @@ use runledger::dev::{DevError, Server, reset, stop_now};
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection, PgConnection};
 
-use super::support::{Base, Client, eventually, listens, socket_dir};
+use super::support::{Base, Client, eventually, listens, socket_dir, with_few_variables};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(300);
@@ -214,7 +214,7 @@ fn second_server_is_refused_where_the_first_cannot_be_reached() {
     let hidden = Hidden::new(&base, &url);
     let said = base.client().line();
     drop(hidden);
-    assert!(said.contains("error ") && said.contains("a server runs on the data in"), "{said}");
+    assert!(said.contains("error ") && said.contains("still uses the data in"), "{said}");
     assert!(listens(&url));
     assert_eq!(base.postmasters().len(), 1);
 }
@@ -265,7 +265,8 @@ fn leftovers_of_an_initdb_that_died_with_its_client_do_no_harm() {
 
 #[test]
 fn a_base_folder_of_more_than_107_bytes_works() {
-    let long = format!("/var/tmp/runledger-test-{}/{}", "l".repeat(90), "o".repeat(90));
+    let long =
+        format!("/var/tmp/runledger-test-{}-{}/{}", std::process::id(), "l".repeat(90), "o".repeat(90));
     let base = Base::below(&long, LONG);
     assert!(listens(&base.client().url()));
     drop(base);
@@ -380,7 +381,7 @@ fn program_that_asks_for_embedded_gets_it_whatever_database_url_is() {
 
 fn dev_client(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dev_client"));
-    command.args(arguments).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+    with_few_variables(command.args(arguments)).stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }
 

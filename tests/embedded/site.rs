@@ -78,14 +78,16 @@ impl Site {
         let (bin, _) = runledger::dev::on_this_machine().unwrap();
         let bin = bin.components().as_path().to_owned();
         let prefix = bin.parent().unwrap();
-        // Debian installs the programs in `/usr/lib/postgresql/15`, and they search
-        // `../../../share/postgresql/15`.
-        let debian = Path::new("/usr").join("share/postgresql").join(prefix.file_name().unwrap());
-        let pack = if prefix.starts_with("/usr/lib/postgresql") {
-            let (lib, share) = (prefix.strip_prefix("/usr").unwrap(), debian.strip_prefix("/usr").unwrap());
-            format!("tar -czhf archive.tgz -C /usr {} {}", lib.display(), share.display())
-        } else {
-            format!("tar -czf archive.tgz -C {} bin lib share", prefix.display())
+        // Debian has the programs in `lib/postgresql/15`, and they search `../../../share/postgresql/15`.
+        let version = prefix.file_name().unwrap().to_str().unwrap();
+        let [lib, share] = ["lib", "share"].map(|part| format!("{part}/postgresql/{version}"));
+        let pack = match prefix
+            .ancestors()
+            .nth(3)
+            .filter(|root| root.join(&share).is_dir() && prefix.ends_with(&lib))
+        {
+            Some(root) => format!("tar -czhf archive.tgz -C {} {lib} {share}", root.display()),
+            None => format!("tar -czf archive.tgz -C {} bin lib share", prefix.display()),
         };
         sh(&folder.0, &pack);
         Self::of(folder)

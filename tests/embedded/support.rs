@@ -53,7 +53,7 @@ impl Base {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dev_client"));
         command.arg("hold").arg(&self.dir).arg(self.grace.as_millis().to_string());
-        command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped());
+        with_few_variables(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
 
@@ -142,4 +142,12 @@ fn processes(wanted: &str) -> Vec<i32> {
         .collect();
     let is_child = |parent: i32| found.iter().any(|(pid, _)| *pid == parent);
     found.iter().filter(|(_, parent)| !is_child(*parent)).map(|(pid, _)| *pid).collect()
+}
+
+/// Leaves a program no variables but those that say where PostgreSQL's programs are.
+pub(crate) fn with_few_variables(command: &mut Command) -> &mut Command {
+    command.env_clear();
+    let of_programs =
+        |name: &str| name == "HOME" || name.starts_with("RUNLEDGER_PG_") || name == "RUNLEDGER_OFFLINE";
+    command.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_programs)))
 }
