@@ -176,7 +176,7 @@ async fn completing_a_gate_twice_identically_is_accepted_and_a_different_outcome
     handle.gate("first").by("ann").reason("looks good").complete(&true).await.unwrap();
     handle.gate("first").by("bob").complete(&true).await.unwrap();
     let other = handle.gate("first").complete(&false).await.unwrap_err().to_string();
-    assert!(other.contains("was decided before by `ann` and is completed"), "{other}");
+    assert!(other.contains("has a decision already by `ann` and is completed"), "{other}");
     let other = handle.gate("first").fail("no").await.unwrap_err();
     assert!(matches!(other, ClientError::GateDecided { .. }), "{other}");
     handle.gate("second").complete(&false).await.unwrap();

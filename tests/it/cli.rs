@@ -155,7 +155,7 @@ async fn a_graph_goes_on_behind_a_gate_that_a_command_completes_and_who_and_why_
         assert_eq!(&kept[key], value, "the first decision stays: {kept}");
     }
     let sentence =
-        format!("the gate `approved` of graph `{run}` was decided before by `ann` and is completed");
+        format!("the gate `approved` of graph `{run}` has a decision already by `ann` and is completed");
     for other in [
         ["gate", "complete", &run, "approved", "--value", "8"].as_slice(),
         &["gate", "fail", &run, "approved", "no", "--json"],

@@ -261,7 +261,7 @@ pub enum ClientError {
     },
     /// A gate about which somebody has decided otherwise.
     #[error(
-        "the gate `{gate}` of graph `{run_id}` was decided before{by} and is {ended}, which this call would change; a decision stays; nothing was written"
+        "the gate `{gate}` of graph `{run_id}` has a decision already{by} and is {ended}; this call decides otherwise, and the first decision stays; nothing was written"
     )]
     GateDecided {
         /// The graph.
