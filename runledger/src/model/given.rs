@@ -92,12 +92,13 @@ impl<'p> Parameter<'p> {
     /// Reads `name` or `name[index]`. `None` for anything else, such as `name[]` and `name[00]`.
     #[must_use]
     pub fn parse(parameter: &'p str) -> Option<Self> {
-        let has_bracket = |text: &str| text.contains(['[', ']']);
-        let Some((list, index)) = parameter.strip_suffix(']').and_then(|it| it.split_once('[')) else {
-            return (!parameter.is_empty() && !has_bracket(parameter)).then_some(Self::Whole(parameter));
+        let read = Self::stored(parameter);
+        let is_a_name = !read.name().is_empty() && !read.name().contains(['[', ']']);
+        let is_canonical = match read {
+            Self::Whole(_) => true,
+            Self::Item(list, at) => item(list, at) == parameter,
         };
-        let at = index.parse().ok().filter(|_| !list.is_empty() && !has_bracket(list))?;
-        (item(list, at) == parameter).then_some(Self::Item(list, at))
+        (is_a_name && is_canonical).then_some(read)
     }
 
     /// Reads a parameter that is stored. Graphs from before 0.1.0 may have numbers such as `00`.

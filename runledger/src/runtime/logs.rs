@@ -309,11 +309,15 @@ async fn attempt(
     db: &Db,
     lines: Vec<NewLogLine>,
 ) -> Result<(Vec<NewLogLine>, usize), (sqlx::Error, Vec<NewLogLine>)> {
-    match answered(PATIENCE, async { keep(&mut *db.acquire().await?, &lines).await }).await {
+    match kept(db, &lines).await {
         Ok(fates) => Ok(sorted(lines, &fates)),
         Err(error) if class(&error) == Class::Permanent => attempt_each_run(db, lines).await,
         Err(error) => Err((error, lines)),
     }
+}
+
+async fn kept(db: &Db, lines: &[NewLogLine]) -> Result<Vec<Fate>, sqlx::Error> {
+    answered(PATIENCE, async { keep(&mut *db.acquire().await?, lines).await }).await
 }
 
 /// The lines that are to be sent again, and how many there is no room for.
@@ -338,7 +342,7 @@ async fn attempt_each_run(
     let (mut again, mut n_beyond, mut n_refusals) = (Vec::new(), 0, 0);
     while let Some((run_id, lines)) = by_run.pop_first() {
         let n_lines = lines.len();
-        match answered(PATIENCE, async { keep(&mut *db.acquire().await?, &lines).await }).await {
+        match kept(db, &lines).await {
             Ok(fates) => {
                 let (met, beyond) = sorted(lines, &fates);
                 again.extend(met);

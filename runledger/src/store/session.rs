@@ -48,7 +48,7 @@ pub(crate) async fn for_looks(connection: &mut PgConnection) -> Result<(), sqlx:
 
 /// Sets up a connection for heartbeats. They need not survive a crash of the server, so they do not wait for its disk.
 ///
-/// The server gives up a lock before the next heartbeat (`period`) is due, so a locked table blocks at most one
+/// The server stops waiting for a lock before the next heartbeat (`period`) is due, so a locked table blocks at most one
 /// session of each worker. It may take longer than a period for a statement, but aborts it before the worker
 /// gives the connection up (`suspect`).
 pub(crate) async fn for_heartbeat(

@@ -168,7 +168,7 @@ pub(crate) async fn held(connection: &mut PgConnection, worker_id: i64) -> Resul
     rows.iter().map(lease).collect()
 }
 
-/// Those of these leases that no other transaction keeps locked just now.
+/// The given leases that no other transaction has locked at this moment.
 pub(crate) async fn without_locked(
     connection: &mut PgConnection,
     leases: &[Lease],

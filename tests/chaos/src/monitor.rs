@@ -235,9 +235,22 @@ mod tests {
         Ok(())
     }
 
+    /// The jobs of the runs that are lost after a history, in which `LONG` stands for more seconds than anything may take.
+    async fn lost_jobs(history: &str) -> Result<Vec<String>> {
+        let fixture = Fixture::new().await;
+        let long = Pace::FAST.bound() + Duration::from_secs(2);
+        let history = history.replace("LONG", &long.as_secs().to_string());
+        sqlx::raw_sql(AssertSqlSafe(history)).execute(fixture.db.pool()).await?;
+        let runs: Vec<(Uuid, String)> = sqlx::query_as("select run_id, job from runledger.run order by job")
+            .fetch_all(fixture.db.pool())
+            .await?;
+        let lost = look(fixture.database.url(), &mut None, &mut Claims::new(), Pace::FAST.bound()).await?;
+        let is_lost = |run_id: Uuid| lost.iter().any(|said| said.starts_with(&format!("run {run_id} wait")));
+        Ok(runs.into_iter().filter(|(run_id, _)| is_lost(*run_id)).map(|(_, job)| job).collect())
+    }
+
     #[tokio::test]
     async fn a_wake_up_is_lost_only_where_a_child_ended_long_ago() -> Result<()> {
-        let fixture = Fixture::new().await;
         // The children have ended long ago, just now, or not at all.
         let history = "
             insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
@@ -262,24 +275,12 @@ mod tests {
                 end
             ) as children (awaited)
             where job like 'a%'";
-        let long = Pace::FAST.bound() + Duration::from_secs(2);
-        let history = history.replace("LONG", &long.as_secs().to_string());
-        sqlx::raw_sql(AssertSqlSafe(history)).execute(fixture.db.pool()).await?;
-        let jobs: Vec<(Uuid, String)> =
-            sqlx::query_as("select run_id, job from runledger.run").fetch_all(fixture.db.pool()).await?;
-        let lost = look(fixture.database.url(), &mut None, &mut Claims::new(), Pace::FAST.bound()).await?;
-        let is_lost =
-            |run_id: &Uuid| lost.iter().any(|it| it.contains(&format!("run {run_id} waits for nothing")));
-        let mut lost_jobs: Vec<&str> =
-            jobs.iter().filter(|(run_id, _)| is_lost(run_id)).map(|(_, job)| job.as_str()).collect();
-        lost_jobs.sort_unstable();
-        assert_eq!(lost_jobs, ["all", "any"], "{lost:?}");
+        assert_eq!(lost_jobs(history).await?, ["all", "any"]);
         Ok(())
     }
 
     #[tokio::test]
     async fn a_signal_may_be_left_only_where_its_sender_kept_the_run_from_seeing_it() -> Result<()> {
-        let fixture = Fixture::new().await;
         // The name of each job says how its run was parked, and when its signal came.
         let history = "
             insert into runledger.run (run_id, job, tenant, queue, priority, input, start_at)
@@ -291,19 +292,7 @@ mod tests {
             from runledger.run, lateral (select now() - case when job like '%before' then interval 'LONG s' else interval '0' end) as parked (since);
             insert into runledger.signal (run_id, name, number, payload, idempotency_key, sent_at)
             select run_id, 'left', 1, '1', 'once', now() from runledger.run";
-        let long = Pace::FAST.bound() + Duration::from_secs(2);
-        let history = history.replace("LONG", &long.as_secs().to_string());
-        sqlx::raw_sql(AssertSqlSafe(history)).execute(fixture.db.pool()).await?;
-        let jobs: Vec<(Uuid, String)> =
-            sqlx::query_as("select run_id, job from runledger.run").fetch_all(fixture.db.pool()).await?;
-        let lost = look(fixture.database.url(), &mut None, &mut Claims::new(), Pace::FAST.bound()).await?;
-        let mut lost_jobs: Vec<&str> = jobs
-            .iter()
-            .filter(|(run_id, _)| lost.iter().any(|violation| violation.contains(&run_id.to_string())))
-            .map(|(_, job)| job.as_str())
-            .collect();
-        lost_jobs.sort_unstable();
-        assert_eq!(lost_jobs, ["locked long before", "unlocked", "unlocked with a timer"], "{lost:?}");
+        assert_eq!(lost_jobs(history).await?, ["locked long before", "unlocked", "unlocked with a timer"]);
         Ok(())
     }
 

@@ -3,8 +3,8 @@
 --        errors, seen and undos may be empty where all are null; $10 undos; $11 the mark that the body's transaction must have, or null;
 --        with it, the session's encoding must be that of the driver
 -- out:   held, restless; one row: the positions from 1 of the items whose fence holds, also of one that was recorded before (a lost acknowledgement);
---        only the commit of a body's transaction is left, so the server ends the transaction if the commit does not arrive within 10 s. A transaction whose
---        commit is lost on the network would hold its lease until then
+--        only the commit of a body's transaction is left, so the server ends the transaction if the commit does not arrive within 10 s. Otherwise
+--        a transaction whose commit is lost on the network would keep its lease locked
 -- locks: `for key share` on the leases: a reclaim that deletes one waits, and one that has deleted it is seen
 -- index: lease_pkey, step_pkey
 with held as (

@@ -294,7 +294,7 @@ async fn idle_ended(setting: Setting) -> Result<Summary> {
         reaches(&mut connection, &is_ended, 1).await?;
         scene.site.n_faults += 1;
     }
-    // Version 13 neither ends sessions that rest outside a transaction nor counts those that it ends.
+    // Version 13 has no limit for sessions outside a transaction, and does not count the sessions that it ends.
     if version >= 140_000 {
         // This session is from before the settings.
         let ended = "select sessions_fatal from pg_stat_database where datname = current_database()";
