@@ -250,9 +250,11 @@ impl Maintenance {
         for fence in unheeded {
             // A run without a lease has ended already, or another worker has it: only the attempt is left.
             if let Some(lease) = leases.iter().find(|lease| lease.fence() == fence) {
-                if left_out.contains(&fence.run_id)
-                    || worker::without_locked(connection, &[*lease]).await?.is_empty()
-                {
+                if left_out.contains(&fence.run_id) {
+                    continue;
+                }
+                if worker::without_locked(connection, &[*lease]).await?.is_empty() {
+                    tracing::warn!(run_id = %fence.run_id, "a cancelled run cannot be ended yet: another transaction locks its lease; maintenance tries again");
                     continue;
                 }
                 // If this try is given up, the next one leaves the run out.
