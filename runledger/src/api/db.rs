@@ -24,7 +24,7 @@ use crate::store::error::{Class, class, unopened};
 use crate::store::migrate::{is_current, migrate};
 #[cfg(feature = "worker")]
 use crate::store::reserve::Reserve;
-use crate::store::server::server;
+use crate::store::server::{server, socket_folder};
 use crate::store::session::{ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
 use crate::store::timeline::Era;
 use crate::store::without_connection::{self, with_reason};
@@ -450,12 +450,10 @@ pub(crate) async fn why_none(pool: &PgPool) -> ClientError {
 
 /// The error of who could not connect, with all that tells where to.
 pub(crate) fn no_connection(options: &PgConnectOptions, source: sqlx::Error) -> ClientError {
-    let (role, host, port) = (options.get_username(), options.get_host(), options.get_port());
-    let socket = options.get_socket().map(|socket| socket.display().to_string());
-    // A host that is a path is the directory of a socket, too.
-    let place = match socket.or_else(|| host.starts_with('/').then(|| host.to_owned())) {
-        Some(directory) => format!("through the socket of port {port} in `{directory}`"),
-        None => format!("at `{}:{port}`", shown_host(host)),
+    let (role, port) = (options.get_username(), options.get_port());
+    let place = match socket_folder(options) {
+        Some(folder) => format!("through the socket of port {port} in `{}`", folder.display()),
+        None => format!("at `{}:{port}`", shown_host(options.get_host())),
     };
     let database = options.get_database().unwrap_or(role);
     ClientError::Connect { database: format!("database `{database}` as role `{role}` {place}"), source }

@@ -4,7 +4,7 @@ use sqlx::postgres::PgConnectOptions;
 
 use super::client_error::ClientError;
 use super::source::shown_host;
-use crate::store::server::{OLDEST_VERSION, Server};
+use crate::store::server::{OLDEST_VERSION, Server, socket_folder};
 
 /// Refuses a server without a feature that the statements need, and a database that cannot store every text.
 pub(super) fn check_server(server: &Server) -> Result<(), ClientError> {
@@ -36,10 +36,12 @@ pub(super) fn check_writable(server: Server, options: &PgConnectOptions) -> Resu
 
 /// The address in a connection string, without its password and settings.
 fn address(options: &PgConnectOptions) -> String {
-    let (role, host, port) = (options.get_username(), shown_host(options.get_host()), options.get_port());
+    let (role, port) = (options.get_username(), options.get_port());
     let database = options.get_database().unwrap_or(role);
-    let socket = options.get_socket().map(|socket| format!("?host={}", socket.display())).unwrap_or_default();
-    format!("postgres://{role}@{host}:{port}/{database}{socket}")
+    match socket_folder(options) {
+        Some(folder) => format!("postgres://{role}@localhost:{port}/{database}?host={}", folder.display()),
+        None => format!("postgres://{role}@{}:{port}/{database}", shown_host(options.get_host())),
+    }
 }
 
 #[cfg(test)]
@@ -95,5 +97,13 @@ mod tests {
     fn read_only_server_is_refused_as_read_only() {
         let refused = refused(Server { read_only: true, ..server() });
         assert!(refused.contains("`shop` is read-only and cannot be written to"), "{refused}");
+    }
+
+    #[test]
+    fn address_of_a_socket_names_its_folder_as_a_setting() {
+        let options = PgConnectOptions::new_without_pgpass().username("ada").port(5433).database("shop");
+        let (by_host, by_socket) = (options.clone().host("/run/pg"), options.socket("/run/pg"));
+        assert_eq!(address(&by_host), "postgres://ada@localhost:5433/shop?host=/run/pg");
+        assert_eq!(address(&by_host), address(&by_socket));
     }
 }

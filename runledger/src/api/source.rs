@@ -89,8 +89,8 @@ pub(crate) fn parsed(url: &str) -> Result<PgConnectOptions, ClientError> {
         };
         return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
     };
-    if url.contains("%00") {
-        let why = "it contains a NUL (`%00`), which no name and no password of PostgreSQL has";
+    if url.contains('\0') || url.contains("%00") {
+        let why = "it contains a NUL, which no name and no password of PostgreSQL has";
         return Err(ClientError::Address(sqlx::Error::Configuration(why.into())));
     }
     let behind_host = behind_scheme.find(['/', '?', '#']).map_or("", |end| &behind_scheme[end..]);
@@ -125,8 +125,10 @@ mod tests {
     #[test]
     fn blanks_around_an_address_do_not_matter_and_a_nul_is_refused() {
         assert_eq!(parsed(" postgres://me@db/app\n").unwrap().get_database(), Some("app"));
-        let refused = parsed("postgres://me@db/app%00application_name%00x").unwrap_err();
-        assert!(matches!(refused, ClientError::Address(_)), "{refused:?}");
+        for nul in ["%00", "\0"] {
+            let refused = parsed(&format!("postgres://me@db/app{nul}application_name")).unwrap_err();
+            assert!(matches!(refused, ClientError::Address(_)), "{refused:?}");
+        }
     }
 
     const DEBUG: Build = Build { has_embedded: true, has_debug_assertions: true };

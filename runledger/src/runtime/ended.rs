@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::answer::{LIFE_SIGN, answered};
 use super::task;
 use crate::store::inspect::watch;
+use crate::store::server::server_key;
 use crate::store::session::{acquire, answers, listen};
 use crate::store::timeline::Era;
 
@@ -187,14 +188,8 @@ static HUBS: LazyLock<Hubs> = LazyLock::new(Hubs::default);
 impl Hubs {
     fn of(&self, pool: &PgPool) -> Arc<Hub> {
         let options = pool.connect_options();
-        let database = format!(
-            "{}:{}:{:?}:{:?}:{}",
-            options.get_host(),
-            options.get_port(),
-            options.get_socket(),
-            options.get_database(),
-            options.get_username()
-        );
+        let database =
+            format!("{}/{:?} {}", server_key(&options), options.get_database(), options.get_username());
         let mut hubs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(hub) = hubs.get(&database).and_then(Weak::upgrade).filter(|hub| hub.lives()) {
             return hub;

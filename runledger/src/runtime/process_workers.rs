@@ -10,6 +10,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::held::Held;
 use crate::store::checkpoint::Fence;
+use crate::store::server::server_key;
 
 /// The workers of this process with one address and database. Another name of the same server is not recognized.
 #[derive(Debug, Default)]
@@ -23,13 +24,7 @@ impl ProcessWorkers {
     /// Adds a worker, by its runs, to those of its database.
     pub(crate) fn with(held: &Arc<Held>, options: &PgConnectOptions) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<String, Weak<ProcessWorkers>>> = Mutex::new(BTreeMap::new());
-        let name = format!(
-            "{}:{:?}:{}/{:?}",
-            options.get_host(),
-            options.get_socket(),
-            options.get_port(),
-            options.get_database()
-        );
+        let name = format!("{}/{:?}", server_key(options), options.get_database());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, workers| workers.strong_count() > 0);
         let workers = all.get(&name).and_then(Weak::upgrade).unwrap_or_default();

@@ -1,5 +1,8 @@
-//! What must be right about the server before anything is written to it.
+//! What must be right about the server before anything is written to it, and where it is.
 
+use std::path::Path;
+
+use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, Row};
 
 use super::sql;
@@ -33,4 +36,32 @@ pub(crate) async fn server(connection: &mut PgConnection) -> Result<Server, sqlx
         role: row.try_get("role")?,
         creates_in_ours: row.try_get("creates_in_ours")?,
     })
+}
+
+/// The folder of the socket that the driver connects through. A host that begins with `/` is such a folder, too.
+pub(crate) fn socket_folder(options: &PgConnectOptions) -> Option<&Path> {
+    let host = Path::new(options.get_host());
+    options.get_socket().map(AsRef::as_ref).or_else(|| host.has_root().then_some(host))
+}
+
+/// Identifies a server among those that this process connects to.
+pub(crate) fn server_key(options: &PgConnectOptions) -> String {
+    match socket_folder(options) {
+        Some(folder) => format!("{}:{}", folder.display(), options.get_port()),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_to_name_the_folder_of_a_socket_are_one_server() {
+        let options = || PgConnectOptions::new_without_pgpass().host("localhost").port(5433);
+        assert_eq!(server_key(&options()), "localhost:5433");
+        let (by_host, by_socket) = (options().host("/run/pg"), options().socket("/run/pg"));
+        assert_eq!(server_key(&by_host), "/run/pg:5433");
+        assert_eq!(server_key(&by_host), server_key(&by_socket));
+    }
 }

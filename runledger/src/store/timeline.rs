@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, Row};
 
+use super::server::server_key;
 use super::sql;
 
 /// A pool notes that it has opened a session a moment after the session was [admitted](Address::admit): at most so long after.
@@ -46,8 +47,8 @@ impl Address {
     /// That of these options: one for the whole process, and kept as long.
     pub(crate) fn of(options: &PgConnectOptions) -> Arc<Self> {
         static ADDRESSES: Mutex<BTreeMap<String, Arc<Address>>> = Mutex::new(BTreeMap::new());
-        let name = format!("{}:{:?}:{}", options.get_host(), options.get_socket(), options.get_port());
-        Arc::clone(ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default())
+        let mut addresses = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(addresses.entry(server_key(options)).or_default())
     }
 
     /// Refuses the session of a server on an older timeline than this process has met here.

@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 
 use crate::api::db::no_connection;
 use crate::api::source::{parsed, shown_host, text};
+use crate::store::server::socket_folder;
 use crate::store::testing as store;
 use crate::{ClientError, Db};
 
@@ -153,12 +154,13 @@ impl Database {
 
     pub(super) fn url(&self) -> String {
         let options = self.options();
-        let host = options.get_host().to_owned();
         // The driver panics if the host is the folder of a socket, or an IPv6 address without brackets.
-        let options = if host.starts_with('/') && options.get_socket().is_none() {
-            options.socket(host).host("localhost")
-        } else {
-            options.host(&shown_host(&host))
+        let options = match socket_folder(&options).map(ToOwned::to_owned) {
+            Some(folder) => options.socket(folder).host("localhost"),
+            None => {
+                let host = shown_host(options.get_host()).into_owned();
+                options.host(&host)
+            }
         };
         options.to_url_lossy().to_string()
     }
