@@ -106,7 +106,7 @@ pub enum DevError {
     /// The data is in use: by a process of a killed server, or by a server that this process cannot reach, such as one
     /// in another container.
     #[error(
-        "a process of an earlier server still uses the data in `{base}`, or a server in another container does: no second server was started, because it \
+        "the data in `{base}` is in use by a process of an earlier server, or by a server in another container; no second server was started, because it \
          would destroy the data; end that process or stop that server, or choose another folder",
         base = base.display()
     )]

@@ -140,7 +140,7 @@ fn choose(
     let majors: Vec<String> = majors.iter().map(u32::to_string).collect();
     let mut installed = majors.join(", ");
     if is_explicit {
-        installed.push_str(" (of `RUNLEDGER_PG_BIN`, which excludes others)");
+        installed.push_str(" (in `RUNLEDGER_PG_BIN`; no other folder is searched while it is set)");
     }
     let (made_by, data) = data.unwrap_or(("", Path::new("")));
     Err(DevError::OtherVersion {

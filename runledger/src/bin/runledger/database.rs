@@ -42,7 +42,7 @@ pub(crate) async fn find(named: Option<String>) -> Result<Database, Box<dyn Erro
         return Ok(Database { url, _server: Some(server) });
     }
     let missing = if cfg!(all(feature = "dev", unix)) {
-        "no database is named, and this folder's project has no embedded one: set `DATABASE_URL`, give `--database-url`, or run it in the project's folder, with the `CARGO_TARGET_DIR` and `XDG_STATE_HOME` of the program, which decide where the database is"
+        "no database is named, and this folder's project has no embedded one: set `DATABASE_URL`, give `--database-url`, or run the command in the project's folder with the program's `CARGO_TARGET_DIR` and `XDG_STATE_HOME`, which decide where the database is"
     } else {
         "no database is named: set `DATABASE_URL`, or give `--database-url`"
     };

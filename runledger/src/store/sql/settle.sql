@@ -1,6 +1,6 @@
 -- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says. One that fails or is cancelled goes back
---        to its queue if steps are left to be undone. Once there are none, it ends with the first verdict, in the attempt of that verdict. A request stays
---        that cancels the unfinished runs below it, also if its worker dies.
+--        to its queue if steps are left to be undone. Once there are none, it ends with the first verdict, in the attempt of that verdict. The
+--        request to cancel its unfinished children stays, even if the worker dies.
 -- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
 --        $11 as in checkpoint.sql;
 --        the state is `completed`, `failed`, `cancelled`, `queued`, `blocked`, or `paused`: queued, where the request has been taken back
