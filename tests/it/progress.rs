@@ -85,6 +85,33 @@ async fn revived_step_keeps_its_last_progress() {
     worker.stop().await;
 }
 
+/// Gives the progress that it began with.
+#[job]
+async fn import_all(#[inject] context: &Context) -> Result<u32> {
+    let first: u32 = context.last_progress().await?.unwrap_or(0);
+    context.progress(&10).await?;
+    Ok(first)
+}
+
+#[workflow]
+async fn import_beside_a_child(wf: &Wf) -> Result<(u32, u32)> {
+    let child = wf.start(import_or_give_up()).await?;
+    let first = wf.run(import_all()).await?;
+    Ok((first, child.result().await?))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forked_step_begins_at_its_start_and_a_revived_child_where_it_ended() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![import_beside_a_child, import_or_give_up, import_all]).await;
+    let handle = import_beside_a_child().enqueue(&db).await.unwrap();
+    assert!(soon(handle.result()).await.is_err());
+    assert_eq!(handle.step_progress::<u32>("import_all").await.unwrap(), Some(10));
+    let fork = handle.fork("import_all").await.unwrap();
+    assert_eq!(soon(fork.result()).await.unwrap(), (0, 3));
+    worker.stop().await;
+}
+
 static STEP_LINES: AtomicU32 = AtomicU32::new(0);
 
 #[job]

@@ -22,7 +22,7 @@ use crate::model::state::RunState;
 use crate::runtime::signals::key_of;
 use crate::store::graph::submit;
 use crate::store::link::{
-    KeptSignal, KeptStep, Link, Origin, Payloads, Signals, going_on_below, link, origins, payloads,
+    Begin, KeptSignal, KeptStep, Link, Origin, Payloads, going_on_below, link, origins, payloads,
 };
 use crate::store::session::BEGIN;
 use crate::store::write::commit;
@@ -58,7 +58,7 @@ impl<J: Job> Handle<J> {
             progress: Vec::new(),
         };
         let whole = Whole { links: vec![again], remade: Vec::new(), has_active_key: origin.has_active_key };
-        self.linked(&mut connection, whole, Signals::Left).await
+        self.linked(&mut connection, whole, Begin::Anew).await
     }
 
     /// Goes on from one of the recorded steps of a run, whatever its state: a new run that has on record what was claimed before that step, and does that
@@ -67,6 +67,8 @@ impl<J: Job> Handle<J> {
     /// that is to be asked for anew beside them, the new run goes on behind the last result that any of them was given before, and does again what they had
     /// begun since. The signals that were sent to the old
     /// run are the new one's too: those that no kept step has taken it takes. The old run is not touched: what it still does, it does beside the new one.
+    ///
+    /// The new run has none of the old run's progress: each step that it executes begins at its start.
     ///
     /// A child that the kept steps have started stays the child of the old run, and is cancelled with that one alone, also where that fails; the new run, where it waits for its
     /// end, looks every 5 seconds. Only where it has failed or was cancelled, and no kept step has seen that, another go at it takes its place, as in
@@ -101,12 +103,12 @@ impl<J: Job> Handle<J> {
         let (is_sealed, has_active_key) = (origin.is_sealed, origin.has_active_key);
         let (links, remade) =
             with_children(&mut connection, Uuid::now_v7(), self.id(), is_sealed, steps).await?;
-        self.linked(&mut connection, Whole { links, remade, has_active_key }, Signals::Kept).await
+        self.linked(&mut connection, Whole { links, remade, has_active_key }, Begin::AtStep).await
     }
 
     /// Tries a failed or cancelled run again from where it ended: a new run with all its recorded steps but the failures that ended it, so that these are
-    /// tried again with fresh attempts, and with the signals that were sent to the old one. Children that failed or were cancelled, and whose end the run has not worked with, are revived with it; a graph is
-    /// submitted once more, and all of it runs anew.
+    /// tried again with fresh attempts, and with the progress of the old one and the signals that were sent to it. Children that failed or were cancelled, and
+    /// whose end the run has not worked with, are revived with it; a graph is submitted once more, and all of it runs anew.
     ///
     /// Once: the id of the new run follows from that of the old one, and whoever comes later is given the same run,
     /// [`created`](Self::created) being false. The state is the one in which the run was shown to whoever decides. The run must be quiet: all that it has
@@ -132,7 +134,7 @@ impl<J: Job> Handle<J> {
         let has_active_key = origin.has_active_key;
         let (links, remade) =
             with_children(&mut connection, run_id, self.id(), origin.is_sealed, steps).await?;
-        self.linked(&mut connection, Whole { links, remade, has_active_key }, Signals::Kept).await
+        self.linked(&mut connection, Whole { links, remade, has_active_key }, Begin::AtEnd).await
     }
 
     /// Every reason against a revive.
@@ -172,13 +174,13 @@ impl<J: Job> Handle<J> {
         &self,
         connection: &mut PgConnection,
         Whole { mut links, remade, has_active_key }: Whole,
-        signals: Signals,
+        begin: Begin,
     ) -> Result<Self, ClientError> {
         let Some(first) = links.first().map(|link| link.run_id) else { return Ok(self.clone()) };
         // What is sealed is sealed for its run.
         for made in links.iter_mut().filter(|link| link.is_sealed) {
             let held = payloads(connection, made.origin_id).await?;
-            let sealed = reseal(made, held, signals, &self.sealer());
+            let sealed = reseal(made, held, begin, made.run_id == first, &self.sealer());
             sealed.map_err(|source| ClientError::Unreadable { run_id: made.origin_id, source })?;
         }
         let mut graphs = Vec::with_capacity(remade.len());
@@ -187,11 +189,11 @@ impl<J: Job> Handle<J> {
             graphs.extend(copied.map(|(_, graph)| (graph, parent_id)));
         }
         if graphs.is_empty() && !has_active_key {
-            let created = link(connection, first, &links, signals).await?;
+            let created = link(connection, first, &links, begin).await?;
             return Ok(Self::new(first, created, self.home()));
         }
         let mut tx = connection.begin_with(BEGIN).await?;
-        let created = link(&mut tx, first, &links, signals).await?;
+        let created = link(&mut tx, first, &links, begin).await?;
         for (graph, parent_id) in graphs.iter().filter(|_| created) {
             submit(&mut tx, graph, Some(*parent_id)).await?;
         }
@@ -279,9 +281,15 @@ async fn with_children(
 }
 
 /// Seals what a run takes over from its origin for the run.
-fn reseal(link: &mut Link, held: Payloads, signals: Signals, sealer: &Sealer) -> Result<(), PayloadError> {
+fn reseal(
+    link: &mut Link,
+    held: Payloads,
+    begin: Begin,
+    is_first: bool,
+    sealer: &Sealer,
+) -> Result<(), PayloadError> {
     let (from, to) = (link.origin_id, link.run_id);
-    let input = held.continued.filter(|_| signals == Signals::Kept).unwrap_or(held.input);
+    let input = held.continued.filter(|_| begin.keeps_signals()).unwrap_or(held.input);
     let place = |run_id| Place::new(run_id, PayloadKind::Input, "");
     link.input = Some(sealer.reseal(&place(from), &place(to), input)?);
     let recorded: HashMap<&str, &StoredStep> = held.steps.iter().map(|step| (step.key(), step)).collect();
@@ -304,13 +312,13 @@ fn reseal(link: &mut Link, held: Payloads, signals: Signals, sealer: &Sealer) ->
             step.undo = Some(sealer.reseal(&place(from), &place(to), undo.clone())?);
         }
     }
-    for signal in held.signals.into_iter().filter(|_| signals == Signals::Kept) {
+    for signal in held.signals.into_iter().filter(|_| begin.keeps_signals()) {
         let key = key_of(&signal.name, &signal.idempotency_key);
         let place = |run_id| Place::new(run_id, PayloadKind::Signal, &key);
         let payload = sealer.reseal(&place(from), &place(to), signal.payload)?;
         link.signals.push(KeptSignal { name: signal.name, number: signal.number, payload });
     }
-    for (key, value) in held.progress.into_iter().filter(|_| signals == Signals::Kept) {
+    for (key, value) in held.progress.into_iter().filter(|_| begin.keeps_progress(is_first)) {
         let place = |run_id| Place::new(run_id, PayloadKind::Progress, &key);
         let value = sealer.reseal(&place(from), &place(to), value)?;
         link.progress.push((key, value));

@@ -48,13 +48,30 @@ pub(crate) struct Link {
     pub(crate) progress: Vec<(String, Stored)>,
 }
 
-/// What becomes of the signals that were sent to the old runs.
+/// Where a new run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signals {
-    /// The new ones have them too: those that no kept step has taken are left.
-    Kept,
-    /// The new ones begin without.
-    Left,
+pub(crate) enum Begin {
+    /// At the start, as its origin did.
+    Anew,
+    /// At a step of its origin, with the signals that no kept step has taken, and without the progress of its steps.
+    /// The children that are revived with it begin where theirs ended.
+    AtStep,
+    /// Where its origin ended: with its signals and its progress.
+    AtEnd,
+}
+
+impl Begin {
+    pub(crate) fn keeps_signals(self) -> bool {
+        self != Self::Anew
+    }
+
+    pub(crate) fn keeps_progress(self, is_first: bool) -> bool {
+        match self {
+            Self::Anew => false,
+            Self::AtStep => !is_first,
+            Self::AtEnd => true,
+        }
+    }
 }
 
 /// A step that is taken over.
@@ -159,7 +176,7 @@ pub(crate) async fn link(
     connection: &mut PgConnection,
     first: Uuid,
     links: &[Link],
-    signals: Signals,
+    begin: Begin,
 ) -> Result<bool, sqlx::Error> {
     let steps: Vec<(Uuid, &KeptStep)> =
         links.iter().flat_map(|link| link.steps.iter().map(|step| (link.run_id, step))).collect();
@@ -177,7 +194,7 @@ pub(crate) async fn link(
             .bind(steps.iter().map(|(_, step)| step.key.as_str()).collect::<Vec<_>>())
             .bind(steps.iter().map(|(_, step)| step.output.as_ref().map(Stored::as_str)).collect::<Vec<_>>())
             .bind(steps.iter().map(|(_, step)| seen_text(step.seen.as_deref())).collect::<Vec<_>>())
-            .bind(signals == Signals::Kept)
+            .bind(begin.keeps_signals())
             .bind(sparse(links.iter().map(|link| link.input.as_ref().map(Stored::as_str))))
             .bind(sparse(steps.iter().map(|(_, step)| step.error.as_ref().map(Stored::as_str))))
             .bind(sent.iter().map(|(run_id, _)| *run_id).collect::<Vec<_>>())
@@ -188,6 +205,7 @@ pub(crate) async fn link(
             .bind(noted.iter().map(|(run_id, _)| *run_id).collect::<Vec<_>>())
             .bind(noted.iter().map(|(_, (key, _))| key.as_str()).collect::<Vec<_>>())
             .bind(noted.iter().map(|(_, (_, value))| value.as_str()).collect::<Vec<_>>())
+            .bind(begin.keeps_progress(true))
             .fetch_one(connection)
     })
     .await?;

@@ -2,11 +2,11 @@
 --       No effect if the new run exists.
 -- in:    $1 the new run, $2 all new runs (it and its descendants), $3 their origins, $4 their parents (null for none);
 --        $5 the new runs of steps, $6 keys, $7 outputs that replace the recorded ones (null: keep them), $8 seen (as JSON arrays, or null),
---        $9 whether they continue from the state of their origins: with its progress, with its signals except those consumed by the given steps or
---        before a continue-as-new, and with the latest input after a continue-as-new;
+--        $9 whether they continue from the state of their origins: with its progress (but see $20), with its signals except those consumed by the given
+--        steps or before a continue-as-new, and with the latest input after a continue-as-new;
 --        payloads that were sealed for the origins and are now sealed for the new runs: $10 inputs, $11 errors of steps (one each, or empty);
 --        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads; $16 undos of steps (one each, or empty);
---        $17 the new runs of progress, $18 step keys, $19 values
+--        $17 the new runs of progress, $18 step keys, $19 values; $20 whether $1 has the progress of its origin, too: a fork repeats its steps
 -- out:   created (whether it is new), told; one row
 -- locks: none; a concurrent link of the same id waits for the other transaction
 -- index: run_pkey, step_pkey, signal_pkey, progress_pkey, deadline_pkey, continuation_pkey. The first claim of the new run counts as its second, so that it reads the steps; the copied steps have claim 0.
@@ -83,7 +83,8 @@ progressed as (
     cross join lateral (select step_key, value, noted_at from runledger.progress where progress.run_id = created.origin_id offset 0) as noted
     left join unnest($17::uuid[], $18::text[], $19::text[]) as resealed (run_id, step_key, value)
         on resealed.run_id = created.run_id and resealed.step_key = noted.step_key
-    where $9 and (resealed.value is not null or position('"$sealed"' in noted.value::text) = 0)
+    where $9 and ($20 or created.run_id <> $1)
+        and (resealed.value is not null or position('"$sealed"' in noted.value::text) = 0)
 ),
 limited as (
     insert into runledger.deadline (run_id, deadline_at)
