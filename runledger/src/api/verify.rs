@@ -17,9 +17,10 @@ impl App {
     ///
     /// A node of a graph that waits for other nodes has no record. `verify` checks that the program has the
     /// node's job in its version, and that every required parameter is in the call or comes from another
-    /// node. It does not check the types of the values. The same rules apply to the items of a
-    /// [map](crate::Graph::map) node that has not started. Gates and unfinished graphs need no code and are
-    /// not counted.
+    /// node. It does not check the types of the values. For a [map](crate::Graph::map) node that has not
+    /// started, it checks that the program has the job of the items, and that an item provides every required
+    /// parameter. If the call has the list, it reads each item as it would read a stored input. Gates and
+    /// unfinished graphs need no code and are not counted.
     ///
     /// What the recorded steps of sagas did must still be there to take back: where the job of a recorded undo is gone, or does not read its recorded input, that
     /// is a finding at `undo[key]`, whether the run goes on or is being undone. Undos that are done need nothing more.

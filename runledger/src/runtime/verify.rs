@@ -71,7 +71,7 @@ pub(crate) async fn verify(
         let verdicts = side_by_side(with_code.map(|found| async move {
             let (mut job, run_id) = (found.job.clone(), found.run_id);
             let verdicts = match Script::open(found, sealer) {
-                Ok(script) => match stage.without_code_of_items(&script) {
+                Ok(script) => match stage.finding_of_items(&script).await {
                     Some((of_items, verdict)) => {
                         job = of_items;
                         vec![verdict]
@@ -155,6 +155,22 @@ impl Script {
         }
     }
 
+    /// A call of this run that has not begun.
+    fn of_call(&self, job: String, input: Arc<str>) -> Self {
+        Self {
+            run_id: self.run_id,
+            job,
+            tenant: self.tenant.clone(),
+            graph_id: self.graph_id,
+            input,
+            attempt: 0,
+            steps: Vec::new(),
+            undoing: false,
+            ignores_inputs: true,
+            fed: None,
+        }
+    }
+
     fn replay(&self) -> Replay {
         let replay = Replay::new(self.steps.clone());
         if self.ignores_inputs { replay.ignoring_inputs() } else { replay }
@@ -221,15 +237,26 @@ impl Stage {
         verdicts
     }
 
-    /// The job of a map node's items, and why the program cannot run it. `None` if it can, or if the map node
+    /// The job of a map node's items, and why the program cannot run them. `None` if it can, or if the map node
     /// has started: its items are then runs of their own.
-    fn without_code_of_items(&self, script: &Script) -> Option<(String, Verdict)> {
-        let job = not_due::item_job(&script.job, &script.input, !script.steps.is_empty())?;
-        if self.registry.get(&job).is_some() {
+    async fn finding_of_items(&self, script: &Script) -> Option<(String, Verdict)> {
+        if !script.steps.is_empty() {
             return None;
         }
-        let verdict = self.no_code(&job);
-        Some((job, verdict))
+        let items = not_due::Items::of(&script.job, &script.input, script.fed.as_deref())?;
+        let job = items.job().into_owned();
+        let Some(definition) = self.registry.get(&job) else {
+            let verdict = self.no_code(&job);
+            return Some((job, verdict));
+        };
+        let mut verdict = items.verdict(definition);
+        for input in items.inputs() {
+            if verdict != Verdict::Replays {
+                break;
+            }
+            verdict = self.rehearse(definition, &script.of_call(job.clone(), input.into())).await;
+        }
+        (verdict != Verdict::Replays).then_some((job, verdict))
     }
 
     /// The verdict for a run whose stored name the program does not have.
@@ -243,18 +270,7 @@ impl Stage {
     /// Whether a recorded call could be carried out: its job is there, and reads its input. Its body is not run.
     async fn rehearse_undo(&self, script: &Script, call: &str) -> Result<(), Failure> {
         let (call, definition) = found(call, &self.registry)?;
-        let of_call = Script {
-            run_id: script.run_id,
-            job: call.job.into_owned(),
-            tenant: script.tenant.clone(),
-            graph_id: script.graph_id,
-            input: call.input.get().into(),
-            attempt: 0,
-            steps: Vec::new(),
-            undoing: false,
-            ignores_inputs: true,
-            fed: None,
-        };
+        let of_call = script.of_call(call.job.into_owned(), call.input.get().into());
         match self.rehearse(definition, &of_call).await {
             Verdict::Undecodable { failure } => Err(failure),
             _ => Ok(()),

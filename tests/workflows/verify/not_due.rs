@@ -33,6 +33,24 @@ mod changed {
         Ok(n.len())
     }
 
+    pub mod renamed {
+        use runledger::prelude::*;
+
+        #[job]
+        pub async fn counts(count: u64) -> Result<u64> {
+            Ok(count)
+        }
+    }
+
+    pub mod wider {
+        use runledger::prelude::*;
+
+        #[job]
+        pub async fn counts(n: u64, by: u64) -> Result<u64> {
+            Ok(n * by)
+        }
+    }
+
     pub mod optional {
         use runledger::prelude::*;
 
@@ -132,6 +150,28 @@ async fn map_node_without_the_job_of_its_items_is_found() {
     assert_eq!((finding.job.as_str(), finding.n_runs, &finding.verdict), ("counts", 2, &Verdict::NoCode));
     let verification = verified(&db, jobs![counts].to_vec()).await;
     assert!(verification.is_ok() && verification.n_runs == 2, "{verification}");
+}
+
+#[tokio::test]
+async fn map_node_whose_items_do_not_fit_the_program_is_found() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("mapped");
+    let gate = graph.gate::<Vec<u64>>("gate");
+    graph.map(counts, gate);
+    graph.map(counts, runledger::given(vec![1, 2]));
+    graph.enqueue(&db).await.unwrap();
+    for (definitions, n_runs, what) in [
+        (jobs![changed::renamed::counts].to_vec(), 2, "missing argument `count`"),
+        (jobs![changed::wider::counts].to_vec(), 2, "missing argument `by`"),
+        // Nobody knows yet what the gate gives.
+        (jobs![changed::counts].to_vec(), 1, "the value at `$.n` does not fit"),
+    ] {
+        let verification = verified(&db, definitions).await;
+        let [finding] = &verification.findings[..] else { panic!("{what}: {verification}") };
+        assert_eq!((finding.job.as_str(), finding.n_runs), ("counts", n_runs), "{what}");
+        let Verdict::Undecodable { failure } = &finding.verdict else { panic!("{what}: {verification}") };
+        assert!(failure.to_string().contains(what), "{what}: {failure}");
+    }
 }
 
 /// Gates and graphs count toward a page's size, but no finding mentions them.

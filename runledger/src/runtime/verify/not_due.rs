@@ -1,7 +1,11 @@
 //! Nodes that wait for other nodes. If those provide arguments, `verify` cannot replay the code yet. It checks only
 //! whether the program can run the node later.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::api::definition::{Definition, Param};
 use crate::model::failure::{Failure, FailureKind};
@@ -16,18 +20,42 @@ pub(super) fn has_no_code(job: &str) -> bool {
     job == GATE || job == GRAPH
 }
 
-/// The stored job name of the items of a map node that has not started.
-pub(super) fn item_job(job: &str, input: &str, has_begun: bool) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Items {
-        job: String,
-        version: u32,
+/// The items of a map node that has not started.
+#[derive(Debug, Deserialize)]
+pub(super) struct Items {
+    job: String,
+    version: u32,
+    parameter: String,
+    /// Empty if other nodes give them.
+    #[serde(default)]
+    items: Vec<Box<RawValue>>,
+}
+
+impl Items {
+    /// `None` if the job is no map node, or its input cannot be read.
+    pub(super) fn of(job: &str, input: &str, fed: Option<&[String]>) -> Option<Self> {
+        if job != MAP {
+            return None;
+        }
+        let items: Self = serde_json::from_str(input).ok()?;
+        let are_fed = fed.is_some_and(has_missing_arguments);
+        Some(if are_fed { Self { items: Vec::new(), ..items } } else { items })
     }
-    if job != MAP || has_begun {
-        return None;
+
+    /// The stored name of their job.
+    pub(super) fn job(&self) -> Cow<'_, str> {
+        stored_name(&self.job, self.version)
     }
-    let Items { job, version } = serde_json::from_str(input).ok()?;
-    Some(stored_name(&job, version).into_owned())
+
+    /// Checks whether the job takes an item.
+    pub(super) fn verdict(&self, definition: &Definition) -> Verdict {
+        verdict(definition, "{}", std::slice::from_ref(&self.parameter))
+    }
+
+    /// The input of each item.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = String> {
+        self.items.iter().map(|item| format!("{{{}:{item}}}", Value::from(self.parameter.as_str())))
+    }
 }
 
 /// Whether other nodes provide arguments, and not only conditions.
