@@ -140,3 +140,26 @@ async fn type_of_a_newer_program_is_not_checked() {
     execute(&db, r#"update runledger.gate set accepts = '{"shape": {"hologram": 3}}'"#).await;
     handle.gate("approved").complete("yes").await.unwrap();
 }
+
+#[tokio::test]
+async fn gate_that_is_added_during_a_decision_is_not_decided_without_its_type() {
+    let Fixture { db, database } = Fixture::new().await;
+    let mut graph = Graph::new("grows");
+    graph.gate::<()>("more");
+    let handle = graph.enqueue(&db).await.unwrap();
+    // The decision and the addition take turns with the one connection.
+    let narrow = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
+    let held = narrow.pool().acquire().await.unwrap();
+    let added = async {
+        let turn = narrow.pool().acquire().await.unwrap();
+        let mut addition = Graph::new("grows");
+        let gate = addition.gate::<bool>("added");
+        addition.then(publishes, (gate,));
+        handle.window("more").append("1", addition).await.unwrap();
+        drop(turn);
+    };
+    let decided = async { narrow.graph::<()>(handle.id()).gate("added").complete("yes").await };
+    let (decided, (), ()) = tokio::join!(decided, added, async { drop(held) });
+    assert_refused(decided, &["`added`", "`true`"]);
+    assert_open(&db, &handle, "added").await;
+}

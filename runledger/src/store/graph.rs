@@ -175,11 +175,17 @@ pub(crate) struct GateTerms {
     pub(crate) is_encrypted: bool,
 }
 
-/// Returns the terms of a gate. A gate that does not exist accepts every value.
-pub(crate) async fn gate_terms(connection: &mut PgConnection, gate: Uuid) -> Result<GateTerms, sqlx::Error> {
-    let row = sqlx::query(sql::GATE_TYPE).bind(gate).fetch_one(connection).await?;
-    let accepts = read_type(row.try_get("accepts")?);
-    Ok(GateTerms { accepts, is_encrypted: row.try_get("is_encrypted")? })
+/// Returns the terms of a gate. `None` if it does not exist.
+pub(crate) async fn gate_terms(
+    connection: &mut PgConnection,
+    gate: Uuid,
+) -> Result<Option<GateTerms>, sqlx::Error> {
+    let row = sqlx::query(sql::GATE_TYPE).bind(gate).fetch_optional(connection).await?;
+    row.map(|row| {
+        let accepts = read_type(row.try_get("accepts")?);
+        Ok(GateTerms { accepts, is_encrypted: row.try_get("is_encrypted")? })
+    })
+    .transpose()
 }
 
 fn read_type(accepts: Option<String>) -> Option<GateType> {

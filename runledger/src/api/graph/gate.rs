@@ -133,11 +133,21 @@ impl<T: Payload> GateHandle<'_, T> {
     /// # Errors
     /// The database failed.
     pub async fn value_type(&self) -> Result<Option<GateType>, ClientError> {
-        Ok(self.terms().await?.accepts)
+        Ok(self.terms().await?.and_then(|terms| terms.accepts))
     }
 
-    async fn terms(&self) -> Result<GateTerms, ClientError> {
+    async fn terms(&self) -> Result<Option<GateTerms>, ClientError> {
         Ok(graph::gate_terms(&mut *connection(self.graph.pool()?).await?, self.run_id()).await?)
+    }
+
+    /// The terms of a gate that exists. A gate that is added after this must not be decided without its terms.
+    async fn known_terms(&self) -> Result<GateTerms, ClientError> {
+        if let Some(terms) = self.terms().await? {
+            return Ok(terms);
+        }
+        let nodes = self.graph.nodes().await?;
+        // The gate may have been added since.
+        self.terms().await?.ok_or_else(|| self.no_such_gate(&nodes))
     }
 
     /// Completes the gate: its dependents start and receive this value. Completing it again with the same
@@ -163,7 +173,7 @@ impl<T: Payload> GateHandle<'_, T> {
         self.check_bound(
             |bound| matches!(bound, LinkDecision::Complete { value } if input_difference(value, &text).is_none()),
         )?;
-        let terms = self.terms().await?;
+        let terms = self.known_terms().await?;
         self.check(&text, terms.accepts)?;
         self.refuse_plain_payload(terms.is_encrypted)?;
         let output = self.seal(plain)?;
@@ -230,7 +240,7 @@ impl<T: Payload> GateHandle<'_, T> {
         self.check_bound(
             |bound| matches!(bound, LinkDecision::Fail { message: allowed } if allowed == message),
         )?;
-        self.refuse_plain_payload(self.terms().await?.is_encrypted)?;
+        self.refuse_plain_payload(self.known_terms().await?.is_encrypted)?;
         self.end_without(RunState::Failed, &Failure::new(FailureKind::Error, message)).await
     }
 

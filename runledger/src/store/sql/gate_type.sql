@@ -1,18 +1,16 @@
 -- gate_type: the values that a gate accepts, and whether a codec encrypted the request of its graph.
 -- in:    $1 gate
--- out:   accepts (null where nothing is known of it), is_encrypted; one row
+-- out:   accepts (null where nothing is known of it), is_encrypted; one row if the gate exists
 -- locks: none
 -- index: gate_pkey, run_pkey
 select
-    (select accepts::text from runledger.gate where run_id = $1) as accepts,
-    exists (
-        select
-        from runledger.run as gate
-        cross join lateral (
-            select run.input
-            from runledger.run
-            where run.run_id = gate.parent_id
-            offset 0
-        ) as graph
-        where gate.run_id = $1 and graph.input ->> '$sealed'::text is not null
-    ) as is_encrypted
+    (select accepts::text from runledger.gate where gate.run_id = $1) as accepts,
+    graph.input ->> '$sealed'::text is not null as is_encrypted
+from runledger.run as gate
+cross join lateral (
+    select run.input
+    from runledger.run
+    where run.run_id = gate.parent_id
+    offset 0
+) as graph
+where gate.run_id = $1
