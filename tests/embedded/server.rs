@@ -214,7 +214,10 @@ fn second_server_is_refused_where_the_first_cannot_be_reached() {
     let hidden = Hidden::new(&base, &url);
     let said = base.client().line();
     drop(hidden);
-    assert!(said.contains("error ") && said.contains("is in use by a process of an earlier server"), "{said}");
+    assert!(
+        said.contains("error ") && said.contains("is in use by a process of an earlier server"),
+        "{said}"
+    );
     assert!(listens(&url));
     assert_eq!(base.postmasters().len(), 1);
 }
