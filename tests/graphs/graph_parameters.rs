@@ -12,7 +12,7 @@ async fn one() -> Result<u64> {
 }
 
 #[job]
-async fn counts(parts: Vec<u64>) -> Result<u64> {
+async fn counts_parts(parts: Vec<u64>) -> Result<u64> {
     Ok(parts.iter().sum())
 }
 
@@ -20,7 +20,7 @@ async fn counts(parts: Vec<u64>) -> Result<u64> {
 async fn refused(db: &Db, arguments: serde_json::Value, parameters: &[&str]) -> String {
     let mut graph = Graph::new("fed");
     let source = graph.call(one());
-    let node = graph.node("counts", AnyCall::by_name("counts", &arguments));
+    let node = graph.node("counts_parts", AnyCall::by_name("counts_parts", &arguments));
     for parameter in parameters {
         graph.feed(node, *parameter, source);
     }
@@ -32,13 +32,15 @@ async fn fed_value_that_the_job_would_not_receive_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for malformed in ["", "parts[]", "parts[x]", "parts[00]", "parts[-1]", "parts[0", "parts[0][1]"] {
         let said = refused(&db, json!({}), &["parts[0]", malformed]).await;
-        let part =
-            format!("`counts` is given the parameter `{malformed}`, and a parameter is written as its name");
+        let part = format!(
+            "`counts_parts` is given the parameter `{malformed}`, and a parameter is written as its name"
+        );
         assert!(said.contains(&part), "{said}");
     }
     for condition in ["?", "?one"] {
         let said = refused(&db, json!({}), &["parts[0]", condition]).await;
-        let part = format!("`counts` is given the parameter `{condition}`, and no parameter begins with `?`");
+        let part =
+            format!("`counts_parts` is given the parameter `{condition}`, and no parameter begins with `?`");
         assert!(said.contains(&part), "{said}");
     }
     let said = refused(&db, json!({}), &["parts", "parts[0]"]).await;
@@ -58,7 +60,7 @@ async fn value_fed_beside_a_typed_argument_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("fed");
     let source = graph.call(one());
-    let node = graph.then(counts, (given(vec![1]),));
+    let node = graph.then(counts_parts, (given(vec![1]),));
     graph.feed(node, "parts", source);
     let said = graph.enqueue(&db).await.map(drop).unwrap_err().to_string();
     assert!(
@@ -70,10 +72,10 @@ async fn value_fed_beside_a_typed_argument_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn items_of_a_list_are_fed_by_their_numbers() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = worker(&db, jobs![one, counts]).await;
+    let worker = worker(&db, jobs![one, counts_parts]).await;
     let mut graph = Graph::new("fed");
     let source = graph.call(one());
-    let node = graph.node("counts", AnyCall::by_name("counts", &json!({})));
+    let node = graph.node("counts_parts", AnyCall::by_name("counts_parts", &json!({})));
     graph.feed(node, "parts[1]", source).feed(node, "parts[10]", source);
     let handle = graph.result(node).enqueue(&db).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), json!(2));
