@@ -22,6 +22,9 @@ impl App {
     /// parameter. If the call has the list, it reads each item as it would read a stored input. Gates and
     /// unfinished graphs need no code and are not counted.
     ///
+    /// `verify` reads the output of a child or a graph from the record of its workflow. It does not check the output
+    /// of one that has ended while the workflow waits for another.
+    ///
     /// What the recorded steps of sagas did must still be there to take back: where the job of a recorded undo is gone, or does not read its recorded input, that
     /// is a finding at `undo[key]`, whether the run goes on or is being undone. Undos that are done need nothing more.
     ///

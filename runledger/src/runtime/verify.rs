@@ -63,9 +63,7 @@ pub(crate) async fn verify(
             let mut connection = connection(db.pool()).await?;
             answered(PATIENCE * MAX_STATEMENTS, pages.next(&mut connection)).await?
         };
-        if page.is_empty() {
-            return Ok(verification);
-        }
+        let Some(page) = page else { return Ok(verification) };
         let (sealer, stage) = (db.sealer(), &stage);
         let with_code = page.into_iter().filter(|it| it.fed.is_none() || !not_due::has_no_code(&it.job));
         let verdicts = side_by_side(with_code.map(|found| async move {
@@ -90,7 +88,9 @@ pub(crate) async fn verify(
 
 /// A verdict that goes into logs: what does not fit is told without the values where these are sealed.
 fn shown(verdict: Verdict, sealer: &Sealer) -> Verdict {
-    let hidden = || "a value does not fit its type, and is not shown since it is sealed".to_owned();
+    let hidden = || {
+        "an argument is missing, or a value does not fit its type; the details are hidden because payloads are encrypted".to_owned()
+    };
     match verdict {
         Verdict::Undecodable { failure } if sealer.seals() && failure.kind != FailureKind::Sealed => {
             Verdict::Undecodable { failure: Failure::new(failure.kind, hidden()) }
@@ -243,7 +243,8 @@ impl Stage {
         if !script.steps.is_empty() {
             return None;
         }
-        let items = not_due::Items::of(&script.job, &script.input, script.fed.as_deref())?;
+        let items = not_due::Items::of(&script.job, &script.input, script.fed.as_deref())
+            .filter(|items| !items.is_empty())?;
         let job = items.job().into_owned();
         let Some(definition) = self.registry.get(&job) else {
             let verdict = self.no_code(&job);

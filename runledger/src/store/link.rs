@@ -53,8 +53,8 @@ pub(crate) struct Link {
 pub(crate) enum Begin {
     /// At the start, as its origin did.
     Anew,
-    /// At a step of its origin, with the signals that no kept step has taken, and without the progress of its steps.
-    /// The children that are revived with it begin where theirs ended.
+    /// At a step of its origin, with the signals that no kept step has taken, and without progress. A child that is
+    /// revived with it keeps the progress of the child that it replaces.
     AtStep,
     /// Where its origin ended: with its signals and its progress.
     AtEnd,

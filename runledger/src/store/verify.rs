@@ -62,30 +62,37 @@ impl Pages {
         Self { last: Uuid::nil(), n_runs: 1 }
     }
 
-    /// Reads the next page, with at most [`MAX_STATEMENTS`] statements. It is empty after the last run.
-    pub(crate) async fn next(&mut self, connection: &mut PgConnection) -> Result<Vec<InFlight>, sqlx::Error> {
-        let page: Vec<InFlight> = loop {
+    /// Reads the next page, with at most [`MAX_STATEMENTS`] statements. `None` after the last run.
+    pub(crate) async fn next(
+        &mut self,
+        connection: &mut PgConnection,
+    ) -> Result<Option<Vec<InFlight>>, sqlx::Error> {
+        let (rows, unreadable) = loop {
             let began = Instant::now();
             match self.rows(connection, true).await {
                 Ok(rows) => {
                     let is_large = rows.iter().map(size).sum::<usize>() > LARGE;
                     self.n_runs = if is_large { 1 } else { (self.n_runs * 2).min(MOST_RUNS) };
-                    break rows.iter().map(|row| found(row, content(row))).collect::<Result<_, _>>()?;
+                    break (rows, None);
                 }
                 // Together they may be too large.
                 Err(_) if self.n_runs > 1 => self.n_runs = 1,
                 Err(error) => {
                     let problem = problem_of_rows(&error, began.elapsed()).ok_or(error)?;
-                    let rows = self.rows(connection, false).await?;
-                    let unreadable = || Err(Unreadable::new("content", &problem));
-                    break rows.iter().map(|row| found(row, unreadable())).collect::<Result<_, _>>()?;
+                    break (self.rows(connection, false).await?, Some(Unreadable::new("content", &problem)));
                 }
             }
         };
-        if let Some(end) = page.last() {
-            self.last = end.run_id;
+        let Some(end) = rows.last() else { return Ok(None) };
+        self.last = end.try_get("run_id")?;
+        let mut page = Vec::with_capacity(rows.len());
+        for row in &rows {
+            // Workers do not claim a row of a queue whose run is gone.
+            if row.try_get::<Option<&str>, _>("job")?.is_some() {
+                page.push(found(row, unreadable.clone().map_or_else(|| content(row), Err))?);
+            }
         }
-        Ok(page)
+        Ok(Some(page))
     }
 
     async fn rows(

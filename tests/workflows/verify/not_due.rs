@@ -174,6 +174,16 @@ async fn map_node_whose_items_do_not_fit_the_program_is_found() {
     }
 }
 
+#[tokio::test]
+async fn map_node_without_items_needs_no_code_for_them() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("mapped");
+    graph.map(counts, runledger::given(Vec::new()));
+    graph.enqueue(&db).await.unwrap();
+    let verification = verified(&db, jobs![lists].to_vec()).await;
+    assert!(verification.is_ok() && verification.n_runs == 1, "{verification}");
+}
+
 /// Gates and graphs count toward a page's size, but no finding mentions them.
 #[tokio::test]
 async fn gates_and_graphs_are_passed_over_on_every_page() {

@@ -156,3 +156,15 @@ async fn a_connection_to_look_needs_no_right_to_write_and_leaves_the_schema_as_i
     let error = Db::connect_to_look(database.url()).await.unwrap_err();
     assert!(error.to_string().contains("looking does not change it"), "{error}");
 }
+
+#[tokio::test]
+async fn place_whose_run_is_gone_hides_no_run_behind_it() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let gone = one_of_many(0).enqueue(&db).await.unwrap();
+    for n in 1..=5 {
+        one_of_many(n).enqueue(&db).await.unwrap();
+    }
+    execute(&db, &format!("delete from runledger.run where run_id = '{}'", gone.id())).await;
+    let verification = App::new(db.clone()).with(jobs![one_of_many]).verify().await.unwrap();
+    assert_eq!((verification.n_runs, verification.n_replaying), (5, 5), "{verification}");
+}

@@ -140,7 +140,8 @@ impl<T: Payload> GateHandle<'_, T> {
         Ok(graph::gate_terms(&mut *connection(self.graph.pool()?).await?, self.run_id()).await?)
     }
 
-    /// The terms of a gate that exists. A gate that is added after this must not be decided without its terms.
+    /// The terms of a gate that exists. An unknown gate is an error: if an addition brings it before the decision,
+    /// the decision would not be checked.
     async fn known_terms(&self) -> Result<GateTerms, ClientError> {
         if let Some(terms) = self.terms().await? {
             return Ok(terms);

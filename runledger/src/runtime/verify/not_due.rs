@@ -26,9 +26,8 @@ pub(super) struct Items {
     job: String,
     version: u32,
     parameter: String,
-    /// Empty if other nodes give them.
-    #[serde(default)]
-    items: Vec<Box<RawValue>>,
+    /// `None` if other nodes give them.
+    items: Option<Vec<Box<RawValue>>>,
 }
 
 impl Items {
@@ -39,7 +38,12 @@ impl Items {
         }
         let items: Self = serde_json::from_str(input).ok()?;
         let are_fed = fed.is_some_and(has_missing_arguments);
-        Some(if are_fed { Self { items: Vec::new(), ..items } } else { items })
+        Some(if are_fed { Self { items: None, ..items } } else { items })
+    }
+
+    /// Whether it is known that there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.as_ref().is_some_and(Vec::is_empty)
     }
 
     /// The stored name of their job.
@@ -54,7 +58,7 @@ impl Items {
 
     /// The input of each item.
     pub(super) fn inputs(&self) -> impl Iterator<Item = String> {
-        self.items.iter().map(|item| format!("{{{}:{item}}}", Value::from(self.parameter.as_str())))
+        self.items.iter().flatten().map(|item| format!("{{{}:{item}}}", Value::from(self.parameter.as_str())))
     }
 }
 

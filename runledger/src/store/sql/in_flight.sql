@@ -1,6 +1,6 @@
 -- in_flight: a page of live runs with their records, to verify that the code still replays them.
 -- in:    $1 the last run of the page before, $2 how many, $3 whether to read what input, given and steps contain
--- out:   run_id, job, tenant, graph_id (where it is a node), input, given (what a node is given by those that it needs), attempt (those spent), steps, undoing
+-- out:   run_id, job (null if the run is gone), tenant, graph_id (where it is a node), input, given (what a node is given by those that it needs), attempt (those spent), steps, undoing
 --        (whether its code is not run any more), fed (of graphs, of gates and of nodes that wait for others: the parameters that other nodes give it)
 -- locks: none
 -- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey, continuation_pkey, edge_pkey
@@ -23,7 +23,7 @@ with page as (
     limit $2
 )
 select
-    run.run_id,
+    page.run_id,
     run.job,
     run.tenant,
     case when run.node is not null then run.parent_id end as graph_id,
@@ -52,6 +52,6 @@ select
         )
     end as fed
 from page
-cross join lateral (select * from runledger.run where run_id = page.run_id offset 0) as run
+left join lateral (select * from runledger.run where run_id = page.run_id offset 0) as run on true
 left join lateral (select input from runledger.continuation where continuation.run_id = page.run_id offset 0) as continuation on true
 order by page.run_id
