@@ -8,6 +8,7 @@ use runledger::{ClientError, RunState};
 use runledger_tests::rows::{LONG, soon, take_away, until, worker};
 use runledger_tests::{Fixture, eventually};
 use serde_json::{Value, json};
+use sqlx::Connection;
 use tokio::sync::Semaphore;
 
 async fn lines<J: runledger::Job>(handle: &Handle<J>) -> Vec<(String, Value)> {
@@ -186,4 +187,30 @@ async fn an_attempt_that_has_lost_its_lease_emits_nothing_any_more() {
     one.stop().await;
     other.stop().await;
     assert_eq!(lines(&handle).await, of("", &[json!(0), json!(1)]));
+}
+
+#[workflow]
+async fn emits_its_id(wf: &Wf) -> Result<uuid::Uuid> {
+    let id = wf.uuid();
+    wf.emit(&id);
+    Ok(id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn value_in_a_line_is_the_value_of_a_replay() {
+    let Fixture { db, database } = Fixture::new().await;
+    let mut holder = database.connect().await.unwrap();
+    let mut tx = holder.begin().await.unwrap();
+    // The line is committed, and the settlement waits.
+    sqlx::query("lock table runledger.outcome in share row exclusive mode").execute(&mut *tx).await.unwrap();
+    let worker = worker(&db, jobs![emits_its_id]).await;
+    let handle = emits_its_id().enqueue(&db).await.unwrap();
+    eventually(async || handle.output(1).await.unwrap().len(), |n_lines| *n_lines == 1).await;
+    assert!(take_away(&db, handle.id()).await);
+    tx.rollback().await.unwrap();
+    let id = soon(handle.result()).await.unwrap();
+    let lines = handle.output(1).await.unwrap();
+    let lines: Vec<uuid::Uuid> = lines.iter().map(|line| line.decode().unwrap()).collect();
+    assert_eq!(lines, [id]);
+    worker.stop().await;
 }

@@ -74,15 +74,18 @@ pub(crate) async fn first(attempt: &Arc<Attempt>) -> Result<(), Halt> {
     Box::pin(write(attempt, None)).await.into_iter().try_for_each(Written::or_halt)
 }
 
-/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. No other mark is needed any more.
+/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. Other marks are needed only if there
+/// are lines, which may say their values.
 ///
 /// # Errors
 /// Why the attempt cannot go on.
 pub(crate) async fn last(attempt: &Arc<Attempt>) -> Result<(), Halt> {
-    if attempt.with_marks(|marks| marks.iter().any(|mark| matches!(mark, Mark::Signal(_)))) {
+    let has_lines = attempt.with_lines(|lines| !lines.unwritten.is_empty());
+    let is_needed = |mark: &Mark| has_lines || matches!(mark, Mark::Signal(_));
+    if attempt.with_marks(|marks| marks.iter().any(is_needed)) {
         return first(attempt).await;
     }
-    if attempt.with_lines(|lines| lines.unwritten.is_empty()) {
+    if !has_lines {
         return Ok(());
     }
     let _marking = attempt.marking.lock().await;
