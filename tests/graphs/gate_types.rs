@@ -141,14 +141,14 @@ async fn type_of_a_newer_program_is_not_checked() {
     handle.gate("approved").complete("yes").await.unwrap();
 }
 
-#[tokio::test]
-async fn gate_that_is_added_during_a_decision_is_not_decided_without_its_type() {
-    let Fixture { db, database } = Fixture::new().await;
+/// A graph to which a gate is added during `act`, which asks by a pool of one connection.
+async fn added_during<T>(act: impl AsyncFn(GraphHandle<()>) -> T) -> (T, GraphHandle<()>, Fixture) {
+    let fixture = Fixture::new().await;
     let mut graph = Graph::new("grows");
     graph.gate::<()>("more");
-    let handle = graph.enqueue(&db).await.unwrap();
-    // The decision and the addition take turns with the one connection.
-    let narrow = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
+    let handle = graph.enqueue(&fixture.db).await.unwrap();
+    // The act and the addition take turns with the connection.
+    let narrow = Db::connect_with(fixture.database.url().parse().unwrap(), 1).await.unwrap();
     let held = narrow.pool().acquire().await.unwrap();
     let added = async {
         let turn = narrow.pool().acquire().await.unwrap();
@@ -158,8 +158,24 @@ async fn gate_that_is_added_during_a_decision_is_not_decided_without_its_type() 
         handle.window("more").append("1", addition).await.unwrap();
         drop(turn);
     };
-    let decided = async { narrow.graph::<()>(handle.id()).gate("added").complete("yes").await };
-    let (decided, (), ()) = tokio::join!(decided, added, async { drop(held) });
+    let (acted, (), ()) = tokio::join!(act(narrow.graph(handle.id())), added, async { drop(held) });
+    (acted, handle, fixture)
+}
+
+#[tokio::test]
+async fn gate_that_is_added_during_a_decision_is_not_decided_without_its_type() {
+    let decide = async |graph: GraphHandle<()>| graph.gate("added").complete("yes").await;
+    let (decided, handle, fixture) = added_during(decide).await;
     assert_refused(decided, &["`added`", "`true`"]);
-    assert_open(&db, &handle, "added").await;
+    assert_open(&fixture.db, &handle, "added").await;
+}
+
+#[tokio::test]
+async fn link_to_a_gate_that_is_added_meanwhile_is_not_signed_without_its_type() {
+    let key = LinkKey::new([7; 32]).unwrap();
+    let sign = async |graph: GraphHandle<()>| {
+        graph.gate("added").link_to_complete(&key, Duration::from_secs(60), "yes").await
+    };
+    let (signed, _, _fixture) = added_during(sign).await;
+    assert_refused(signed.map(drop), &["`added`", "`true`"]);
 }

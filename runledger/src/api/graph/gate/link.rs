@@ -60,7 +60,7 @@ impl<T: Payload> GateHandle<'_, T> {
         let plain = self.encode(value)?;
         self.check_shown(plain.has_secret())?;
         let value = plain.to_string();
-        self.check(&value, self.value_type().await?)?;
+        self.check(&value, self.known_terms().await?.accepts)?;
         // Sealing checks the size. The decision seals the value again.
         self.seal(plain)?;
         self.sign(key, valid_for, Some(LinkDecision::Complete { value })).await
