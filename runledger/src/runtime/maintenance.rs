@@ -255,6 +255,7 @@ impl Maintenance {
                 }
                 if worker::without_locked(connection, &[*lease]).await?.is_empty() {
                     tracing::warn!(run_id = %fence.run_id, "a cancelled run cannot be ended yet: another transaction locks its lease; maintenance tries again");
+                    aside.add(fence.run_id, Duration::ZERO);
                     continue;
                 }
                 // If this try is given up, the next one leaves the run out.
