@@ -88,20 +88,19 @@ pub(crate) async fn verify(
 
 /// A verdict that goes into logs: what does not fit is told without the values where these are sealed.
 fn shown(verdict: Verdict, sealer: &Sealer) -> Verdict {
-    let hidden = || {
-        "an argument is missing, or a value does not fit its type; the details are hidden because payloads are encrypted".to_owned()
-    };
+    let hidden = |what: &str| format!("{what}; the details are hidden because payloads are encrypted");
+    let input = || hidden("an argument is missing, or a value does not fit its type");
     match verdict {
         Verdict::Undecodable { failure } if sealer.seals() && failure.kind != FailureKind::Sealed => {
-            Verdict::Undecodable { failure: Failure::new(failure.kind, hidden()) }
+            Verdict::Undecodable { failure: Failure::new(failure.kind, input()) }
         }
-        Verdict::Breaks { divergence: Divergence::Output { key, .. } } if sealer.seals() => {
-            Verdict::Breaks { divergence: Divergence::Output { key, why: hidden() } }
-        }
+        Verdict::Breaks { divergence: Divergence::Output { key, .. } } if sealer.seals() => Verdict::Breaks {
+            divergence: Divergence::Output { key, why: hidden("the output does not fit its type") },
+        },
         Verdict::Breaks { divergence: Divergence::Undo { key, failure } }
             if sealer.seals() && failure.kind == FailureKind::Decode =>
         {
-            let failure = Failure::new(failure.kind, hidden());
+            let failure = Failure::new(failure.kind, input());
             Verdict::Breaks { divergence: Divergence::Undo { key, failure } }
         }
         verdict => verdict,

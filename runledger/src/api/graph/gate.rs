@@ -128,7 +128,8 @@ impl<T: Payload> GateHandle<'_, T> {
     }
 
     /// Returns the values that the gate accepts, as declared by the program that submitted the graph. Returns
-    /// `None` if that program predates gate types; such a gate accepts any value. Costs one query.
+    /// `None` if the gate does not exist, or if that program predates gate types; such a gate accepts any value.
+    /// Costs one query.
     ///
     /// # Errors
     /// The database failed.
@@ -140,14 +141,14 @@ impl<T: Payload> GateHandle<'_, T> {
         Ok(graph::gate_terms(&mut *connection(self.graph.pool()?).await?, self.run_id()).await?)
     }
 
-    /// The terms of a gate that exists. An unknown gate is an error: if an addition brings it before the decision,
-    /// the decision would not be checked.
+    /// Returns the terms of a gate that exists. A decision must not go on without them: an addition can create the
+    /// gate before the decision is written, and nothing would check the value.
     async fn known_terms(&self) -> Result<GateTerms, ClientError> {
         if let Some(terms) = self.terms().await? {
             return Ok(terms);
         }
         let nodes = self.graph.nodes().await?;
-        // The gate may have been added since.
+        // An addition can have created the gate after the first query.
         self.terms().await?.ok_or_else(|| self.no_such_gate(&nodes))
     }
 

@@ -6,7 +6,7 @@
 --        steps or before a continue-as-new, and with the latest input after a continue-as-new;
 --        payloads that were sealed for the origins and are now sealed for the new runs: $10 inputs, $11 errors of steps (one each, or empty);
 --        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads; $16 undos of steps (one each, or empty);
---        $17 the new runs of progress, $18 step keys, $19 values; $20 whether $1 has the progress of its origin, too: a fork repeats its steps
+--        $17 the new runs of progress, $18 step keys, $19 values; $20 whether $1 copies the progress of its origin: a fork does not, because it executes those steps again
 -- out:   created (whether it is new), told; one row
 -- locks: none; a concurrent link of the same id waits for the other transaction
 -- index: run_pkey, step_pkey, signal_pkey, progress_pkey, deadline_pkey, continuation_pkey. The first claim of the new run counts as its second, so that it reads the steps; the copied steps have claim 0.
