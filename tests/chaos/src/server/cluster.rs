@@ -310,12 +310,12 @@ impl Cluster {
         Ok(fs::write(self.data().join("faults.conf"), text)?)
     }
 
-    fn make_private(&self, dir: &Path) -> io::Result<()> {
+    pub(super) fn make_private(&self, dir: &Path) -> io::Result<()> {
         fs::DirBuilder::new().mode(0o700).create(dir)?;
         self.give(dir)
     }
 
-    fn give(&self, path: &Path) -> io::Result<()> {
+    pub(super) fn give(&self, path: &Path) -> io::Result<()> {
         let Some((uid, gid)) = self.settings.programs.account else { return Ok(()) };
         lchown(path, Some(uid), Some(gid))
     }

@@ -1,11 +1,16 @@
 //! A standby that streams from a server, and takes its place.
 
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
+use sqlx::{Connection, PgConnection};
 
-use super::cluster::{Cluster, ROLE, run};
+use super::cluster::{Cluster, ROLE};
 
 /// Whose acknowledgement a commit waits for.
 const SYNCHRONOUS: &str = "synchronous_standby_names";
@@ -21,20 +26,68 @@ impl Cluster {
     /// Makes a standby of this server, and starts it; returns when it streams.
     ///
     /// # Errors
-    /// What `pg_basebackup` or the standby said.
+    /// What the server or the standby said.
     pub async fn standby(&self) -> Result<Self> {
         let mut settings = self.settings().clone();
         // Nobody would follow it yet.
         settings.lines.retain(|(name, _)| name != SYNCHRONOUS);
         let standby = Self::prepare(settings).await?;
-        let mut backup = standby.command(&self.settings().programs.path("pg_basebackup")?);
-        backup.arg("-h").arg(self.socket()).args(["-p", "5432", "-U", ROLE]);
-        backup.args(["-X", "stream", "-c", "fast", "-R", "--no-sync"]).arg("-D").arg(standby.data());
-        run(&mut backup, "pg_basebackup").await?;
+        self.back_up(&standby).await?;
         standby.write_settings()?;
         standby.start().await?;
         self.wait_for("exists (select from pg_stat_replication where state = 'streaming')").await?;
         Ok(standby)
+    }
+
+    /// Copies the files of this server while it runs, as the PostgreSQL manual describes in "Making a Base Backup Using the Low
+    /// Level API". Packages for embedding do not contain `pg_basebackup`.
+    async fn back_up(&self, standby: &Self) -> Result<()> {
+        // The server ends the backup when this session ends.
+        let mut session = self.connect().await?;
+        let backup = Backup::of(&mut session).await?;
+        sqlx::query(backup.start).execute(&mut session).await?;
+        standby.copy(&self.data(), &standby.data())?;
+        let label: String = sqlx::query_scalar(backup.stop).fetch_one(&mut session).await?;
+        session.close().await?;
+        standby.write("backup_label", &label)?;
+        standby.write("standby.signal", "")?;
+        let primary = format!("user={ROLE} host={} port=5432", self.socket().display());
+        standby.write("postgresql.auto.conf", &format!("primary_conninfo = '{primary}'\n"))
+    }
+
+    /// Copies a folder of a running server: files may go meanwhile, and some folders must come empty.
+    fn copy(&self, from: &Path, to: &Path) -> Result<()> {
+        self.make_private(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let (name, at) = (entry.file_name(), to.join(entry.file_name()));
+            let name = name.to_string_lossy();
+            if NOT_COPIED.contains(&&*name) || name.starts_with("pgsql_tmp") {
+                continue;
+            }
+            if EMPTY.contains(&&*name) {
+                self.make_private(&at)?;
+            } else if entry.file_type()?.is_dir() {
+                self.copy(&entry.path(), &at)?;
+            } else {
+                match fs::copy(entry.path(), &at) {
+                    Ok(_) => self.give(&at)?,
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error).with_context(|| format!("copy `{name}`")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends to a file in the folder of the data.
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.data().join(name);
+        let append = || -> io::Result<()> {
+            OpenOptions::new().create(true).append(true).open(&path)?.write_all(text.as_bytes())?;
+            self.give(&path)
+        };
+        append().with_context(|| format!("write `{}`", path.display()))
     }
 
     /// Lets commits return only when a standby has them, or again when they are on the own disk. Returns when it is so.
@@ -92,6 +145,46 @@ impl Cluster {
         let mut connection = self.connect().await?;
         let statement = sqlx::AssertSqlSafe(format!("select {condition}"));
         Ok(sqlx::query_scalar(statement).fetch_one(&mut connection).await?)
+    }
+}
+
+/// What a server starts anew.
+const NOT_COPIED: [&str; 2] = ["postmaster.pid", "postmaster.opts"];
+
+/// The folders whose contents belong to the process, or come from the other server.
+const EMPTY: [&str; 8] = [
+    "pg_wal",
+    "pg_replslot",
+    "pg_dynshmem",
+    "pg_notify",
+    "pg_serial",
+    "pg_snapshots",
+    "pg_stat_tmp",
+    "pg_subtrans",
+];
+
+/// The statements that start and end a backup.
+struct Backup {
+    start: &'static str,
+    /// Returns the text of the file `backup_label`.
+    stop: &'static str,
+}
+
+impl Backup {
+    async fn of(session: &mut PgConnection) -> Result<Self> {
+        let version = "select current_setting('server_version_num')::int";
+        let version: i32 = sqlx::query_scalar(version).fetch_one(session).await?;
+        Ok(if version < 150_000 {
+            Self {
+                start: "select pg_start_backup('standby', true, false)",
+                stop: "select labelfile from pg_stop_backup(false, false)",
+            }
+        } else {
+            Self {
+                start: "select pg_backup_start('standby', true)",
+                stop: "select labelfile from pg_backup_stop(false)",
+            }
+        })
     }
 }
 
