@@ -6,7 +6,7 @@ use std::process::Stdio;
 use runledger::RunState;
 use runledger::prelude::*;
 use runledger_tests::proxy::{Mode, Proxy};
-use runledger_tests::rows::{scalar, soon, until, worker};
+use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::suspects::takes_a_while;
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgConnectOptions;
@@ -66,6 +66,22 @@ async fn worker_whose_heartbeats_take_longer_than_their_period_lives() {
     assert_eq!(soon(run.result()).await.unwrap(), 3);
     let numbers = "select array(select worker_id from runledger.worker where state <> 'dead')";
     assert_eq!(scalar::<Vec<i64>>(&db, numbers).await, [worker.id()]);
+    worker.stop().await;
+}
+
+/// The table was never analysed: without the engine's settings the planner expects that a third of the waits is due, and reads all.
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeat_probes_the_index_of_waits() {
+    let Fixture { db, .. } = Fixture::new().await;
+    let later = "insert into runledger.waiting (run_id, state, wait_any, wait_all, wait_signals, wake_at, attempt, crashes, claims, since)
+                 select gen_random_uuid(), 'waiting', '{}', '{}', '{}', now() + interval '1 day', 0, 0, 0, now()
+                 from generate_series(1, 20000)";
+    for statement in ["alter table runledger.waiting set (autovacuum_enabled = off)", later] {
+        execute(&db, statement).await;
+    }
+    let worker = worker(&db, jobs![beats]).await;
+    let n_probes = "select idx_scan from pg_stat_user_indexes where indexrelname = 'waiting_wake'";
+    eventually(async || scalar::<i64>(&db, n_probes).await, |n| *n >= 5).await;
     worker.stop().await;
 }
 

@@ -46,7 +46,8 @@ pub(crate) async fn for_looks(connection: &mut PgConnection) -> Result<(), sqlx:
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
-/// Sets up a connection for heartbeats. They need not survive a crash of the server, so they do not wait for its disk.
+/// Sets up a connection for heartbeats: as [`ENGINE`], with time limits of their own. They need not survive a crash of the
+/// server, so they do not wait for its disk.
 ///
 /// The server stops waiting for a lock before the next heartbeat (`period`) is due, so a locked table blocks at most one
 /// session of each worker. It may take longer than a period for a statement, but aborts it before the worker
@@ -58,7 +59,7 @@ pub(crate) async fn for_heartbeat(
 ) -> Result<(), sqlx::Error> {
     let (lock, statement) = (period.mul_f64(0.8).as_millis().max(1), suspect.mul_f64(0.9).as_millis().max(1));
     let set = format!(
-        "set synchronous_commit = off; set lock_timeout = {lock}; set statement_timeout = {statement}"
+        "{ENGINE}; set synchronous_commit = off; set lock_timeout = {lock}; set statement_timeout = {statement}"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
