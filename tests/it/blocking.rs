@@ -272,7 +272,7 @@ async fn a_cancelled_run_whose_lease_is_locked_delays_no_other_maintenance() {
     run.cancel("too long").await.unwrap();
     let waits_long = "select count(*) from pg_stat_activity
         where datname = current_database() and wait_event_type = 'Lock' and clock_timestamp() - query_start > interval '3 seconds'";
-    for _ in 0..5 {
+    for _ in 0..2 {
         let overdue = blocking_bystander().delay(HOUR).deadline(HOUR).enqueue(&db).await.unwrap();
         execute(&db, "update runledger.deadline set deadline_at = now() - interval '1 hour'").await;
         let state = async || {
@@ -281,8 +281,21 @@ async fn a_cancelled_run_whose_lease_is_locked_delays_no_other_maintenance() {
         };
         eventually(state, |state| state.is_terminal()).await;
     }
+    execute(&db, COUNT_HEARTBEATS).await;
     tx.rollback().await.unwrap();
     until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+    let n_heartbeats: i64 = scalar(&db, "select count(*) from public.beats").await;
+    assert!(n_heartbeats <= 5, "maintenance tried again after {n_heartbeats} heartbeats");
     drop(let_go);
     worker.stop().await;
 }
+
+const COUNT_HEARTBEATS: &str = "
+    create table public.beats (at timestamptz not null default clock_timestamp());
+    create function public.count_beat() returns trigger language plpgsql as $$
+    begin
+        insert into public.beats default values;
+        return new;
+    end $$;
+    create trigger count_beat before update of heartbeat_at on runledger.worker
+        for each row execute function public.count_beat()";

@@ -7,6 +7,7 @@
 
 #![expect(clippy::large_futures, reason = "one of each in a worker")]
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,6 +114,8 @@ pub(crate) struct Failing {
     deadlines: SetAside,
     pauses: SetAside,
     unheeded: SetAside,
+    /// Cancelled runs with a locked lease that a warning has named.
+    locked: HashSet<Uuid>,
 }
 
 /// What an examination of a silent worker finds.
@@ -245,7 +248,8 @@ impl Maintenance {
     async fn end_by_force(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let unheeded = self.held.unheeded(self.cancel_grace);
         let leases = worker::held(connection, self.worker_id).await?;
-        let aside = &mut self.failing.lock().await.unheeded;
+        let Failing { unheeded: aside, locked, .. } = &mut *self.failing.lock().await;
+        locked.retain(|run_id| unheeded.iter().any(|fence| fence.run_id == *run_id));
         let left_out = aside.runs();
         for fence in unheeded {
             // A run without a lease has ended already, or another worker has it: only the attempt is left.
@@ -254,8 +258,9 @@ impl Maintenance {
                     continue;
                 }
                 if worker::without_locked(connection, &[*lease]).await?.is_empty() {
-                    tracing::warn!(run_id = %fence.run_id, "a cancelled run cannot be ended yet: another transaction locks its lease; maintenance tries again");
-                    aside.add(fence.run_id, Duration::ZERO);
+                    if locked.insert(fence.run_id) {
+                        tracing::warn!(run_id = %fence.run_id, "a cancelled run cannot be ended yet: another transaction locks its lease; maintenance tries again");
+                    }
                     continue;
                 }
                 // If this try is given up, the next one leaves the run out.
