@@ -57,24 +57,29 @@ async fn no_statement_resolves_to_a_shadow() {
     assert_none_resolve("an engine's session", &mut of_engine).await;
 }
 
+/// Shows that [`resolves_to_shadow`] finds shadows. On PostgreSQL 13 it finds only those whose result has a type that the
+/// statement does not accept; there, [`engine_runs_no_shadow_where_public_precedes_pg_catalog`] shows the rest.
 #[tokio::test]
 async fn shadows_resolve_in_statements_that_do_not_qualify() {
     let fixture = Fixture::new().await;
     let mut connection = fixture.database.connect().await.unwrap();
+    let version: i32 = scalar(&fixture.db, "select current_setting('server_version_num')::int").await;
     define_shadows(&mut connection).await;
-    for careless in [
+    let unprepared = ["select 1 where '{}'::json ->> 'a' = 'b'", "select 1 where $1::uuid[] = $2::uuid[]"];
+    let prepared = [
         "select count(*) from unnest($1::text[]) as x where x is not null",
-        "select 1 where '{}'::json ->> 'a' = 'b'",
         "select 1 where 2::bigint * interval '1 second' is not null",
-        "select 1 where $1::uuid[] = $2::uuid[]",
         "select cardinality($1::uuid[])",
-    ] {
-        assert!(resolves_to_shadow(&mut connection, "careless", careless).await.is_some(), "{careless}");
+    ];
+    assert_all_resolve(&mut connection, &unprepared).await;
+    if version >= FIRST_WITH_PARSED_BODIES {
+        assert_all_resolve(&mut connection, &prepared).await;
     }
     put_public_first(&mut connection).await;
     let mut connection = fixture.database.connect().await.unwrap();
-    for careless in ["select 1 where $1::uuid = $2::uuid", "select 'a'::text as a"] {
-        assert!(resolves_to_shadow(&mut connection, "careless", careless).await.is_some(), "{careless}");
+    assert_all_resolve(&mut connection, &["select 1 where $1::uuid = $2::uuid"]).await;
+    if version >= FIRST_WITH_PARSED_BODIES {
+        assert_all_resolve(&mut connection, &["select 'a'::text as a"]).await;
     }
 }
 
@@ -235,6 +240,12 @@ async fn assert_none_resolve(whose: &str, connection: &mut PgConnection) {
         resolved.extend(resolves_to_shadow(connection, name, sql).await);
     }
     assert!(resolved.is_empty(), "in {whose}:\n{}", resolved.join("\n"));
+}
+
+async fn assert_all_resolve(connection: &mut PgConnection, careless: &[&str]) {
+    for statement in careless {
+        assert!(resolves_to_shadow(connection, "careless", statement).await.is_some(), "{statement}");
+    }
 }
 
 /// Returns the shadow that a statement resolves to, if there is one. A shadow returns a `point`, which no
