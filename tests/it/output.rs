@@ -1,6 +1,6 @@
 //! What a run emits: lines that are appended once, whatever is tried or replayed, and read by their positions.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
@@ -208,6 +208,59 @@ async fn value_in_a_line_is_the_value_of_a_replay() {
     eventually(async || handle.output(1).await.unwrap().len(), |n_lines| *n_lines == 1).await;
     assert!(take_away(&db, handle.id()).await);
     tx.rollback().await.unwrap();
+    let id = soon(handle.result()).await.unwrap();
+    let lines = handle.output(1).await.unwrap();
+    let lines: Vec<uuid::Uuid> = lines.iter().map(|line| line.decode().unwrap()).collect();
+    assert_eq!(lines, [id]);
+    worker.stop().await;
+}
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+static EMITTED: AtomicBool = AtomicBool::new(false);
+static LET_GO: Semaphore = Semaphore::const_new(0);
+
+#[job]
+async fn starts_behind_a_signal() -> Result<()> {
+    STARTED.store(true, Ordering::Release);
+    LET_GO.acquire().await?.forget();
+    Ok(())
+}
+
+#[workflow]
+async fn emits_its_id_beside_a_signal(wf: &Wf) -> Result<uuid::Uuid> {
+    let takes = async {
+        let _: u64 = wf.signal("go").await?;
+        wf.run(starts_behind_a_signal()).await?;
+        Ok::<_, Error>(())
+    };
+    let emits = async {
+        wf.sleep(Duration::from_secs(2)).await?;
+        let id = wf.uuid();
+        wf.emit(&id);
+        EMITTED.store(true, Ordering::Release);
+        Ok::<_, Error>(id)
+    };
+    let ((), id) = futures::try_join!(takes, emits)?;
+    Ok(id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn line_waits_for_its_value_while_a_signal_is_being_taken() {
+    let Fixture { db, database } = Fixture::new().await;
+    let mut holder = database.connect().await.unwrap();
+    let worker = worker(&db, jobs![emits_its_id_beside_a_signal, starts_behind_a_signal]).await;
+    let handle = emits_its_id_beside_a_signal().enqueue(&db).await.unwrap();
+    eventually(async || handle.steps().await.unwrap().len(), |n_steps| *n_steps == 1).await;
+    let mut tx = holder.begin().await.unwrap();
+    sqlx::query("lock table runledger.step in share row exclusive mode").execute(&mut *tx).await.unwrap();
+    handle.signal("go", &1_u64).await.unwrap();
+    eventually(async || EMITTED.load(Ordering::Acquire), |has_emitted| *has_emitted).await;
+    tx.rollback().await.unwrap();
+    eventually(async || STARTED.load(Ordering::Acquire), |has_started| *has_started).await;
+    let n_lines = handle.output(1).await.unwrap().len();
+    let has_value = handle.steps().await.unwrap().iter().any(|step| step.key.starts_with("uuid"));
+    assert!(n_lines == 0 || has_value, "the line is there without its value");
+    LET_GO.add_permits(1);
     let id = soon(handle.result()).await.unwrap();
     let lines = handle.output(1).await.unwrap();
     let lines: Vec<uuid::Uuid> = lines.iter().map(|line| line.decode().unwrap()).collect();

@@ -108,15 +108,16 @@ impl Journal {
 
     /// Writes items of one run in their order: each is in the database no later than those behind it.
     pub(crate) async fn write_all<T: Journaled>(&self, items: Vec<T>) -> Vec<Written> {
+        self.enter_all(items).await.written().await
+    }
+
+    /// Enters items of one run. What is entered for that run afterwards, except its completion, is not in the database before them.
+    pub(crate) async fn enter_all<T: Journaled>(&self, items: Vec<T>) -> Entered {
         let mut entered = Vec::with_capacity(items.len());
         for item in items {
             entered.push(self.enter(Box::new(item)).await);
         }
-        let mut written = Vec::with_capacity(entered.len());
-        for item in entered {
-            written.push(acknowledged(item).await);
-        }
-        written
+        Entered(entered)
     }
 
     /// Returns when the writer of a run is gone: what it has not acknowledged by then it never will.
@@ -133,6 +134,21 @@ impl Journal {
             let _ = writer.send(T::ENTRY(item, acknowledge)).await;
         }
         entered
+    }
+}
+
+/// Items in the journal that are not acknowledged yet.
+#[derive(Debug)]
+pub(crate) struct Entered(Vec<oneshot::Receiver<Written>>);
+
+impl Entered {
+    /// Waits for their acknowledgements.
+    pub(crate) async fn written(self) -> Vec<Written> {
+        let mut written = Vec::with_capacity(self.0.len());
+        for item in self.0 {
+            written.push(acknowledged(item).await);
+        }
+        written
     }
 }
 

@@ -14,6 +14,7 @@ use super::task::apart;
 use crate::model::payload::Plain;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::Checkpoint;
+use crate::store::output::Emitted;
 use crate::store::signal::Taking;
 
 /// What a run has marked and not yet written.
@@ -74,8 +75,8 @@ pub(crate) async fn first(attempt: &Arc<Attempt>) -> Result<(), Halt> {
     Box::pin(write(attempt, None)).await.into_iter().try_for_each(Written::or_halt)
 }
 
-/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. Other marks are needed only if there
-/// are lines, which may say their values.
+/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. A value needs a record only if there
+/// are lines: one of them may contain it.
 ///
 /// # Errors
 /// Why the attempt cannot go on.
@@ -89,12 +90,12 @@ pub(crate) async fn last(attempt: &Arc<Attempt>) -> Result<(), Halt> {
         return Ok(());
     }
     let _marking = attempt.marking.lock().await;
-    write_lines(attempt).await.into_iter().try_for_each(Written::or_halt)
+    let lines = attempt.with_lines(|lines| lines.unwritten.clone());
+    write_lines(attempt, lines).await.into_iter().try_for_each(Written::or_halt)
 }
 
 /// Writes lines. Those of a caller that is dropped are kept, and sent once more.
-async fn write_lines(attempt: &Attempt) -> Vec<Written> {
-    let lines = attempt.with_lines(|lines| lines.unwritten.clone());
+async fn write_lines(attempt: &Attempt, lines: Vec<Emitted>) -> Vec<Written> {
     let n_lines = lines.len();
     let written = Box::pin(attempt.journal.write_all(lines)).await;
     attempt.with_lines(|lines| lines.unwritten.drain(..n_lines).for_each(drop));
@@ -121,10 +122,14 @@ async fn write(attempt: &Arc<Attempt>, step: Option<Checkpoint>) -> Vec<Written>
 
 async fn in_turn(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
     let _marking = attempt.marking.lock().await;
-    let marks = attempt.with_marks(|marks| marks.clone());
+    // Together: a line that comes later may say a value that comes later.
+    let (marks, lines) = {
+        let progress = attempt.progress();
+        (progress.marks.clone(), progress.lines.unwritten.clone())
+    };
     let n_marks = marks.len();
     let seen_len = marks.iter().map(Mark::seen_len).max();
-    let written = in_order(attempt, marks, step).await;
+    let written = in_order(attempt, marks, lines, step).await;
     attempt.with_marks(|marks| marks.drain(..n_marks).for_each(drop));
     if let Some(seen_len) = seen_len {
         attempt.acknowledge_until(seen_len);
@@ -134,7 +139,12 @@ async fn in_turn(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
 
 /// Writes marks, and lines and a step behind them: a line may say what the code was given. A signal is taken by a statement of its own, for which what comes
 /// behind it waits; none of that is written where an earlier one is not.
-async fn in_order(attempt: &Attempt, marks: Marks, step: Option<Checkpoint>) -> Vec<Written> {
+async fn in_order(
+    attempt: &Attempt,
+    marks: Marks,
+    lines: Vec<Emitted>,
+    step: Option<Checkpoint>,
+) -> Vec<Written> {
     let (mut written, mut values) = (Vec::new(), Vec::new());
     for mark in marks {
         match mark {
@@ -151,7 +161,9 @@ async fn in_order(attempt: &Attempt, marks: Marks, step: Option<Checkpoint>) -> 
         }
     }
     values.extend(step);
-    let (items, lines) = join(attempt.journal.write_all(values), write_lines(attempt)).await;
+    // A full journal must not let a line in before a value that it may say.
+    let values = attempt.journal.enter_all(values).await;
+    let (items, lines) = join(values.written(), write_lines(attempt, lines)).await;
     written.extend(lines);
     written.extend(items);
     written

@@ -2,7 +2,7 @@
 --       No effect if the new run exists.
 -- in:    $1 the new run, $2 all new runs (it and its descendants), $3 their origins, $4 their parents (null for none);
 --        $5 the new runs of steps, $6 keys, $7 outputs that replace the recorded ones (null: keep them), $8 seen (as JSON arrays, or null),
---        $9 whether they continue from the state of their origins: with its progress (but see $20), with its signals except those consumed by the given
+--        $9 whether they continue from the state of their origins: with their progress (for $1, see $20), with their signals except those consumed by the given
 --        steps or before a continue-as-new, and with the latest input after a continue-as-new;
 --        payloads that were sealed for the origins and are now sealed for the new runs: $10 inputs, $11 errors of steps (one each, or empty);
 --        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads; $16 undos of steps (one each, or empty);
