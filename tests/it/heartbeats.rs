@@ -69,7 +69,8 @@ async fn worker_whose_heartbeats_take_longer_than_their_period_lives() {
     worker.stop().await;
 }
 
-/// The table was never analysed: without the engine's settings the planner expects that a third of the waits is due, and reads all.
+/// The table was never analysed. Without the engine's settings, the planner expects that a third of the waits is due and reads the
+/// whole table.
 #[tokio::test(flavor = "multi_thread")]
 async fn heartbeat_probes_the_index_of_waits() {
     let Fixture { db, .. } = Fixture::new().await;

@@ -75,8 +75,8 @@ pub(crate) async fn first(attempt: &Arc<Attempt>) -> Result<(), Halt> {
     Box::pin(write(attempt, None)).await.into_iter().try_for_each(Written::or_halt)
 }
 
-/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. A value needs a record only if there
-/// are lines: one of them may contain it.
+/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. Values are
+/// recorded only if there are lines, because a line may contain one.
 ///
 /// # Errors
 /// Why the attempt cannot go on.
@@ -122,7 +122,7 @@ async fn write(attempt: &Arc<Attempt>, step: Option<Checkpoint>) -> Vec<Written>
 
 async fn in_turn(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
     let _marking = attempt.marking.lock().await;
-    // Together: a line that comes later may say a value that comes later.
+    // Under one lock: a line that is emitted later may contain a value that is recorded later.
     let (marks, lines) = {
         let progress = attempt.progress();
         (progress.marks.clone(), progress.lines.unwritten.clone())
@@ -161,7 +161,7 @@ async fn in_order(
         }
     }
     values.extend(step);
-    // A full journal must not let a line in before a value that it may say.
+    // Values enter first: otherwise a full journal could accept a line before a value that it contains.
     let values = attempt.journal.enter_all(values).await;
     let (items, lines) = join(values.written(), write_lines(attempt, lines)).await;
     written.extend(lines);

@@ -26,7 +26,7 @@ impl Cluster {
     /// Makes a standby of this server, and starts it; returns when it streams.
     ///
     /// # Errors
-    /// What the server or the standby said.
+    /// The copy failed, the server refused the backup, or the standby did not start.
     pub async fn standby(&self) -> Result<Self> {
         let mut settings = self.settings().clone();
         // Nobody would follow it yet.
@@ -55,7 +55,7 @@ impl Cluster {
         standby.write("postgresql.auto.conf", &format!("primary_conninfo = '{primary}'\n"))
     }
 
-    /// Copies a folder of a running server: files may go meanwhile, and some folders must come empty.
+    /// Copies a folder of a running server, which may delete files during the copy.
     fn copy(&self, from: &Path, to: &Path) -> Result<()> {
         self.make_private(to)?;
         for entry in fs::read_dir(from)? {
@@ -148,10 +148,10 @@ impl Cluster {
     }
 }
 
-/// What a server starts anew.
+/// Files that belong to the running process.
 const NOT_COPIED: [&str; 2] = ["postmaster.pid", "postmaster.opts"];
 
-/// The folders whose contents belong to the process, or come from the other server.
+/// Folders that the standby needs empty: it receives the WAL from the primary and rebuilds the rest at its start.
 const EMPTY: [&str; 8] = [
     "pg_wal",
     "pg_replslot",
