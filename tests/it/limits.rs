@@ -215,6 +215,28 @@ async fn body_that_keeps_its_record_from_being_written_fails_for_good_and_says_h
     execute(&fixture.db, &format!("drop role {role}")).await;
 }
 
+static REFUSED: AtomicU32 = AtomicU32::new(0);
+
+/// Fails as a foreign table does whose server is read-only, twice.
+#[job(max_attempts = 1)]
+async fn limits_meets_a_foreign_standby(#[inject] tx: &mut Tx) -> Result<()> {
+    if REFUSED.fetch_add(1, Ordering::SeqCst) < 2 {
+        let refuse = "do $$ begin raise read_only_sql_transaction using message = 'cannot execute INSERT in a read-only transaction'; end $$";
+        sqlx::raw_sql(refuse).execute(&mut **tx).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_is_not_blamed_for_a_foreign_server_that_is_read_only() {
+    let Fixture { db, .. } = Fixture::new().await;
+    let worker = worker(&db, jobs![limits_meets_a_foreign_standby]).await;
+    let run = limits_meets_a_foreign_standby().enqueue(&db).await.unwrap();
+    soon(run.result()).await.unwrap();
+    assert_eq!(REFUSED.load(Ordering::SeqCst), 3);
+    worker.stop().await;
+}
+
 #[job(max_attempts = 1)]
 async fn limits_writes(#[inject] tx: &mut Tx) -> Result<()> {
     sqlx::query("select 1").execute(&mut **tx).await?;

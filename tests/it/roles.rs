@@ -41,6 +41,13 @@ async fn role_steps(wf: &Wf) -> Result<i64> {
     Ok(first + wf.step("count", step).await?)
 }
 
+#[job]
+async fn role_writes(#[inject] _tx: &mut Tx) -> Result<()> {
+    N_BODIES.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+static N_BODIES: AtomicUsize = AtomicUsize::new(0);
 static N_STEPS: AtomicUsize = AtomicUsize::new(0);
 
 /// The SQL blocks of the page, for roles of this database alone.
@@ -195,6 +202,21 @@ async fn records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_comp
         soon(run.result()).await.unwrap();
         assert_eq!(run.info().await.unwrap().attempt, 1);
     }
+    worker.stop().await;
+    drop(db);
+    drop_role(&fixture, &role).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_is_not_blamed_for_a_privilege_that_the_engine_lacks() {
+    let fixture = Fixture::new().await;
+    let (role, db) = connect_as_program(&fixture).await;
+    let worker = worker(&db, jobs![role_writes]).await;
+    execute(&fixture.db, &format!("revoke insert on runledger.attempt from {role}")).await;
+    let run = role_writes().enqueue(&db).await.unwrap();
+    eventually(async || N_BODIES.load(Ordering::SeqCst), |n| *n > 2).await;
+    execute(&fixture.db, &format!("grant insert on runledger.attempt to {role}")).await;
+    soon(run.result()).await.unwrap();
     worker.stop().await;
     drop(db);
     drop_role(&fixture, &role).await;

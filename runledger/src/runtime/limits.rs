@@ -116,11 +116,14 @@ pub(super) enum Meddling {
 }
 
 impl Meddling {
-    /// Whether the body is the cause: the session can write again once its transaction is rolled back.
-    pub(super) fn of(cause: Cause, may: May) -> Option<Self> {
+    /// Finds the change. `may` is what the session may do after the rollback. Without the role that the body left
+    /// behind (`role`), a change of the role is only a suspicion: the engine's own role can lack another privilege.
+    pub(super) fn of(cause: Cause, may: &May, role: Option<&str>) -> Option<Self> {
         match cause.reason {
             Reason::ReadOnly if may.is_writable => Some(Self::ReadOnly),
-            Reason::Privilege if may.is_permitted => Some(Self::Role),
+            Reason::Privilege if may.is_permitted && role.is_none_or(|role| role != may.role) => {
+                Some(Self::Role)
+            }
             _ => None,
         }
     }
@@ -216,12 +219,14 @@ mod tests {
 
     #[test]
     fn server_that_refuses_is_told_from_a_body_that_meddled() {
-        let (may, may_not) =
-            (May { is_writable: true, is_permitted: true }, May { is_writable: false, is_permitted: false });
+        let [may, may_not] =
+            [true, false].map(|it| May { is_writable: it, is_permitted: it, role: "engine".to_owned() });
         let read_only = Cause { class: Class::Refused, reason: Reason::ReadOnly };
         let role = Cause { class: Class::Transient, reason: Reason::Privilege };
-        assert_eq!(Meddling::of(read_only, may), Some(Meddling::ReadOnly));
-        assert_eq!(Meddling::of(role, may), Some(Meddling::Role));
-        assert_eq!([Meddling::of(read_only, may_not), Meddling::of(role, may_not)], [None, None]);
+        assert_eq!(Meddling::of(read_only, &may, None), Some(Meddling::ReadOnly));
+        assert_eq!(Meddling::of(role, &may, None), Some(Meddling::Role));
+        assert_eq!(Meddling::of(role, &may, Some("body")), Some(Meddling::Role));
+        assert_eq!(Meddling::of(role, &may, Some("engine")), None);
+        assert_eq!([read_only, role].map(|cause| Meddling::of(cause, &may_not, None)), [None, None]);
     }
 }

@@ -75,8 +75,8 @@ pub(crate) async fn first(attempt: &Arc<Attempt>) -> Result<(), Halt> {
     Box::pin(write(attempt, None)).await.into_iter().try_for_each(Written::or_halt)
 }
 
-/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. Values are
-/// recorded only if there are lines, because a line may contain one.
+/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. Values that no
+/// line and no signal needs are not written.
 ///
 /// # Errors
 /// Why the attempt cannot go on.
@@ -102,7 +102,7 @@ async fn write_lines(attempt: &Attempt, lines: Vec<Emitted>) -> Vec<Written> {
     written
 }
 
-/// Writes marks, lines, and a step behind them: what a run sends to the journal is written in that order. Whoever comes meanwhile waits for the marks, so they
+/// Writes marks with a step behind them, then lines. Whoever comes meanwhile waits for the marks, so they
 /// are written whatever becomes of the future that waits here: the code may keep it without polling it.
 async fn write(attempt: &Arc<Attempt>, step: Option<Checkpoint>) -> Vec<Written> {
     let attempt = Arc::clone(attempt);
@@ -137,7 +137,7 @@ async fn in_turn(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
     written
 }
 
-/// Writes marks, and lines and a step behind them: a line may say what the code was given. A signal is taken by a statement of its own, for which what comes
+/// Writes marks with a step behind them, then lines: a line may say what the code was given. A signal is taken by a statement of its own, for which what comes
 /// behind it waits; none of that is written where an earlier one is not.
 async fn in_order(
     attempt: &Attempt,

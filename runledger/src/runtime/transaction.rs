@@ -24,7 +24,7 @@ use crate::model::payload::{PayloadError, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
-use crate::store::error::{Cause, Class, cause, class};
+use crate::store::error::{Cause, Class, Reason, cause, class};
 use crate::store::limits::may_write;
 #[cfg(feature = "worker")]
 use crate::store::settle::{InBody, Settled, settle_in};
@@ -109,16 +109,19 @@ where
                 Ended::ByBody => return Err(failed),
             },
             (Ok(_), None) => return Err(no_transaction()),
-            (Ok(output), Some(tx)) => match finish(attempt, commit, (tx, permit), &mark, &output).await {
-                End::Done => return Ok(Ok(output.into_text())),
-                End::Recorded(result) => return Ok(result),
-                End::Failed(failed) => return Err(failed),
-                End::Undone(undone) => *undone,
-                End::Halted(halt) => return halted(attempt, halt).await,
-            },
+            (Ok(output), Some(tx)) => {
+                match finish(attempt, commit, (tx, permit, meddled), &mark, &output).await {
+                    End::Done => return Ok(Ok(output.into_text())),
+                    End::Recorded(result) => return Ok(result),
+                    End::Failed(failed) => return Err(failed),
+                    End::Undone(undone) => *undone,
+                    End::Halted(halt) => return halted(attempt, halt).await,
+                }
+            }
         };
         let Undone { failed, cause, meddling, may_be_limit } = undone;
-        // Fail on the second time only: a server may have been promoted between the statement and the check.
+        // Fail on the second time only. A server may have been promoted between the statement and the check, and a
+        // change of the role is certain only then.
         if let Some(meddling) = meddling.filter(|_| std::mem::replace(&mut meddled, true)) {
             return Err((meddling.failure(failed.0), Retry::Never));
         }
@@ -215,19 +218,19 @@ async fn undone_by(retry: Retry, cause: Option<Cause>, tx: Option<Tx>, mark: &st
         Ok(_) => Ended::ByBody,
         Err(error) if !is_aborted(&error) => Ended::Undone(cause, None),
         Err(_) => match cause.class {
-            Class::Refused => Ended::Undone(cause, meddling(&mut tx, cause).await),
+            Class::Refused => Ended::Undone(cause, meddling(&mut tx, cause, None).await),
             Class::Conflict | Class::Transient | Class::Permanent => Ended::ByStatement(cause),
         },
     }
 }
 
 /// Finds the change by which the body made its transaction unwritable. The transaction has already failed.
-async fn meddling(tx: &mut PgConnection, cause: Cause) -> Option<Meddling> {
+async fn meddling(tx: &mut PgConnection, cause: Cause, role: Option<&str>) -> Option<Meddling> {
     if !Meddling::is_possible(cause) {
         return None;
     }
     let may = answered(PONG, may_write(tx)).await.ok()?;
-    Meddling::of(cause, may)
+    Meddling::of(cause, &may, role)
 }
 
 enum End {
@@ -241,15 +244,15 @@ enum End {
     Halted(Halt),
 }
 
-/// A transaction, and the permission to hold its connection.
-type Permitted = (Tx, Result<OwnedSemaphorePermit, AcquireError>);
+/// A transaction, the permission to hold its connection, and whether its body is suspected of changing the role.
+type Permitted = (Tx, Result<OwnedSemaphorePermit, AcquireError>, bool);
 
 /// Records what a body has given and commits, whether the future that waits for it lives on or not: what is committed behind a future that is dropped has to be
 /// known, and the end of the attempt waits for it. A settlement that came before would wait for the lease in the statement of the journal, and with it all other runs.
 async fn finish(
     attempt: &Arc<Attempt>,
     commit: Commit<'_, '_>,
-    (tx, permit): Permitted,
+    (tx, permit, suspected): Permitted,
     mark: &str,
     output: &Plain,
 ) -> End {
@@ -264,7 +267,7 @@ async fn finish(
         let attempt = recording.attempt();
         tokio::select! {
             biased;
-            end = write_and_commit(attempt, record, tx, &mark) => Some(end),
+            end = write_and_commit(attempt, record, tx, &mark, suspected) => Some(end),
             // The worker has stopped, and nobody waits for this any more.
             () = attempt.journal.closed(attempt.fence.run_id) => None,
         }
@@ -278,8 +281,15 @@ async fn finish(
     end
 }
 
-async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &str) -> End {
-    match answered(PATIENCE, record.write(&mut tx, mark)).await {
+async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &str, suspected: bool) -> End {
+    let mut role = None;
+    let write = async {
+        if suspected {
+            role = Some(body_state(&mut tx, mark).await?.role);
+        }
+        record.write(&mut tx, mark).await
+    };
+    match answered(PATIENCE, write).await {
         Ok(true) => {}
         Ok(false) => return unwritten(&mut tx, mark).await,
         Err(error) if is_aborted(&error) => return End::Failed(went_on(&error)),
@@ -288,7 +298,7 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
         }
         Err(error) if is_given_up(&error) => return undone_by_engine(&error),
         Err(error) => {
-            let meddling = meddling(&mut tx, cause(&error)).await;
+            let meddling = meddling(&mut tx, cause(&error), role.as_deref()).await;
             return undone_with(&error, meddling, true);
         }
     }
@@ -482,6 +492,7 @@ fn undone_by_engine(error: &sqlx::Error) -> End {
 fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>, may_be_limit: bool) -> End {
     let cause = cause(error);
     let why = match cause.class {
+        _ if cause.reason == Reason::Privilege => "its role lacks a privilege",
         Class::Conflict => "it met a serialization failure or a deadlock",
         Class::Refused => "the server refused to write",
         Class::Transient | Class::Permanent if is_lost(error) => "its connection was lost",

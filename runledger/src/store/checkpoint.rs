@@ -116,6 +116,7 @@ pub(crate) fn bind_one<'q>(
 pub(crate) struct BodyState {
     /// Whether it is that of a body with this mark.
     pub(crate) in_body: bool,
+    pub(crate) role: String,
     encoding: String,
 }
 
@@ -129,7 +130,11 @@ impl BodyState {
 /// Looks whether the connection is in the transaction of a body with this mark.
 pub(crate) async fn body_state(connection: &mut PgConnection, mark: &str) -> Result<BodyState, sqlx::Error> {
     let row = sqlx::query(sql::IN_BODY).bind(mark).fetch_one(connection).await?;
-    Ok(BodyState { in_body: row.try_get("in_body")?, encoding: row.try_get("encoding")? })
+    Ok(BodyState {
+        in_body: row.try_get("in_body")?,
+        role: row.try_get("role")?,
+        encoding: row.try_get("encoding")?,
+    })
 }
 
 /// Keeps failed tries of steps, and says of each whether its fence held.

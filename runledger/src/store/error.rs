@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use sqlx::Error as SqlxError;
+use sqlx::postgres::PgDatabaseError;
 
 /// What a failed statement asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +136,7 @@ pub(crate) struct Cause {
 /// Classifies an error of sqlx, with its reason.
 pub(crate) fn cause(error: &SqlxError) -> Cause {
     let reason = match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
+        Some(code) if code == "25006" && !is_of_read_only_transaction(error) => Reason::Other,
         Some(code) => reason_of_code(&code),
         None => match class(error) {
             Class::Transient => Reason::Lost,
@@ -142,6 +144,13 @@ pub(crate) fn cause(error: &SqlxError) -> Cause {
         },
     };
     Cause { class: class(error), reason }
+}
+
+/// Whether this server refused to write in a read-only transaction. A trigger can raise the same code, and a foreign
+/// table passes on the code of another server.
+fn is_of_read_only_transaction(error: &SqlxError) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    error.and_then(PgDatabaseError::routine) == Some("PreventCommandIfReadOnly")
 }
 
 /// Classifies any error by the first error of sqlx in its chain: what a user's body returned.

@@ -32,15 +32,20 @@ pub(crate) async fn limits(connection: &mut PgConnection) -> Result<Vec<SetLimit
 }
 
 /// The rights of a session after a rollback, which also undoes every setting made in the transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct May {
     pub(crate) is_writable: bool,
     pub(crate) is_permitted: bool,
+    pub(crate) role: String,
 }
 
 /// Rolls back the transaction of a body, then queries the rights.
 pub(crate) async fn may_write(connection: &mut PgConnection) -> Result<May, sqlx::Error> {
     roll_back(connection).await?;
     let row = sqlx::query(sql::MAY_WRITE).fetch_one(connection).await?;
-    Ok(May { is_writable: row.try_get("is_writable")?, is_permitted: row.try_get("is_permitted")? })
+    Ok(May {
+        is_writable: row.try_get("is_writable")?,
+        is_permitted: row.try_get("is_permitted")?,
+        role: row.try_get("role")?,
+    })
 }

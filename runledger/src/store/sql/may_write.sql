@@ -1,6 +1,6 @@
 -- may_write: whether this session could record runs after its transaction.
 -- in:    none
--- out:   is_writable (the server and the session's default), is_permitted (its role); one row
+-- out:   is_writable (the server and the session's default), is_permitted (its role), role; one row
 -- locks: none
 -- index: none
 select
@@ -8,4 +8,5 @@ select
     pg_catalog.has_schema_privilege('runledger', 'usage')
         and pg_catalog.has_table_privilege('runledger.step', 'insert')
         and pg_catalog.has_table_privilege('runledger.outcome', 'insert')
-        and pg_catalog.has_table_privilege('runledger.lease', 'delete') as is_permitted
+        and pg_catalog.has_table_privilege('runledger.lease', 'delete') as is_permitted,
+    current_user::pg_catalog.text as role
