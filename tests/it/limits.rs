@@ -217,7 +217,7 @@ async fn body_that_keeps_its_record_from_being_written_fails_for_good_and_says_h
 
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-/// Fails as a foreign table does whose server is read-only, twice.
+/// Fails twice, as a statement does whose foreign table is on a read-only server.
 #[job(max_attempts = 1)]
 async fn limits_meets_a_foreign_standby(#[inject] tx: &mut Tx) -> Result<()> {
     if REFUSED.fetch_add(1, Ordering::SeqCst) < 2 {

@@ -111,8 +111,8 @@ impl Journal {
         self.enter_all(items).await.written().await
     }
 
-    /// Enters items of one run. None of them is committed later than an item of the same kind that the run enters afterwards, nor values
-    /// and steps later than lines.
+    /// Enters items of one run. An item is committed no later than an item of the same kind that the run enters afterwards. Values and
+    /// steps are also committed no later than lines that the run enters afterwards.
     pub(crate) async fn enter_all<T: Journaled>(&self, items: Vec<T>) -> Entered {
         let mut entered = Vec::with_capacity(items.len());
         for item in items {

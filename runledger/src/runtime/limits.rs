@@ -117,7 +117,8 @@ pub(super) enum Meddling {
 
 impl Meddling {
     /// Finds the change. `may` is what the session may do after the rollback. Without the role that the body left
-    /// behind (`role`), a change of the role is only a suspicion: the engine's own role can lack another privilege.
+    /// behind (`role`), a change of the role is only a suspicion: the engine's own role can lack a privilege that
+    /// `may` does not cover.
     pub(super) fn of(cause: Cause, may: &May, role: Option<&str>) -> Option<Self> {
         match cause.reason {
             Reason::ReadOnly if may.is_writable => Some(Self::ReadOnly),

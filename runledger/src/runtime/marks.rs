@@ -75,8 +75,8 @@ pub(crate) async fn first(attempt: &Arc<Attempt>) -> Result<(), Halt> {
     Box::pin(write(attempt, None)).await.into_iter().try_for_each(Written::or_halt)
 }
 
-/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. Values that no
-/// line and no signal needs are not written.
+/// Writes what outlives the run's work, before its end: the lines that it has emitted, and which signals it has taken. If there are
+/// no lines and no signals, the values are not written.
 ///
 /// # Errors
 /// Why the attempt cannot go on.
@@ -102,8 +102,8 @@ async fn write_lines(attempt: &Attempt, lines: Vec<Emitted>) -> Vec<Written> {
     written
 }
 
-/// Writes marks with a step behind them, then lines. Whoever comes meanwhile waits for the marks, so they
-/// are written whatever becomes of the future that waits here: the code may keep it without polling it.
+/// Writes marks and then a step, and after them the lines. Other callers wait until the marks are written. So a task writes
+/// them: the future that waits here may be dropped, or no longer polled.
 async fn write(attempt: &Arc<Attempt>, step: Option<Checkpoint>) -> Vec<Written> {
     let attempt = Arc::clone(attempt);
     let written = apart("marks", |_| async move {
@@ -137,8 +137,8 @@ async fn in_turn(attempt: &Attempt, step: Option<Checkpoint>) -> Vec<Written> {
     written
 }
 
-/// Writes marks with a step behind them, then lines: a line may say what the code was given. A signal is taken by a statement of its own, for which what comes
-/// behind it waits; none of that is written where an earlier one is not.
+/// Writes marks and then a step, and after them the lines, because a line may contain a value that the code received. A signal
+/// is taken by its own statement, and later items wait for it. If an item is not written, neither are the later ones.
 async fn in_order(
     attempt: &Attempt,
     marks: Marks,

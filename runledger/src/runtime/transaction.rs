@@ -120,8 +120,8 @@ where
             }
         };
         let Undone { failed, cause, meddling, may_be_limit } = undone;
-        // Fail on the second time only. A server may have been promoted between the statement and the check, and a
-        // change of the role is certain only then.
+        // Fail on the second time only. A server may have been promoted between the statement and the check, and only
+        // before the second record does the engine query the role.
         if let Some(meddling) = meddling.filter(|_| std::mem::replace(&mut meddled, true)) {
             return Err((meddling.failure(failed.0), Retry::Never));
         }
@@ -244,7 +244,7 @@ enum End {
     Halted(Halt),
 }
 
-/// A transaction, the permission to hold its connection, and whether its body is suspected of changing the role.
+/// A transaction, the permission to hold its connection, and whether its body is suspected of changing its transaction.
 type Permitted = (Tx, Result<OwnedSemaphorePermit, AcquireError>, bool);
 
 /// Records what a body has given and commits, whether the future that waits for it lives on or not: what is committed behind a future that is dropped has to be
