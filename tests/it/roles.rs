@@ -6,6 +6,7 @@ use runledger::prelude::*;
 use runledger::{ClientError, RunState, Scope};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
+use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 #[job]
@@ -220,6 +221,33 @@ async fn body_is_not_blamed_for_a_privilege_that_the_engine_lacks() {
     worker.stop().await;
     drop(db);
     drop_role(&fixture, &role).await;
+}
+
+#[job]
+async fn role_changes_its_encoding(#[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("set local client_encoding = 'LATIN1'").execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_of_a_role_outside_ascii_that_changes_its_encoding_is_told_so() {
+    let fixture = Fixture::new().await;
+    let database: String = scalar(&fixture.db, "select current_database()").await;
+    let role = format!("{database}_müller");
+    let grants = format!(
+        "create role \"{role}\" login password 'secret'; grant usage on schema runledger to \"{role}\";
+         grant select, insert, update, delete on all tables in schema runledger to \"{role}\""
+    );
+    execute(&fixture.db, &grants).await;
+    let options: PgConnectOptions = fixture.database.url().parse().unwrap();
+    let db = Db::connect_with(options.username(&role).password("secret"), 8).await.unwrap();
+    let worker = worker(&db, jobs![role_changes_its_encoding]).await;
+    let run = role_changes_its_encoding().enqueue(&db).await.unwrap();
+    let error = soon(run.result()).await.unwrap_err().to_string();
+    assert!(error.contains("set `client_encoding` to `LATIN1`"), "{error}");
+    worker.stop().await;
+    drop(db);
+    drop_role(&fixture, &format!("\"{role}\"")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

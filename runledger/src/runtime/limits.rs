@@ -119,7 +119,7 @@ impl Meddling {
     /// Finds the change. `may` is what the session may do after the rollback. Without the role that the body left
     /// behind (`role`), a change of the role is only a suspicion: the engine's own role can lack a privilege that
     /// `may` does not cover.
-    pub(super) fn of(cause: Cause, may: &May, role: Option<&str>) -> Option<Self> {
+    pub(super) fn of(cause: Cause, may: &May, role: Option<&[u8]>) -> Option<Self> {
         match cause.reason {
             Reason::ReadOnly if may.is_writable => Some(Self::ReadOnly),
             Reason::Privilege if may.is_permitted && role.is_none_or(|role| role != may.role) => {
@@ -221,13 +221,13 @@ mod tests {
     #[test]
     fn server_that_refuses_is_told_from_a_body_that_meddled() {
         let [may, may_not] =
-            [true, false].map(|it| May { is_writable: it, is_permitted: it, role: "engine".to_owned() });
+            [true, false].map(|it| May { is_writable: it, is_permitted: it, role: b"engine".to_vec() });
         let read_only = Cause { class: Class::Refused, reason: Reason::ReadOnly };
         let role = Cause { class: Class::Transient, reason: Reason::Privilege };
         assert_eq!(Meddling::of(read_only, &may, None), Some(Meddling::ReadOnly));
         assert_eq!(Meddling::of(role, &may, None), Some(Meddling::Role));
-        assert_eq!(Meddling::of(role, &may, Some("body")), Some(Meddling::Role));
-        assert_eq!(Meddling::of(role, &may, Some("engine")), None);
+        assert_eq!(Meddling::of(role, &may, Some(b"body")), Some(Meddling::Role));
+        assert_eq!(Meddling::of(role, &may, Some(b"engine")), None);
         assert_eq!([read_only, role].map(|cause| Meddling::of(cause, &may_not, None)), [None, None]);
     }
 }

@@ -225,7 +225,7 @@ async fn undone_by(retry: Retry, cause: Option<Cause>, tx: Option<Tx>, mark: &st
 }
 
 /// Finds the change by which the body made its transaction unwritable. The transaction has already failed.
-async fn meddling(tx: &mut PgConnection, cause: Cause, role: Option<&str>) -> Option<Meddling> {
+async fn meddling(tx: &mut PgConnection, cause: Cause, role: Option<&[u8]>) -> Option<Meddling> {
     if !Meddling::is_possible(cause) {
         return None;
     }

@@ -116,7 +116,7 @@ pub(crate) fn bind_one<'q>(
 pub(crate) struct BodyState {
     /// Whether it is that of a body with this mark.
     pub(crate) in_body: bool,
-    pub(crate) role: String,
+    pub(crate) role: Vec<u8>,
     encoding: String,
 }
 

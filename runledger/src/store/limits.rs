@@ -36,7 +36,7 @@ pub(crate) async fn limits(connection: &mut PgConnection) -> Result<Vec<SetLimit
 pub(crate) struct May {
     pub(crate) is_writable: bool,
     pub(crate) is_permitted: bool,
-    pub(crate) role: String,
+    pub(crate) role: Vec<u8>,
 }
 
 /// Rolls back the transaction of a body, then queries the rights.

@@ -9,4 +9,4 @@ select
         and pg_catalog.has_table_privilege('runledger.step', 'insert')
         and pg_catalog.has_table_privilege('runledger.outcome', 'insert')
         and pg_catalog.has_table_privilege('runledger.lease', 'delete') as is_permitted,
-    current_user::pg_catalog.text as role
+    pg_catalog.convert_to(current_user::pg_catalog.text, 'UTF8') as role
