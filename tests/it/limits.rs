@@ -215,6 +215,30 @@ async fn body_that_keeps_its_record_from_being_written_fails_for_good_and_says_h
     execute(&fixture.db, &format!("drop role {role}")).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn limit_that_this_server_did_not_reach_is_not_named() {
+    let fixture = Fixture::new().await;
+    execute(&fixture.db, "create table held (n integer); insert into held values (1)").await;
+    let own = limited(&fixture, [("lock_timeout", "300ms"), ("statement_timeout", "300ms")]).await;
+    let worker = worker(&own, jobs![limits_statement]).await;
+    let mut holder = fixture.db.begin().await.unwrap();
+    sqlx::query("select n from held for update").execute(&mut *holder).await.unwrap();
+    let raise = |code| {
+        format!(
+            "set local statement_timeout = 0; select pg_sleep(0.5); do $$ begin raise exception 'elsewhere' using errcode = '{code}'; end $$"
+        )
+    };
+    let nowait =
+        "set local statement_timeout = 0; select pg_sleep(0.5); select n from held for update nowait";
+    for statement in ["25P03", "25P04", "55P03", "57014"].map(raise).into_iter().chain([nowait.to_owned()]) {
+        let run = limits_statement(statement.clone()).enqueue(&fixture.db).await.unwrap();
+        let failed = failure(soon(run.result()).await).to_string();
+        assert!(!failed.contains("timeout") && !failed.contains("alter role"), "{statement}: {failed}");
+    }
+    drop(holder);
+    worker.stop().await;
+}
+
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
 /// Fails twice, as a statement does whose foreign table is on a read-only server.

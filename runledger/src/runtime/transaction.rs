@@ -183,6 +183,10 @@ async fn explained(
     cause: Cause,
     lasted: Duration,
 ) -> (Failure, Retry) {
+    // The session is alive, so no limit of this server ended it; a foreign server can pass on such a code.
+    if matches!(cause.reason, Reason::Limit(limit) if limit.ends_session()) {
+        return (failure, retry);
+    }
     match met(attempt, cause, lasted).await.filter(Met::is_certain) {
         Some(limit) => (limit.explain(failure), retry),
         None => (failure, retry),

@@ -120,7 +120,7 @@ pub(crate) enum Reason {
     ReadOnly,
     /// The role lacks a privilege.
     Privilege,
-    /// The session is lost, and the server gave no reason.
+    /// The session is lost, and nothing tells why.
     Lost,
     /// Any other reason.
     Other,
@@ -136,7 +136,7 @@ pub(crate) struct Cause {
 /// Classifies an error of sqlx, with its reason.
 pub(crate) fn cause(error: &SqlxError) -> Cause {
     let reason = match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
-        Some(code) if code == "25006" && !is_of_read_only_transaction(error) => Reason::Other,
+        Some(code) if is_passed_on(error, &code) => Reason::Other,
         Some(code) => reason_of_code(&code),
         None => match class(error) {
             Class::Transient => Reason::Lost,
@@ -146,11 +146,16 @@ pub(crate) fn cause(error: &SqlxError) -> Cause {
     Cause { class: class(error), reason }
 }
 
-/// Whether this server refused to write in a read-only transaction. A trigger can raise the same code, and a foreign
-/// table passes on the code of another server.
-fn is_of_read_only_transaction(error: &SqlxError) -> bool {
+/// Whether something other than this server's own check gave the code: a trigger can raise it, a foreign table passes
+/// on the code of another server, and `nowait` has the code of a lock timeout.
+fn is_passed_on(error: &SqlxError, code: &str) -> bool {
+    let own = match code {
+        "25006" => "PreventCommandIfReadOnly",
+        "57014" | "55P03" => "ProcessInterrupts",
+        _ => return false,
+    };
     let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
-    error.and_then(PgDatabaseError::routine) == Some("PreventCommandIfReadOnly")
+    error.and_then(PgDatabaseError::routine) != Some(own)
 }
 
 /// Classifies any error by the first error of sqlx in its chain: what a user's body returned.
@@ -173,7 +178,7 @@ fn reason_of_code(code: &str) -> Reason {
         "55P03" => Reason::Limit(Limit::Lock),
         "25006" => Reason::ReadOnly,
         "42501" => Reason::Privilege,
-        _ if code.starts_with("08") || code.starts_with("57P0") => Reason::Lost,
+        _ if code.starts_with("08") => Reason::Lost,
         _ => Reason::Other,
     }
 }
@@ -247,7 +252,8 @@ mod tests {
         for (code, limit) in codes {
             assert_eq!(reason_of_code(code), Reason::Limit(limit), "{code}");
         }
-        assert_eq!(reason_of_code("57P01"), Reason::Lost);
+        assert_eq!(reason_of_code("08006"), Reason::Lost);
+        assert_eq!(reason_of_code("57P01"), Reason::Other, "an administrator, and no limit");
         assert_eq!(reason_of_code("23505"), Reason::Other);
     }
 }
