@@ -17,7 +17,7 @@ async fn extract(region: &str, day: u32) -> Result<u64> {
 #[workflow]
 async fn regional(wf: &Wf, region: String, day: u32) -> Result<u64> {
     let rows = wf.run(extract(&region, day)).await?;
-    wf.sleep(Duration::from_millis(350)).await?; // leaves its worker
+    wf.sleep(Duration::from_secs(1)).await?; // leaves its worker
     Ok(rows)
 }
 

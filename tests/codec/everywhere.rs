@@ -91,7 +91,6 @@ async fn said(db: &Db, word: &str) -> [usize; 3] {
     let failed = crate::words::fails_with(word.to_owned()).enqueue(db).await.unwrap();
     assert!(runledger_tests::rows::soon(failed.result()).await.is_err());
     let fork = well.fork("publish:state").await.unwrap();
-    fork.signal("word", word).await.unwrap();
     assert_eq!(runledger_tests::rows::soon(fork.result()).await.unwrap(), word);
     let revived = badly.run_again().await.unwrap();
     revived.cancel("not needed").await.unwrap();

@@ -32,11 +32,11 @@ async fn tries(wf: &Wf, word: String) -> Result<String> {
 async fn a_sealed_run_is_revived_with_its_steps_its_child_and_its_signals() {
     let Fixture { db, database: _database } = sealed().await;
     execute(&db, SWITCH).await;
-    let worker = worker(&db, jobs![tries, tells, fails_with, may_fail]).await;
     let handle = tries("abc".into()).enqueue(&db).await.unwrap();
     for word in ["def", "ghi"] {
         handle.signal("word", word).await.unwrap();
     }
+    let worker = worker(&db, jobs![tries, tells, fails_with, may_fail]).await;
     assert!(soon(handle.result()).await.is_err());
     execute(&db, "update switch set is_on = true").await;
     let revived = handle.revive(RunState::Failed).await.unwrap();

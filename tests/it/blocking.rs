@@ -142,7 +142,7 @@ async fn a_worker_whose_sessions_are_all_ended_connects_again_and_goes_on() {
     for n in 0..20 {
         handles.push((n, drowsy(n).enqueue(&db).await.unwrap()));
     }
-    until(&db, handles[0].1.id(), |info| info.state == RunState::Running).await;
+    until(&db, handles[19].1.id(), |info| info.state == RunState::Running).await;
     execute(
         &db,
         &format!(

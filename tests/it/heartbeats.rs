@@ -138,12 +138,12 @@ async fn outage_is_logged_once_a_loop_then_counted_and_its_end_is_logged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_that_its_database_does_not_let_in_waits_with_what_it_has_to_write() {
     let fixture = Fixture::new().await;
-    let run = takes_a_while(500).enqueue(&fixture.db).await.unwrap();
-    let (_process, mut log) = worker_process(fixture.database.url());
-    until(&fixture.db, run.id(), |info| info.state == RunState::Running).await;
+    let run = takes_a_while(3_000).enqueue(&fixture.db).await.unwrap();
     let options: PgConnectOptions = fixture.database.url().parse().unwrap();
     let name = options.get_database().unwrap().to_owned();
     let mut admin = options.database("postgres").connect().await.unwrap();
+    let (_process, mut log) = worker_process(fixture.database.url());
+    until(&fixture.db, run.id(), |info| info.state == RunState::Running).await;
     let allow = |is_allowed: bool| {
         AssertSqlSafe(format!(
             "alter database {name} with allow_connections {is_allowed};

@@ -106,7 +106,7 @@ const LINKS: u64 = 6;
 async fn chains(site: &Site, n_runs: usize) -> Vec<Handle<impl runledger::Job<Output = u64>>> {
     let mut handles = Vec::new();
     for _ in 0..n_runs {
-        handles.push(chain(LINKS, 60).enqueue(site.db()).await.unwrap());
+        handles.push(chain(LINKS, 200).enqueue(site.db()).await.unwrap());
     }
     handles
 }

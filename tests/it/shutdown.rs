@@ -120,7 +120,7 @@ async fn sigterm_hands_back_at_the_deadline_and_the_next_process_goes_on_where_i
     let site = Site::new().await;
     let [heartbeat, suspect, lease, _] = FAST;
     let mut process = site.worker("hasty", [heartbeat, suspect, lease, 1]).await;
-    let handle = chain(20, 50).enqueue(site.db()).await.unwrap();
+    let handle = chain(20, 150).enqueue(site.db()).await.unwrap();
     site.until_ended(3).await;
     signal(&process, Signal::TERM);
     assert!(soon(process.wait()).await.unwrap().success());

@@ -38,7 +38,7 @@ async fn nothing() -> Result<()> {
 
 #[job]
 async fn slow() -> Result<()> {
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     Ok(())
 }
 
@@ -58,7 +58,7 @@ async fn forgets(wf: &Wf) -> Result<()> {
 
 #[tokio::test]
 async fn run_that_waits_for_a_long_body_ends_beside_an_unserved_child() {
-    let test = Testing::new().await.unwrap().with(jobs![forgets, slow]).patience(Duration::from_secs(1));
+    let test = Testing::new().await.unwrap().with(jobs![forgets, slow]).patience(Duration::from_secs(3));
     test.start(forgets()).await.unwrap().result().await.unwrap();
 }
 

@@ -58,7 +58,7 @@ async fn run_that_the_test_does_not_serve_is_reported() {
 
 #[tokio::test]
 async fn child_that_the_test_does_not_serve_is_reported() {
-    let test = Testing::new().await.unwrap().with(jobs![checkout, pay]).patience(Duration::from_secs(1));
+    let test = Testing::new().await.unwrap().with(jobs![checkout, pay]).patience(Duration::from_secs(3));
     let said = said(test.start(checkout()).await.unwrap().result()).await;
     assert!(said.contains("no worker of the test serves `mail`"), "{said}");
 }
@@ -90,7 +90,7 @@ async fn waits_for_a_gate(wf: &Wf) -> Result<bool> {
 
 #[tokio::test]
 async fn gate_that_nobody_decides_is_named() {
-    let test = Testing::new().await.unwrap().with(jobs![waits_for_a_gate]).patience(Duration::from_secs(1));
+    let test = Testing::new().await.unwrap().with(jobs![waits_for_a_gate]).patience(Duration::from_secs(3));
     let said = said(test.start(waits_for_a_gate()).await.unwrap().result()).await;
     assert!(said.contains("nobody has decided gate `approved`; call `GateHandle::complete`"), "{said}");
 }

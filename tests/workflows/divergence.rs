@@ -117,7 +117,7 @@ mod before {
         });
         let right = wf.run(keyed_step(1));
         let (left, right) = tokio::try_join!(left, right)?;
-        wf.sleep(Duration::from_millis(1500)).await?;
+        wf.sleep(Duration::from_secs(3)).await?;
         Ok(left + right)
     }
 }
@@ -144,13 +144,13 @@ mod after {
             wf.step(if how == "renamed" { "links" } else { "left" }, || async { Ok::<u64, Error>(10) });
         let right = wf.run(keyed_step(if how == "input" { 2 } else { 1 }));
         if how == "reordered" {
-            let sleep = wf.sleep(Duration::from_millis(1500));
+            let sleep = wf.sleep(Duration::from_secs(3));
             let (left, right) = (left.await?, right.await?);
             sleep.await?;
             return Ok(left + right);
         }
         let (left, right) = tokio::try_join!(left, right)?;
-        wf.sleep(Duration::from_millis(1500)).await?;
+        wf.sleep(Duration::from_secs(3)).await?;
         Ok(left + right)
     }
 }
@@ -307,7 +307,7 @@ mod renamed {
         let branch = wf.branch("left");
         let n = branch.step("a", || async { Ok::<u64, Error>(1) }).await?;
         branch.step("b", || async { Ok::<(), Error>(()) }).await?;
-        wf.sleep(Duration::from_secs(1)).await?;
+        wf.sleep(Duration::from_secs(3)).await?;
         Ok(n)
     }
 
@@ -321,7 +321,7 @@ mod renamed {
             })
             .await?;
         branch.step("b", || async { Ok::<(), Error>(()) }).await?;
-        wf.sleep(Duration::from_secs(1)).await?;
+        wf.sleep(Duration::from_secs(3)).await?;
         Ok(n)
     }
 }

@@ -43,7 +43,7 @@ async fn reads_lossy(wf: &Wf) -> Result<u32> {
         wf.step("inline", || async { Ok::<_, Error>(Lossy { kept: 4, lost: 5, defaulted: 6 }) }).await?;
     see(&of_job);
     see(&inline);
-    wf.sleep(Duration::from_millis(400)).await?;
+    wf.sleep(Duration::from_secs(2)).await?;
     Ok(of_job.lost + inline.lost)
 }
 

@@ -86,7 +86,7 @@ async fn a_run_that_waits_beside_a_step_that_works_takes_its_signal_in_its_worke
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![beside_work, works]).await;
     let handle = beside_work().enqueue(&db).await.unwrap();
-    until(&db, handle.id(), |info| info.state == RunState::Running).await;
+    until(&db, handle.id(), |info| info.state != RunState::Queued).await;
     handle.signal("value", &7).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 7);
     assert_eq!(handle.info().await.unwrap().attempt, 1);

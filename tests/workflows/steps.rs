@@ -174,7 +174,7 @@ static LATER: AtomicUsize = AtomicUsize::new(0);
 async fn retries_much_later(wf: &Wf) -> Result<usize> {
     let step = wf.step("later", || async {
         match LATER.fetch_add(1, Ordering::Relaxed) {
-            0 => Err(Error::retry_after("come back later", Duration::from_millis(900))),
+            0 => Err(Error::retry_after("come back later", Duration::from_secs(3))),
             n => Ok(n),
         }
     });

@@ -43,13 +43,13 @@ async fn a_sleeping_workflow_leaves_its_slot_to_another_run() {
 async fn a_sleeping_run_resumes_at_its_recorded_instant_and_not_before() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker_without_polls(&db, jobs![sleeps_long]).await;
-    let handle = sleeps_long(1500).enqueue(&db).await.unwrap();
+    let handle = sleeps_long(4000).enqueue(&db).await.unwrap();
     let asleep = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
     let due = asleep.ready_at.unwrap();
     let recorded = handle.steps().await.unwrap()[0].result.clone().unwrap();
     let micros = due.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
     assert_eq!(recorded, micros.to_string(), "the instant is recorded");
-    assert_eq!(soon(handle.result()).await.unwrap(), 1500);
+    assert_eq!(soon(handle.result()).await.unwrap(), 4000);
     let info = handle.info().await.unwrap();
     info.started_at.unwrap().duration_since(due).expect("it never wakes early");
     worker.stop().await;
@@ -96,7 +96,7 @@ async fn a_sleep_until_an_instant_is_due_at_that_instant_of_the_databases_clock_
     let now: i64 = scalar(&db, "select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
     // To the nanosecond, which no instant of the database is.
     let instant = SystemTime::UNIX_EPOCH
-        + Duration::from_micros(now.unsigned_abs() + 1_500_000)
+        + Duration::from_micros(now.unsigned_abs() + 4_000_000)
         + Duration::from_nanos(1);
     let handle = sleeps_until(instant).enqueue(&db).await.unwrap();
     let asleep = until(&db, handle.id(), |info| info.cause.as_deref() == Some("slept")).await;
@@ -132,7 +132,7 @@ async fn a_sleep_until_an_instant_in_the_past_is_recorded_and_over_within_its_at
 #[workflow]
 async fn sleeps_too_far(wf: &Wf, instant: SystemTime) -> Result<String> {
     let refused = wf.sleep_until(instant).await.unwrap_err();
-    wf.sleep(Duration::from_millis(1500)).await?; // after which the refusal comes from the record
+    wf.sleep(Duration::from_secs(4)).await?; // after which the refusal comes from the record
     Ok(refused.failure().to_string())
 }
 
