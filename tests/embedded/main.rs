@@ -1,6 +1,7 @@
 //! The embedded server as several processes see it, and the databases of tests on it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod account;
 mod download;
 mod inspect;
 mod server;

@@ -135,7 +135,8 @@ impl Db {
     /// Like [`embedded`](Self::embedded), with the data in `folder`. Creates the folder if it does not exist. An existing
     /// folder must be empty, apart from hidden files, or one that an earlier call has made. Only this user can read it afterwards.
     /// Programs that use the same folder share one server. They must run on one machine, and not in separate containers:
-    /// a program that cannot reach the server is refused.
+    /// a program that cannot reach the server is refused. Root runs the server as the account `postgres` or `nobody`, which
+    /// must be able to enter the folder.
     ///
     /// # Errors
     /// Same as [`embedded`](Self::embedded).

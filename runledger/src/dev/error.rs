@@ -80,6 +80,18 @@ pub enum DevError {
         /// The folder.
         path: PathBuf,
     },
+    /// The account that runs the server for root cannot enter a folder.
+    #[error(
+        "the account `{account}`, which runs the server for root, cannot enter `{path}`: the embedded server does not \
+         start; choose a folder that every account can reach, such as one in `/var/tmp`, or let it pass (`chmod o+x`) \
+         through each folder of the path", path = path.display()
+    )]
+    OutOfReach {
+        /// The folder.
+        path: PathBuf,
+        /// The account.
+        account: &'static str,
+    },
     /// A path contains a character that has a meaning in a shell.
     #[error(
         "`{}` contains a double quote, `$`, a backtick, a backslash or a line break, and `pg_ctl` passes it to a shell: the embedded server does not \

@@ -18,8 +18,15 @@ const SERVER_ACCOUNTS: [&str; 2] = ["postgres", "nobody"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     uid: u32,
-    /// The account and group to drop to; `None` when the process is not root and the server runs as itself.
-    server: Option<(u32, u32)>,
+    /// The account to drop to. `None` if the process is not root and the server runs as itself.
+    server: Option<Account>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Account {
+    name: &'static str,
+    uid: u32,
+    gid: u32,
 }
 
 impl Identity {
@@ -36,7 +43,19 @@ impl Identity {
 
     /// The account and group that the server runs as, where they are not this process's own.
     pub(super) fn account(&self) -> Option<(u32, u32)> {
-        self.server
+        self.server.map(|account| (account.uid, account.gid))
+    }
+
+    /// The name of the account that the server runs as, where it is not this process's own.
+    pub(super) fn account_name(&self) -> Option<&'static str> {
+        self.server.map(|account| account.name)
+    }
+
+    /// Returns the server's account if it cannot enter `dir`: a folder in root's home, for example.
+    pub(super) fn locked_out_of(&self, dir: &Path) -> Option<&'static str> {
+        let entered = self.command(Path::new("true")).current_dir(dir).status();
+        let is_denied = entered.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+        self.account_name().filter(|_| is_denied)
     }
 
     /// Whether this process runs as root and the server as another account.
@@ -51,7 +70,7 @@ impl Identity {
         let mut command = Command::new(program);
         command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/").env("LC_ALL", "C");
         command.current_dir("/").process_group(0);
-        if let Some((uid, gid)) = self.server {
+        if let Some(Account { uid, gid, .. }) = self.server {
             command.uid(uid).gid(gid);
         }
         command
@@ -61,24 +80,28 @@ impl Identity {
     /// an existing folder only if it has the file `mark`, or has nothing but hidden files.
     pub(super) fn make_base(&self, dir: &Path, mark: &str) -> Result<(), DevError> {
         let mode = if self.server.is_some() { 0o711 } else { 0o700 };
-        DirBuilder::new().recursive(true).mode(mode).create(dir).map_err(DevError::io("make folder", dir))?;
+        make_folders(dir, mode).map_err(DevError::io("make folder", dir))?;
         check_owner(dir, &[self.uid])?;
         // In this order: another program may make its mark meanwhile.
         if has_files(dir)? && !dir.join(mark).is_file() {
             return Err(DevError::OtherFiles { path: dir.to_owned() });
         }
         fs::set_permissions(dir, fs::Permissions::from_mode(mode))
-            .map_err(DevError::io("set the permissions of", dir))
+            .map_err(DevError::io("set the permissions of", dir))?;
+        match self.locked_out_of(dir) {
+            Some(account) => Err(DevError::OutOfReach { path: dir.to_owned(), account }),
+            None => Ok(()),
+        }
     }
 
     /// Creates `dir` for downloaded programs. An existing folder keeps its permissions, because the user may
     /// have chosen it, and may be a link.
     pub(super) fn make_cache(&self, dir: &Path) -> io::Result<()> {
-        if !dir.is_dir() {
-            let mode = if self.server.is_some() { 0o711 } else { 0o700 };
-            DirBuilder::new().recursive(true).mode(mode).create(dir)?;
-            // The umask may have removed these permissions.
-            fs::set_permissions(dir, fs::Permissions::from_mode(mode))?;
+        make_folders(dir, if self.server.is_some() { 0o711 } else { 0o700 })?;
+        if let Some(account) = self.locked_out_of(dir) {
+            return Err(io::Error::other(format!(
+                "the account `{account}`, which runs the server for root, cannot enter it"
+            )));
         }
         // The server executes files from this folder. The owner of a link can point it elsewhere later.
         let link_owner = fs::symlink_metadata(dir)?.uid();
@@ -103,7 +126,7 @@ impl Identity {
             }
             Ok(()) | Err(_) => {}
         }
-        let owner = self.server.map_or(self.uid, |(uid, _)| uid);
+        let owner = self.server.map_or(self.uid, |account| account.uid);
         check_owner(dir, &[self.uid, owner])?;
         self.give(dir)?;
         let mode = fs::symlink_metadata(dir).map_err(DevError::io("look at", dir))?.mode();
@@ -112,7 +135,7 @@ impl Identity {
 
     /// Makes `path` the server's. A link is not followed: root must not be led to give away something else.
     pub(super) fn give(&self, path: &Path) -> Result<(), DevError> {
-        let Some((uid, gid)) = self.server else { return Ok(()) };
+        let Some(Account { uid, gid, .. }) = self.server else { return Ok(()) };
         lchown(path, Some(uid), Some(gid)).map_err(DevError::io("give to the server's account", path))
     }
 
@@ -164,12 +187,28 @@ fn short_hash(path: &Path) -> u32 {
     u32::try_from((hash >> 32) ^ (hash & 0xffff_ffff)).unwrap_or_default()
 }
 
-fn server_account(passwd: &str) -> Option<(u32, u32)> {
-    SERVER_ACCOUNTS.iter().find_map(|account| {
-        let line = passwd.lines().find(|line| line.split(':').next() == Some(account))?;
+fn server_account(passwd: &str) -> Option<Account> {
+    SERVER_ACCOUNTS.into_iter().find_map(|name| {
+        let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
         let mut fields = line.split(':').skip(2).map(id);
-        Some((fields.next()??, fields.next()??))
+        Some(Account { name, uid: fields.next()??, gid: fields.next()?? })
     })
+}
+
+/// Makes `dir` and the folders above it that do not exist. Each new one gets `mode`, whatever the umask is.
+fn make_folders(dir: &Path, mode: u32) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        make_folders(parent, mode)?;
+    }
+    match DirBuilder::new().mode(mode).create(dir) {
+        // Another process may make it at the same time.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => fs::set_permissions(dir, fs::Permissions::from_mode(mode)),
+    }
 }
 
 /// macOS writes the ids of `nobody` as `-2`.

@@ -4,11 +4,13 @@ use super::*;
 
 const ACCOUNTS: &str = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533::/:/usr/sbin/nologin\n";
 
+const POSTGRES: Account = Account { name: "postgres", uid: 101, gid: 104 };
+
 #[test]
 fn the_server_runs_as_postgres_before_nobody() {
     let both = format!("{ACCOUNTS}postgres:x:101:104:admin,,,:/var/lib/postgresql:/bin/bash\n");
-    assert_eq!(server_account(&both), Some((101, 104)));
-    assert_eq!(server_account(ACCOUNTS), Some((65534, 65533)));
+    assert_eq!(server_account(&both), Some(POSTGRES));
+    assert_eq!(server_account(ACCOUNTS), Some(Account { name: "nobody", uid: 65534, gid: 65533 }));
     assert_eq!(server_account("root:x:0:0::/root:/bin/sh\npostgresql:x:7:7::/:/bin/sh\n"), None);
 }
 
@@ -16,13 +18,13 @@ fn the_server_runs_as_postgres_before_nobody() {
 fn negative_ids_are_read_as_macos_means_them() {
     assert_eq!(
         server_account("nobody:*:-2:-2:Unprivileged User:/var/empty:/usr/bin/false"),
-        Some((u32::MAX - 1, u32::MAX - 1))
+        Some(Account { name: "nobody", uid: u32::MAX - 1, gid: u32::MAX - 1 })
     );
 }
 
 #[test]
 fn a_project_under_roots_home_keeps_its_data_outside_of_it() {
-    let root = Identity { uid: 0, server: Some((101, 104)) };
+    let root = Identity { uid: 0, server: Some(POSTGRES) };
     let base = root.default_base("dev").unwrap();
     assert!(base.starts_with("/var/tmp"), "{}", base.display());
     assert!(base.to_str().unwrap().contains("-dev-"), "{}", base.display());

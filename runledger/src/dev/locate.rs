@@ -5,7 +5,6 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::archive::{self, Archive, NotDownloaded};
 use super::cache;
@@ -62,21 +61,21 @@ struct Installed {
 pub(super) fn for_data(data: &Path, identity: &Identity) -> Result<Programs, DevError> {
     let made_by = fs::read_to_string(data.join("PG_VERSION")).ok();
     let made_by = made_by.as_deref().map(|major| (major.trim(), data));
-    choose(here()?, made_by, archive_here(identity), |archive| cache::programs(archive, identity))
+    choose(here(identity)?, made_by, archive_here(identity), |archive| fetch(archive, identity))
 }
 
 /// The programs to use where there is no data yet.
 pub(super) fn preferred(identity: &Identity) -> Result<Programs, DevError> {
-    choose(here()?, None, archive_here(identity), |archive| cache::programs(archive, identity))
+    choose(here(identity)?, None, archive_here(identity), |archive| fetch(archive, identity))
 }
 
 /// Returns the programs of the archive, even if PostgreSQL is installed.
 pub(super) fn downloaded(identity: &Identity) -> Result<Programs, DevError> {
-    choose(Installed::default(), None, archive_here(identity), |archive| cache::programs(archive, identity))
+    choose(Installed::default(), None, archive_here(identity), |archive| fetch(archive, identity))
 }
 
-fn here() -> Result<Installed, DevError> {
-    search(env::var_os(PG_BIN).as_deref(), env::var_os("PATH").as_deref(), Path::new("/"))
+fn here(identity: &Identity) -> Result<Installed, DevError> {
+    search(env::var_os(PG_BIN).as_deref(), env::var_os("PATH").as_deref(), Path::new("/"), identity)
 }
 
 fn archive_here(identity: &Identity) -> Result<Archive, NotDownloaded> {
@@ -85,13 +84,19 @@ fn archive_here(identity: &Identity) -> Result<Archive, NotDownloaded> {
 
 /// Everything usable, the preferred first: the explicit folder alone, or else `PATH`, then the well-known folders
 /// with the highest major first. `root` is `/` outside tests.
-fn search(explicit: Option<&OsStr>, path: Option<&OsStr>, root: &Path) -> Result<Installed, DevError> {
+fn search(
+    explicit: Option<&OsStr>,
+    path: Option<&OsStr>,
+    root: &Path,
+    identity: &Identity,
+) -> Result<Installed, DevError> {
+    let inspect = |dir: &PathBuf| inspect(dir, identity);
     if let Some(dir) = explicit.filter(|dir| !dir.is_empty()) {
-        let usable = vec![inspect_explicit(Path::new(dir))?];
+        let usable = vec![inspect_explicit(Path::new(dir), identity)?];
         return Ok(Installed { usable, too_old: Vec::new(), is_explicit: true });
     }
     let from_path = path.map(|path| env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
-    let mut found: Vec<Programs> = from_path.iter().filter_map(|dir| inspect(dir)).collect();
+    let mut found: Vec<Programs> = from_path.iter().filter_map(inspect).collect();
     let mut installed: Vec<Programs> =
         WELL_KNOWN.iter().flat_map(|pattern| expand(root, pattern)).filter_map(|dir| inspect(&dir)).collect();
     installed.sort_by_key(|programs| std::cmp::Reverse(programs.major));
@@ -108,7 +113,7 @@ fn choose(
     installed: Installed,
     data: Option<(&str, &Path)>,
     archive: Result<Archive, NotDownloaded>,
-    fetch: impl FnOnce(&Archive) -> Result<PathBuf, NotDownloaded>,
+    fetch: impl FnOnce(&Archive) -> Result<Programs, NotDownloaded>,
 ) -> Result<Programs, DevError> {
     let serves = |major: u32| data.is_none_or(|(made_by, _)| major.to_string() == made_by);
     let Installed { usable, too_old, is_explicit } = installed;
@@ -120,13 +125,11 @@ fn choose(
     if !is_explicit {
         match archive {
             // Do not download programs that cannot open the data.
-            Ok(archive) if archive.major.is_none_or(serves) => {
-                match fetch(&archive).and_then(|bin| at(&bin, &archive)) {
-                    Ok(programs) if serves(programs.major) => return Ok(programs),
-                    Ok(programs) => majors.push(programs.major),
-                    Err(error) => why = Some(error),
-                }
-            }
+            Ok(archive) if archive.major.is_none_or(serves) => match fetch(&archive) {
+                Ok(programs) if serves(programs.major) => return Ok(programs),
+                Ok(programs) => majors.push(programs.major),
+                Err(error) => why = Some(error),
+            },
             Ok(archive) => majors.extend(archive.major),
             Err(error) if usable.is_empty() || serves(archive::MAJOR) => why = Some(error),
             Err(_) => {}
@@ -151,17 +154,21 @@ fn choose(
     })
 }
 
-fn at(bin: &Path, archive: &Archive) -> Result<Programs, NotDownloaded> {
+fn fetch(archive: &Archive, identity: &Identity) -> Result<Programs, NotDownloaded> {
+    downloaded_in(&cache::programs(archive, identity)?, archive, identity)
+}
+
+fn downloaded_in(bin: &Path, archive: &Archive, identity: &Identity) -> Result<Programs, NotDownloaded> {
     let said = "`initdb --version` fails".to_owned();
     let programs =
-        inspect(bin).ok_or_else(|| NotDownloaded::DoesNotRun { url: archive.url.clone(), said })?;
+        inspect(bin, identity).ok_or_else(|| NotDownloaded::DoesNotRun { url: archive.url.clone(), said })?;
     if programs.major < OLDEST_MAJOR {
         return Err(NotDownloaded::TooOld { url: archive.url.clone(), major: programs.major });
     }
     Ok(programs)
 }
 
-fn inspect_explicit(dir: &Path) -> Result<Programs, DevError> {
+fn inspect_explicit(dir: &Path, identity: &Identity) -> Result<Programs, DevError> {
     let refuse = |problem: String| DevError::PgBin { path: dir.to_owned(), problem };
     if !dir.is_dir() {
         return Err(refuse("that is not a folder".to_owned()));
@@ -169,7 +176,11 @@ fn inspect_explicit(dir: &Path) -> Result<Programs, DevError> {
     if let Some(missing) = NEEDED.iter().find(|program| !dir.join(program).is_file()) {
         return Err(refuse(format!("there is no `{missing}` in it")));
     }
-    let programs = inspect(dir).ok_or_else(|| refuse("`initdb --version` there does not run".to_owned()))?;
+    let programs = inspect(dir, identity).ok_or_else(|| {
+        let account = identity.account_name();
+        let account = account.map(|name| format!(" as the account `{name}`, which runs the server for root"));
+        refuse(format!("`initdb --version` there does not run{}", account.unwrap_or_default()))
+    })?;
     if programs.major < OLDEST_MAJOR {
         return Err(refuse(format!(
             "it holds PostgreSQL {}, older than {OLDEST_MAJOR}, the first that is supported",
@@ -180,14 +191,14 @@ fn inspect_explicit(dir: &Path) -> Result<Programs, DevError> {
 }
 
 /// `PATH` often holds a link to a single program, and `initdb` looks for `postgres` beside its real path, so the
-/// link is followed before its neighbours are looked for.
-fn inspect(dir: &Path) -> Option<Programs> {
+/// link is followed before its neighbours are looked for. The server's account must be able to run them.
+fn inspect(dir: &Path, identity: &Identity) -> Option<Programs> {
     let initdb = fs::canonicalize(dir.join("initdb")).ok()?;
     let bin = initdb.parent()?.to_owned();
     if !NEEDED.iter().all(|program| bin.join(program).is_file()) {
         return None;
     }
-    let output = Command::new(initdb).arg("--version").env_clear().output().ok()?;
+    let output = identity.command(&initdb).arg("--version").output().ok()?;
     let major = parse_major(&String::from_utf8_lossy(&output.stdout))?;
     Some(Programs { bin, major })
 }

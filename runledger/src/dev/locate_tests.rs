@@ -1,8 +1,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
 use super::*;
+
+fn me() -> Identity {
+    Identity::current().unwrap()
+}
 
 /// A tree of pretended installations that is deleted at the end.
 struct Tree(PathBuf);
@@ -32,19 +37,21 @@ impl Tree {
     }
 
     fn search(&self, explicit: Option<&Path>, path: Option<&Path>) -> Result<Vec<u32>, DevError> {
-        let found = search(explicit.map(Path::as_os_str), path.map(Path::as_os_str), &self.0)?;
+        let found = search(explicit.map(Path::as_os_str), path.map(Path::as_os_str), &self.0, &me())?;
         Ok(found.usable.iter().map(|programs| programs.major).collect())
     }
 
     fn found(&self) -> Installed {
-        search(None, Some(OsStr::new("/nonexistent")), &self.0).unwrap()
+        search(None, Some(OsStr::new("/nonexistent")), &self.0, &me()).unwrap()
     }
 
     /// Chooses the programs for data of the major version `made_by`, from the installed ones and `archive`.
     fn choose(&self, path: &str, made_by: Option<&str>, archive: Archive) -> Result<Programs, DevError> {
-        let installed = search(None, Some(OsStr::new(path)), &self.0)?;
+        let installed = search(None, Some(OsStr::new(path)), &self.0, &me())?;
         let made_by = made_by.map(|major| (major, Path::new("/data")));
-        choose(installed, made_by, Ok(archive), |_| Ok(self.install("cache/bin", "17.10")))
+        choose(installed, made_by, Ok(archive), |archive| {
+            downloaded_in(&self.install("cache/bin", "17.10"), archive, &me())
+        })
     }
 }
 
@@ -73,7 +80,7 @@ fn a_link_in_path_leads_to_the_folder_of_the_real_program_and_comes_before_the_r
     let linked = tree.0.join("local");
     fs::create_dir_all(&linked).unwrap();
     symlink(real.join("initdb"), linked.join("initdb")).unwrap();
-    let found = search(None, Some(linked.as_os_str()), &tree.0).unwrap().usable;
+    let found = search(None, Some(linked.as_os_str()), &tree.0, &me()).unwrap().usable;
     assert_eq!(found[0], Programs { bin: real, major: 16 });
     assert_eq!(found[1].major, 18);
 }
@@ -84,7 +91,7 @@ fn without_programs_and_download_one_sentence_names_the_remedies() {
     let refused =
         || Err(NotDownloaded::Failed { url: "https://a/b".to_owned(), said: "no network".to_owned() });
     let error =
-        choose(tree.found(), None, refused(), |_| refused().map(|_: Archive| PathBuf::new())).unwrap_err();
+        choose(tree.found(), None, refused(), |_| refused().map(|_: Archive| unreachable!())).unwrap_err();
     let text = error.to_string();
     for named in [
         "https://a/b",
@@ -166,7 +173,7 @@ fn data_of_another_version_names_why_nothing_was_downloaded() {
 fn nothing_is_downloaded_beside_an_explicit_folder() {
     let tree = Tree::new("explicit_other");
     let chosen = tree.install("chosen", "14.9");
-    let installed = search(Some(chosen.as_os_str()), None, &tree.0).unwrap();
+    let installed = search(Some(chosen.as_os_str()), None, &tree.0, &me()).unwrap();
     let made_by = Some(("17", Path::new("/data")));
     let error = choose(installed, made_by, Ok(pinned()), |_| unreachable!()).unwrap_err();
     assert!(matches!(error, DevError::OtherVersion { .. }), "{error}");

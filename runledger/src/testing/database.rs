@@ -64,7 +64,7 @@ impl Server {
     async fn embedded() -> Result<Arc<Self>, ClientError> {
         let server = crate::dev::Server::start(crate::dev::Options::test()).await?;
         let options = parsed(&server.url("postgres"))?;
-        Self::with_template(options, Some(server)).await
+        Box::pin(Self::with_template(options, Some(server))).await
     }
 
     #[cfg(not(unix))]
