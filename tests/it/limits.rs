@@ -216,6 +216,60 @@ async fn body_that_keeps_its_record_from_being_written_fails_for_good_and_says_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn limit_that_a_commit_reaches_is_named() {
+    let fixture = Fixture::new().await;
+    let tables = "create table parent (id integer primary key); insert into parent values (1);
+        create table child (id integer references parent deferrable initially deferred)";
+    execute(&fixture.db, tables).await;
+    let own = limited(&fixture, [("lock_timeout", "1s")]).await;
+    let worker = worker(&own, jobs![limits_statement]).await;
+    let mut holder = fixture.db.begin().await.unwrap();
+    sqlx::query("delete from parent").execute(&mut *holder).await.unwrap();
+    let run = limits_statement("insert into child values (1)".into()).enqueue(&fixture.db).await.unwrap();
+    let failed = failure(soon(run.result()).await);
+    says(&failed, &["because it waited for a lock for longer than `lock_timeout` (`1s`)"]);
+    drop(holder);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_whose_commit_reaches_the_transaction_limit_runs_once_or_ends() {
+    let fixture = Fixture::new().await;
+    let version: i32 = scalar(&fixture.db, "select current_setting('server_version_num')::integer").await;
+    let slow = "create table slow (n integer);
+        create function wait() returns trigger language plpgsql as $$ begin perform pg_sleep(3); return null; end $$;
+        create constraint trigger waits after insert on slow deferrable initially deferred
+        for each row execute function wait()";
+    execute(&fixture.db, slow).await;
+    // Servers before 17 have no such limit, and the body completes.
+    let limit = if version >= 170_000 { "transaction_timeout" } else { "statement_timeout" };
+    let own = limited(&fixture, [(limit, "1s")]).await;
+    let worker = worker(&own, jobs![limits_statement]).await;
+    let run = limits_statement("insert into slow values (1)".into()).enqueue(&fixture.db).await.unwrap();
+    match soon(run.result()).await {
+        Ok(()) => assert!(version < 170_000),
+        failed => says(&failure(failed), &["lasted for longer than `transaction_timeout` (`1s`)"]),
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_that_a_person_cancels_names_no_limit() {
+    let fixture = Fixture::new().await;
+    let own = limited(&fixture, [("statement_timeout", "2s")]).await;
+    let worker = worker(&own, jobs![limits_statement]).await;
+    let slow = "set local statement_timeout = 0; select pg_sleep(2.1); select pg_sleep(3600)";
+    let run = limits_statement(slow.into()).enqueue(&fixture.db).await.unwrap();
+    let cancel = "select count(*) filter (where pg_cancel_backend(pid)) from pg_stat_activity
+        where datname = current_database() and state = 'active' and query like 'set local statement%'
+            and clock_timestamp() > query_start + interval '2.5 s'";
+    eventually(async || scalar::<i64>(&fixture.db, cancel).await, |n_cancelled| *n_cancelled == 1).await;
+    let failed = failure(soon(run.result()).await).to_string();
+    assert!(failed.contains("due to user request") && !failed.contains("timeout"), "{failed}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn limit_that_this_server_did_not_reach_is_not_named() {
     let fixture = Fixture::new().await;
     execute(&fixture.db, "create table held (n integer); insert into held values (1)").await;

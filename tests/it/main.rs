@@ -64,6 +64,7 @@ mod suspects;
 mod timeline;
 mod transactional;
 mod transitions;
+mod triggers;
 mod tunings;
 mod two_processes;
 mod unreadable;

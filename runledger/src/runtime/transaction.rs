@@ -24,7 +24,7 @@ use crate::model::payload::{PayloadError, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
-use crate::store::error::{Cause, Class, Reason, cause, class};
+use crate::store::error::{Cause, Class, Limit, Reason, cause_in_body, class};
 use crate::store::limits::may_write;
 #[cfg(feature = "worker")]
 use crate::store::settle::{InBody, Settled, settle_in};
@@ -114,6 +114,9 @@ where
                     End::Done => return Ok(Ok(output.into_text())),
                     End::Recorded(result) => return Ok(result),
                     End::Failed(failed) => return Err(failed),
+                    End::ByStatement(failed, cause) => {
+                        return Err(explained(attempt, failed, cause, began.elapsed()).await);
+                    }
                     End::Undone(undone) => *undone,
                     End::Halted(halt) => return halted(attempt, halt).await,
                 }
@@ -171,8 +174,9 @@ struct Undone {
     cause: Cause,
     /// Whether the body prevented the engine from recording.
     meddling: Option<Meddling>,
-    /// Whether an operator's limit may be the reason. It is not for a lost commit, because the engine's own limit
-    /// replaces it when the record is written, and not for a statement whose answer the engine no longer awaited.
+    /// Whether an operator's limit may be the reason. After a lost commit it may be one only if the server names it,
+    /// because the engine sets its own idle limit before it writes the record. It is none after a statement whose answer
+    /// the engine no longer awaited.
     may_be_limit: bool,
 }
 
@@ -244,6 +248,8 @@ enum End {
     /// Another transaction was in the way, or the connection is lost; nothing was written.
     Undone(Box<Undone>),
     Failed((Failure, Retry)),
+    /// The commit failed as a statement of the body does.
+    ByStatement((Failure, Retry), Cause),
     /// The attempt cannot go on.
     Halted(Halt),
 }
@@ -302,7 +308,7 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
         }
         Err(error) if is_given_up(&error) => return undone_by_engine(&error),
         Err(error) => {
-            let meddling = meddling(&mut tx, cause(&error), role.as_deref()).await;
+            let meddling = meddling(&mut tx, cause_in_body(&error), role.as_deref()).await;
             return undone_with(&error, meddling, true);
         }
     }
@@ -312,11 +318,14 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
             record.acknowledge(attempt);
             End::Done
         }
-        Err(error) => match class(&error) {
-            Class::Conflict => undone(&error),
-            // A deferred constraint: as if the body's own statement had failed.
-            Class::Permanent => End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Policy)),
-            Class::Transient | Class::Refused => after_lost_commit(attempt, record, &error).await,
+        Err(error) => match (class(&error), cause_in_body(&error)) {
+            (Class::Conflict, _) => undone(&error),
+            // A deferred constraint or trigger: as if a statement of the body had failed.
+            (Class::Permanent, cause)
+            | (_, cause @ Cause { reason: Reason::Limit(Limit::Lock | Limit::Statement), .. }) => {
+                End::ByStatement((Failure::from_chain(FailureKind::Error, &error), Retry::Policy), cause)
+            }
+            (Class::Transient | Class::Refused, _) => after_lost_commit(attempt, record, &error).await,
         },
     }
 }
@@ -431,7 +440,10 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
                     }
                     Err(error) => End::Halted(Halt::Sealed(error.to_failure())),
                 },
-                (_, _, true) => undone_by_engine(error),
+                (_, _, true) => {
+                    let may_be_limit = cause_in_body(error).reason == Reason::Limit(Limit::Transaction);
+                    undone_with(error, None, may_be_limit)
+                }
                 (Record::Step(_), None, false) => End::Halted(Halt::LeaseLost),
                 // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
                 #[cfg(feature = "worker")]
@@ -475,7 +487,7 @@ async fn begin(attempt: &Attempt) -> (Tx, String) {
 /// Whether the connection has gone with an error, as far as it says so.
 fn is_lost(error: &sqlx::Error) -> bool {
     match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
-        Some(code) => ["08", "57P0", "25P03"].iter().any(|lost| code.starts_with(lost)),
+        Some(code) => ["08", "57P0", "25P03", "25P04"].iter().any(|lost| code.starts_with(lost)),
         None => true,
     }
 }
@@ -494,7 +506,7 @@ fn undone_by_engine(error: &sqlx::Error) -> End {
 }
 
 fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>, may_be_limit: bool) -> End {
-    let cause = cause(error);
+    let cause = cause_in_body(error);
     let why = match cause.class {
         _ if cause.reason == Reason::Privilege => "its role lacks a privilege",
         Class::Conflict => "it met a serialization failure or a deadlock",

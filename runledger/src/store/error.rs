@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use sqlx::Error as SqlxError;
-use sqlx::postgres::PgDatabaseError;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 /// What a failed statement asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +64,14 @@ pub(crate) fn problem_of_rows(error: &SqlxError, took: Duration) -> Option<Strin
 }
 
 /// Whether a statement failed for a reason that may concern only some of the runs in it: a row is locked, one of them
-/// needs too much time, or the role lacks a privilege on a table that only some of them need.
+/// needs too much time, the role lacks a privilege on a table that only some of them need, or a trigger fails with the
+/// error of another server.
+///
+/// The server itself ends the session with an error when it shuts down or loses the client. In a session that lives, the
+/// same code comes from what the statement does for a row.
 pub(crate) fn may_concern_some_runs(error: &SqlxError) -> bool {
-    matches!(cause(error).reason, Reason::Privilege | Reason::Limit(Limit::Statement | Limit::Lock))
+    let lives = pg(error).is_some_and(|error| error.severity() == PgSeverity::Error);
+    lives && class(error) == Class::Transient
 }
 
 /// Whether the same statement may succeed at once for another run.
@@ -136,7 +141,6 @@ pub(crate) struct Cause {
 /// Classifies an error of sqlx, with its reason.
 pub(crate) fn cause(error: &SqlxError) -> Cause {
     let reason = match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
-        Some(code) if is_passed_on(error, &code) => Reason::Other,
         Some(code) => reason_of_code(&code),
         None => match class(error) {
             Class::Transient => Reason::Lost,
@@ -146,16 +150,33 @@ pub(crate) fn cause(error: &SqlxError) -> Cause {
     Cause { class: class(error), reason }
 }
 
-/// Whether something other than this server's own check gave the code: a trigger can raise it, a foreign table passes
-/// on the code of another server, and `nowait` has the code of a lock timeout.
-fn is_passed_on(error: &SqlxError, code: &str) -> bool {
-    let own = match code {
-        "25006" => "PreventCommandIfReadOnly",
-        "57014" | "55P03" => "ProcessInterrupts",
-        _ => return false,
+/// Classifies an error in the transaction of a body. Its reason is a limit, or that the transaction is read-only, only if
+/// a check of this server says so.
+///
+/// A trigger can raise the same codes, a foreign table passes on those of another server, `nowait` has the code of a lock
+/// timeout, and a person can cancel a statement.
+pub(crate) fn cause_in_body(error: &SqlxError) -> Cause {
+    let cause = cause(error);
+    let check = match cause.reason {
+        Reason::ReadOnly => "PreventCommandIfReadOnly",
+        Reason::Limit(Limit::Statement | Limit::Lock) => "ProcessInterrupts",
+        Reason::Limit(Limit::Idle | Limit::Transaction)
+        | Reason::Privilege
+        | Reason::Lost
+        | Reason::Other => {
+            return cause;
+        }
     };
-    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
-    error.and_then(PgDatabaseError::routine) != Some(own)
+    let is_of_check = pg(error)
+        .is_some_and(|error| error.routine() == Some(check) && error.message() != CANCELLED_BY_A_PERSON);
+    if is_of_check { cause } else { Cause { reason: Reason::Other, ..cause } }
+}
+
+/// PostgreSQL's text in English. In another language, only the time tells such a cancel from a limit.
+const CANCELLED_BY_A_PERSON: &str = "canceling statement due to user request";
+
+fn pg(error: &SqlxError) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
 }
 
 /// Classifies any error by the first error of sqlx in its chain: what a user's body returned.
@@ -163,7 +184,7 @@ pub(crate) fn cause_in_chain(error: &(dyn StdError + 'static)) -> Option<Cause> 
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(sqlx) = error.downcast_ref::<SqlxError>() {
-            return Some(cause(sqlx));
+            return Some(cause_in_body(sqlx));
         }
         next = error.source();
     }
