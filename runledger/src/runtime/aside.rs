@@ -13,8 +13,8 @@ use super::journal::Entry;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The least pause, as a multiple of the time that the last try took. A try that ends at the server's time limit would
-/// otherwise take most of the writer's time.
+/// The least pause, as a multiple of the time that one try of all runs that are set aside takes. Tries that end at the
+/// server's time limit would otherwise take most of the writer's time.
 const REST: u32 = 3;
 
 /// The records that are set aside, by run.
@@ -48,7 +48,9 @@ impl Aside {
 
     /// Sets an entry aside. Its last try `took` this long.
     pub(super) fn set(&mut self, entry: Entry, took: Duration) {
-        let pause = FIRST_PAUSE.max(took * REST);
+        let n_runs = self.0.len() + usize::from(!self.has(entry.run_id()));
+        let rest = took.saturating_mul(REST).saturating_mul(u32::try_from(n_runs).unwrap_or(u32::MAX));
+        let pause = FIRST_PAUSE.max(rest);
         let waiting = Waiting { pause, due: Instant::now() + pause, entries: VecDeque::new() };
         self.0.entry(entry.run_id()).or_insert(waiting).entries.push_back(entry);
     }

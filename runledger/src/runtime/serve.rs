@@ -42,7 +42,7 @@ use crate::model::failure::Failure;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause, spares_others, unopened};
 use crate::store::pooler::shares_sessions;
-use crate::store::session::{connect, for_engine};
+use crate::store::session::{connect, for_engine, for_writer};
 use crate::store::set_aside::SetAside;
 use crate::store::timeline::Era;
 use crate::store::{config, tuning, worker};
@@ -94,6 +94,14 @@ impl Session {
         let mut connection = self.db.acquire().await?;
         connection.close_on_drop();
         self.answered(for_engine(&mut connection)).await.map_err(unopened)?;
+        Ok(connection)
+    }
+
+    /// A connection of the pool for a writer.
+    pub(crate) async fn open_writer(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let mut connection = self.db.acquire().await?;
+        connection.close_on_drop();
+        self.answered(for_writer(&mut connection, self.patience)).await.map_err(unopened)?;
         Ok(connection)
     }
 

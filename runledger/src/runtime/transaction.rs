@@ -24,7 +24,7 @@ use crate::model::payload::{PayloadError, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
-use crate::store::error::{Cause, Class, Limit, Reason, cause_in_body, class};
+use crate::store::error::{Cause, Class, Limit, Reason, cause_in_body, class, lives};
 use crate::store::limits::may_write;
 #[cfg(feature = "worker")]
 use crate::store::settle::{InBody, Settled, settle_in};
@@ -175,8 +175,8 @@ struct Undone {
     /// Whether the body prevented the engine from recording.
     meddling: Option<Meddling>,
     /// Whether an operator's limit may be the reason. After a lost commit it may be one only if the server names it,
-    /// because the engine sets its own idle limit before it writes the record. It is none after a statement whose answer
-    /// the engine no longer awaited.
+    /// because the engine sets its own idle limit before it writes the record. No limit is the reason if the engine
+    /// itself gave a statement up.
     may_be_limit: bool,
 }
 
@@ -187,10 +187,6 @@ async fn explained(
     cause: Cause,
     lasted: Duration,
 ) -> (Failure, Retry) {
-    // The session is alive, so no limit of this server ended it; a foreign server can pass on such a code.
-    if matches!(cause.reason, Reason::Limit(limit) if limit.ends_session()) {
-        return (failure, retry);
-    }
     match met(attempt, cause, lasted).await.filter(Met::is_certain) {
         Some(limit) => (limit.explain(failure), retry),
         None => (failure, retry),
@@ -486,10 +482,7 @@ async fn begin(attempt: &Attempt) -> (Tx, String) {
 
 /// Whether the connection has gone with an error, as far as it says so.
 fn is_lost(error: &sqlx::Error) -> bool {
-    match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
-        Some(code) => ["08", "57P0", "25P03", "25P04"].iter().any(|lost| code.starts_with(lost)),
-        None => true,
-    }
+    !lives(error)
 }
 
 /// Whether a statement was refused since one before it in its transaction had failed.

@@ -18,6 +18,7 @@ use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fre
 use crate::store::error::{Class, class, may_concern_some_runs};
 use crate::store::output::{Appended, Emitted, emit};
 use crate::store::progress::{Noted, note};
+use crate::store::session::{WAIT_OF_A_BATCH, WAIT_OF_ONE, wait_for_locks};
 use crate::store::settle::{Batch, Settled, settle};
 use crate::store::signal::{Taking, Took, take};
 
@@ -32,15 +33,26 @@ const MAX_BYTES: usize = 32 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
+/// After so many runs in a row that are set aside, the rest of a batch is set aside without a try: a table is locked, or
+/// the server is slow.
+const SET_ASIDE_IN_A_ROW: u32 = 3;
+
 /// Writes entries until the journal is closed and empty.
 pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>, wakes: Wakes) {
-    let mut writer =
-        Writer { session, connection: None, outage: Outage::new(), wakes, aside: Aside::default() };
+    let mut writer = Writer {
+        session,
+        connection: None,
+        wait: WAIT_OF_A_BATCH,
+        is_alone: false,
+        outage: Outage::new(),
+        wakes,
+        aside: Aside::default(),
+    };
     let mut batch = Vec::with_capacity(MAX_BATCH);
     let mut is_open = true;
     while is_open || !writer.aside.is_empty() {
+        // Neither branch comes first: runs that are set aside and the others take turns.
         tokio::select! {
-            biased;
             () = due(writer.aside.due()) => writer.try_next_aside().await,
             n_entries = entries.recv_many(&mut batch, MAX_BATCH), if is_open => {
                 is_open = n_entries > 0;
@@ -60,6 +72,10 @@ async fn due(at: Option<Instant>) {
 struct Writer {
     session: Session,
     connection: Option<PoolConnection<Postgres>>,
+    /// How long the statements of the connection wait for a lock.
+    wait: Duration,
+    /// Whether it writes the record of a single run that may be at fault.
+    is_alone: bool,
     outage: Outage,
     wakes: Wakes,
     aside: Aside,
@@ -93,12 +109,14 @@ impl Writer {
     /// Tries the entries of one run that are set aside.
     async fn try_next_aside(&mut self) {
         let Some((run_id, mut waiting)) = self.aside.take() else { return };
+        self.is_alone = true;
         while let Some(entry) = waiting.entries.pop_front() {
             self.commit([entry]).await;
             if self.aside.has(run_id) {
                 break;
             }
         }
+        self.is_alone = false;
         self.aside.put_back(run_id, waiting);
     }
 
@@ -134,25 +152,36 @@ impl Writer {
                     let _ = acknowledge.send(written);
                 }
             }
-            Err(_) if items.len() > 1 => {
-                for item in items {
-                    if let Some(item) = self.not_aside(item) {
-                        Box::pin(self.at_once(vec![item])).await;
-                    }
-                }
-            }
+            Err(_) if items.len() > 1 => Box::pin(self.one_by_one(items)).await,
             Err(error) => {
                 for (item, acknowledge) in items {
                     if class(&error) == Class::Permanent {
                         let _ = acknowledge.send(Written::Refused(refused(&error)));
                     } else {
                         let run_id = item.fence().run_id;
-                        tracing::warn!(%run_id, %error, "the database does not store a record; the writer sets the run aside");
+                        warn_outage!(static, %run_id, %error, "the database does not store a record; the writer sets the run aside");
                         self.aside.set(T::ENTRY(item, acknowledge), began.elapsed());
                     }
                 }
             }
         }
+    }
+
+    /// Writes items of one kind one by one, so that one that is at fault fails or waits alone.
+    async fn one_by_one<T: Writable>(&mut self, items: Vec<Item<T>>) {
+        let (was_alone, mut n_set_aside) = (std::mem::replace(&mut self.is_alone, true), 0);
+        for item in items {
+            let Some(item) = self.not_aside(item) else { continue };
+            // So many in a row: it is not up to the runs, and the rest would wait in vain too.
+            if n_set_aside == SET_ASIDE_IN_A_ROW {
+                self.aside.set(T::ENTRY(item.0, item.1), Duration::ZERO);
+                continue;
+            }
+            let run_id = item.0.fence().run_id;
+            self.at_once(vec![item]).await;
+            n_set_aside = if self.aside.has(run_id) { n_set_aside + 1 } else { 0 };
+        }
+        self.is_alone = was_alone;
     }
 
     /// Sends a batch until the database has an answer, or an error that may concern only some of its runs. Repeating it is
@@ -193,13 +222,20 @@ impl Writer {
     ) -> Result<Vec<Written>, sqlx::Error> {
         let opened = match &mut self.connection {
             Some(connection) => Ok(connection),
-            none => self.session.open().await.map(|connection| none.insert(connection)),
+            none => {
+                self.wait = WAIT_OF_A_BATCH;
+                self.session.open_writer().await.map(|connection| none.insert(connection))
+            }
         };
         // Asked once there is a connection: whoever opened the first one to the promoted server has noted that before.
         if self.session.is_overtaken() {
             return Ok(vec![Written::LeaseLost; items.len()]);
         }
         let connection = opened?;
+        let wait = if self.is_alone { WAIT_OF_ONE } else { WAIT_OF_A_BATCH };
+        if std::mem::replace(&mut self.wait, wait) != wait {
+            self.session.answered(wait_for_locks(connection, wait)).await?;
+        }
         self.session.answered(T::write(connection, items, is_repeated, &self.wakes)).await
     }
 }
@@ -381,6 +417,8 @@ mod tests {
         let mut writer = Writer {
             session: Session::to(db, Duration::from_secs(1)),
             connection: None,
+            wait: WAIT_OF_A_BATCH,
+            is_alone: false,
             outage: Outage::new(),
             wakes: Wakes::new().0,
             aside: Aside::default(),

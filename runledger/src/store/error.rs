@@ -64,14 +64,13 @@ pub(crate) fn problem_of_rows(error: &SqlxError, took: Duration) -> Option<Strin
 }
 
 /// Whether a statement failed for a reason that may concern only some of the runs in it: a row is locked, one of them
-/// needs too much time, the role lacks a privilege on a table that only some of them need, or a trigger fails with the
-/// error of another server.
+/// needs too much time, the role lacks a privilege on a table that only some of them need, or a trigger fails for one of
+/// them.
 ///
-/// The server itself ends the session with an error when it shuts down or loses the client. In a session that lives, the
-/// same code comes from what the statement does for a row.
+/// A server that shuts down ends the session. If the session lives, an error with the code of a lost connection comes from
+/// what the statement does for a row: a foreign table passes it on.
 pub(crate) fn may_concern_some_runs(error: &SqlxError) -> bool {
-    let lives = pg(error).is_some_and(|error| error.severity() == PgSeverity::Error);
-    lives && class(error) == Class::Transient
+    lives(error) && class(error) == Class::Transient
 }
 
 /// Whether the same statement may succeed at once for another run.
@@ -157,23 +156,27 @@ pub(crate) fn cause(error: &SqlxError) -> Cause {
 /// timeout, and a person can cancel a statement.
 pub(crate) fn cause_in_body(error: &SqlxError) -> Cause {
     let cause = cause(error);
-    let check = match cause.reason {
-        Reason::ReadOnly => "PreventCommandIfReadOnly",
-        Reason::Limit(Limit::Statement | Limit::Lock) => "ProcessInterrupts",
-        Reason::Limit(Limit::Idle | Limit::Transaction)
-        | Reason::Privilege
-        | Reason::Lost
-        | Reason::Other => {
-            return cause;
-        }
+    let is_of = |routine| pg(error).is_some_and(|error| error.routine() == Some(routine));
+    let is_own = match cause.reason {
+        Reason::ReadOnly => is_of("PreventCommandIfReadOnly"),
+        Reason::Limit(Limit::Statement | Limit::Lock) => is_of("ProcessInterrupts") && !is_cancel(error),
+        // The server ends the session with this error.
+        Reason::Limit(Limit::Idle | Limit::Transaction) => !lives(error),
+        Reason::Privilege | Reason::Lost | Reason::Other => true,
     };
-    let is_of_check = pg(error)
-        .is_some_and(|error| error.routine() == Some(check) && error.message() != CANCELLED_BY_A_PERSON);
-    if is_of_check { cause } else { Cause { reason: Reason::Other, ..cause } }
+    if is_own { cause } else { Cause { reason: Reason::Other, ..cause } }
 }
 
-/// PostgreSQL's text in English. In another language, only the time tells such a cancel from a limit.
-const CANCELLED_BY_A_PERSON: &str = "canceling statement due to user request";
+/// Whether a person has cancelled the statement, as far as the server's language is English. In another language, only the
+/// time tells a cancel from a limit.
+fn is_cancel(error: &SqlxError) -> bool {
+    pg(error).is_some_and(|error| error.message() == "canceling statement due to user request")
+}
+
+/// Whether the server has answered with an error that does not end the session.
+pub(crate) fn lives(error: &SqlxError) -> bool {
+    pg(error).is_some_and(|error| error.severity() == PgSeverity::Error)
+}
 
 fn pg(error: &SqlxError) -> Option<&PgDatabaseError> {
     error.as_database_error()?.try_downcast_ref()

@@ -64,6 +64,28 @@ pub(crate) async fn for_heartbeat(
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
+/// The time that a statement of a writer waits for a lock. A batch that waits holds up the records of all runs, and the
+/// writer writes it one by one after that.
+pub(crate) const WAIT_OF_A_BATCH: Duration = Duration::from_secs(1);
+
+/// As [`WAIT_OF_A_BATCH`], for the record of a single run that may be at fault. Others wait behind it.
+pub(crate) const WAIT_OF_ONE: Duration = Duration::from_millis(200);
+
+/// Sets up a connection for a writer: as [`ENGINE`], with [`WAIT_OF_A_BATCH`]. The server gives a statement up before
+/// the writer gives the connection up (`patience`), because only the server's error can concern single runs.
+pub(crate) async fn for_writer(connection: &mut PgConnection, patience: Duration) -> Result<(), sqlx::Error> {
+    let statement = patience.mul_f64(0.8).min(Duration::from_secs(30)).as_millis().max(1);
+    let set = format!("{ENGINE}; set statement_timeout = {statement}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(&mut *connection).await?;
+    wait_for_locks(connection, WAIT_OF_A_BATCH).await
+}
+
+/// Sets how long the statements of a session wait for a lock.
+pub(crate) async fn wait_for_locks(connection: &mut PgConnection, wait: Duration) -> Result<(), sqlx::Error> {
+    let set = format!("set lock_timeout = {}", wait.as_millis());
+    sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
+}
+
 /// For sessions that listen. A caller that checks the connection waits for at most 5 s (`runtime::answer`).
 const LISTENING: &str =
     "set search_path = pg_catalog, pg_temp; set lock_timeout = '4s'; set statement_timeout = '5s'";
@@ -233,7 +255,7 @@ pub(crate) const BEGIN_BRIEF: &str = begin_restless!("200ms");
 /// As [`BEGIN_RESTLESS`], for work that little waits behind.
 pub(crate) const BEGIN_QUEUED: &str = begin_restless!("1s");
 
-/// Begins a transaction of our own on a connection of an application.
+/// Begins a transaction of our own on a connection of an application, or with the limits of a session of the engine.
 pub(crate) const BEGIN: &str = "begin isolation level read committed";
 
 /// Begins a transaction that reads a page in the order of an index. With the statistics of an empty table the planner

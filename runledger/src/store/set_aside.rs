@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::error::{Limit, Reason, cause, spares_others};
+use super::error::{Limit, Reason, cause_in_body, spares_others};
 use super::places::has_repaired;
 
 /// The pause after the first failure of a run. Each further failure doubles it.
@@ -17,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// If the tries take long, a pause is so many times as long as one try of all runs that are set aside.
 const REST: u32 = 4;
 
-/// So many runs in a row that wait in vain are no longer at fault: a table is locked, or the server is slow.
+/// If so many runs in a row wait in vain, a table may be locked, or the server is slow.
 const WAITS_OF_AN_OUTAGE: usize = 2;
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ struct Pause {
 pub(crate) struct Spared {
     /// The results of the work for the other runs.
     pub(crate) done: Vec<Uuid>,
-    /// The runs for which it failed.
+    /// The runs for which it failed, or that it left for the next call.
     pub(crate) failed: Vec<Uuid>,
 }
 
@@ -78,7 +78,11 @@ impl SetAside {
             done => return done.map(|done| Spared { done, failed: Vec::new() }),
         }
         let (mut spared, mut n_waits) = (Spared::default(), 0);
-        for run_id in runs {
+        // Those that have failed before come last.
+        let (failed_before, fresh): (Vec<&Uuid>, Vec<&Uuid>) =
+            runs.iter().partition(|run_id| self.0.contains_key(*run_id));
+        let mut left = fresh.into_iter().chain(failed_before);
+        while let Some(run_id) = left.next() {
             // If the caller gives this try up, the next call leaves the run out.
             self.add(*run_id, Duration::ZERO);
             let began = Instant::now();
@@ -90,15 +94,14 @@ impl SetAside {
                 }
                 Err(error) if spares_others(&error) => {
                     spared.failed.push(*run_id);
-                    n_waits = if has_waited(&error) { n_waits + 1 } else { 0 };
-                    if n_waits == WAITS_OF_AN_OUTAGE {
-                        for innocent in spared.failed.iter().rev().take(n_waits) {
-                            self.0.remove(innocent);
-                        }
-                        return Err(error);
-                    }
                     tracing::warn!(%error, %run_id, "maintenance fails for a run; it goes on with others and tries again");
                     self.add(*run_id, began.elapsed());
+                    n_waits = if has_waited(&error) { n_waits + 1 } else { 0 };
+                    if n_waits == WAITS_OF_AN_OUTAGE {
+                        // The next call begins with other runs.
+                        spared.failed.extend(left);
+                        return if spared.done.is_empty() { Err(error) } else { Ok(spared) };
+                    }
                 }
                 Err(error) => return Err(error),
             }
@@ -109,7 +112,7 @@ impl SetAside {
 
 /// Whether a statement waited for a lock, or took, as long as it may.
 fn has_waited(error: &sqlx::Error) -> bool {
-    matches!(cause(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))
+    matches!(cause_in_body(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))
 }
 
 /// Repeats the work if a run was in two places and is in one now.

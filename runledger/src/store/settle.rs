@@ -10,7 +10,7 @@ use super::checkpoint::{Fence, held};
 use super::graph::release;
 use super::locks::IfLocked;
 use super::places::has_repaired;
-use super::session::{BEGIN_RESTLESS, is_read_committed};
+use super::session::{BEGIN, BEGIN_RESTLESS, is_read_committed};
 use super::sql;
 use super::wait::{Above, wake_parents};
 use super::worker::{Orphan, orphans};
@@ -71,7 +71,7 @@ async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Resul
     }
     parents.sort_unstable();
     parents.dedup();
-    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    let mut tx = connection.begin_with(BEGIN).await?;
     let mut free = HashSet::new();
     if !parents.is_empty() {
         free.extend(IfLocked::Skip.lock_runs(&mut tx, &parents).await?);

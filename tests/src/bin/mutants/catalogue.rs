@@ -448,8 +448,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "refused-record-fails-its-batch",
         edits: &[Edit {
             file: "runledger/src/runtime/writer.rs",
-            old: "Err(_) if items.len() > 1 => {",
-            new: "Err(_) if items.len() > MAX_BATCH => {",
+            old: "Err(_) if items.len() > 1 =>",
+            new: "Err(_) if items.len() > MAX_BATCH =>",
         }],
         tests: &["it::unreadable::output_that_the_database_refuses_fails_its_run_and_no_other_of_its_batch"],
     },
@@ -544,15 +544,6 @@ pub const MUTANTS: &[Mutant] = &[
             new: "Err(_) => Self::AtOnce,",
         }],
         tests: &["it::unreadable::run_whose_content_the_server_cannot_read_is_blocked_and_others_go_on"],
-    },
-    Mutant {
-        name: "record-that-waits-holds-up-its-writer",
-        edits: &[Edit {
-            file: "runledger/src/store/error.rs",
-            old: "matches!(cause(error).reason, Reason::Privilege | Reason::Limit(Limit::Statement | Limit::Lock))",
-            new: "matches!(cause(error).reason, Reason::Limit(Limit::Statement | Limit::Lock))",
-        }],
-        tests: &["it::roles::records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_complete"],
     },
     Mutant {
         name: "hidden-steps-are-repeated",

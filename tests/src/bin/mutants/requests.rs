@@ -1,4 +1,5 @@
-//! The defects of what people ask of runs while they are held, wait or are locked.
+//! The defects of what people ask of runs while they are held, wait or are locked, and of records that the database refuses
+//! for single runs.
 
 use super::mutant::{Edit, Mutant};
 
@@ -159,5 +160,55 @@ pub const REQUESTS: &[Mutant] = &[
             new: "    Ok(false)",
         }],
         tests: &["it::places::person_cancels_and_pauses_run_in_two_places"],
+    },
+    Mutant {
+        name: "record-that-waits-holds-up-its-writer",
+        edits: &[Edit {
+            file: "runledger/src/store/error.rs",
+            old: "lives(error) && class(error) == Class::Transient",
+            new: "lives(error) && class(error) == Class::Transient && cause(error).reason != Reason::Privilege",
+        }],
+        tests: &["it::roles::records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_complete"],
+    },
+    Mutant {
+        name: "passed-on-error-is-an-outage",
+        edits: &[Edit {
+            file: "runledger/src/store/error.rs",
+            old: "lives(error) && class(error) == Class::Transient",
+            new: "matches!(cause_in_body(error).reason, Reason::Privilege | Reason::Limit(_))",
+        }],
+        tests: &["it::triggers::end_that_a_trigger_refuses_waits_alone_whatever_the_code"],
+    },
+    Mutant {
+        name: "quick-refusals-are-waits",
+        edits: &[
+            Edit {
+                file: "runledger/src/store/set_aside.rs",
+                old: "matches!(cause_in_body(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))",
+                new: "matches!(super::error::cause(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))",
+            },
+            Edit {
+                file: "runledger/src/store/set_aside.rs",
+                old: "self.add(*run_id, began.elapsed());",
+                new: "let _ = began;",
+            },
+        ],
+        tests: &["it::triggers::orphans_that_a_trigger_refuses_to_queue_hold_no_other"],
+    },
+    Mutant {
+        name: "runs-set-aside-wait-as-long-as-a-batch",
+        edits: &[
+            Edit {
+                file: "runledger/src/runtime/writer.rs",
+                old: "self.session.open_writer().await",
+                new: "self.session.open().await",
+            },
+            Edit {
+                file: "runledger/src/runtime/writer.rs",
+                old: "if std::mem::replace(&mut self.wait, wait) != wait {",
+                new: "if std::mem::replace(&mut self.wait, wait) != wait && false {",
+            },
+        ],
+        tests: &["it::triggers::runs_end_while_the_leases_of_others_are_locked"],
     },
 ];
