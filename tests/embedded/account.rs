@@ -2,7 +2,8 @@
 //! as itself.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -20,6 +21,32 @@ fn home() -> Folder {
     let folder = Folder::new();
     fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o700)).unwrap();
     folder
+}
+
+/// Programs in a folder like root's home that give their version and do nothing else.
+fn private_programs() -> (Folder, PathBuf) {
+    let (site, home) = (Site::with_small_archive(), home());
+    let bin = home.0.join("bin");
+    fs::rename(site.folder.0.join("made/package/native/bin"), &bin).unwrap();
+    for program in ["initdb", "pg_ctl", "postgres"] {
+        // A child process writes the file: the kernel does not execute one that a process has open for writing.
+        let script = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo '{program} (PostgreSQL) 17.10'");
+        let written = Command::new("sh")
+            .args(["-c", r#"printf '%s\n' "$1" > "$0""#])
+            .arg(bin.join(program))
+            .arg(script)
+            .status();
+        assert!(written.unwrap().success());
+    }
+    (home, bin)
+}
+
+#[test]
+fn base_folder_behind_a_link_in_a_private_folder_is_reached() {
+    let (home, folder) = (home(), Folder::new());
+    symlink(&folder.0, home.0.join("link")).unwrap();
+    let base = Base::below(home.0.join("link").to_str().unwrap(), LONG);
+    assert!(listens(&base.client().url()));
 }
 
 #[test]
@@ -62,24 +89,17 @@ fn cache_that_the_servers_account_cannot_enter_is_refused_before_the_download() 
 
 #[test]
 fn programs_that_the_servers_account_cannot_run_are_refused_with_the_account() {
-    let (site, home) = (Site::with_small_archive(), home());
-    let bin = home.0.join("bin");
-    fs::rename(site.folder.0.join("made/package/native/bin"), &bin).unwrap();
+    let (_home, bin) = private_programs();
     let base = Base::new(LONG);
     let mut client = Client { child: base.command().env("RUNLEDGER_PG_BIN", &bin).spawn().unwrap() };
     let line = client.line();
-    if is_root() {
-        assert!(line.contains("as the account `"), "{line}");
-    } else {
-        assert!(line.contains("`initdb` failed"), "these programs only print their version: {line}");
-    }
+    let expected = if is_root() { "as the account `" } else { "`initdb` failed" };
+    assert!(line.contains(expected), "{line}");
 }
 
 #[test]
 fn programs_in_path_that_the_servers_account_cannot_run_are_passed_over() {
-    let (site, home) = (Site::with_small_archive(), home());
-    let bin = home.0.join("bin");
-    fs::rename(site.folder.0.join("made/package/native/bin"), &bin).unwrap();
+    let (_home, bin) = private_programs();
     let base = Base::new(LONG);
     let path = format!("{}:/usr/bin:/bin", bin.display());
     let mut client = Client { child: base.command().env("PATH", path).spawn().unwrap() };

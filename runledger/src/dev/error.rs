@@ -10,14 +10,16 @@ use std::time::Duration;
 pub enum DevError {
     /// No PostgreSQL server programs are on this machine, and the download failed or is forbidden.
     #[error(
-        "no PostgreSQL server programs of version 13 or later are installed{}, and {download}: the embedded server cannot start; install them \
+        "no PostgreSQL server programs of version 13 or later that can be used are installed{}{}, and {download}: the embedded server cannot start; install them \
          (`apt-get install -y postgresql`, `dnf install -y postgresql-server`, `brew install postgresql@17` or `apk add postgresql`), or set `DATABASE_URL` \
          (`RUNLEDGER_TEST_DATABASE_URL` for tests) to a server of your own",
-        refused_versions(.too_old)
+        refused_versions(.too_old), refused_programs(.refused)
     )]
     NoPrograms {
         /// The majors that were found and passed over.
         too_old: Vec<u32>,
+        /// The programs that were found and cannot be run, each with the reason.
+        refused: Vec<String>,
         /// Why the download failed or is forbidden.
         download: String,
     },
@@ -83,8 +85,8 @@ pub enum DevError {
     /// The account that runs the server for root cannot enter a folder.
     #[error(
         "the account `{account}`, which runs the server for root, cannot enter `{path}`: the embedded server does not \
-         start; choose a folder that every account can reach, such as one in `/var/tmp`, or let it pass (`chmod o+x`) \
-         through each folder of the path", path = path.display()
+         start; choose a folder that every account can reach, such as one in `/var/tmp`, or let the \
+         account pass through each folder of the path (`chmod o+x`)", path = path.display()
     )]
     OutOfReach {
         /// The folder.
@@ -179,6 +181,13 @@ impl DevError {
         let path = path.into();
         move |source| Self::Io { action, path, source }
     }
+}
+
+fn refused_programs(refused: &[String]) -> String {
+    if refused.is_empty() {
+        return String::new();
+    }
+    format!(" ({})", refused.join("; "))
 }
 
 fn refused_versions(too_old: &[u32]) -> String {

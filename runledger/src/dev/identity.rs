@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::io::Errno;
+
 use super::error::DevError;
 
 /// Accounts that a root program may run the server as, the best first.
@@ -54,8 +56,9 @@ impl Identity {
     /// Returns the server's account if it cannot enter `dir`: a folder in root's home, for example.
     pub(super) fn locked_out_of(&self, dir: &Path) -> Option<&'static str> {
         let entered = self.command(Path::new("true")).current_dir(dir).status();
-        let is_denied = entered.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
-        self.account_name().filter(|_| is_denied)
+        // Root without the right to change its account gets another error, of the same kind.
+        let is_denied = |error: io::Error| error.raw_os_error() == Some(Errno::ACCESS.raw_os_error());
+        self.account_name().filter(|_| entered.is_err_and(is_denied))
     }
 
     /// Whether this process runs as root and the server as another account.
@@ -88,8 +91,10 @@ impl Identity {
         }
         fs::set_permissions(dir, fs::Permissions::from_mode(mode))
             .map_err(DevError::io("set the permissions of", dir))?;
-        match self.locked_out_of(dir) {
-            Some(account) => Err(DevError::OutOfReach { path: dir.to_owned(), account }),
+        // A link can lead out of a folder that the account cannot enter. The server gets the path behind it.
+        let path = fs::canonicalize(dir).map_err(DevError::io("resolve", dir))?;
+        match self.locked_out_of(&path) {
+            Some(account) => Err(DevError::OutOfReach { path, account }),
             None => Ok(()),
         }
     }
@@ -195,19 +200,31 @@ fn server_account(passwd: &str) -> Option<Account> {
     })
 }
 
-/// Makes `dir` and the folders above it that do not exist. Each new one gets `mode`, whatever the umask is.
+/// Makes `dir` and the folders above it that do not exist. Each new one gets `mode`, whatever the umask is, before another
+/// process can see it.
 fn make_folders(dir: &Path, mode: u32) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return DirBuilder::new().mode(mode).create(dir);
+    };
+    if !parent.as_os_str().is_empty() {
         make_folders(parent, mode)?;
     }
-    match DirBuilder::new().mode(mode).create(dir) {
-        // Another process may make it at the same time.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-        Err(error) => Err(error),
-        Ok(()) => fs::set_permissions(dir, fs::Permissions::from_mode(mode)),
+    let mut new_name = name.to_owned();
+    new_name.push(format!(".new-{}", std::process::id()));
+    let new = dir.with_file_name(new_name);
+    DirBuilder::new().mode(mode).create(&new)?;
+    let made =
+        fs::set_permissions(&new, fs::Permissions::from_mode(mode)).and_then(|()| fs::rename(&new, dir));
+    match made {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            fs::remove_dir(&new)?;
+            // Another process may have made it at the same time.
+            if dir.is_dir() { Ok(()) } else { Err(error) }
+        }
     }
 }
 

@@ -51,6 +51,8 @@ impl Programs {
 struct Installed {
     usable: Vec<Programs>,
     too_old: Vec<u32>,
+    /// The folders whose programs the server's account cannot run, with the reason.
+    refused: Vec<String>,
     /// Whether `RUNLEDGER_PG_BIN` names them. If so, nothing else may be used.
     is_explicit: bool,
 }
@@ -90,13 +92,20 @@ fn search(
     root: &Path,
     identity: &Identity,
 ) -> Result<Installed, DevError> {
-    let inspect = |dir: &PathBuf| inspect(dir, identity);
+    let mut refused = Vec::new();
+    let mut inspect = |dir: &PathBuf| match inspect(dir, identity)? {
+        Ok(programs) => Some(programs),
+        Err(why) => {
+            refused.push(format!("those in `{}`: {why}", dir.display()));
+            None
+        }
+    };
     if let Some(dir) = explicit.filter(|dir| !dir.is_empty()) {
         let usable = vec![inspect_explicit(Path::new(dir), identity)?];
-        return Ok(Installed { usable, too_old: Vec::new(), is_explicit: true });
+        return Ok(Installed { usable, is_explicit: true, ..Installed::default() });
     }
     let from_path = path.map(|path| env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
-    let mut found: Vec<Programs> = from_path.iter().filter_map(inspect).collect();
+    let mut found: Vec<Programs> = from_path.iter().filter_map(&mut inspect).collect();
     let mut installed: Vec<Programs> =
         WELL_KNOWN.iter().flat_map(|pattern| expand(root, pattern)).filter_map(|dir| inspect(&dir)).collect();
     installed.sort_by_key(|programs| std::cmp::Reverse(programs.major));
@@ -104,7 +113,7 @@ fn search(
 
     let too_old: Vec<u32> = found.iter().map(|p| p.major).filter(|major| *major < OLDEST_MAJOR).collect();
     found.retain(|programs| programs.major >= OLDEST_MAJOR);
-    Ok(Installed { usable: found, too_old, is_explicit: false })
+    Ok(Installed { usable: found, too_old, refused, is_explicit: false })
 }
 
 /// Returns the first of `installed` that can open the data, or else the programs of `archive`. `data` is the
@@ -116,7 +125,7 @@ fn choose(
     fetch: impl FnOnce(&Archive) -> Result<Programs, NotDownloaded>,
 ) -> Result<Programs, DevError> {
     let serves = |major: u32| data.is_none_or(|(made_by, _)| major.to_string() == made_by);
-    let Installed { usable, too_old, is_explicit } = installed;
+    let Installed { usable, too_old, refused, is_explicit } = installed;
     if let Some(found) = usable.iter().find(|programs| serves(programs.major)) {
         return Ok(found.clone());
     }
@@ -136,7 +145,7 @@ fn choose(
         }
     }
     if let Some(why) = why.as_ref().filter(|_| usable.is_empty()) {
-        return Err(DevError::NoPrograms { too_old, download: why.to_string() });
+        return Err(DevError::NoPrograms { too_old, refused, download: why.to_string() });
     }
     majors.sort_unstable();
     majors.dedup();
@@ -159,9 +168,9 @@ fn fetch(archive: &Archive, identity: &Identity) -> Result<Programs, NotDownload
 }
 
 fn downloaded_in(bin: &Path, archive: &Archive, identity: &Identity) -> Result<Programs, NotDownloaded> {
-    let said = "`initdb --version` fails".to_owned();
+    let fails = |said| NotDownloaded::DoesNotRun { url: archive.url.clone(), said };
     let programs =
-        inspect(bin, identity).ok_or_else(|| NotDownloaded::DoesNotRun { url: archive.url.clone(), said })?;
+        inspect(bin, identity).unwrap_or_else(|| Err("they are not complete".to_owned())).map_err(fails)?;
     if programs.major < OLDEST_MAJOR {
         return Err(NotDownloaded::TooOld { url: archive.url.clone(), major: programs.major });
     }
@@ -176,11 +185,9 @@ fn inspect_explicit(dir: &Path, identity: &Identity) -> Result<Programs, DevErro
     if let Some(missing) = NEEDED.iter().find(|program| !dir.join(program).is_file()) {
         return Err(refuse(format!("there is no `{missing}` in it")));
     }
-    let programs = inspect(dir, identity).ok_or_else(|| {
-        let account = identity.account_name();
-        let account = account.map(|name| format!(" as the account `{name}`, which runs the server for root"));
-        refuse(format!("`initdb --version` there does not run{}", account.unwrap_or_default()))
-    })?;
+    let programs = inspect(dir, identity)
+        .unwrap_or_else(|| Err("there is no `postgres` beside its `initdb`".to_owned()))
+        .map_err(refuse)?;
     if programs.major < OLDEST_MAJOR {
         return Err(refuse(format!(
             "it holds PostgreSQL {}, older than {OLDEST_MAJOR}, the first that is supported",
@@ -191,16 +198,22 @@ fn inspect_explicit(dir: &Path, identity: &Identity) -> Result<Programs, DevErro
 }
 
 /// `PATH` often holds a link to a single program, and `initdb` looks for `postgres` beside its real path, so the
-/// link is followed before its neighbours are looked for. The server's account must be able to run them.
-fn inspect(dir: &Path, identity: &Identity) -> Option<Programs> {
+/// link is followed before its neighbours are looked for. Returns why the server's account cannot run them.
+fn inspect(dir: &Path, identity: &Identity) -> Option<Result<Programs, String>> {
     let initdb = fs::canonicalize(dir.join("initdb")).ok()?;
     let bin = initdb.parent()?.to_owned();
     if !NEEDED.iter().all(|program| bin.join(program).is_file()) {
         return None;
     }
-    let output = identity.command(&initdb).arg("--version").output().ok()?;
-    let major = parse_major(&String::from_utf8_lossy(&output.stdout))?;
-    Some(Programs { bin, major })
+    let output = identity.command(&initdb).arg("--version").output();
+    let why = match output.map(|output| parse_major(&String::from_utf8_lossy(&output.stdout))) {
+        Ok(Some(major)) => return Some(Ok(Programs { bin, major })),
+        Ok(None) => "does not give a version".to_owned(),
+        Err(error) => format!("does not run ({error})"),
+    };
+    let account = identity.account_name();
+    let account = account.map(|name| format!(" as the account `{name}`, which runs the server for root"));
+    Some(Err(format!("`initdb --version` there {why}{}", account.unwrap_or_default())))
 }
 
 /// `initdb (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)` is 15, and `initdb (PostgreSQL) 19beta1` is 19.

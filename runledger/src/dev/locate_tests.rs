@@ -224,3 +224,16 @@ fn majors_are_read_from_released_and_unreleased_versions() {
     assert_eq!(parse_major("initdb (PostgreSQL) 19beta1"), Some(19));
     assert_eq!(parse_major("initdb: not found"), None);
 }
+
+#[test]
+fn programs_that_cannot_be_run_are_named_with_the_reason() {
+    let tree = Tree::new("refused");
+    let bin = tree.install("opt/pg/bin", "17.10");
+    fs::set_permissions(bin.join("initdb"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let found = search(None, Some(bin.as_os_str()), &tree.0, &me()).unwrap();
+    let text =
+        choose(found, None, Err(NotDownloaded::NoArchive), |_| unreachable!()).unwrap_err().to_string();
+    let named =
+        format!("those in `{}`: `initdb --version` there does not run (Permission denied", bin.display());
+    assert!(text.contains(&named), "{text}");
+}
