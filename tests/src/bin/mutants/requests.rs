@@ -180,22 +180,6 @@ pub const REQUESTS: &[Mutant] = &[
         tests: &["it::triggers::end_that_a_trigger_refuses_waits_alone_whatever_the_code"],
     },
     Mutant {
-        name: "quick-refusals-are-waits",
-        edits: &[
-            Edit {
-                file: "runledger/src/store/set_aside.rs",
-                old: "matches!(cause_in_body(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))",
-                new: "matches!(super::error::cause(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))",
-            },
-            Edit {
-                file: "runledger/src/store/set_aside.rs",
-                old: "self.add(*run_id, began.elapsed());",
-                new: "let _ = began;",
-            },
-        ],
-        tests: &["it::triggers::orphans_that_a_trigger_refuses_to_queue_hold_no_other"],
-    },
-    Mutant {
         name: "runs-set-aside-wait-as-long-as-a-batch",
         edits: &[
             Edit {
