@@ -2,6 +2,7 @@
 //! another server, and locked rows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use runledger::prelude::*;
@@ -127,4 +128,27 @@ async fn runs_end_while_the_leases_of_others_are_locked() {
         worker.stop().await;
     }))
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_that_stops_after_a_table_was_locked_hands_no_ended_run_back() {
+    const RUNS: u32 = 100;
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let door = Door(Arc::new(Semaphore::new(0)));
+    let app = App::new(db.clone()).with(jobs![triggers_ends_when_told]).provide(door.clone());
+    let worker = app.start().await.unwrap();
+    for _ in 0..RUNS {
+        triggers_ends_when_told().enqueue(&db).await.unwrap();
+    }
+    let leases = "select count(*) from runledger.lease";
+    eventually(async || scalar::<i64>(&db, leases).await, |n_leases| *n_leases == i64::from(RUNS)).await;
+    let mut holder = db.begin().await.unwrap();
+    sqlx::query("lock table runledger.outcome").execute(&mut *holder).await.unwrap();
+    door.0.add_permits(RUNS as usize);
+    // Long enough for the writer to set all of them aside.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    drop(holder);
+    worker.stop().await;
+    let ended = "select count(*) from runledger.outcome where state = 'completed'";
+    assert_eq!(scalar::<i64>(&db, ended).await, i64::from(RUNS));
 }

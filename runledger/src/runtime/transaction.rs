@@ -505,7 +505,7 @@ fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>, may_be_limit: bo
         Class::Conflict => "it met a serialization failure or a deadlock",
         Class::Refused => "the server refused to write",
         Class::Transient | Class::Permanent if is_lost(error) => "its connection was lost",
-        Class::Transient | Class::Permanent => "the server gave a statement up",
+        Class::Transient | Class::Permanent => "a statement of it failed",
     };
     let failure = Failure::from_chain(FailureKind::Error, error);
     let message = format!(

@@ -33,8 +33,8 @@ const MAX_BYTES: usize = 32 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// After so many runs in a row that are set aside, the rest of a batch is set aside without a try: a table is locked, or
-/// the server is slow.
+/// After so many runs in a row have failed alone, the rest of a batch is set aside without a try of its own: a table may be
+/// locked, or the server slow.
 const SET_ASIDE_IN_A_ROW: u32 = 3;
 
 /// Writes entries until the journal is closed and empty.
@@ -53,7 +53,7 @@ pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>, 
     while is_open || !writer.aside.is_empty() {
         // Neither branch comes first: runs that are set aside and the others take turns.
         tokio::select! {
-            () = due(writer.aside.due()) => writer.try_next_aside().await,
+            () = due(writer.aside.due(), is_open) => writer.try_next_aside().await,
             n_entries = entries.recv_many(&mut batch, MAX_BATCH), if is_open => {
                 is_open = n_entries > 0;
                 writer.commit(batch.drain(..)).await;
@@ -62,9 +62,11 @@ pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>, 
     }
 }
 
-async fn due(at: Option<Instant>) {
+/// At the end of a worker, nothing waits for its turn.
+async fn due(at: Option<Instant>, is_open: bool) {
     match at {
-        Some(at) => tokio::time::sleep_until(at).await,
+        Some(at) if is_open => tokio::time::sleep_until(at).await,
+        Some(_) => {}
         None => std::future::pending().await,
     }
 }
@@ -110,6 +112,7 @@ impl Writer {
     async fn try_next_aside(&mut self) {
         let Some((run_id, mut waiting)) = self.aside.take() else { return };
         self.is_alone = true;
+        let began = Instant::now();
         while let Some(entry) = waiting.entries.pop_front() {
             self.commit([entry]).await;
             if self.aside.has(run_id) {
@@ -117,7 +120,7 @@ impl Writer {
             }
         }
         self.is_alone = false;
-        self.aside.put_back(run_id, waiting);
+        self.aside.tried(run_id, waiting, began.elapsed());
     }
 
     /// Writes items of one kind.
@@ -145,7 +148,6 @@ impl Writer {
     /// written one by one, so that such an item fails or waits alone.
     async fn at_once<T: Writable>(&mut self, items: Vec<Item<T>>) {
         let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
-        let began = Instant::now();
         match self.persistently(&references).await {
             Ok(written) => {
                 for ((_, acknowledge), written) in items.into_iter().zip(written) {
@@ -160,7 +162,7 @@ impl Writer {
                     } else {
                         let run_id = item.fence().run_id;
                         warn_outage!(static, %run_id, %error, "the database does not store a record; the writer sets the run aside");
-                        self.aside.set(T::ENTRY(item, acknowledge), began.elapsed());
+                        self.aside.set(T::ENTRY(item, acknowledge));
                     }
                 }
             }
@@ -174,7 +176,7 @@ impl Writer {
             let Some(item) = self.not_aside(item) else { continue };
             // So many in a row: it is not up to the runs, and the rest would wait in vain too.
             if n_set_aside == SET_ASIDE_IN_A_ROW {
-                self.aside.set(T::ENTRY(item.0, item.1), Duration::ZERO);
+                self.aside.set_untried(T::ENTRY(item.0, item.1));
                 continue;
             }
             let run_id = item.0.fence().run_id;
@@ -233,8 +235,9 @@ impl Writer {
         }
         let connection = opened?;
         let wait = if self.is_alone { WAIT_OF_ONE } else { WAIT_OF_A_BATCH };
-        if std::mem::replace(&mut self.wait, wait) != wait {
+        if self.wait != wait {
             self.session.answered(wait_for_locks(connection, wait)).await?;
+            self.wait = wait;
         }
         self.session.answered(T::write(connection, items, is_repeated, &self.wakes)).await
     }

@@ -14,6 +14,9 @@ use super::places::has_repaired;
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// How long a run that has failed comes after others. If it fails again soon after its pause, the pause is doubled.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
 /// If the tries take long, a pause is so many times as long as one try of all runs that are set aside.
 const REST: u32 = 4;
 
@@ -42,8 +45,7 @@ impl SetAside {
     /// The runs to leave out.
     pub(crate) fn runs(&mut self) -> Vec<Uuid> {
         let now = Instant::now();
-        // A run whose pause has ended is remembered for as long again: if it fails in this time, its pause is doubled.
-        self.0.retain(|_, pause| now < pause.end + pause.length);
+        self.0.retain(|_, pause| now < pause.end + REMEMBERED);
         self.0.iter().filter(|(_, pause)| now < pause.end).map(|(run_id, _)| *run_id).collect()
     }
 
@@ -53,7 +55,8 @@ impl SetAside {
         let length = match self.0.get(&run_id) {
             None => FIRST_PAUSE,
             Some(pause) if now < pause.end => pause.length,
-            Some(pause) => pause.length * 2,
+            Some(pause) if now < pause.end + pause.length => pause.length * 2,
+            Some(_) => FIRST_PAUSE,
         };
         let n_others = self.0.len() - usize::from(self.0.contains_key(&run_id));
         let rest = took.saturating_mul(REST).saturating_mul(u32::try_from(n_others + 1).unwrap_or(u32::MAX));
