@@ -5,7 +5,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::thread;
 use std::time::Duration;
+
+use runledger::dev::{Options, stop_now};
 
 use super::site::{Folder, Site, run};
 use super::support::{Base, Client, listens};
@@ -39,6 +43,26 @@ fn private_programs() -> (Folder, PathBuf) {
         assert!(written.unwrap().success());
     }
     (home, bin)
+}
+
+#[test]
+fn threads_of_a_process_make_one_new_base_folder_at_the_same_time() {
+    let folder = Folder::new();
+    for round in 0..20 {
+        let base = folder.0.join(format!("round-{round}/new/../deep/base"));
+        let barrier = Barrier::new(8);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut options = Options::test();
+                    options.base_dir = Some(base.clone());
+                    barrier.wait();
+                    // Opens the folder and finds no server to stop.
+                    stop_now(&options).unwrap();
+                });
+            }
+        });
+    }
 }
 
 #[test]

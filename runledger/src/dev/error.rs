@@ -10,7 +10,7 @@ use std::time::Duration;
 pub enum DevError {
     /// No PostgreSQL server programs are on this machine, and the download failed or is forbidden.
     #[error(
-        "no PostgreSQL server programs of version 13 or later that can be used are installed{}{}, and {download}: the embedded server cannot start; install them \
+        "no usable server programs of PostgreSQL 13 or later are installed{}{}, and {download}: the embedded server cannot start; install them \
          (`apt-get install -y postgresql`, `dnf install -y postgresql-server`, `brew install postgresql@17` or `apk add postgresql`), or set `DATABASE_URL` \
          (`RUNLEDGER_TEST_DATABASE_URL` for tests) to a server of your own",
         refused_versions(.too_old), refused_programs(.refused)
@@ -36,7 +36,7 @@ pub enum DevError {
     },
     /// No programs of the major version that made the data folder are installed or available for download.
     #[error(
-        "`{data}` was made by PostgreSQL {made_by}, and only {installed} is installed here or can be downloaded{}: a server reads the data of its own major version only; \
+        "`{data}` was made by PostgreSQL {made_by}, and only {installed} is installed or can be downloaded{}: a server reads the data of its own major version only; \
          install PostgreSQL {made_by}{}, or choose another folder for an empty database",
         download.as_ref().map(|why| format!(" ({why})")).unwrap_or_default(),
         if download.is_some() { ", make its download possible (`RUNLEDGER_PG_DOWNLOAD=on` allows it)" } else { "" },
@@ -85,8 +85,8 @@ pub enum DevError {
     /// The account that runs the server for root cannot enter a folder.
     #[error(
         "the account `{account}`, which runs the server for root, cannot enter `{path}`: the embedded server does not \
-         start; choose a folder that every account can reach, such as one in `/var/tmp`, or let the \
-         account pass through each folder of the path (`chmod o+x`)", path = path.display()
+         start; choose a folder that every account can reach, such as one in `/var/tmp`, or let \
+         every account pass through each folder of the path (`chmod o+x`)", path = path.display()
     )]
     OutOfReach {
         /// The folder.

@@ -8,6 +8,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -15,6 +17,9 @@ use super::error::DevError;
 
 /// Accounts that a root program may run the server as, the best first.
 const SERVER_ACCOUNTS: [&str; 2] = ["postgres", "nobody"];
+
+/// How long another process may take from the creation of a folder to its permissions.
+const ALMOST_MADE: Duration = Duration::from_millis(500);
 
 /// Who this process is, and as whom the server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +60,21 @@ impl Identity {
 
     /// Returns the server's account if it cannot enter `dir`: a folder in root's home, for example.
     pub(super) fn locked_out_of(&self, dir: &Path) -> Option<&'static str> {
+        let account = self.account_name()?;
+        let began = Instant::now();
+        while self.is_locked_out_of(dir) {
+            if began.elapsed() > ALMOST_MADE {
+                return Some(account);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
+    fn is_locked_out_of(&self, dir: &Path) -> bool {
         let entered = self.command(Path::new("true")).current_dir(dir).status();
         // Root without the right to change its account gets another error, of the same kind.
-        let is_denied = |error: io::Error| error.raw_os_error() == Some(Errno::ACCESS.raw_os_error());
-        self.account_name().filter(|_| entered.is_err_and(is_denied))
+        entered.is_err_and(|error| error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()))
     }
 
     /// Whether this process runs as root and the server as another account.
@@ -200,31 +216,20 @@ fn server_account(passwd: &str) -> Option<Account> {
     })
 }
 
-/// Makes `dir` and the folders above it that do not exist. Each new one gets `mode`, whatever the umask is, before another
-/// process can see it.
+/// Makes `dir` and the folders above it that do not exist. Each new one gets `mode`, whatever the umask is.
 fn make_folders(dir: &Path, mode: u32) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
-        return DirBuilder::new().mode(mode).create(dir);
-    };
-    if !parent.as_os_str().is_empty() {
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         make_folders(parent, mode)?;
     }
-    let mut new_name = name.to_owned();
-    new_name.push(format!(".new-{}", std::process::id()));
-    let new = dir.with_file_name(new_name);
-    DirBuilder::new().mode(mode).create(&new)?;
-    let made =
-        fs::set_permissions(&new, fs::Permissions::from_mode(mode)).and_then(|()| fs::rename(&new, dir));
-    match made {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            fs::remove_dir(&new)?;
-            // Another process may have made it at the same time.
-            if dir.is_dir() { Ok(()) } else { Err(error) }
-        }
+    match DirBuilder::new().mode(mode).create(dir) {
+        // `a/..`, or another process has made it at the same time.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(ErrorKind::NotADirectory.into()),
+        Err(error) => Err(error),
+        Ok(()) => fs::set_permissions(dir, fs::Permissions::from_mode(mode)),
     }
 }
 

@@ -96,7 +96,7 @@ fn search(
     let mut inspect = |dir: &PathBuf| match inspect(dir, identity)? {
         Ok(programs) => Some(programs),
         Err(why) => {
-            refused.push(format!("those in `{}`: {why}", dir.display()));
+            refused.push(format!("the programs in `{}`: {why}", dir.display()));
             None
         }
     };
@@ -154,6 +154,9 @@ fn choose(
     if is_explicit {
         installed.push_str(" (in `RUNLEDGER_PG_BIN`; no other folder is searched while it is set)");
     }
+    if !refused.is_empty() {
+        installed.push_str(&format!(" (without {})", refused.join(", ")));
+    }
     let (made_by, data) = data.unwrap_or(("", Path::new("")));
     Err(DevError::OtherVersion {
         data: data.to_owned(),
@@ -198,7 +201,8 @@ fn inspect_explicit(dir: &Path, identity: &Identity) -> Result<Programs, DevErro
 }
 
 /// `PATH` often holds a link to a single program, and `initdb` looks for `postgres` beside its real path, so the
-/// link is followed before its neighbours are looked for. Returns why the server's account cannot run them.
+/// link is followed before its neighbours are looked for. `None` if some are missing, and an error if the server's
+/// account cannot run them.
 fn inspect(dir: &Path, identity: &Identity) -> Option<Result<Programs, String>> {
     let initdb = fs::canonicalize(dir.join("initdb")).ok()?;
     let bin = initdb.parent()?.to_owned();

@@ -139,8 +139,7 @@ fn nothing_is_downloaded_that_cannot_read_the_data() {
     let error = choose(tree.found(), made_by, Ok(pinned()), |_| unreachable!()).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("made by PostgreSQL 16")
-            && text.contains("only 17 is installed here or can be downloaded"),
+        text.contains("made by PostgreSQL 16") && text.contains("only 17 is installed or can be downloaded"),
         "{text}"
     );
 }
@@ -230,10 +229,13 @@ fn programs_that_cannot_be_run_are_named_with_the_reason() {
     let tree = Tree::new("refused");
     let bin = tree.install("opt/pg/bin", "17.10");
     fs::set_permissions(bin.join("initdb"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-    let found = search(None, Some(bin.as_os_str()), &tree.0, &me()).unwrap();
-    let text =
-        choose(found, None, Err(NotDownloaded::NoArchive), |_| unreachable!()).unwrap_err().to_string();
-    let named =
-        format!("those in `{}`: `initdb --version` there does not run (Permission denied", bin.display());
-    assert!(text.contains(&named), "{text}");
+    let named = format!(
+        "the programs in `{}`: `initdb --version` there does not run (Permission denied",
+        bin.display()
+    );
+    for data in [None, Some(("15", Path::new("/data")))] {
+        let found = search(None, Some(bin.as_os_str()), &tree.0, &me()).unwrap();
+        let error = choose(found, data, Ok(pinned()), |_| Err(NotDownloaded::NoDownloader)).unwrap_err();
+        assert!(error.to_string().contains(&named), "{error}");
+    }
 }
