@@ -156,12 +156,13 @@ async fn server_that_accepts_no_further_connection_is_named_as_the_reason() {
     let role = format!("limited_{}", uuid::Uuid::now_v7().simple());
     let options: sqlx::postgres::PgConnectOptions = fixture.database.url().parse().unwrap();
     let sql = |text: &str| sqlx::AssertSqlSafe(text.replace("ROLE", &role));
-    let make =
-        "create role ROLE login password 'x' connection limit 2; grant usage on schema runledger to ROLE;
+    let make = "create role ROLE login password 'x'; grant usage on schema runledger to ROLE;
         grant select on all tables in schema runledger to ROLE";
     sqlx::raw_sql(sql(make)).execute(fixture.db.pool()).await.unwrap();
     let db = Db::connect_with(options.username(&role).password("x"), 3).await.unwrap();
     let held = [db.pool().acquire().await.unwrap(), db.pool().acquire().await.unwrap()];
+    // Only now: a connection that ends counts until its server process is gone.
+    sqlx::raw_sql(sql("alter role ROLE connection limit 2")).execute(fixture.db.pool()).await.unwrap();
     let error = later(1).enqueue(&db).await.unwrap_err();
     let said = told(&error);
     assert!(said.contains("the server accepts no further connection"), "{said}");
