@@ -13,8 +13,11 @@ use super::journal::Entry;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// The time without a try after a failed one, as a multiple of the time that it took. Tries that end at the server's time
-/// limits would otherwise take most of the writer's time.
+/// A try that takes so long delays other records noticeably.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// After a slow try that failed, no slow run is tried for so many times as long as the try took, and at most for
+/// [`LONGEST_REST`]. Tries that end at the server's time limit would otherwise take most of the writer's time.
 const REST: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(90);
 
@@ -22,7 +25,7 @@ const LONGEST_REST: Duration = Duration::from_secs(90);
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     runs: HashMap<Uuid, Waiting>,
-    /// Before this instant no run is tried that has failed alone.
+    /// No slow run is tried before this instant.
     rests_until: Option<Instant>,
 }
 
@@ -30,8 +33,8 @@ pub(super) struct Aside {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) entries: VecDeque<Entry>,
-    /// Whether a record of the run has failed alone.
-    has_failed: bool,
+    /// How long the last try of the run alone took. `None` if it failed only with others.
+    took: Option<Duration>,
     pause: Duration,
     due: Instant,
 }
@@ -53,52 +56,69 @@ impl Aside {
         }
     }
 
-    /// Sets an entry aside that has failed alone.
-    pub(super) fn set(&mut self, entry: Entry) {
-        self.insert(entry, true);
+    /// Sets an entry aside that has failed alone, after a try that `took` this long.
+    pub(super) fn set(&mut self, entry: Entry, took: Duration) {
+        if took >= SLOW {
+            self.rests_until = Some(Instant::now() + took.saturating_mul(REST).min(LONGEST_REST));
+        }
+        self.insert(entry, Some(took), FIRST_PAUSE);
     }
 
     /// Sets an entry aside that has failed only with others.
     pub(super) fn set_untried(&mut self, entry: Entry) {
-        self.insert(entry, false);
+        self.insert(entry, None, Duration::ZERO);
     }
 
-    fn insert(&mut self, entry: Entry, has_failed: bool) {
-        let pause = if has_failed { FIRST_PAUSE } else { Duration::ZERO };
+    fn insert(&mut self, entry: Entry, took: Option<Duration>, pause: Duration) {
         let waiting =
-            Waiting { entries: VecDeque::new(), has_failed, pause: FIRST_PAUSE, due: Instant::now() + pause };
+            Waiting { entries: VecDeque::new(), took, pause: FIRST_PAUSE, due: Instant::now() + pause };
         self.runs.entry(entry.run_id()).or_insert(waiting).entries.push_back(entry);
     }
 
     /// When the next run is to be tried.
     pub(super) fn due(&self) -> Option<Instant> {
-        let next = self.runs.values().min_by_key(|waiting| (waiting.has_failed, waiting.due))?;
-        let rests_until = self.rests_until.filter(|_| next.has_failed);
-        Some(rests_until.map_or(next.due, |until| until.max(next.due)))
+        self.next().map(|(_, due)| due)
     }
 
-    /// Takes the entries of the run that is to be tried next: one that has not failed alone, or the one that is due first.
+    /// Takes the entries of the run that is to be tried next.
     pub(super) fn take(&mut self) -> Option<(Uuid, Waiting)> {
-        let (run_id, _) = self.runs.iter().min_by_key(|(_, waiting)| (waiting.has_failed, waiting.due))?;
-        let run_id = *run_id;
+        let (run_id, _) = self.next()?;
         self.runs.remove_entry(&run_id)
     }
 
-    /// Puts back what is left of a run after a new try, which `took` this long. If it succeeded, the reason of the others may
-    /// be gone, and all are due. If it failed, the next pause of the run is twice as long.
-    pub(super) fn tried(&mut self, run_id: Uuid, tried: Waiting, took: Duration) {
-        let now = Instant::now();
-        let Some(waiting) = self.runs.get_mut(&run_id) else {
-            self.runs.values_mut().for_each(|waiting| waiting.due = now);
-            self.rests_until = None;
-            return;
+    fn next(&self) -> Option<(Uuid, Instant)> {
+        let due = |waiting: &Waiting| match self.rests_until {
+            Some(until) if waiting.took.is_some_and(|took| took >= SLOW) => waiting.due.max(until),
+            _ => waiting.due,
         };
-        waiting.entries.extend(tried.entries);
-        if tried.has_failed {
-            waiting.pause = (tried.pause * 2).min(LAST_PAUSE);
-            self.rests_until = Some(now + took.saturating_mul(REST).min(LONGEST_REST));
+        self.runs.iter().map(|(run_id, waiting)| (*run_id, due(waiting))).min_by_key(|(_, due)| *due)
+    }
+
+    /// Puts back what is left of a run after a new try. If the try succeeded, the reason of the others may be gone, and all are
+    /// due. If it failed, the next pause of the run is twice as long.
+    pub(super) fn tried(&mut self, run_id: Uuid, tried: Waiting) {
+        match self.runs.get_mut(&run_id) {
+            Some(waiting) => {
+                waiting.entries.extend(tried.entries);
+                if tried.took.is_some() {
+                    waiting.pause = (tried.pause * 2).min(LAST_PAUSE);
+                }
+                waiting.due = Instant::now() + waiting.pause;
+            }
+            None => {
+                if !tried.entries.is_empty() {
+                    self.runs.insert(run_id, Waiting { took: None, ..tried });
+                }
+                self.hasten();
+            }
         }
-        waiting.due = now + waiting.pause;
+    }
+
+    /// Makes all runs due.
+    pub(super) fn hasten(&mut self) {
+        let now = Instant::now();
+        self.runs.values_mut().for_each(|waiting| waiting.due = now);
+        self.rests_until = None;
     }
 }
 
@@ -115,45 +135,69 @@ mod tests {
         Entry::Noted(Box::new(noted), tokio::sync::oneshot::channel().0)
     }
 
-    /// Tries the next run, which fails or succeeds.
-    fn attempt(aside: &mut Aside, fails: bool, took: u64) -> u128 {
+    fn set(aside: &mut Aside, run: u128, took: u64) {
+        aside.set(entry(run), Duration::from_secs(took));
+    }
+
+    /// Waits until a run is due and tries it. It fails after `took` seconds, or succeeds.
+    async fn attempt(aside: &mut Aside, took: Option<u64>) -> u128 {
+        tokio::time::sleep_until(aside.due().unwrap()).await;
         let (run_id, mut waiting) = aside.take().unwrap();
-        if fails {
-            aside.set(waiting.entries.pop_front().unwrap());
+        let first = waiting.entries.pop_front().unwrap();
+        if let Some(took) = took.map(Duration::from_secs) {
+            tokio::time::advance(took).await;
+            aside.set(first, took);
         }
-        aside.tried(run_id, waiting, Duration::from_secs(took));
+        aside.tried(run_id, waiting);
         run_id.as_u128()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failed_try_is_followed_by_a_rest_of_three_times_its_length_and_at_most_90_s() {
+    async fn slow_runs_rest_three_times_as_long_as_the_last_slow_try_and_at_most_90_s() {
         for (took, rest) in [(2, 6), (10, 30), (60, 90)] {
             let mut aside = Aside::default();
-            (1..=500).for_each(|run| aside.set(entry(run)));
-            tokio::time::advance(FIRST_PAUSE).await;
-            attempt(&mut aside, true, took);
+            (1..=500).for_each(|run| set(&mut aside, run, 2));
+            attempt(&mut aside, Some(took)).await;
             assert_eq!(aside.due().unwrap() - Instant::now(), Duration::from_secs(rest), "{took}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn quick_run_does_not_rest_for_a_slow_one() {
+        let mut aside = Aside::default();
+        set(&mut aside, 1, 28);
+        set(&mut aside, 2, 0);
+        assert_eq!(aside.due().unwrap() - Instant::now(), FIRST_PAUSE);
+        for pause in [2, 4, 8, 10] {
+            assert_eq!(attempt(&mut aside, Some(0)).await, 2);
+            assert_eq!(aside.due().unwrap() - Instant::now(), Duration::from_secs(pause));
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn success_makes_all_others_due() {
         let mut aside = Aside::default();
-        (1..=3).for_each(|run| aside.set(entry(run)));
-        tokio::time::advance(FIRST_PAUSE).await;
-        attempt(&mut aside, true, 10);
-        attempt(&mut aside, false, 0);
+        set(&mut aside, 1, 0);
+        set(&mut aside, 2, 28);
+        assert_eq!(attempt(&mut aside, None).await, 1);
         assert_eq!(aside.due(), Some(Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn run_that_has_not_failed_alone_is_tried_first_and_at_once() {
+    async fn run_that_has_not_failed_alone_is_tried_at_once() {
         let mut aside = Aside::default();
-        aside.set(entry(1));
-        tokio::time::advance(FIRST_PAUSE).await;
-        assert_eq!(attempt(&mut aside, true, 10), 1);
+        set(&mut aside, 1, 28);
         aside.set_untried(entry(2));
         assert_eq!(aside.due(), Some(Instant::now()));
-        assert_eq!(attempt(&mut aside, true, 10), 2);
+        assert_eq!(attempt(&mut aside, Some(10)).await, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_left_over_after_a_success_keep_their_run_set_aside() {
+        let mut aside = Aside::default();
+        set(&mut aside, 1, 0);
+        aside.append(entry(1));
+        assert_eq!(attempt(&mut aside, None).await, 1);
+        assert!(aside.has(Uuid::from_u128(1)));
     }
 }

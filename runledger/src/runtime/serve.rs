@@ -343,7 +343,11 @@ impl Worker {
         task::spawn_on(&mut crew, "wakes", wakes::carry_out(session.clone(), owed));
         let (journal, receivers) = Journal::new(n_writers(&self.plan), wakes.clone());
         for receiver in receivers {
-            task::spawn_on(&mut crew, "writer", writer::write(session.clone(), receiver, wakes.clone()));
+            task::spawn_on(
+                &mut crew,
+                "writer",
+                writer::write(session.clone(), receiver, wakes.clone(), stopped.clone()),
+            );
         }
         let control = control.listen(
             engine_options(&self.plan.db),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::aside::Aside;
@@ -33,12 +33,22 @@ const MAX_BYTES: usize = 32 << 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
+/// How many entries of one run that is set aside are written before others have their turn.
+const ENTRIES_OF_A_TURN: usize = 100;
+
 /// After so many runs in a row have failed alone, the rest of a batch is set aside without a try of its own: a table may be
 /// locked, or the server slow.
 const SET_ASIDE_IN_A_ROW: u32 = 3;
 
 /// Writes entries until the journal is closed and empty.
-pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>, wakes: Wakes) {
+///
+/// When the worker has `stopped`, the writer tries at once what is set aside.
+pub(crate) async fn write(
+    session: Session,
+    mut entries: mpsc::Receiver<Entry>,
+    wakes: Wakes,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut writer = Writer {
         session,
         connection: None,
@@ -49,11 +59,15 @@ pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>, 
         aside: Aside::default(),
     };
     let mut batch = Vec::with_capacity(MAX_BATCH);
-    let mut is_open = true;
+    let (mut is_open, mut is_stopped) = (true, false);
     while is_open || !writer.aside.is_empty() {
         // Neither branch comes first: runs that are set aside and the others take turns.
         tokio::select! {
-            () = due(writer.aside.due(), is_open) => writer.try_next_aside().await,
+            () = due(writer.aside.due()) => writer.try_next_aside().await,
+            () = is_set(&mut stopped), if !is_stopped => {
+                is_stopped = true;
+                writer.aside.hasten();
+            }
             n_entries = entries.recv_many(&mut batch, MAX_BATCH), if is_open => {
                 is_open = n_entries > 0;
                 writer.commit(batch.drain(..)).await;
@@ -62,11 +76,14 @@ pub(crate) async fn write(session: Session, mut entries: mpsc::Receiver<Entry>, 
     }
 }
 
-/// At the end of a worker, nothing waits for its turn.
-async fn due(at: Option<Instant>, is_open: bool) {
+async fn is_set(stopped: &mut watch::Receiver<bool>) {
+    // Without a sender, too, the worker is at its end.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+async fn due(at: Option<Instant>) {
     match at {
-        Some(at) if is_open => tokio::time::sleep_until(at).await,
-        Some(_) => {}
+        Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }
@@ -112,15 +129,15 @@ impl Writer {
     async fn try_next_aside(&mut self) {
         let Some((run_id, mut waiting)) = self.aside.take() else { return };
         self.is_alone = true;
-        let began = Instant::now();
-        while let Some(entry) = waiting.entries.pop_front() {
+        for _ in 0..ENTRIES_OF_A_TURN {
+            let Some(entry) = waiting.entries.pop_front() else { break };
             self.commit([entry]).await;
             if self.aside.has(run_id) {
                 break;
             }
         }
         self.is_alone = false;
-        self.aside.tried(run_id, waiting, began.elapsed());
+        self.aside.tried(run_id, waiting);
     }
 
     /// Writes items of one kind.
@@ -131,7 +148,8 @@ impl Writer {
         while let Some(n_items) = n_that_fit(items.iter().map(|(item, _)| item.n_bytes())) {
             let rest = items.split_off(n_items);
             self.at_once(items).await;
-            items = rest;
+            // A run whose first items were set aside has others here.
+            items = rest.into_iter().filter_map(|item| self.not_aside(item)).collect();
         }
     }
 
@@ -148,6 +166,7 @@ impl Writer {
     /// written one by one, so that such an item fails or waits alone.
     async fn at_once<T: Writable>(&mut self, items: Vec<Item<T>>) {
         let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
+        let began = Instant::now();
         match self.persistently(&references).await {
             Ok(written) => {
                 for ((_, acknowledge), written) in items.into_iter().zip(written) {
@@ -162,7 +181,7 @@ impl Writer {
                     } else {
                         let run_id = item.fence().run_id;
                         warn_outage!(static, %run_id, %error, "the database does not store a record; the writer sets the run aside");
-                        self.aside.set(T::ENTRY(item, acknowledge));
+                        self.aside.set(T::ENTRY(item, acknowledge), began.elapsed());
                     }
                 }
             }

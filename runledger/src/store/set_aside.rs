@@ -58,7 +58,7 @@ impl SetAside {
             Some(pause) if now < pause.end + pause.length => pause.length * 2,
             Some(_) => FIRST_PAUSE,
         };
-        let n_others = self.0.len() - usize::from(self.0.contains_key(&run_id));
+        let n_others = self.0.iter().filter(|(other, pause)| **other != run_id && now < pause.end).count();
         let rest = took.saturating_mul(REST).saturating_mul(u32::try_from(n_others + 1).unwrap_or(u32::MAX));
         let length = length.max(rest).min(LONGEST_PAUSE);
         self.0.insert(run_id, Pause { end: now + length, length });
