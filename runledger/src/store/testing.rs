@@ -252,6 +252,9 @@ pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<
     })
 }
 
+/// How often [`skip`] looks for runs to cancel while others lock them.
+const TRIES: u32 = 3;
+
 /// Puts every instant in the future so much earlier, and wakes whoever sleeps until one. Rows of `ready` are never updated otherwise.
 pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Result<(), sqlx::Error> {
     // A duration that was asked for is at most a hundred years.
@@ -271,12 +274,17 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     .bind(micros)
     .execute(&mut *connection)
     .await?;
-    wait_for_locks(connection).await?;
     // What a worker's maintenance would find at its next heartbeat.
     let mut aside = SetAside::default();
-    super::wait::wake_due(connection, &mut aside, i64::MAX).await?;
-    super::deadline::carry_out(connection, &mut aside, i64::MAX, Duration::MAX).await?;
-    cancel_requested(connection).await?;
+    for _ in 0..TRIES {
+        wait_for_locks(connection).await?;
+        super::wait::wake_due(connection, &mut aside, i64::MAX).await?;
+        super::deadline::carry_out(connection, &mut aside, i64::MAX, Duration::MAX).await?;
+        cancel_requested(connection).await?;
+        if !is_cancel_left(connection).await? {
+            break;
+        }
+    }
     sqlx::query("select runledger.notify('runledger_ready', '')")
         .execute(connection)
         .await
@@ -288,6 +296,15 @@ pub(crate) async fn cancel_requested(connection: &mut PgConnection) -> Result<()
     let mut requests = Requests::default();
     while !Box::pin(requests.carry_out(connection, i64::MAX, Duration::MAX)).await?.is_done {}
     Ok(())
+}
+
+/// Whether a run is to be cancelled that no worker holds: maintenance of the kit's worker had it locked.
+async fn is_cancel_left(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let left = "select exists (
+                    select from runledger.cancel
+                    where not exists (select from runledger.lease where lease.run_id = cancel.run_id)
+                )";
+    sqlx::query_scalar(left).fetch_one(connection).await
 }
 
 /// Waits for whoever has locked a run that is to be cancelled. Maintenance leaves such a run for its next look, and a
