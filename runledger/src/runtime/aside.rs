@@ -33,7 +33,7 @@ pub(super) struct Aside {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) entries: VecDeque<Entry>,
-    /// How long the last try of the run alone took. `None` if it failed only with others.
+    /// How long the last failed try of the run alone took, if there was one.
     took: Option<Duration>,
     pause: Duration,
     due: Instant,
@@ -58,8 +58,9 @@ impl Aside {
 
     /// Sets an entry aside that has failed alone, after a try that `took` this long.
     pub(super) fn set(&mut self, entry: Entry, took: Duration) {
-        if took >= SLOW {
-            self.rests_until = Some(Instant::now() + took.saturating_mul(REST).min(LONGEST_REST));
+        let now = Instant::now();
+        if took >= SLOW && self.rests_until.is_none_or(|until| until <= now) {
+            self.rests_until = Some(now + took.saturating_mul(REST).min(LONGEST_REST));
         }
         self.insert(entry, Some(took), FIRST_PAUSE);
     }
@@ -86,16 +87,20 @@ impl Aside {
         self.runs.remove_entry(&run_id)
     }
 
+    /// The run that is due first. Of several, a quick one, and of slow ones the one whose own pause ended first: after a rest
+    /// all of them are due at once.
     fn next(&self) -> Option<(Uuid, Instant)> {
         let due = |waiting: &Waiting| match self.rests_until {
-            Some(until) if waiting.took.is_some_and(|took| took >= SLOW) => waiting.due.max(until),
+            Some(until) if waiting.is_slow() => waiting.due.max(until),
             _ => waiting.due,
         };
-        self.runs.iter().map(|(run_id, waiting)| (*run_id, due(waiting))).min_by_key(|(_, due)| *due)
+        let first =
+            self.runs.iter().min_by_key(|(_, waiting)| (due(waiting), waiting.is_slow(), waiting.due));
+        first.map(|(run_id, waiting)| (*run_id, due(waiting)))
     }
 
-    /// Puts back what is left of a run after a new try. If the try succeeded, the reason of the others may be gone, and all are
-    /// due. If it failed, the next pause of the run is twice as long.
+    /// Puts back what is left of a run after a new try. If the try succeeded, the reason of the others may be gone, and they are
+    /// due: the quick ones, and if the run was a slow one, all. If it failed, the next pause of the run is twice as long.
     pub(super) fn tried(&mut self, run_id: Uuid, tried: Waiting) {
         match self.runs.get_mut(&run_id) {
             Some(waiting) => {
@@ -106,19 +111,35 @@ impl Aside {
                 waiting.due = Instant::now() + waiting.pause;
             }
             None => {
+                let was_slow = tried.is_slow();
                 if !tried.entries.is_empty() {
                     self.runs.insert(run_id, Waiting { took: None, ..tried });
                 }
-                self.hasten();
+                self.make_due(was_slow);
             }
         }
     }
 
-    /// Makes all runs due.
+    /// Makes all runs due, and their next pauses short: little time is left.
     pub(super) fn hasten(&mut self) {
+        self.make_due(true);
+        self.runs.values_mut().for_each(|waiting| waiting.pause = FIRST_PAUSE / 4);
+    }
+
+    fn make_due(&mut self, slow_too: bool) {
         let now = Instant::now();
-        self.runs.values_mut().for_each(|waiting| waiting.due = now);
-        self.rests_until = None;
+        for waiting in self.runs.values_mut().filter(|waiting| slow_too || !waiting.is_slow()) {
+            waiting.due = now;
+        }
+        if slow_too {
+            self.rests_until = None;
+        }
+    }
+}
+
+impl Waiting {
+    fn is_slow(&self) -> bool {
+        self.took.is_some_and(|took| took >= SLOW)
     }
 }
 
@@ -175,11 +196,47 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn success_makes_all_others_due() {
+    async fn success_of_a_slow_run_makes_all_others_due() {
         let mut aside = Aside::default();
-        set(&mut aside, 1, 0);
+        (1..=3).for_each(|run| set(&mut aside, run, 28));
+        attempt(&mut aside, None).await;
+        assert_eq!(aside.due(), Some(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn success_of_a_quick_run_makes_the_quick_ones_due_and_no_slow_one() {
+        let mut aside = Aside::default();
+        set(&mut aside, 99, 28);
+        (1..=50).for_each(|run| set(&mut aside, run, 0));
+        let began = Instant::now();
+        for _ in 1..=50 {
+            assert_ne!(attempt(&mut aside, None).await, 99);
+        }
+        assert_eq!(Instant::now() - began, FIRST_PAUSE);
+        assert_eq!(aside.due().unwrap() - began, Duration::from_secs(84));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_runs_take_turns() {
+        let mut aside = Aside::default();
+        (1..=3).for_each(|run| set(&mut aside, run, 28));
+        let mut tried = Vec::new();
+        for _ in 0..6 {
+            tried.push(attempt(&mut aside, Some(28)).await);
+        }
+        tried[..3].sort_unstable();
+        assert_eq!(tried[..3], [1, 2, 3]);
+        tried[3..].sort_unstable();
+        assert_eq!(tried[3..], [1, 2, 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_meanwhile_do_not_prolong_a_rest() {
+        let mut aside = Aside::default();
+        set(&mut aside, 1, 28);
+        tokio::time::advance(Duration::from_secs(60)).await;
         set(&mut aside, 2, 28);
-        assert_eq!(attempt(&mut aside, None).await, 1);
+        tokio::time::advance(Duration::from_secs(24)).await;
         assert_eq!(aside.due(), Some(Instant::now()));
     }
 

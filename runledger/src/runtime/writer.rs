@@ -148,7 +148,7 @@ impl Writer {
         while let Some(n_items) = n_that_fit(items.iter().map(|(item, _)| item.n_bytes())) {
             let rest = items.split_off(n_items);
             self.at_once(items).await;
-            // A run whose first items were set aside has others here.
+            // Later items of a run whose first ones were set aside join these.
             items = rest.into_iter().filter_map(|item| self.not_aside(item)).collect();
         }
     }
