@@ -233,7 +233,7 @@ async fn limit_that_a_commit_reaches_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn body_whose_commit_reaches_the_transaction_limit_runs_once_or_ends() {
+async fn transaction_limit_that_a_commit_reaches_is_named() {
     let fixture = Fixture::new().await;
     let version: i32 = scalar(&fixture.db, "select current_setting('server_version_num')::integer").await;
     let slow = "create table slow (n integer);

@@ -119,8 +119,7 @@ async fn runs_end_while_the_leases_of_others_are_locked() {
             let other = triggers_says("other".into()).enqueue(&db).await.unwrap();
             assert_eq!(soon(other.result()).await.unwrap(), "other");
         }
-        let going_on = "select count(*) from runledger.lease";
-        assert_eq!(scalar::<i64>(&db, going_on).await, i64::from(LOCKED));
+        assert_eq!(scalar::<i64>(&db, leases).await, i64::from(LOCKED));
         drop(holder);
         for run in locked {
             soon(run.result()).await.unwrap();

@@ -98,7 +98,7 @@ impl Identity {
     /// Makes `dir` and its parents for this process to write in; the server's account may only pass through. Takes over
     /// an existing folder only if it has the file `mark`, or has nothing but hidden files.
     pub(super) fn make_base(&self, dir: &Path, mark: &str) -> Result<(), DevError> {
-        let mode = if self.server.is_some() { 0o711 } else { 0o700 };
+        let mode = self.mode_of_folders();
         make_folders(dir, mode).map_err(DevError::io("make folder", dir))?;
         check_owner(dir, &[self.uid])?;
         // In this order: another program may make its mark meanwhile.
@@ -118,7 +118,7 @@ impl Identity {
     /// Creates `dir` for downloaded programs. An existing folder keeps its permissions, because the user may
     /// have chosen it, and may be a link.
     pub(super) fn make_cache(&self, dir: &Path) -> io::Result<()> {
-        make_folders(dir, if self.server.is_some() { 0o711 } else { 0o700 })?;
+        make_folders(dir, self.mode_of_folders())?;
         if let Some(account) = self.locked_out_of(dir) {
             return Err(io::Error::other(format!(
                 "the account `{account}`, which runs the server for root, cannot enter it"
@@ -131,6 +131,11 @@ impl Identity {
             return Ok(());
         }
         Err(io::Error::other("it belongs to another user"))
+    }
+
+    /// The permissions of a new folder: the server's account may pass through.
+    fn mode_of_folders(&self) -> u32 {
+        if self.server.is_some() { 0o711 } else { 0o700 }
     }
 
     /// Whether this user or root owns `dir`: no other user may replace the programs.

@@ -91,17 +91,21 @@ impl Session {
 
     /// A connection of the pool with the engine's settings. It is closed when it is dropped, so that no user's statement meets them.
     pub(crate) async fn open(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        let mut connection = self.db.acquire().await?;
-        connection.close_on_drop();
-        self.answered(for_engine(&mut connection)).await.map_err(unopened)?;
-        Ok(connection)
+        self.open_with(for_engine).await
     }
 
     /// A connection of the pool for a writer.
     pub(crate) async fn open_writer(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.open_with(async |connection| for_writer(connection, self.patience).await).await
+    }
+
+    async fn open_with(
+        &self,
+        set_up: impl AsyncFnOnce(&mut PgConnection) -> Result<(), sqlx::Error>,
+    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         let mut connection = self.db.acquire().await?;
         connection.close_on_drop();
-        self.answered(for_writer(&mut connection, self.patience)).await.map_err(unopened)?;
+        self.answered(set_up(&mut connection)).await.map_err(unopened)?;
         Ok(connection)
     }
 

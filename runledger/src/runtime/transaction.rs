@@ -24,7 +24,7 @@ use crate::model::payload::{PayloadError, Place, Plain, Stored};
 use crate::model::recorded::place_of_error;
 use crate::model::replay::Claim;
 use crate::store::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
-use crate::store::error::{Cause, Class, Limit, Reason, cause_in_body, class, lives};
+use crate::store::error::{Cause, Class, Limit, Reason, class, lives, own_cause};
 use crate::store::limits::may_write;
 #[cfg(feature = "worker")]
 use crate::store::settle::{InBody, Settled, settle_in};
@@ -304,7 +304,7 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
         }
         Err(error) if is_given_up(&error) => return undone_by_engine(&error),
         Err(error) => {
-            let meddling = meddling(&mut tx, cause_in_body(&error), role.as_deref()).await;
+            let meddling = meddling(&mut tx, own_cause(&error), role.as_deref()).await;
             return undone_with(&error, meddling, true);
         }
     }
@@ -314,7 +314,7 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
             record.acknowledge(attempt);
             End::Done
         }
-        Err(error) => match (class(&error), cause_in_body(&error)) {
+        Err(error) => match (class(&error), own_cause(&error)) {
             (Class::Conflict, _) => undone(&error),
             // A deferred constraint or trigger: as if a statement of the body had failed.
             (Class::Permanent, cause)
@@ -437,7 +437,7 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
                     Err(error) => End::Halted(Halt::Sealed(error.to_failure())),
                 },
                 (_, _, true) => {
-                    let may_be_limit = cause_in_body(error).reason == Reason::Limit(Limit::Transaction);
+                    let may_be_limit = own_cause(error).reason == Reason::Limit(Limit::Transaction);
                     undone_with(error, None, may_be_limit)
                 }
                 (Record::Step(_), None, false) => End::Halted(Halt::LeaseLost),
@@ -480,11 +480,6 @@ async fn begin(attempt: &Attempt) -> (Tx, String) {
     }
 }
 
-/// Whether the connection has gone with an error, as far as it says so.
-fn is_lost(error: &sqlx::Error) -> bool {
-    !lives(error)
-}
-
 /// Whether a statement was refused since one before it in its transaction had failed.
 fn is_aborted(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "25P02")
@@ -499,12 +494,12 @@ fn undone_by_engine(error: &sqlx::Error) -> End {
 }
 
 fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>, may_be_limit: bool) -> End {
-    let cause = cause_in_body(error);
+    let cause = own_cause(error);
     let why = match cause.class {
         _ if cause.reason == Reason::Privilege => "its role lacks a privilege",
         Class::Conflict => "it met a serialization failure or a deadlock",
         Class::Refused => "the server refused to write",
-        Class::Transient | Class::Permanent if is_lost(error) => "its connection was lost",
+        Class::Transient | Class::Permanent if !lives(error) => "its connection was lost",
         Class::Transient | Class::Permanent => "a statement of it failed",
     };
     let failure = Failure::from_chain(FailureKind::Error, error);

@@ -193,7 +193,6 @@ impl Writer {
         let (was_alone, mut n_set_aside) = (std::mem::replace(&mut self.is_alone, true), 0);
         for item in items {
             let Some(item) = self.not_aside(item) else { continue };
-            // So many in a row: it is not up to the runs, and the rest would wait in vain too.
             if n_set_aside == SET_ASIDE_IN_A_ROW {
                 self.aside.set_untried(T::ENTRY(item.0, item.1));
                 continue;

@@ -149,12 +149,11 @@ pub(crate) fn cause(error: &SqlxError) -> Cause {
     Cause { class: class(error), reason }
 }
 
-/// Classifies an error in the transaction of a body. Its reason is a limit, or that the transaction is read-only, only if
-/// a check of this server says so.
+/// As [`cause`], but a limit or a read-only transaction is the reason only if this server's own check reports it.
 ///
-/// A trigger can raise the same codes, a foreign table passes on those of another server, `nowait` has the code of a lock
-/// timeout, and a person can cancel a statement.
-pub(crate) fn cause_in_body(error: &SqlxError) -> Cause {
+/// A trigger can raise the same codes, and a foreign table passes on those of another server. `nowait` and a cancelled
+/// statement have the codes of time limits.
+pub(crate) fn own_cause(error: &SqlxError) -> Cause {
     let cause = cause(error);
     let is_of = |routine| pg(error).is_some_and(|error| error.routine() == Some(routine));
     let is_own = match cause.reason {
@@ -187,7 +186,7 @@ pub(crate) fn cause_in_chain(error: &(dyn StdError + 'static)) -> Option<Cause> 
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(sqlx) = error.downcast_ref::<SqlxError>() {
-            return Some(cause_in_body(sqlx));
+            return Some(own_cause(sqlx));
         }
         next = error.source();
     }

@@ -57,10 +57,19 @@ pub(crate) async fn for_heartbeat(
     period: Duration,
     suspect: Duration,
 ) -> Result<(), sqlx::Error> {
-    let (lock, statement) = (period.mul_f64(0.8).as_millis().max(1), suspect.mul_f64(0.9).as_millis().max(1));
-    let set = format!(
-        "{ENGINE}; set synchronous_commit = off; set lock_timeout = {lock}; set statement_timeout = {statement}"
-    );
+    let others = "set synchronous_commit = off";
+    for_engine_within(connection, period.mul_f64(0.8), suspect.mul_f64(0.9), others).await
+}
+
+/// Sets up a connection as [`ENGINE`], with other time limits and settings.
+async fn for_engine_within(
+    connection: &mut PgConnection,
+    lock: Duration,
+    statement: Duration,
+    others: &str,
+) -> Result<(), sqlx::Error> {
+    let [lock, statement] = [lock, statement].map(|limit| limit.as_millis().max(1));
+    let set = format!("{ENGINE}; set lock_timeout = {lock}; set statement_timeout = {statement}; {others}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
@@ -74,10 +83,8 @@ pub(crate) const WAIT_OF_ONE: Duration = Duration::from_millis(200);
 /// Sets up a connection for a writer: as [`ENGINE`], with [`WAIT_OF_A_BATCH`]. The server gives a statement up before
 /// the writer gives the connection up (`patience`), because only the server's error can concern single runs.
 pub(crate) async fn for_writer(connection: &mut PgConnection, patience: Duration) -> Result<(), sqlx::Error> {
-    let statement = patience.mul_f64(0.8).min(Duration::from_secs(30)).as_millis().max(1);
-    let set = format!("{ENGINE}; set statement_timeout = {statement}");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(&mut *connection).await?;
-    wait_for_locks(connection, WAIT_OF_A_BATCH).await
+    let statement = patience.mul_f64(0.8).min(Duration::from_secs(30));
+    for_engine_within(connection, WAIT_OF_A_BATCH, statement, "").await
 }
 
 /// Sets how long the statements of a session wait for a lock.

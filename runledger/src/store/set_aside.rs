@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::error::{Limit, Reason, cause_in_body, spares_others};
+use super::error::{Limit, Reason, own_cause, spares_others};
 use super::places::has_repaired;
 
 /// The pause after the first failure of a run. Each further failure doubles it.
@@ -81,7 +81,7 @@ impl SetAside {
             done => return done.map(|done| Spared { done, failed: Vec::new() }),
         }
         let (mut spared, mut n_waits) = (Spared::default(), 0);
-        // Those that have failed before come last.
+        // Runs that failed before come last.
         let (failed_before, fresh): (Vec<&Uuid>, Vec<&Uuid>) =
             runs.iter().partition(|run_id| self.0.contains_key(*run_id));
         let mut left = fresh.into_iter().chain(failed_before);
@@ -115,7 +115,7 @@ impl SetAside {
 
 /// Whether a statement waited for a lock, or took, as long as it may.
 fn has_waited(error: &sqlx::Error) -> bool {
-    matches!(cause_in_body(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))
+    matches!(own_cause(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))
 }
 
 /// Repeats the work if a run was in two places and is in one now.

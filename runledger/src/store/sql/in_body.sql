@@ -1,6 +1,6 @@
 -- in_body: whether this session is in the transaction of a body, or has left it by a `COMMIT` or `ROLLBACK` of the body's own.
 -- in:    $1 the mark that the transaction was begun with
--- out:   in_body, role (the current role of the session, in UTF-8 whatever the encoding), encoding (in which the server reads what the client sends: that of the driver is UTF8)
+-- out:   in_body, role (the session's current role, in UTF-8), encoding (in which the server reads what the client sends: that of the driver is UTF8)
 -- locks: none
 -- index: none
 select

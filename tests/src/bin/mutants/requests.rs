@@ -175,7 +175,7 @@ pub const REQUESTS: &[Mutant] = &[
         edits: &[Edit {
             file: "runledger/src/store/error.rs",
             old: "lives(error) && class(error) == Class::Transient",
-            new: "matches!(cause_in_body(error).reason, Reason::Privilege | Reason::Limit(_))",
+            new: "matches!(own_cause(error).reason, Reason::Privilege | Reason::Limit(_))",
         }],
         tests: &["it::triggers::end_that_a_trigger_refuses_waits_alone_whatever_the_code"],
     },
