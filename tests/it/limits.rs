@@ -359,3 +359,23 @@ async fn body_whose_process_stands_still_before_the_commit_runs_again() {
     assert_eq!(eventually(ended, |(n_ended, _)| *n_ended == 902).await, (902, 0));
     worker.stop().await;
 }
+
+#[job]
+async fn limits_ends() -> Result<()> {
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_an_operator_do_not_apply_to_what_the_engine_writes() {
+    let fixture = Fixture::new().await;
+    let version: i32 = scalar(&fixture.db, "select current_setting('server_version_num')::integer").await;
+    let slow = "create function wait() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return null; end $$;
+        create trigger waits after insert on runledger.outcome for each row execute function wait()";
+    execute(&fixture.db, slow).await;
+    // Servers before 17 have no limit of whole transactions.
+    let limit = if version >= 170_000 { "transaction_timeout" } else { "statement_timeout" };
+    let own = limited(&fixture, [(limit, "500ms")]).await;
+    let worker = worker(&own, jobs![limits_ends]).await;
+    soon(limits_ends().enqueue(&fixture.db).await.unwrap().result()).await.unwrap();
+    worker.stop().await;
+}

@@ -34,7 +34,18 @@ pub(crate) async fn pin_path(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
 
 /// Sets up a connection for the engine's own statements. It must not go back to users.
 pub(crate) async fn for_engine(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    set(connection, ENGINE).await
+    set(connection, settings(connection)).await
+}
+
+/// As [`ENGINE`], without the limit of whole transactions that PostgreSQL 17 brought. Reaching it ends the session, and the
+/// writer cannot tell which run is at fault.
+fn settings(connection: &PgConnection) -> &'static str {
+    static WITHOUT_LIMIT: LazyLock<String> =
+        LazyLock::new(|| format!("{ENGINE}; set transaction_timeout = 0"));
+    match connection.server_version_num() {
+        Some(version) if version >= 170_000 => &WITHOUT_LIMIT,
+        _ => ENGINE,
+    }
 }
 
 /// How long a look at the lanes may take. The dead entries that it meets are as many as an old snapshot keeps.
@@ -69,7 +80,8 @@ async fn for_engine_within(
     others: &str,
 ) -> Result<(), sqlx::Error> {
     let [lock, statement] = [lock, statement].map(|limit| limit.as_millis().max(1));
-    let set = format!("{ENGINE}; set lock_timeout = {lock}; set statement_timeout = {statement}; {others}");
+    let settings = settings(connection);
+    let set = format!("{settings}; set lock_timeout = {lock}; set statement_timeout = {statement}; {others}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(connection).await.map(drop)
 }
 
