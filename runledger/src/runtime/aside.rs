@@ -8,13 +8,15 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::journal::Entry;
+use crate::store::session::WAIT_OF_A_BATCH;
 
 /// The pause before the first new try of a run. It doubles, up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A try that takes so long delays other records noticeably.
-const SLOW: Duration = Duration::from_secs(1);
+/// A try that takes so long delays other records noticeably. One that waits for a lock, for at most [`WAIT_OF_A_BATCH`],
+/// does not.
+const SLOW: Duration = WAIT_OF_A_BATCH.saturating_mul(2);
 
 /// After a slow try that failed, no slow run is tried for so many times as long as the try took, and at most for
 /// [`LONGEST_REST`]. Tries that end at the server's time limit would otherwise take most of the writer's time.
@@ -193,6 +195,15 @@ mod tests {
             assert_eq!(attempt(&mut aside, Some(0)).await, 2);
             assert_eq!(aside.due().unwrap() - Instant::now(), Duration::from_secs(pause));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_that_waited_for_a_lock_does_not_rest_for_a_slow_one() {
+        let mut aside = Aside::default();
+        set(&mut aside, 1, 28);
+        aside.set(entry(2), WAIT_OF_A_BATCH + Duration::from_millis(500));
+        assert_eq!(aside.due().unwrap() - Instant::now(), FIRST_PAUSE);
+        assert_eq!(attempt(&mut aside, None).await, 2);
     }
 
     #[tokio::test(start_paused = true)]
