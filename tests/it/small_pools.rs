@@ -8,7 +8,7 @@ use futures::future::join_all;
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, RunState, Timings, Worker};
 use runledger_tests::proxy::{Mode, Proxy};
-use runledger_tests::rows::{soon, until};
+use runledger_tests::rows::{scalar, soon, until};
 use runledger_tests::{Fixture, eventually};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgConnectOptions;
@@ -283,4 +283,45 @@ async fn exhausted_pool_whose_host_is_the_folder_of_a_socket_is_reported() {
     let refused = small_plain(1).enqueue(&db).await;
     assert!(matches!(refused, Err(ClientError::PoolExhausted { connections: 1 })), "{refused:?}");
     drop(held);
+}
+
+#[workflow]
+async fn small_awaits(wf: &Wf) -> Result<()> {
+    wf.run(small_waits()).await?;
+    Ok(wf.signal("go").await?)
+}
+
+#[job]
+async fn small_writes(#[inject] tx: &mut Tx) -> Result<()> {
+    sqlx::query("select 1").execute(&mut **tx).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workflows_whose_suspension_waits_for_a_lock_leave_connections_to_bodies() {
+    const WAITING: usize = 30;
+    let Fixture { db, database } = Fixture::new().await;
+    let own = Db::connect_with(database.url().parse().unwrap(), 6).await.unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let app = App::new(own).with(jobs![small_awaits, small_waits, small_writes]).provide(Arc::clone(&gate));
+    let worker = app.start().await.unwrap();
+    let waiting = join_all((0..WAITING).map(|_| small_awaits().enqueue(&db))).await;
+    let leases = "select count(*) from runledger.lease";
+    eventually(async || scalar::<i64>(&db, leases).await, |n| *n == WAITING as i64).await;
+    let mut holder = db.begin().await.unwrap();
+    sqlx::query("select from runledger.lease for no key update").execute(&mut *holder).await.unwrap();
+    gate.add_permits(WAITING);
+    let suspends = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually(async || scalar::<i64>(&db, suspends).await, |n| *n > 0).await;
+    for _ in 0..20 {
+        soon(small_writes().enqueue(&db).await.unwrap().result()).await.unwrap();
+    }
+    assert_eq!(scalar::<i64>(&db, leases).await, WAITING as i64, "the lock lasts");
+    drop(holder);
+    for run in waiting {
+        let run = run.unwrap();
+        run.signal("go", &()).await.unwrap();
+        soon(run.result()).await.unwrap();
+    }
+    worker.stop().await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use sqlx::PgConnection;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -48,7 +48,7 @@ use crate::model::state::RunState;
 use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
-use crate::store::error::{Class, class};
+use crate::store::error::{Class, class, may_concern_some_runs};
 use crate::store::settle::Settled;
 use crate::store::wait::{Suspended, Waits, continue_run, suspend};
 
@@ -76,6 +76,8 @@ pub(crate) struct Executor {
     #[cfg(feature = "logs")]
     pub(crate) logs: Option<Arc<super::logs::Sink>>,
     pub(crate) observers: Observers,
+    /// Runs whose parting waits for a lock take turns, so that they leave the connections of the pool to others.
+    pub(crate) turn: Mutex<()>,
     /// The number of this worker.
     pub(crate) worker_id: i64,
 }
@@ -390,7 +392,9 @@ impl Executor {
 
     /// Writes what ends the attempt without an outcome, however long the database is away. False where it was not, as far as the database says.
     async fn until_written(&self, attempt: &Attempt, parting: Parting<'_>) -> bool {
+        let mut takes_turns = false;
         loop {
+            let turn = if takes_turns { Some(self.turn.lock().await) } else { None };
             let connection = self.db.acquire().await;
             if self.db.is_overtaken() {
                 return false;
@@ -399,6 +403,7 @@ impl Executor {
                 Ok(mut connection) => answered(PATIENCE, parting.write(&mut connection, attempt)).await,
                 Err(error) => Err(error),
             };
+            drop(turn);
             match written {
                 Ok(is_written) => return is_written,
                 Err(error) if class(&error) == Class::Permanent => {
@@ -407,6 +412,7 @@ impl Executor {
                 }
                 Err(error) => {
                     warn_outage!(static, %error, "the end of an attempt waits for the database");
+                    takes_turns = may_concern_some_runs(&error);
                 }
             }
             tokio::time::sleep(REPEAT).await;

@@ -395,6 +395,7 @@ impl Worker {
             #[cfg(feature = "logs")]
             logs: self.logs.clone(),
             observers: self.plan.observers.clone(),
+            turn: Mutex::default(),
             worker_id,
         });
         let claimer = Claimer {

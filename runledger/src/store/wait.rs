@@ -13,7 +13,7 @@ use super::enqueue::{NewRun, stored};
 use super::graph::{NewGraph, submit};
 use super::locks::{IfLocked, is_locked};
 use super::places::has_repaired;
-use super::session::BEGIN_RESTLESS;
+use super::session::{BEGIN_BRIEF, BEGIN_RESTLESS};
 #[cfg(feature = "worker")]
 use super::set_aside::SetAside;
 use super::sql;
@@ -195,7 +195,7 @@ async fn suspend_once(
     waits: &Waits,
     counters: Counters,
 ) -> Result<Suspended, sqlx::Error> {
-    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    let mut tx = connection.begin_with(BEGIN_BRIEF).await?;
     let is_free = !IfLocked::Skip.lock_runs(&mut tx, &[fence.run_id]).await?.is_empty();
     let row = write(sql::SUSPEND, |park| {
         sqlx::query(park)
@@ -240,7 +240,7 @@ async fn continue_once(
     input: &Stored,
     delay_us: i64,
 ) -> Result<bool, sqlx::Error> {
-    let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
+    let mut tx = connection.begin_with(BEGIN_BRIEF).await?;
     // The record of a step that the code has dropped may be on its way. A snapshot from before its commit would not see it, and leave it to the next slice.
     sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
     let row = write(sql::CONTINUE_RUN, |anew| {
