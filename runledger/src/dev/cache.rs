@@ -231,7 +231,7 @@ fn runs(program: &Path, identity: &Identity) -> Result<(), String> {
 }
 
 /// The first line that is not empty. `gzip` begins with an empty line, and `tar` ends with a general one.
-fn first_line(stderr: &[u8]) -> Option<String> {
+pub(super) fn first_line(stderr: &[u8]) -> Option<String> {
     let said = String::from_utf8_lossy(stderr);
     said.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::archive::{self, Archive, NotDownloaded};
-use super::cache;
+use super::cache::{self, first_line};
 use super::error::DevError;
 use super::identity::Identity;
 
@@ -209,10 +209,14 @@ fn inspect(dir: &Path, identity: &Identity) -> Option<Result<Programs, String>> 
     if !NEEDED.iter().all(|program| bin.join(program).is_file()) {
         return None;
     }
-    let output = identity.command(&initdb).arg("--version").output();
-    let why = match output.map(|output| parse_major(&String::from_utf8_lossy(&output.stdout))) {
-        Ok(Some(major)) => return Some(Ok(Programs { bin, major })),
-        Ok(None) => "does not give a version".to_owned(),
+    let why = match identity.command(&initdb).arg("--version").output() {
+        Ok(output) => {
+            match (parse_major(&String::from_utf8_lossy(&output.stdout)), first_line(&output.stderr)) {
+                (Some(major), _) => return Some(Ok(Programs { bin, major })),
+                (None, Some(line)) => format!("gives no version ({line})"),
+                (None, None) => "gives no version".to_owned(),
+            }
+        }
         Err(error) => format!("does not run ({error})"),
     };
     let account = identity.account_name();

@@ -239,3 +239,15 @@ fn programs_that_cannot_be_run_are_named_with_the_reason() {
         assert!(error.to_string().contains(&named), "{error}");
     }
 }
+
+#[test]
+fn programs_that_lack_a_library_are_named_with_the_line_that_says_so() {
+    let tree = Tree::new("library");
+    let bin = tree.install("opt/pg/bin", "17.10");
+    let lacks = r#"printf '#!/bin/sh\necho "initdb: libpq.so.5: cannot open" >&2; exit 127\n' > "$0""#;
+    assert!(Command::new("sh").arg("-c").arg(lacks).arg(bin.join("initdb")).status().unwrap().success());
+    let found = search(None, Some(bin.as_os_str()), &tree.0, &me()).unwrap();
+    let error = choose(found, None, Ok(pinned()), |_| Err(NotDownloaded::NoDownloader)).unwrap_err();
+    let named = "`initdb --version` there gives no version (initdb: libpq.so.5: cannot open)";
+    assert!(error.to_string().contains(named), "{error}");
+}
