@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, RunState};
-use runledger_tests::rows::{LONG, soon, take_away, until, worker};
+use runledger_tests::proxy::Proxy;
+use runledger_tests::rows::{LONG, execute, scalar, soon, take_away, until, worker};
 use runledger_tests::{Fixture, eventually};
 use serde_json::{Value, json};
 use sqlx::Connection;
@@ -265,5 +266,37 @@ async fn line_waits_for_its_value_while_a_signal_is_being_taken() {
     let lines = handle.output(1).await.unwrap();
     let lines: Vec<uuid::Uuid> = lines.iter().map(|line| line.decode().unwrap()).collect();
     assert_eq!(lines, [id]);
+    worker.stop().await;
+}
+
+#[job(max_attempts = 1)]
+async fn speaks_through_a_proxy(#[inject] context: &Context) -> Result<()> {
+    context.emit("once").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn line_whose_commit_outlives_its_connection_is_appended_once() {
+    let Fixture { db, database } = Fixture::new().await;
+    // The first commit of a line ends once its repetition waits for it.
+    let slow = "create sequence commits;
+        create function wait() returns trigger language plpgsql as $$ begin
+            if nextval('public.commits') = 1 then
+                while not exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')
+                loop perform pg_stat_clear_snapshot(), pg_sleep(0.01); end loop;
+            end if;
+            return null;
+        end $$;
+        create constraint trigger waits after insert on runledger.output deferrable initially deferred
+        for each row execute function wait()";
+    execute(&db, slow).await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let through = Db::connect(proxy.url()).await.unwrap();
+    let worker = worker(&through, jobs![speaks_through_a_proxy]).await;
+    let handle = speaks_through_a_proxy().enqueue(&db).await.unwrap();
+    let begun = async || scalar::<bool>(&db, "select is_called from commits").await;
+    eventually(begun, |begun| *begun).await;
+    proxy.cut();
+    soon(handle.result()).await.unwrap();
+    assert_eq!(lines(&handle).await, of("", &[json!("once")]));
     worker.stop().await;
 }

@@ -19,15 +19,25 @@ async fn triggers_says(word: String) -> Result<String> {
     Ok(word)
 }
 
+/// Leaves all runs that are ready to a worker that does not exist.
+const ORPHANS: &str = "with taken as (delete from runledger.ready returning run_id)
+    insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
+    select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
+
 /// Refuses the rows of these runs in `table` with this code, for as long as they are in `poison`.
 async fn refuse<J: Job>(db: &Db, table: &str, code: &str, runs: &[Handle<J>]) {
+    poison(db, table, &format!("raise exception 'elsewhere' using errcode = '{code}'"), runs).await;
+}
+
+/// Does something for the rows of these runs in `table`, for as long as they are in `poison`.
+async fn poison<J: Job>(db: &Db, table: &str, statement: &str, runs: &[Handle<J>]) {
     let runs: Vec<String> = runs.iter().map(|run| format!("('{}')", run.id())).collect();
     let trigger = format!(
         "create table public.poison (run_id uuid); insert into public.poison values {};
          create function public.refuse() returns trigger language plpgsql as $$
          begin
              if exists (select from public.poison where run_id = new.run_id) then
-                 raise exception 'elsewhere' using errcode = '{code}';
+                 {statement};
              end if;
              return new;
          end $$;
@@ -68,10 +78,7 @@ async fn orphans_that_a_trigger_refuses_to_queue_hold_no_other() {
         for _ in 0..6 {
             runs.push(triggers_says("back".into()).enqueue(&db).await.unwrap());
         }
-        let orphans = "with taken as (delete from runledger.ready returning run_id)
-            insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
-            select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
-        execute(&db, orphans).await;
+        execute(&db, ORPHANS).await;
         // Two in a row: nobody may take that for a locked table.
         refuse(&db, "ready", code, &runs[1..3]).await;
         let worker = worker(&db, jobs![triggers_says]).await;
@@ -86,6 +93,46 @@ async fn orphans_that_a_trigger_refuses_to_queue_hold_no_other() {
         worker.stop().await;
     }))
     .await;
+}
+
+const END_THE_SESSION: &str = "perform pg_terminate_backend(pg_backend_pid())";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn end_whose_trigger_ends_the_session_waits_alone() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let killer = triggers_says("killer".into()).enqueue(&db).await.unwrap();
+    poison(&db, "outcome", END_THE_SESSION, std::slice::from_ref(&killer)).await;
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        others.push(triggers_says("other".into()).enqueue(&db).await.unwrap());
+    }
+    let worker = worker(&db, jobs![triggers_says]).await;
+    for other in others {
+        assert_eq!(soon(other.result()).await.unwrap(), "other");
+    }
+    let later = triggers_says("later".into()).enqueue(&db).await.unwrap();
+    assert_eq!(soon(later.result()).await.unwrap(), "later");
+    execute(&db, "delete from public.poison").await;
+    assert_eq!(soon(killer.result()).await.unwrap(), "killer");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orphan_whose_trigger_ends_the_session_holds_no_other() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        runs.push(triggers_says("back".into()).enqueue(&db).await.unwrap());
+    }
+    execute(&db, ORPHANS).await;
+    poison(&db, "ready", END_THE_SESSION, &runs[1..2]).await;
+    let worker = worker(&db, jobs![triggers_says]).await;
+    for run in [&runs[0], &runs[2], &runs[3]] {
+        assert_eq!(soon(run.result()).await.unwrap(), "back");
+    }
+    execute(&db, "delete from public.poison").await;
+    until(&db, runs[1].id(), |info| info.state == RunState::Completed).await;
+    worker.stop().await;
 }
 
 #[derive(Clone)]

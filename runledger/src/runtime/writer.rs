@@ -15,7 +15,7 @@ use super::serve::Session;
 use super::wakes::Wakes;
 use crate::model::failure::{Failure, FailureKind};
 use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
-use crate::store::error::{Class, class, may_concern_some_runs};
+use crate::store::error::{Class, class, lives, may_concern_some_runs};
 use crate::store::output::{Appended, Emitted, emit};
 use crate::store::progress::{Noted, note};
 use crate::store::session::{WAIT_OF_A_BATCH, WAIT_OF_ONE, wait_for_locks};
@@ -39,6 +39,10 @@ const ENTRIES_OF_A_TURN: usize = 100;
 /// After so many runs in a row have failed alone, the rest of a batch is set aside without a try of its own: a table may be
 /// locked, or the server slow.
 const SET_ASIDE_IN_A_ROW: u32 = 3;
+
+/// If the statement of a batch ends its session so often, a record of the batch may be the cause: a trigger ends the session
+/// for it, or somebody who ends statements that take long.
+const SESSIONS_OF_A_BATCH: u32 = 3;
 
 /// Writes entries until the journal is closed and empty.
 ///
@@ -207,7 +211,8 @@ impl Writer {
     /// Sends a batch until the database has an answer, or an error that may concern only some of its runs. Repeating it is
     /// safe: its items are idempotent under their fence.
     async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Written>, sqlx::Error> {
-        let (mut pause, mut is_repeated) = (FIRST_PAUSE, false);
+        // What is alone was sent before, with a batch or alone.
+        let (mut pause, mut is_repeated, mut may_be_own, mut n_lost) = (FIRST_PAUSE, self.is_alone, true, 0);
         loop {
             let error = match self.once(items, is_repeated).await {
                 Ok(written) => {
@@ -218,15 +223,19 @@ impl Writer {
                 }
                 Err(error) => error,
             };
-            if !std::mem::replace(&mut is_repeated, true) && is_unique_violation(&error) {
-                // Written before, by a commit whose acknowledgement was lost.
+            is_repeated = true;
+            if is_unique_violation(&error) && std::mem::take(&mut may_be_own) {
+                // Written before, by a commit whose acknowledgement was lost. The server knows that now, even if the commit
+                // was still at work when this one began.
                 continue;
             }
             if may_concern_some_runs(&error) {
                 return Err(error);
             }
-            self.connection = None;
-            if class(&error) == Class::Permanent {
+            let has_ended_its_session = self.connection.take().is_some() && !lives(&error);
+            n_lost += u32::from(has_ended_its_session);
+            let most_lost = if self.is_alone { 1 } else { SESSIONS_OF_A_BATCH };
+            if class(&error) == Class::Permanent || (has_ended_its_session && n_lost >= most_lost) {
                 return Err(error);
             }
             warn_outage!(&self.outage, %error, n_items = items.len(), "the journal waits for the database");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::error::{Limit, Reason, own_cause, spares_others};
+use super::error::{Limit, Reason, lives, own_cause, spares_others};
 use super::places::has_repaired;
 
 /// The pause after the first failure of a run. Each further failure doubles it.
@@ -24,7 +24,11 @@ const REST: u32 = 4;
 const WAITS_OF_AN_OUTAGE: usize = 2;
 
 #[derive(Debug, Default)]
-pub(crate) struct SetAside(HashMap<Uuid, Pause>);
+pub(crate) struct SetAside {
+    runs: HashMap<Uuid, Pause>,
+    /// The last call lost its session in the work for all runs at once.
+    has_lost_its_session: bool,
+}
 
 #[derive(Debug)]
 struct Pause {
@@ -45,23 +49,23 @@ impl SetAside {
     /// The runs to leave out.
     pub(crate) fn runs(&mut self) -> Vec<Uuid> {
         let now = Instant::now();
-        self.0.retain(|_, pause| now < pause.end + REMEMBERED);
-        self.0.iter().filter(|(_, pause)| now < pause.end).map(|(run_id, _)| *run_id).collect()
+        self.runs.retain(|_, pause| now < pause.end + REMEMBERED);
+        self.runs.iter().filter(|(_, pause)| now < pause.end).map(|(run_id, _)| *run_id).collect()
     }
 
     /// Sets a run aside whose last try `took` so long.
     pub(crate) fn add(&mut self, run_id: Uuid, took: Duration) {
         let now = Instant::now();
-        let length = match self.0.get(&run_id) {
+        let length = match self.runs.get(&run_id) {
             None => FIRST_PAUSE,
             Some(pause) if now < pause.end => pause.length,
             Some(pause) if now < pause.end + pause.length => pause.length * 2,
             Some(_) => FIRST_PAUSE,
         };
-        let n_others = self.0.iter().filter(|(other, pause)| **other != run_id && now < pause.end).count();
+        let n_others = self.runs.iter().filter(|(other, pause)| **other != run_id && now < pause.end).count();
         let rest = took.saturating_mul(REST).saturating_mul(u32::try_from(n_others + 1).unwrap_or(u32::MAX));
         let length = length.max(rest).min(LONGEST_PAUSE);
-        self.0.insert(run_id, Pause { end: now + length, length });
+        self.runs.insert(run_id, Pause { end: now + length, length });
     }
 
     /// Does some work for runs: for all at once, or one by one if that fails. Sets those aside for which it fails then, too.
@@ -76,14 +80,20 @@ impl SetAside {
     where
         F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,
     {
-        match Box::pin(repaired(connection, runs, &work)).await {
-            Err(error) if spares_others(&error) => {}
-            done => return done.map(|done| Spared { done, failed: Vec::new() }),
+        // A trigger may end the session for one of the runs.
+        if !std::mem::take(&mut self.has_lost_its_session) {
+            match Box::pin(repaired(connection, runs, &work)).await {
+                Err(error) if spares_others(&error) => {}
+                done => {
+                    self.has_lost_its_session = done.as_ref().is_err_and(|error| !lives(error));
+                    return done.map(|done| Spared { done, failed: Vec::new() });
+                }
+            }
         }
         let (mut spared, mut n_waits) = (Spared::default(), 0);
         // Runs that failed before come last.
         let (failed_before, fresh): (Vec<&Uuid>, Vec<&Uuid>) =
-            runs.iter().partition(|run_id| self.0.contains_key(*run_id));
+            runs.iter().partition(|run_id| self.runs.contains_key(*run_id));
         let mut left = fresh.into_iter().chain(failed_before);
         while let Some(run_id) = left.next() {
             // If the caller gives this try up, the next call leaves the run out.
@@ -92,7 +102,7 @@ impl SetAside {
             match Box::pin(repaired(connection, &[*run_id], &work)).await {
                 Ok(done) => {
                     n_waits = 0;
-                    self.0.remove(run_id);
+                    self.runs.remove(run_id);
                     spared.done.extend(done);
                 }
                 Err(error) if spares_others(&error) => {
@@ -138,9 +148,9 @@ mod tests {
         let (mut aside, run_id) = (SetAside::default(), Uuid::from_u128(1));
         aside.add(run_id, Duration::from_secs(3600));
         assert_eq!(aside.runs(), [run_id]);
-        assert_eq!(aside.0[&run_id].length, LONGEST_PAUSE);
+        assert_eq!(aside.runs[&run_id].length, LONGEST_PAUSE);
         let ended = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
-        aside.0.get_mut(&run_id).unwrap().end = ended;
+        aside.runs.get_mut(&run_id).unwrap().end = ended;
         assert!(aside.runs().is_empty());
     }
 
@@ -149,13 +159,13 @@ mod tests {
         let (mut aside, run_id) = (SetAside::default(), Uuid::from_u128(1));
         aside.add(run_id, Duration::ZERO);
         aside.add(run_id, Duration::ZERO);
-        assert_eq!(aside.0[&run_id].length, FIRST_PAUSE, "one try");
-        aside.0.get_mut(&run_id).unwrap().end = Instant::now();
+        assert_eq!(aside.runs[&run_id].length, FIRST_PAUSE, "one try");
+        aside.runs.get_mut(&run_id).unwrap().end = Instant::now();
         aside.add(run_id, Duration::ZERO);
-        assert_eq!(aside.0[&run_id].length, FIRST_PAUSE * 2);
-        aside.0.get_mut(&run_id).unwrap().end = Instant::now().checked_sub(LONGEST_PAUSE).unwrap();
+        assert_eq!(aside.runs[&run_id].length, FIRST_PAUSE * 2);
+        aside.runs.get_mut(&run_id).unwrap().end = Instant::now().checked_sub(LONGEST_PAUSE).unwrap();
         assert!(aside.runs().is_empty());
         aside.add(run_id, Duration::ZERO);
-        assert_eq!(aside.0[&run_id].length, FIRST_PAUSE);
+        assert_eq!(aside.runs[&run_id].length, FIRST_PAUSE);
     }
 }
