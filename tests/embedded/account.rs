@@ -2,7 +2,7 @@
 //! as itself.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use runledger::dev::{Options, stop_now};
 
 use super::site::{Folder, Site, run};
-use super::support::{Base, Client, listens};
+use super::support::{Base, Client, listens, socket_dir};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -96,6 +96,26 @@ fn new_parents_of_a_base_folder_let_the_servers_account_pass_whatever_the_umask_
     command.arg(&base.dir).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut client = Client { child: command.spawn().unwrap() };
     assert!(listens(&client.url()));
+}
+
+/// Without an account `postgres`, root's server runs as `nobody`.
+#[test]
+fn data_of_nobody_stays_usable_where_the_account_postgres_has_appeared() {
+    if !is_root() {
+        return;
+    }
+    let base = Base::new(LONG);
+    let url = base.client().url();
+    stop_now(&base.options()).unwrap();
+    let data = base.dir.join("data");
+    let given = Command::new("chown").args(["-R", "nobody", socket_dir(&url)]).arg(&data).status();
+    assert!(given.unwrap().success());
+    let nobody = fs::metadata(&data).unwrap().uid();
+
+    assert_eq!(base.client().url(), url);
+    assert_eq!(fs::metadata(data.join("postmaster.pid")).unwrap().uid(), nobody);
+    stop_now(&base.options()).unwrap();
+    assert!(!listens(&url));
 }
 
 #[test]

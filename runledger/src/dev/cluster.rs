@@ -79,7 +79,10 @@ impl Cluster {
         // One spelling, whatever links and dots led here: the socket's name and the watcher's check depend on it.
         let base = fs::canonicalize(&base).map_err(DevError::io("resolve", &base))?;
         refuse_shell_characters(&base)?;
-        Ok(Self { data: base.join("data"), socket_dir: identity.socket_dir(&base), base, identity })
+        let data = base.join("data");
+        let identity = Identity::of_data(&data)?;
+        identity.check_reach(&base)?;
+        Ok(Self { data, socket_dir: identity.socket_dir(&base), base, identity })
     }
 
     /// Whether data exists at the location in `options`. Creates nothing.

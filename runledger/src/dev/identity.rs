@@ -37,14 +37,24 @@ struct Account {
 }
 
 impl Identity {
-    /// Reads who this process is.
+    /// Reads who this process is, and as whom a new server runs.
     pub(super) fn current() -> Result<Self, DevError> {
+        Self::with_data_of(None)
+    }
+
+    /// Same as [`current`](Self::current), for the server of `data`. Existing data keeps its account, whatever accounts
+    /// have been added since.
+    pub(super) fn of_data(data: &Path) -> Result<Self, DevError> {
+        Self::with_data_of(fs::metadata(data).ok().map(|data| data.uid()))
+    }
+
+    fn with_data_of(owner: Option<u32>) -> Result<Self, DevError> {
         let uid = rustix::process::geteuid().as_raw();
         if uid != 0 {
             return Ok(Self { uid, server: None });
         }
         let accounts = fs::read_to_string("/etc/passwd").map_err(DevError::io("read", "/etc/passwd"))?;
-        let server = server_account(&accounts).ok_or(DevError::NoServerAccount)?;
+        let server = server_account(&accounts, owner).ok_or(DevError::NoServerAccount)?;
         Ok(Self { uid, server: Some(server) })
     }
 
@@ -106,11 +116,14 @@ impl Identity {
             return Err(DevError::OtherFiles { path: dir.to_owned() });
         }
         fs::set_permissions(dir, fs::Permissions::from_mode(mode))
-            .map_err(DevError::io("set the permissions of", dir))?;
-        // A link can lead out of a folder that the account cannot enter. The server gets the path behind it.
-        let path = fs::canonicalize(dir).map_err(DevError::io("resolve", dir))?;
-        match self.locked_out_of(&path) {
-            Some(account) => Err(DevError::OutOfReach { path, account }),
+            .map_err(DevError::io("set the permissions of", dir))
+    }
+
+    /// Refuses a base folder that the server's account cannot enter. `base` must be the path behind all links: a link
+    /// can lead out of a folder that the account cannot enter.
+    pub(super) fn check_reach(&self, base: &Path) -> Result<(), DevError> {
+        match self.locked_out_of(base) {
+            Some(account) => Err(DevError::OutOfReach { path: base.to_owned(), account }),
             None => Ok(()),
         }
     }
@@ -213,12 +226,15 @@ fn short_hash(path: &Path) -> u32 {
     u32::try_from((hash >> 32) ^ (hash & 0xffff_ffff)).unwrap_or_default()
 }
 
-fn server_account(passwd: &str) -> Option<Account> {
-    SERVER_ACCOUNTS.into_iter().find_map(|name| {
+/// The account with the uid `owner`, otherwise the best one.
+fn server_account(passwd: &str, owner: Option<u32>) -> Option<Account> {
+    let accounts = SERVER_ACCOUNTS.into_iter().filter_map(|name| {
         let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
         let mut fields = line.split(':').skip(2).map(id);
         Some(Account { name, uid: fields.next()??, gid: fields.next()?? })
-    })
+    });
+    let accounts: Vec<Account> = accounts.collect();
+    accounts.iter().find(|account| owner == Some(account.uid)).or(accounts.first()).copied()
 }
 
 /// Makes `dir` and the folders above it that do not exist. Each new one gets `mode`, whatever the umask is.

@@ -6,18 +6,29 @@ const ACCOUNTS: &str = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65533::/
 
 const POSTGRES: Account = Account { name: "postgres", uid: 101, gid: 104 };
 
+const NOBODY: Account = Account { name: "nobody", uid: 65534, gid: 65533 };
+
 #[test]
 fn the_server_runs_as_postgres_before_nobody() {
     let both = format!("{ACCOUNTS}postgres:x:101:104:admin,,,:/var/lib/postgresql:/bin/bash\n");
-    assert_eq!(server_account(&both), Some(POSTGRES));
-    assert_eq!(server_account(ACCOUNTS), Some(Account { name: "nobody", uid: 65534, gid: 65533 }));
-    assert_eq!(server_account("root:x:0:0::/root:/bin/sh\npostgresql:x:7:7::/:/bin/sh\n"), None);
+    assert_eq!(server_account(&both, None), Some(POSTGRES));
+    assert_eq!(server_account(ACCOUNTS, None), Some(NOBODY));
+    assert_eq!(server_account("root:x:0:0::/root:/bin/sh\npostgresql:x:7:7::/:/bin/sh\n", None), None);
+}
+
+#[test]
+fn the_server_runs_as_the_account_that_owns_the_data() {
+    let both = format!("{ACCOUNTS}postgres:x:101:104:admin,,,:/var/lib/postgresql:/bin/bash\n");
+    assert_eq!(server_account(&both, Some(NOBODY.uid)), Some(NOBODY));
+    assert_eq!(server_account(&both, Some(POSTGRES.uid)), Some(POSTGRES));
+    let other = [0, 1000];
+    assert!(other.iter().all(|owner| server_account(&both, Some(*owner)) == Some(POSTGRES)));
 }
 
 #[test]
 fn negative_ids_are_read_as_macos_means_them() {
     assert_eq!(
-        server_account("nobody:*:-2:-2:Unprivileged User:/var/empty:/usr/bin/false"),
+        server_account("nobody:*:-2:-2:Unprivileged User:/var/empty:/usr/bin/false", None),
         Some(Account { name: "nobody", uid: u32::MAX - 1, gid: u32::MAX - 1 })
     );
 }
