@@ -1,7 +1,9 @@
 //! The embedded server as several processes see it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -132,6 +134,17 @@ impl Bystander {
         }
         Self(command.spawn().unwrap())
     }
+
+    /// Writes the files that a killed server leaves if this process gets its pid.
+    fn take_the_pid_in_lock_files(&self, base: &Base, socket_dir: &str) {
+        let pid = self.0.id().to_string();
+        for file in [base.dir.join("data/postmaster.pid"), format!("{socket_dir}/.s.PGSQL.5432.lock").into()]
+        {
+            let bytes = fs::read(&file).unwrap();
+            let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+            fs::write(&file, [pid.as_bytes(), &bytes[end..]].concat()).unwrap();
+        }
+    }
 }
 
 impl Drop for Bystander {
@@ -150,15 +163,31 @@ fn stale_lock_files_naming_another_process_do_not_prevent_start() {
     kill_9(base.postmaster().unwrap());
     eventually!("the server to go away", (!listens(&url)).then_some(()));
     let bystander = Bystander::new();
-    for file in [base.dir.join("data/postmaster.pid"), format!("{socket_dir}/.s.PGSQL.5432.lock").into()] {
-        let text = fs::read_to_string(&file).unwrap();
-        let rest = text.split_once('\n').unwrap().1;
-        fs::write(&file, format!("{}\n{rest}", bystander.0.id())).unwrap();
-    }
+    bystander.take_the_pid_in_lock_files(&base, socket_dir);
     let start = Instant::now();
     assert!(listens(&base.client().url()));
     assert!(start.elapsed() < Duration::from_secs(15), "started after {:?}", start.elapsed());
     assert_ne!(base.postmaster().unwrap().unsigned_abs(), bystander.0.id());
+}
+
+#[tokio::test]
+async fn server_in_a_folder_whose_name_is_not_utf_8_starts_and_starts_again_after_a_crash() {
+    // File systems of macOS refuse such a name.
+    if cfg!(target_os = "macos") {
+        return;
+    }
+    let mut base = Base::new(LONG);
+    base.dir.as_mut_os_string().push(OsStr::from_bytes(b"-\xff"));
+    let start = Instant::now();
+    let server = Server::start(base.options()).await.unwrap();
+    let url = server.url("postgres");
+    kill_9(base.postmaster().unwrap());
+    eventually!("the server to go away", (!listens(&url)).then_some(()));
+    let bystander = Bystander::new();
+    bystander.take_the_pid_in_lock_files(&base, socket_dir(&url));
+    let _again = Server::start(base.options()).await.unwrap();
+    assert!(listens(&url));
+    assert!(start.elapsed() < Duration::from_secs(15), "started after {:?}", start.elapsed());
 }
 
 #[test]

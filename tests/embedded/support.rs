@@ -63,7 +63,8 @@ impl Base {
 
     /// The process id in `postmaster.pid`.
     pub(crate) fn postmaster(&self) -> Option<i32> {
-        fs::read_to_string(self.dir.join("data/postmaster.pid")).ok()?.lines().next()?.parse().ok()
+        let file = fs::read(self.dir.join("data/postmaster.pid")).ok()?;
+        String::from_utf8_lossy(&file).lines().next()?.parse().ok()
     }
 
     pub(crate) fn postmasters(&self) -> Vec<i32> {

@@ -267,7 +267,7 @@ impl Cluster {
     }
 
     fn failed(&self, program: &'static str, output: &Output) -> DevError {
-        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        let log = self.logged();
         let last_lines = log.lines().rev().take(10).collect::<Vec<_>>();
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim().lines().chain(last_lines.into_iter().rev()).collect::<Vec<_>>().join("\n");
@@ -276,7 +276,12 @@ impl Cluster {
 
     /// Whether the log of the last start contains `text`.
     fn log_says(&self, text: &str) -> bool {
-        fs::read_to_string(self.log()).is_ok_and(|log| log.contains(text))
+        self.logged().contains(text)
+    }
+
+    /// The log of the last start. The paths in it may be in any encoding.
+    fn logged(&self) -> String {
+        fs::read(self.log()).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
 
     fn log(&self) -> PathBuf {

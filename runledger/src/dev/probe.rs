@@ -1,7 +1,9 @@
 //! What can be known of a postmaster from outside: its socket and the files that it keeps.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,14 +41,24 @@ pub(super) fn answers(socket_dir: &Path) -> bool {
 
 /// The eighth line of `postmaster.pid`: `starting`, `ready`, `stopping`; `None` when there is no such file.
 pub(super) fn status(data: &Path) -> Option<String> {
-    let file = fs::read_to_string(data.join("postmaster.pid")).ok()?;
-    Some(file.lines().nth(7).unwrap_or_default().trim().to_owned())
+    let lines = lines(&data.join("postmaster.pid"))?;
+    Some(lines.get(7).map(|line| line.to_string_lossy().trim().to_owned()).unwrap_or_default())
 }
 
 /// The process that holds the socket. Its lock file names it even when the data folder has been deleted.
 pub(super) fn listener(socket_dir: &Path) -> Option<Pid> {
-    let file = fs::read_to_string(socket_dir.join(format!("{SOCKET}.lock"))).ok()?;
-    file.lines().next()?.trim().parse().ok().and_then(Pid::from_raw)
+    pid(&lines(&socket_dir.join(format!("{SOCKET}.lock")))?)
+}
+
+/// The lines of a file of the postmaster. One of them is the path of the data folder, in any encoding.
+fn lines(file: &Path) -> Option<Vec<OsString>> {
+    let bytes = fs::read(file).ok()?;
+    Some(bytes.split(|byte| *byte == b'\n').map(|line| OsString::from_vec(line.to_owned())).collect())
+}
+
+/// The process in the first of the lines.
+fn pid(lines: &[OsString]) -> Option<Pid> {
+    lines.first()?.to_str()?.trim().parse().ok().and_then(Pid::from_raw)
 }
 
 /// The running process that a lock file of PostgreSQL names.
@@ -64,10 +76,9 @@ pub(super) fn lock_files(data: &Path, socket_dir: &Path) -> [PathBuf; 2] {
 
 /// Returns the process that `lock_file` names, if such a process exists.
 pub(super) fn holder(lock_file: &Path) -> Option<Holder> {
-    let file = fs::read_to_string(lock_file).ok()?;
-    let mut lines = file.lines();
-    let pid = Pid::from_raw(lines.next()?.trim().parse().ok()?)?;
-    let data = PathBuf::from(lines.next()?);
+    let lines = lines(lock_file)?;
+    let pid = pid(&lines)?;
+    let data = PathBuf::from(lines.get(1)?);
     let exists = test_kill_process(pid) != Err(Errno::SRCH);
     exists.then(|| Holder { pid: pid.as_raw_nonzero().get(), data })
 }
@@ -92,3 +103,7 @@ impl Holder {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "probe_tests.rs"]
+mod tests;
