@@ -352,12 +352,12 @@ async fn many_creations_of_one_database_at_once_all_succeed() {
 }
 
 #[test]
-fn a_folder_of_somebody_else_is_refused() {
+fn link_in_the_place_of_the_folder_is_refused() {
     let link = Base::new(LONG);
     std::os::unix::fs::symlink("/", &link.dir).unwrap();
     let said = link.client().line();
     fs::remove_file(&link.dir).unwrap();
-    assert!(said.contains("is not a folder of this user"), "{said}");
+    assert!(said.contains("is a link: "), "{said}");
 }
 
 #[test]

@@ -64,14 +64,16 @@ pub enum DevError {
          embedded server; set one of them, or `Options::base_dir`"
     )]
     NoBaseDir,
-    /// A folder that must be private belongs to somebody else.
+    /// A folder that must be private belongs to another user or lets other users in, or is no folder at all.
     #[error(
-        "`{path}` is not a folder of this user: another user put it there, and a server in it would not be private; \
-         remove it, or choose another `Options::base_dir`", path = path.display()
+        "`{path}` {problem}: the embedded server starts only where a private folder can be; remove what is there, \
+         or choose another `Options::base_dir`", path = path.display()
     )]
     NotOurs {
         /// The folder, or whatever stands in its place.
         path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
     },
     /// A folder for an embedded server contains files, and no embedded server made them.
     #[error(

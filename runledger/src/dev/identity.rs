@@ -169,7 +169,10 @@ impl Identity {
         check_owner(dir, &[self.uid, owner])?;
         self.give(dir)?;
         let mode = fs::symlink_metadata(dir).map_err(DevError::io("look at", dir))?.mode();
-        if mode & 0o077 == 0 { Ok(()) } else { Err(DevError::NotOurs { path: dir.to_owned() }) }
+        if mode & 0o077 == 0 {
+            return Ok(());
+        }
+        Err(DevError::NotOurs { path: dir.to_owned(), problem: "lets other users in" })
     }
 
     /// Makes `path` the server's. A link is not followed: root must not be led to give away something else.
@@ -269,10 +272,16 @@ fn has_files(dir: &Path) -> Result<bool, DevError> {
 /// A link is refused too: it could lead anywhere.
 fn check_owner(dir: &Path, owners: &[u32]) -> Result<(), DevError> {
     let metadata = fs::symlink_metadata(dir).map_err(DevError::io("look at", dir))?;
-    if metadata.is_dir() && owners.contains(&metadata.uid()) {
+    let problem = if metadata.is_symlink() {
+        "is a link"
+    } else if !metadata.is_dir() {
+        "is not a folder"
+    } else if !owners.contains(&metadata.uid()) {
+        "belongs to another user"
+    } else {
         return Ok(());
-    }
-    Err(DevError::NotOurs { path: dir.to_owned() })
+    };
+    Err(DevError::NotOurs { path: dir.to_owned(), problem })
 }
 
 #[cfg(test)]

@@ -62,3 +62,30 @@ fn the_socket_fits_into_107_bytes_however_long_the_base_is() {
 fn folder_names_stay_the_same_over_releases() {
     assert_eq!(short_hash(Path::new("/home/ada/shop")), 2_221_673_337);
 }
+
+#[test]
+fn what_is_not_a_private_folder_is_refused_with_what_it_is() {
+    let uid = rustix::process::geteuid().as_raw();
+    let (me, other) = (Identity { uid, server: None }, Identity { uid: uid + 1, server: None });
+    let parent = env::temp_dir().join(format!("runledger-identity-{}", std::process::id()));
+    let [own, open, file, link] = ["own", "open", "file", "link"].map(|name| parent.join(name));
+    make_folders(&own, 0o700).unwrap();
+    make_folders(&open, 0o750).unwrap();
+    fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    let said = |who: Identity, dir: &Path| who.make_private(dir).map_err(|error| error.to_string());
+    let kept = said(me, &own);
+    let refused = [
+        (said(other, &own), &own, "belongs to another user"),
+        (said(me, &open), &open, "lets other users in"),
+        (said(me, &file), &file, "is not a folder"),
+        (said(me, &link), &link, "is a link"),
+    ];
+    fs::remove_dir_all(&parent).unwrap();
+
+    assert_eq!(kept, Ok(()));
+    for (said, dir, problem) in refused {
+        let said = said.unwrap_err();
+        assert!(said.starts_with(&format!("`{}` {problem}: ", dir.display())), "{said}");
+    }
+}
