@@ -207,8 +207,8 @@ impl Testing {
         self
     }
 
-    /// Lets no run sleep: as soon as nothing else goes on, time passes to the next instant that a run sleeps until. Sleeps, limits of waits, delays and the
-    /// pauses between tries are so over at once, in their order. The clock of workflows (`wf.now()`) moves with it; that of the server does not.
+    /// Lets no run sleep: as soon as nothing else goes on, time passes to the next instant that a run sleeps until. Sleeps, limits of waits, deadlines of runs,
+    /// delays and the pauses between tries are so over at once, in their order. The clock of workflows (`wf.now()`) moves with it; that of the server does not.
     ///
     /// Time passes while the test waits in [`TestRun::result`], which fails after 5,000 skips and signals. A wait
     /// for a signal with a limit times out unless the signal was sent or named by [`signals`](Self::signals) before.
