@@ -360,7 +360,10 @@ impl Requests {
                     Err(error) if spares_others(&error) => {
                         tracing::warn!(%error, %run_id, "a run is not cancelled yet; a worker tries again");
                     }
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        self.aside.add(*run_id, began.elapsed());
+                        return Err(error);
+                    }
                 }
                 self.aside.add(*run_id, began.elapsed());
             }

@@ -26,7 +26,7 @@ const WAITS_OF_AN_OUTAGE: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct SetAside {
     runs: HashMap<Uuid, Pause>,
-    /// The last call lost its session in the work for all runs at once.
+    /// Whether the last call lost its session while it worked for all runs at once.
     has_lost_its_session: bool,
 }
 
@@ -80,8 +80,8 @@ impl SetAside {
     where
         F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,
     {
-        // A trigger may end the session for one of the runs.
-        if !std::mem::take(&mut self.has_lost_its_session) {
+        // If one of the runs ends the session, only the work for single runs shows which.
+        if runs.len() > 1 && !std::mem::take(&mut self.has_lost_its_session) {
             match Box::pin(repaired(connection, runs, &work)).await {
                 Err(error) if spares_others(&error) => {}
                 done => {
@@ -116,7 +116,13 @@ impl SetAside {
                         return if spared.done.is_empty() { Err(error) } else { Ok(spared) };
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) if spared.done.is_empty() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, %run_id, "maintenance lost its session; it goes on with others and tries again");
+                    spared.failed.push(*run_id);
+                    spared.failed.extend(left);
+                    return Ok(spared);
+                }
             }
         }
         Ok(spared)
