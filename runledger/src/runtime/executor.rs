@@ -48,12 +48,13 @@ use crate::model::state::RunState;
 use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
-use crate::store::error::{Class, class, may_concern_some_runs};
+use crate::store::error::{Class, Limit, Reason, class, own_cause};
 use crate::store::settle::Settled;
 use crate::store::wait::{Suspended, Waits, continue_run, suspend};
 
-/// The pause before a suspension that met a transient error is written again.
+/// The pause before a suspension that met a transient error is written again. It doubles, up to [`LAST_REPEAT`].
 const REPEAT: Duration = Duration::from_millis(200);
+const LAST_REPEAT: Duration = Duration::from_secs(1);
 
 /// What every attempt of a worker shares.
 #[derive(Debug)]
@@ -392,7 +393,7 @@ impl Executor {
 
     /// Writes what ends the attempt without an outcome, however long the database is away. False where it was not, as far as the database says.
     async fn until_written(&self, attempt: &Attempt, parting: Parting<'_>) -> bool {
-        let mut takes_turns = false;
+        let (mut takes_turns, mut pause) = (false, REPEAT);
         loop {
             let turn = if takes_turns { Some(self.turn.lock().await) } else { None };
             let connection = self.db.acquire().await;
@@ -412,10 +413,11 @@ impl Executor {
                 }
                 Err(error) => {
                     warn_outage!(static, %error, "the end of an attempt waits for the database");
-                    takes_turns = may_concern_some_runs(&error);
+                    takes_turns = own_cause(&error).reason == Reason::Limit(Limit::Lock);
                 }
             }
-            tokio::time::sleep(REPEAT).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LAST_REPEAT);
         }
     }
 }
