@@ -78,7 +78,7 @@ pub(super) fn lock_files(data: &Path, socket_dir: &Path) -> [PathBuf; 2] {
 pub(super) fn holder(lock_file: &Path) -> Option<Holder> {
     let lines = lines(lock_file)?;
     let pid = pid(&lines)?;
-    let data = PathBuf::from(lines.get(1)?);
+    let data = PathBuf::from(lines.get(1).filter(|line| !line.is_empty())?);
     let exists = test_kill_process(pid) != Err(Errno::SRCH);
     exists.then(|| Holder { pid: pid.as_raw_nonzero().get(), data })
 }

@@ -14,8 +14,7 @@ use crate::store::session::WAIT_OF_A_BATCH;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
-/// A try that takes so long delays other records noticeably. One that waits for a lock, for at most [`WAIT_OF_A_BATCH`],
-/// does not.
+/// A try that takes so long delays other records noticeably. A wait for a lock ends sooner, after [`WAIT_OF_A_BATCH`].
 const SLOW: Duration = WAIT_OF_A_BATCH.saturating_mul(2);
 
 /// After a slow try that failed, no slow run is tried for so many times as long as the try took, and at most for

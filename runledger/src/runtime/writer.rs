@@ -40,8 +40,8 @@ const ENTRIES_OF_A_TURN: usize = 100;
 /// locked, or the server slow.
 const SET_ASIDE_IN_A_ROW: u32 = 3;
 
-/// If the statement of a batch ends its session so often, a record of the batch may be the cause: a trigger ends the session
-/// for it, or somebody who ends statements that take long.
+/// If a batch loses so many sessions, one of its records may be the cause: a trigger ends the session for it, or an operator
+/// ends its statement because it takes long.
 const SESSIONS_OF_A_BATCH: u32 = 3;
 
 /// Writes entries until the journal is closed and empty.
@@ -211,7 +211,7 @@ impl Writer {
     /// Sends a batch until the database has an answer, or an error that may concern only some of its runs. Repeating it is
     /// safe: its items are idempotent under their fence.
     async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Written>, sqlx::Error> {
-        // What is alone was sent before, with a batch or alone.
+        // A record that is alone may have been sent before.
         let (mut pause, mut is_repeated, mut may_be_own, mut n_lost) = (FIRST_PAUSE, self.is_alone, true, 0);
         loop {
             let error = match self.once(items, is_repeated).await {
@@ -225,8 +225,8 @@ impl Writer {
             };
             is_repeated = true;
             if is_unique_violation(&error) && std::mem::take(&mut may_be_own) {
-                // Written before, by a commit whose acknowledgement was lost. The server knows that now, even if the commit
-                // was still at work when this one began.
+                // Written before, by a commit whose acknowledgement was lost. That commit has ended, so the next try sees
+                // what it wrote.
                 continue;
             }
             if may_concern_some_runs(&error) {
