@@ -9,6 +9,8 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use self::below::Walk;
+#[cfg(feature = "worker")]
+use super::error::lives;
 use super::error::{Class, class, spares_others};
 use super::graph::{lock_pending, release};
 #[cfg(feature = "worker")]
@@ -361,7 +363,9 @@ impl Requests {
                         tracing::warn!(%error, %run_id, "a run is not cancelled yet; a worker tries again");
                     }
                     Err(error) => {
-                        self.aside.add(*run_id, began.elapsed());
+                        if !lives(&error) {
+                            self.aside.add(*run_id, began.elapsed());
+                        }
                         return Err(error);
                     }
                 }

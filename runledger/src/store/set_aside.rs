@@ -116,9 +116,15 @@ impl SetAside {
                         return if spared.done.is_empty() { Err(error) } else { Ok(spared) };
                     }
                 }
-                Err(error) if spared.done.is_empty() => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, %run_id, "maintenance lost its session; it goes on with others and tries again");
+                    if lives(&error) {
+                        // It concerns all runs, so this one is not at fault.
+                        self.runs.remove(run_id);
+                    }
+                    if spared.done.is_empty() {
+                        return Err(error);
+                    }
+                    tracing::warn!(%error, %run_id, "maintenance stopped at a run; it tries again");
                     spared.failed.push(*run_id);
                     spared.failed.extend(left);
                     return Ok(spared);

@@ -13,7 +13,9 @@ use super::enqueue::{NewRun, stored};
 use super::graph::{NewGraph, submit};
 use super::locks::{IfLocked, is_locked};
 use super::places::has_repaired;
-use super::session::{BEGIN_BRIEF, BEGIN_RESTLESS};
+#[cfg(feature = "worker")]
+use super::session::BEGIN_BRIEF;
+use super::session::{BEGIN_QUEUED, BEGIN_RESTLESS};
 #[cfg(feature = "worker")]
 use super::set_aside::SetAside;
 use super::sql;
@@ -240,7 +242,7 @@ async fn continue_once(
     input: &Stored,
     delay_us: i64,
 ) -> Result<bool, sqlx::Error> {
-    let mut tx = connection.begin_with(BEGIN_BRIEF).await?;
+    let mut tx = connection.begin_with(BEGIN_QUEUED).await?;
     // The record of a step that the code has dropped may be on its way. A snapshot from before its commit would not see it, and leave it to the next slice.
     sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
     let row = write(sql::CONTINUE_RUN, |anew| {
