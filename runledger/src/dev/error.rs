@@ -72,7 +72,7 @@ pub enum DevError {
     NotOurs {
         /// The folder, or whatever stands in its place.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it is no private folder, such as `is a link`.
         problem: &'static str,
     },
     /// A folder for an embedded server contains files, and no embedded server made them.

@@ -77,7 +77,7 @@ pub(crate) struct Executor {
     #[cfg(feature = "logs")]
     pub(crate) logs: Option<Arc<super::logs::Sink>>,
     pub(crate) observers: Observers,
-    /// Runs whose parting waits for a lock take turns, so that they leave the connections of the pool to others.
+    /// Held while a suspension waits for a lock. Suspensions take turns, so that the pool has connections for other runs.
     pub(crate) turn: Mutex<()>,
     /// The number of this worker.
     pub(crate) worker_id: i64,

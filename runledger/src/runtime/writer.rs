@@ -40,8 +40,8 @@ const ENTRIES_OF_A_TURN: usize = 100;
 /// locked, or the server slow.
 const SET_ASIDE_IN_A_ROW: u32 = 3;
 
-/// If a batch loses so many sessions, one of its records may be the cause: a trigger ends the session for it, or an operator
-/// ends its statement because it takes long.
+/// After a batch has lost so many sessions, its records are written one by one. A trigger may end the session for one of
+/// them, or an operator may end slow statements.
 const SESSIONS_OF_A_BATCH: u32 = 3;
 
 /// Writes entries until the journal is closed and empty.

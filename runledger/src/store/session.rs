@@ -37,8 +37,8 @@ pub(crate) async fn for_engine(connection: &mut PgConnection) -> Result<(), sqlx
     set(connection, settings(connection)).await
 }
 
-/// As [`ENGINE`], without the limit of whole transactions that PostgreSQL 17 brought. If a
-/// statement reaches it, the server ends the session, and the writer does not know which run was at fault.
+/// [`ENGINE`], and from PostgreSQL 17 on without the operator's `transaction_timeout`. A statement that reaches this limit
+/// loses its session, and the writer does not know which run was at fault.
 fn settings(connection: &PgConnection) -> &'static str {
     static WITHOUT_LIMIT: LazyLock<String> =
         LazyLock::new(|| format!("{ENGINE}; set transaction_timeout = 0"));

@@ -68,9 +68,10 @@ impl SetAside {
         self.runs.insert(run_id, Pause { end: now + length, length });
     }
 
-    /// Does some work for runs: for all at once, or one by one if that fails. Sets those aside for which it fails then, too.
+    /// Does some work for all runs at once, or one by one if that fails. Also one by one if there is one run, or if the last
+    /// call lost its session. Sets aside each run for which the work then fails.
     ///
-    /// Returns an error if the database carries out nothing for now.
+    /// Returns an error if nothing was done before one that concerns all runs, such as a full disk.
     pub(crate) async fn spare<F>(
         &mut self,
         connection: &mut PgConnection,
