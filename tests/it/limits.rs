@@ -39,9 +39,26 @@ fn says(failure: &Failure, words: &[&str]) {
     }
 }
 
-/// Collects the program's warnings, one per line.
+/// Collects the events of the current thread, one per line.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<String>>);
+pub(crate) struct Heard(Arc<Mutex<String>>);
+
+impl Heard {
+    /// Listens until the guard is dropped.
+    pub(crate) fn listen(&self) -> impl Sized {
+        // With one subscriber alone, tracing asks the thread that meets an event first whether anybody wants it, and
+        // remembers the answer.
+        let second = tracing::Dispatch::new(tracing_subscriber::registry());
+        let hearing = tracing::subscriber::set_default(tracing_subscriber::registry().with(self.clone()));
+        (hearing, second)
+    }
+
+    /// The lines that contain a text.
+    pub(crate) fn lines_with(&self, text: &str) -> Vec<String> {
+        let heard = self.0.lock().unwrap();
+        heard.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+    }
+}
 
 impl<S: tracing::Subscriber> Layer<S> for Heard {
     fn on_event(&self, event: &tracing::Event<'_>, _: LayerContext<'_, S>) {
@@ -82,9 +99,7 @@ async fn limits_slow_step(wf: &Wf) -> Result<()> {
 #[tokio::test]
 async fn body_that_rests_too_long_names_the_setting_and_runs_at_most_twice_an_attempt() {
     let heard = Heard::default();
-    // With one subscriber alone, tracing asks the thread that meets an event first whether anybody wants it, and remembers the answer.
-    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
-    let _hearing = tracing::subscriber::set_default(tracing_subscriber::registry().with(heard.clone()));
+    let _hearing = heard.listen();
     let fixture = Fixture::new().await;
     let own = limited(&fixture, [("idle_in_transaction_session_timeout", "200ms")]).await;
     let worker = worker(&own, jobs![limits_slow, limits_slow_step]).await;
@@ -95,10 +110,8 @@ async fn body_that_rests_too_long_names_the_setting_and_runs_at_most_twice_an_at
         says(&failure(soon(limits_slow(asks).enqueue(&fixture.db).await.unwrap().result()).await), &named);
         let n = SLOW.load(Ordering::SeqCst);
         assert!((2..=4).contains(&n), "{n} bodies in two attempts");
-        let heard = heard.0.lock().unwrap();
-        let n_told =
-            heard.lines().filter(|line| line.contains("idle_in_transaction_session_timeout")).count();
-        assert_eq!(n_told, n as usize, "a body without a word: {heard}");
+        let told = heard.lines_with("idle_in_transaction_session_timeout");
+        assert_eq!(told.len(), n as usize, "a body without a word: {told:#?}");
     }
     says(&failure(soon(limits_slow_step().enqueue(&fixture.db).await.unwrap().result()).await), &named);
     worker.stop().await;

@@ -11,6 +11,8 @@ use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
 
+use crate::limits::Heard;
+
 /// Codes that a foreign table can pass on, and that the server itself gives for its own locks, limits and end.
 const CODES: [&str; 6] = ["55P03", "57014", "25P03", "08006", "57P01", "58030"];
 
@@ -117,8 +119,11 @@ async fn end_whose_trigger_ends_the_session_waits_alone() {
     worker.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn orphan_whose_trigger_ends_the_session_holds_no_other() {
+/// Runs on one thread, because the subscriber is bound to the thread.
+#[tokio::test]
+async fn orphan_whose_trigger_ends_the_session_holds_no_other_and_is_named() {
+    let heard = Heard::default();
+    let _hearing = heard.listen();
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut runs = Vec::new();
     for _ in 0..4 {
@@ -130,6 +135,9 @@ async fn orphan_whose_trigger_ends_the_session_holds_no_other() {
     for run in [&runs[0], &runs[2], &runs[3]] {
         assert_eq!(soon(run.result()).await.unwrap(), "back");
     }
+    let named = async || heard.lines_with("lost its session at a run");
+    let named = eventually(named, |named| !named.is_empty()).await;
+    assert!(named.iter().all(|line| line.contains(&runs[1].id().to_string())), "{named:#?}");
     execute(&db, "delete from public.poison").await;
     until(&db, runs[1].id(), |info| info.state == RunState::Completed).await;
     worker.stop().await;

@@ -9,8 +9,6 @@ use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use self::below::Walk;
-#[cfg(feature = "worker")]
-use super::error::lives;
 use super::error::{Class, class, spares_others};
 use super::graph::{lock_pending, release};
 #[cfg(feature = "worker")]
@@ -363,9 +361,7 @@ impl Requests {
                         tracing::warn!(%error, %run_id, "a run is not cancelled yet; a worker tries again");
                     }
                     Err(error) => {
-                        if !lives(&error) {
-                            self.aside.add(*run_id, began.elapsed());
-                        }
+                        self.aside.add_unless_alive(*run_id, &error, began.elapsed());
                         return Err(error);
                     }
                 }

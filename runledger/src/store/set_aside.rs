@@ -68,10 +68,22 @@ impl SetAside {
         self.runs.insert(run_id, Pause { end: now + length, length });
     }
 
+    /// Sets a run aside if its last try ended the session. If the session lives, the error concerns all runs, and this one
+    /// is not at fault.
+    pub(crate) fn add_unless_alive(&mut self, run_id: Uuid, error: &sqlx::Error, took: Duration) {
+        if lives(error) {
+            self.runs.remove(&run_id);
+            return;
+        }
+        tracing::warn!(%error, %run_id, "maintenance lost its session at a run; it tries the run again after a pause");
+        self.add(run_id, took);
+    }
+
     /// Does some work for all runs at once, or one by one if that fails. Also one by one if there is one run, or if the last
     /// call lost its session. Sets aside each run for which the work then fails.
     ///
-    /// Returns an error if nothing was done before one that concerns all runs, such as a full disk.
+    /// An error that concerns all runs, such as a full disk, ends the work. It is returned if the work was done for no run
+    /// before; otherwise the remaining runs count as failed.
     pub(crate) async fn spare<F>(
         &mut self,
         connection: &mut PgConnection,
@@ -118,14 +130,10 @@ impl SetAside {
                     }
                 }
                 Err(error) => {
-                    if lives(&error) {
-                        // It concerns all runs, so this one is not at fault.
-                        self.runs.remove(run_id);
-                    }
+                    self.add_unless_alive(*run_id, &error, began.elapsed());
                     if spared.done.is_empty() {
                         return Err(error);
                     }
-                    tracing::warn!(%error, %run_id, "maintenance stopped at a run; it tries again");
                     spared.failed.push(*run_id);
                     spared.failed.extend(left);
                     return Ok(spared);
@@ -165,6 +173,13 @@ mod tests {
         let ended = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         aside.runs.get_mut(&run_id).unwrap().end = ended;
         assert!(aside.runs().is_empty());
+    }
+
+    #[test]
+    fn run_whose_try_ends_the_session_is_set_aside() {
+        let (mut aside, run_id) = (SetAside::default(), Uuid::from_u128(1));
+        aside.add_unless_alive(run_id, &sqlx::Error::WorkerCrashed, Duration::ZERO);
+        assert_eq!(aside.runs(), [run_id]);
     }
 
     #[test]
