@@ -5,17 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use runledger::__private::without_polls;
 use runledger::prelude::*;
-use runledger::{Handle, Job, RunState, Worker, enqueue_all};
+use runledger::{Handle, Job, RunState, Timings, Worker, enqueue_all};
 use runledger_tests::proxy::{Fault, Proxy};
-use runledger_tests::rows::{execute, scalar, soon, until};
+use runledger_tests::rows::{execute, scalar, soon, until, worker_without_polls};
 use runledger_tests::{Fixture, PATIENCE, eventually};
 use tokio::sync::{Barrier, Notify, Semaphore};
 use uuid::Uuid;
-
-/// How late a claim may be, in seconds: more than a busy machine needs, and less than what a worker that had to find the run by polling would take
-/// (it polls every five seconds, and the runs of these tests are due three seconds after it fell asleep at the latest).
-const LATE: f64 = 1.8;
 
 /// The numbers of runs in the order in which they began.
 #[derive(Clone, Debug, Default)]
@@ -205,7 +202,8 @@ async fn an_urgent_run_does_not_wait_for_the_end_of_a_backlog() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_future_run_is_not_claimed_before_its_instant_and_is_claimed_at_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = App::new(db.clone()).with(jobs![claim_plain]).start().await.unwrap();
+    // It polls after an hour: that a run is claimed at all shows that the worker woke for its instant.
+    let worker = worker_without_polls(&db, jobs![claim_plain]).await;
     asleep(&db).await;
     let delayed = claim_plain().delay(Duration::from_millis(700)).enqueue(&db).await.unwrap();
     let dated = claim_plain().start_at(SystemTime::now() + Duration::from_millis(900));
@@ -213,7 +211,7 @@ async fn a_future_run_is_not_claimed_before_its_instant_and_is_claimed_at_it() {
     for run in [delayed, dated] {
         run.result_within(PATIENCE).await.unwrap();
         let late = lateness(&db, run.id()).await;
-        assert!((0.0..LATE).contains(&late), "claimed {late} s after its instant");
+        assert!(late >= 0.0, "claimed {} s before its instant", -late);
     }
     worker.stop().await;
 }
@@ -221,7 +219,7 @@ async fn a_future_run_is_not_claimed_before_its_instant_and_is_claimed_at_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_future_run_is_claimed_at_its_instant_though_it_came_right_after_another() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let worker = App::new(db.clone()).with(jobs![claim_plain]).start().await.unwrap();
+    let worker = worker_without_polls(&db, jobs![claim_plain]).await;
     for _ in 0..3 {
         asleep(&db).await;
         // What is found after the first says nothing of those that come at once after it.
@@ -229,7 +227,7 @@ async fn a_future_run_is_claimed_at_its_instant_though_it_came_right_after_anoth
         let soon = claim_plain().delay(Duration::from_millis(200)).enqueue(&db).await.unwrap();
         soon.result_within(PATIENCE).await.unwrap();
         let late = lateness(&db, soon.id()).await;
-        assert!((0.0..LATE).contains(&late), "claimed {late} s after its instant");
+        assert!(late >= 0.0, "claimed {} s before its instant", -late);
     }
     worker.stop().await;
 }
@@ -254,16 +252,15 @@ async fn pause<J: Job>(run: &Handle<J>) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backoff_of_three_seconds_fires_when_three_seconds_have_passed_since_the_failure() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let jobs = jobs![claim_fails_once, claim_names_its_delay];
-    let worker = App::new(db.clone()).with(jobs).start().await.unwrap();
+    let worker = worker_without_polls(&db, jobs![claim_fails_once, claim_names_its_delay]).await;
     let backoff = claim_fails_once().enqueue(&db).await.unwrap();
     let named = claim_names_its_delay().enqueue(&db).await.unwrap();
     let planned = planned(&db, backoff.id()).await;
     assert!((3.0..=3.3).contains(&planned), "planned after {planned} s");
     let took = pause(&backoff).await;
-    assert!((3.0..3.3 + LATE).contains(&took), "fired after {took} s");
+    assert!(took >= 3.0, "fired after {took} s");
     let took = pause(&named).await;
-    assert!((3.0..3.0 + LATE).contains(&took), "fired after {took} s");
+    assert!(took >= 3.0, "fired after {took} s");
     worker.stop().await;
 }
 
@@ -371,6 +368,7 @@ async fn freed_capacity_is_refilled_at_once_and_not_at_the_next_poll() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let gauge = Gauge::new();
     let app = App::new(db.clone()).with(jobs![claim_gauged]).provide(gauge.clone());
+    let app = app.timings(without_polls(Timings::FAST));
     let worker = app.concurrency(2).start().await.unwrap();
     let runs = enqueue_all((0..RUNS).map(|_| claim_gauged()), &db).await.unwrap();
     for n_ended in 0..RUNS {
@@ -382,17 +380,6 @@ async fn freed_capacity_is_refilled_at_once_and_not_at_the_next_poll() {
         Handle::of(claim_gauged, &db, run.run_id).result_within(PATIENCE).await.unwrap();
     }
     worker.stop().await;
-    assert!(longest_gap(&db).await < LATE);
-}
-
-/// The longest time that a place stayed empty while runs were due, in seconds: the run that began as the third began when the first to end had ended.
-async fn longest_gap(db: &Db) -> f64 {
-    let instants = "select extract(epoch from started_at)::float8, extract(epoch from finished_at)::float8 from runledger.outcome";
-    let instants: Vec<(f64, f64)> = sqlx::query_as(instants).fetch_all(db.pool()).await.unwrap();
-    let (mut began, mut ended): (Vec<f64>, Vec<f64>) = instants.into_iter().unzip();
-    began.sort_by(f64::total_cmp);
-    ended.sort_by(f64::total_cmp);
-    began.iter().skip(2).zip(&ended).map(|(began, ended)| began - ended).fold(0.0, f64::max)
 }
 
 #[tokio::test(flavor = "multi_thread")]
