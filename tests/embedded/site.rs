@@ -57,14 +57,8 @@ impl Site {
             fs::write(native.join("bin").join(program), text).unwrap();
         }
         // Random bytes do not compress, so half of the archive is not empty.
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()
-        };
-        let noise: Vec<u8> = (0..50_000).flat_map(|_| next()).collect();
+        let mut noise = vec![0; 400_000];
+        fastrand::Rng::with_seed(7).fill(&mut noise);
         fs::write(native.join("lib/libpq.so.5.17"), noise).unwrap();
         let links = r#"[{"source":"native/lib/libpq.so.5.17","target":"native/lib/libpq.so.5"}]"#;
         fs::write(native.join("pg-symlinks.json"), links).unwrap();

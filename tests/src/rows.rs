@@ -7,6 +7,7 @@
 )]
 
 use std::future::Future;
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use runledger::{App, Db, Definition, RunInfo, Timings, Worker};
@@ -14,6 +15,7 @@ use sqlx::{AssertSqlSafe, Postgres};
 use uuid::Uuid;
 
 use crate::eventually;
+use crate::seed::seed;
 
 /// Far beyond what the slowest machine needs.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -89,7 +91,10 @@ pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.expect("should have ended long ago")
 }
 
-/// Returns a random number below `limit`, to vary delays.
+/// Returns a random number below `limit`, to vary delays. All tests of a process draw from one
+/// generator, which starts at [`seed`].
 pub fn random(limit: u64) -> u64 {
-    fastrand::u64(..limit)
+    static NUMBERS: LazyLock<Mutex<fastrand::Rng>> =
+        LazyLock::new(|| Mutex::new(fastrand::Rng::with_seed(seed())));
+    NUMBERS.lock().unwrap().u64(..limit)
 }

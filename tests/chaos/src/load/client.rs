@@ -113,10 +113,11 @@ async fn call_steadily(caller: Caller, mut dice: Dice, mut rates: watch::Receive
             _ = tick.tick() => {}
         }
         let (caller, kind, key) = (caller.clone(), dice.below(100), dice.below(KEYS));
+        let shape = dice.below(u64::MAX);
         let open = if kind < FIRST_VISIT { &calls } else { &visits };
         let Ok(permit) = Arc::clone(open).try_acquire_owned() else { continue };
         tokio::spawn(async move {
-            caller.call(kind, key).await;
+            caller.call(kind, key, shape).await;
             drop(permit);
         });
     }
@@ -128,7 +129,7 @@ async fn call_steadily(caller: Caller, mut dice: Dice, mut rates: watch::Receive
 
 impl Caller {
     /// Makes one call: which, the dice say.
-    async fn call(&self, kind: u64, key: u64) {
+    async fn call(&self, kind: u64, key: u64, shape: u64) {
         let place = || self.place.clone();
         let call = Uuid::now_v7();
         let numbered = self.place.of_call(call);
@@ -176,7 +177,7 @@ impl Caller {
             94 if key.is_multiple_of(2) => self.graph(key).await,
             94 => self.graph_cancelled(key).await,
             95..97 => self.revived().await,
-            97 => self.shape().await,
+            97 => self.shape(shape).await,
             98 => self.tuned().await,
             _ => self.journeys(key).await,
         }

@@ -372,8 +372,7 @@ impl Caller {
     }
 
     /// A graph of a random shape. What becomes of it is judged at the end, by the seed that its key has.
-    pub(super) async fn shape(&self) {
-        let seed = Uuid::new_v4().as_u64_pair().0 >> 16;
+    pub(super) async fn shape(&self, seed: u64) {
         let graph = || shapes::graph_of(&shapes::shapes(seed));
         self.submitted(&shapes::key_of(seed), graph).await;
     }
