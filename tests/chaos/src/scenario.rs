@@ -63,7 +63,7 @@ impl Setting {
 }
 
 impl Scenario {
-    /// A scenario that may run beside others, for eight seconds where nothing else is said.
+    /// A scenario that may run beside others, for twenty seconds where nothing else is said.
     #[must_use]
     pub const fn new(
         name: &'static str,
@@ -71,7 +71,7 @@ impl Scenario {
         faults: &'static [&'static str],
         run: fn(Setting) -> BoxFuture<'static, Result<Summary>>,
     ) -> Self {
-        Self { name, shows, faults, load: Duration::from_secs(8), side: Side::BySide, is_long: false, run }
+        Self { name, shows, faults, load: Duration::from_secs(20), side: Side::BySide, is_long: false, run }
     }
 
     /// The same for so many seconds.
