@@ -13,4 +13,5 @@ mod mocks;
 mod patience;
 mod planted;
 mod time;
+mod together;
 mod unserved;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::database::admin;
 use super::standstill::{Standstill, is_over, unclaimed};
-use crate::api::db::connection;
 use crate::api::signal::SendSignal;
 use crate::model::payload::{Plain, Sealer};
 use crate::runtime::scene::Scene;
@@ -50,7 +50,32 @@ impl Script {
     }
 }
 
-/// The hand that moves what stands still.
+/// The connection with which a test looks at its runs and moves them. It is none of the pool, which bodies may exhaust.
+///
+/// One caller at a time has it, from a look to what follows from it: two results that are awaited together would
+/// otherwise skip the same time twice, and send two signals to one run.
+#[derive(Debug, Default)]
+pub(super) struct Hand(tokio::sync::Mutex<Option<PgConnection>>);
+
+impl Hand {
+    async fn with<T>(
+        &self,
+        db: &Db,
+        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let mut hand = self.0.lock().await;
+        // Given back only if the work succeeds: a dropped future may leave an answer unread.
+        let mut connection = match hand.take() {
+            Some(connection) => connection,
+            None => admin(&db.pool().connect_options()).await?,
+        };
+        let done = Box::pin(work(&mut connection)).await?;
+        *hand = Some(connection);
+        Ok(done)
+    }
+}
+
+/// Moves what stands still.
 #[derive(Debug)]
 pub(super) struct Drive {
     db: Db,
@@ -70,16 +95,22 @@ impl Drive {
     }
 
     /// Moves things until the run has ended, or is blocked.
-    pub(super) async fn to_end(&self, run_id: Uuid) -> Result<(), ClientError> {
-        let mut connection = connection(self.db.pool()).await?;
+    pub(super) async fn to_end(&self, hand: &Hand, run_id: Uuid) -> Result<(), ClientError> {
         let mut standstill = Standstill::default();
         loop {
-            let look = look(&mut connection, run_id).await?;
+            let (look, is_nudged) = hand
+                .with(&self.db, async |connection| {
+                    let look = look(connection, run_id).await?;
+                    let may_move = look.is_at_rest() && !is_over(&look);
+                    let is_nudged = may_move && self.nudge(connection, &look).await?;
+                    Ok((look, is_nudged))
+                })
+                .await?;
             if is_over(&look) {
                 return Ok(());
             }
             standstill.see(&look);
-            if look.is_at_rest() && self.nudge(&mut connection, &look).await? {
+            if is_nudged {
                 standstill.nudged();
             } else if look.n_leased > 0 {
                 standstill.bodies_run(&look);
@@ -93,13 +124,28 @@ impl Drive {
     }
 
     /// Waits until nothing goes on.
-    pub(super) async fn at_rest(&self, run_id: Uuid) -> Result<Look, ClientError> {
-        let mut connection = connection(self.db.pool()).await?;
+    pub(super) async fn at_rest(&self, hand: &Hand, run_id: Uuid) -> Result<(), ClientError> {
+        self.once_at_rest(hand, run_id, async |_, _| Ok(())).await
+    }
+
+    /// Waits until nothing goes on, then does something before another caller may move anything.
+    async fn once_at_rest<T>(
+        &self,
+        hand: &Hand,
+        run_id: Uuid,
+        act: impl AsyncFn(&mut PgConnection, &Look) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
         let began = Instant::now();
         loop {
-            let look = look(&mut connection, run_id).await?;
-            if look.is_at_rest() {
-                return Ok(look);
+            let (look, done) = hand
+                .with(&self.db, async |connection| {
+                    let look = look(connection, run_id).await?;
+                    let done = if look.is_at_rest() { Some(act(connection, &look).await?) } else { None };
+                    Ok((look, done))
+                })
+                .await?;
+            if let Some(done) = done {
+                return Ok(done);
             }
             if began.elapsed() > self.patience {
                 let (patience, unclaimed) = (self.patience, unclaimed(&look));
@@ -114,15 +160,17 @@ impl Drive {
     }
 
     /// Lets time pass to the next instant, once nothing goes on.
-    pub(super) async fn skip(&self) -> Result<Duration, ClientError> {
-        let look = self.at_rest(Uuid::nil()).await?;
-        let Some(next) = look.next else {
-            let message = "no run sleeps, so there is no time to skip; a run that waits for a signal without a limit, or for a person, goes on when it is \
-                           given what it waits for";
-            return Err(ClientError::Setup(message.to_owned()));
-        };
-        self.pass(&mut *connection(self.db.pool()).await?, next).await?;
-        Ok(next)
+    pub(super) async fn skip(&self, hand: &Hand) -> Result<Duration, ClientError> {
+        self.once_at_rest(hand, Uuid::nil(), async |connection, look| {
+            let Some(next) = look.next else {
+                let message = "no run sleeps, so there is no time to skip; a run that waits for a signal without a limit, or for a person, goes on when it is \
+                               given what it waits for";
+                return Err(ClientError::Setup(message.to_owned()));
+            };
+            self.pass(connection, next).await?;
+            Ok(next)
+        })
+        .await
     }
 
     /// Does what lets something that rests go on: sends a signal, or lets time pass. False where there is nothing to do.

@@ -50,7 +50,7 @@ use tokio::sync::OnceCell;
 
 pub use self::crash::{CrashError, CrashEverywhere, Crashes, Ended, RecordedStep};
 use self::database::{Database, Server};
-use self::drive::{Drive, PATIENCE, Script};
+use self::drive::{Drive, Hand, PATIENCE, Script};
 pub use self::mock::{Mock, Takes};
 pub use self::run::TestRun;
 use crate::api::jobs::DefinitionOf;
@@ -73,6 +73,7 @@ pub struct Testing {
     db: Db,
     plan: Plan,
     worker: OnceCell<(Worker, Arc<Scene>)>,
+    hand: Hand,
     // Last: it is dropped under whatever is left of the others.
     database: Database,
 }
@@ -118,8 +119,8 @@ impl Testing {
 
     async fn in_database(database: Database) -> Result<Self, ClientError> {
         let db = Db::connect_with(database.options(), CONNECTIONS).await?;
-        let (plan, worker) = (Plan::default(), OnceCell::new());
-        Ok(Self { db, plan, worker, database })
+        let (plan, worker, hand) = (Plan::default(), OnceCell::new(), Hand::default());
+        Ok(Self { db, plan, worker, hand, database })
     }
 
     /// Serves these jobs, and no others, as [`App::with`] does: `.with(jobs![checkout, charge])`. Without it, every job that is linked into the test.
@@ -258,7 +259,7 @@ impl Testing {
     /// [`patience`](Self::patience); or a failure of the database.
     pub async fn skip_time(&self) -> Result<Duration, ClientError> {
         let (_, scene) = self.worker().await?;
-        Box::pin(self.drive(scene).skip()).await
+        Box::pin(self.drive(scene).skip(&self.hand)).await
     }
 
     fn drive(&self, scene: &Arc<Scene>) -> Drive {

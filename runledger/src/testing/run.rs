@@ -1,7 +1,6 @@
 //! A run under test.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::Serialize;
 
@@ -14,12 +13,12 @@ use crate::{ClientError, Handle, Job, StepInfo};
 pub struct TestRun<'t, J> {
     handle: Handle<J>,
     drive: Drive,
-    test: PhantomData<&'t Testing>,
+    test: &'t Testing,
 }
 
 impl<'t, J: Job> TestRun<'t, J> {
-    pub(super) fn new(_test: &'t Testing, handle: Handle<J>, drive: Drive) -> Self {
-        Self { handle, drive, test: PhantomData }
+    pub(super) fn new(test: &'t Testing, handle: Handle<J>, drive: Drive) -> Self {
+        Self { handle, drive, test }
     }
 
     /// Its handle, for everything that is not said here.
@@ -45,7 +44,7 @@ impl<'t, J: Job> TestRun<'t, J> {
     ///
     /// The error names what the run waits for, such as a job that the test does not serve.
     pub async fn result(&self) -> Result<J::Output, ClientError> {
-        Box::pin(self.drive.to_end(self.handle.id())).await?;
+        Box::pin(self.drive.to_end(&self.test.hand, self.handle.id())).await?;
         self.handle.result().await
     }
 
@@ -56,7 +55,7 @@ impl<'t, J: Job> TestRun<'t, J> {
     /// [`ClientError::Setup`] if a run is active for longer than [`patience`](Testing::patience), or a
     /// failure of the database.
     pub async fn at_rest(&self) -> Result<(), ClientError> {
-        self.drive.at_rest(self.handle.id()).await.map(drop)
+        Box::pin(self.drive.at_rest(&self.test.hand, self.handle.id())).await
     }
 
     /// The recorded steps, as [`Handle::steps`] gives them.
