@@ -8,12 +8,13 @@ use futures::future::join_all;
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, RunState, Timings, Worker};
 use runledger_tests::proxy::{Mode, Proxy};
-use runledger_tests::rows::{scalar, soon, until};
+use runledger_tests::rows::{execute, scalar, soon, until};
 use runledger_tests::{Fixture, eventually};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgPool, Postgres};
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 /// One connection each for the claimer, the commit queue and bodies.
 const FEWEST: u32 = 3;
@@ -71,6 +72,57 @@ async fn transactional_body_on_smallest_pool_reads_its_progress() {
         soon(plain.result()).await.unwrap();
     }
     worker.stop().await;
+}
+
+/// A role that can be kept from opening further connections.
+struct Limited {
+    admin: Db,
+    role: String,
+    own: Db,
+}
+
+/// Returns the error of a look at its progress while its process holds every connection that it can get.
+#[job(max_attempts = 1)]
+async fn small_looks(
+    #[inject] limited: &Arc<Limited>,
+    #[inject] context: &Context,
+    #[inject] tx: &mut Tx,
+) -> Result<String> {
+    sqlx::query("select 1").execute(&mut **tx).await?;
+    execute(&limited.admin, &format!("alter role {} connection limit 0", limited.role)).await;
+    let hold = async {
+        let mut held = Vec::new();
+        loop {
+            held.extend(limited.own.pool().acquire().await);
+        }
+    };
+    tokio::select! {
+        biased;
+        () = hold => unreachable!(),
+        looked = context.last_progress::<u32>() => Ok(looked.unwrap_err().to_string()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactional_body_is_told_that_the_server_accepts_no_spare_connection() {
+    let Fixture { db, database } = Fixture::new().await;
+    let role = format!("limited_{}", Uuid::new_v4().simple());
+    let grants = format!(
+        "create role {role} login password 'x'; grant usage on schema runledger to {role};
+         grant select, insert, update, delete on all tables in schema runledger to {role}"
+    );
+    execute(&db, &grants).await;
+    let options: PgConnectOptions = database.url().parse().unwrap();
+    let own = Db::connect_with(options.username(&role).password("x"), FEWEST).await.unwrap();
+    let limited = Arc::new(Limited { admin: db.clone(), role: role.clone(), own: own.clone() });
+    let app = App::new(own.clone()).with(jobs![small_looks]).timings(Timings::FAST).provide(limited);
+    let worker = app.start().await.unwrap();
+    let run = small_looks().enqueue(&db).await.unwrap();
+    let told = soon(run.result()).await.unwrap();
+    assert!(told.contains("every connection of the pool is in use"), "{told}");
+    worker.stop().await;
+    own.pool().close().await;
+    execute(&db, &format!("drop owned by {role}; drop role {role}")).await;
 }
 
 /// Calls functions of its worker's `Db` that need a connection, while its transaction holds the last one of

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -26,6 +27,10 @@ use crate::runtime::step::{halted, record};
 use crate::runtime::waiting::REPEAT;
 use crate::store::error::{Class, class};
 use crate::store::progress::{self, Noted};
+use crate::store::without_connection::{accepts_no_more, is_exhausted};
+
+/// How long a look at the last progress waits for a connection that the body itself may hold.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 impl Context {
     /// Says how far this body is, in the place of what it said before: another try of it, or another attempt after a crash, is told by
@@ -66,14 +71,22 @@ impl Context {
     /// One query, repeated while the database is away.
     ///
     /// # Errors
-    /// The value does not fit the type, or the database refuses the query.
+    /// The value does not fit the type, or the database refuses the query. Or no connection of the pool became free for
+    /// 30 s, and the database accepts no other: then this body may be waiting for its own.
     pub async fn last_progress<T: Payload>(&self) -> Result<Option<T>> {
         let (attempt, key) = (self.of_attempt(), self.step_key().unwrap_or_default());
+        let began = Instant::now();
         let said = loop {
             let look = async { progress::last(&mut *attempt.db.acquire().await?, self.run_id(), key).await };
             match answered(PATIENCE, look).await {
                 Ok(said) => break said,
                 Err(error) if class(&error) == Class::Permanent => return Err(error.into()),
+                Err(error)
+                    if began.elapsed() > LONGEST_WAIT
+                        && (is_exhausted(attempt.db.pool()) || accepts_no_more(&error)) =>
+                {
+                    return Err(NoConnection(error).into());
+                }
                 Err(error) => {
                     warn_outage!(static, %error, "a look at the progress waits for the database");
                 }
@@ -86,6 +99,13 @@ impl Context {
         json::decode(&value).map(Some).map_err(Error::terminal)
     }
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the last progress cannot be read: every connection of the pool is in use, perhaps by this body, and the database accepts no \
+     other; allow more connections"
+)]
+struct NoConnection(#[source] sqlx::Error);
 
 impl Wf {
     /// Shows a value under a name, in the place of the one before: [`Handle::query`] gives it while the run goes on and after its end. The name is of the

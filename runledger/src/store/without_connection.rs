@@ -37,7 +37,7 @@ pub(crate) async fn with_reason<T>(pool: &PgPool, given: Result<T, sqlx::Error>)
 }
 
 /// Whether every connection that a pool may have is in use.
-pub(super) fn is_exhausted(pool: &PgPool) -> bool {
+pub(crate) fn is_exhausted(pool: &PgPool) -> bool {
     pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 
@@ -152,6 +152,16 @@ struct Late(Duration);
 pub(crate) fn is_late(error: &sqlx::Error) -> bool {
     let sqlx::Error::Io(error) = error else { return false };
     error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Late>)
+}
+
+/// Whether the server accepts no further connection. Finds the reason in the error of [`unopened`](super::error::unopened), too.
+pub(crate) fn accepts_no_more(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(outer) => {
+            outer.get_ref().and_then(|inner| inner.downcast_ref()).is_some_and(accepts_no_more)
+        }
+        _ => super::session::has_code(error, "53300"),
+    }
 }
 
 /// An error with the same text, of the same class.
