@@ -56,6 +56,10 @@ async fn value_that_does_not_fit_is_refused_and_gate_stays_open() {
     let worker = worker(&db, jobs![publishes]).await;
     let handle = submitted(&db).await;
     assert_refused(
+        handle.gate("approved").complete(&f64::NAN).await,
+        &["`approved`", "cannot be stored", "not a number"],
+    );
+    assert_refused(
         handle.gate("approved").complete(&()).await,
         &["`approved`", "`$` takes `true` or `false`", "`true`"],
     );

@@ -158,12 +158,11 @@ impl<T: Payload> GateHandle<'_, T> {
     /// Costs one query and one transaction of five statements.
     ///
     /// # Errors
-    /// [`ClientError::GateValue`] if the value does not fit the gate's type,
+    /// [`ClientError::GateValue`] if the value cannot be stored or does not fit the gate's type,
     /// [`GateEncrypted`](ClientError::GateEncrypted) if the graph's payloads are encrypted and this `Db` has no codec,
     /// [`GateDecided`](ClientError::GateDecided) if the gate ended with another decision,
     /// [`GateNotOpen`](ClientError::GateNotOpen) while the gate waits for its dependencies,
-    /// [`NoSuchGate`](ClientError::NoSuchGate), [`Encode`](ClientError::Encode), or a failure of the
-    /// database. By a link also [`LinkExpired`](ClientError::LinkExpired),
+    /// [`NoSuchGate`](ClientError::NoSuchGate), or a failure of the database. By a link also [`LinkExpired`](ClientError::LinkExpired),
     /// [`LinkRevoked`](ClientError::LinkRevoked), and [`LinkBound`](ClientError::LinkBound) if the link is
     /// bound to another decision.
     ///
@@ -190,16 +189,21 @@ impl<T: Payload> GateHandle<'_, T> {
     }
 
     fn encode<V: Serialize + ?Sized>(&self, value: &V) -> Result<Plain, ClientError> {
-        Plain::of(value).map_err(|source| self.encode_error(source.into()))
+        Plain::of(value).map_err(|source| self.encode_error(&source.into()))
     }
 
     fn seal(&self, plain: Plain) -> Result<Stored, ClientError> {
         let place = Place::new(self.run_id(), PayloadKind::Output, "");
-        self.graph.sealer().seal(&place, plain).map_err(|source| self.encode_error(source))
+        self.graph.sealer().seal(&place, plain).map_err(|source| self.encode_error(&source))
     }
 
-    fn encode_error(&self, source: PayloadError) -> ClientError {
-        ClientError::Encode { job: format!("gate {}", self.name), source }
+    fn encode_error(&self, source: &PayloadError) -> ClientError {
+        ClientError::GateValue {
+            run_id: self.graph.id(),
+            gate: self.name.clone(),
+            why: format!("its value cannot be stored: {}", Failure::from_chain(FailureKind::Encode, source)),
+            advice: "give a value that can be stored".to_owned(),
+        }
     }
 
     /// Refuses a decision if the link of this handle is bound to another one.
