@@ -309,6 +309,8 @@ async fn apply(
         if applied(&mut tx, known).await?.is_none() {
             check_owner(&mut tx).await?;
             sqlx::raw_sql(BOOKKEEPING).execute(&mut *tx).await?;
+            // Another role may have created the schema since.
+            check_owner(&mut tx).await?;
         }
     }
     if applied(&mut tx, known).await?.is_some_and(|done| done >= position(known, migration)) {
