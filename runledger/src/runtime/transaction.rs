@@ -499,7 +499,9 @@ fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>, may_be_limit: bo
         _ if cause.reason == Reason::Privilege => "its role lacks a privilege",
         Class::Conflict => "it met a serialization failure or a deadlock",
         Class::Refused => "the server refused to write",
-        Class::Transient | Class::Permanent if !lives(error) => "its connection was lost",
+        Class::Transient | Class::Permanent if !lives(error) => {
+            "its connection was lost (a limit that the body or a proxy sets for the session ends it, too)"
+        }
         Class::Transient | Class::Permanent => "a statement of it failed",
     };
     let failure = Failure::from_chain(FailureKind::Error, error);
