@@ -109,11 +109,7 @@ impl Caller {
             let (run_id, until_us) = (run.id(), now_us());
             self.note(|history| history.pauses.push(Pause { run_id, from_us, until_us }));
         }
-        let resume = || async {
-            self.answered(|| run.resume()).await;
-        };
-        resume().await;
-        self.until_ended(&run, resume).await;
+        self.let_go_on(&run).await;
     }
 
     /// Whether it is paused, and not only to be.
@@ -139,10 +135,18 @@ impl Caller {
             }
         }
         self.answered(|| run.pause("the client wants to look at it")).await;
-        self.until_ended(&run, || async {
-            self.answered(|| run.resume()).await;
-        })
-        .await;
+        self.let_go_on(&run).await;
+    }
+
+    /// Resumes the run whenever it is paused, until it ends. A blocked run stays blocked, and is a violation.
+    async fn let_go_on<J: Job>(&self, run: &Handle<J>) {
+        let resume = || async {
+            if matches!(run.state().await, Ok(RunState::Paused)) {
+                self.answered(|| run.resume()).await;
+            }
+        };
+        resume().await;
+        self.until_ended(run, resume).await;
     }
 
     /// Moved to another version of its code before its instant.
