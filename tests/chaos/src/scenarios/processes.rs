@@ -58,7 +58,8 @@ pub const ALL: &[Scenario] = &[
         "a body that ends its process takes no more than five with it, and no other run is harmed",
         &["F10", "F11", "F14"],
         |setting| Box::pin(suicides(setting)),
-    ),
+    )
+    .seconds(10),
     Scenario::new(
         "starved",
         "workers that hardly get the processor are not taken for dead",
