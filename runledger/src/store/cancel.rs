@@ -361,7 +361,7 @@ impl Requests {
                         tracing::warn!(%error, %run_id, "a run is not cancelled yet; a worker tries again");
                     }
                     Err(error) => {
-                        self.aside.add_unless_alive(*run_id, &error, began.elapsed());
+                        self.aside.add_unless_alive(*run_id, &error);
                         return Err(error);
                     }
                 }

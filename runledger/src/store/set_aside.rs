@@ -70,13 +70,14 @@ impl SetAside {
 
     /// Sets a run aside if its last try ended the session. If the session lives, the error concerns all runs, and this one
     /// is not at fault.
-    pub(crate) fn add_unless_alive(&mut self, run_id: Uuid, error: &sqlx::Error, took: Duration) {
+    pub(crate) fn add_unless_alive(&mut self, run_id: Uuid, error: &sqlx::Error) {
         if lives(error) {
             self.runs.remove(&run_id);
             return;
         }
         tracing::warn!(%error, %run_id, "maintenance lost its session at a run; it tries the run again after a pause");
-        self.add(run_id, took);
+        // How long the answer failed to come says nothing about the run.
+        self.add(run_id, Duration::ZERO);
     }
 
     /// Does some work for all runs at once, or one by one if that fails. Also one by one if there is one run, or if the last
@@ -130,7 +131,7 @@ impl SetAside {
                     }
                 }
                 Err(error) => {
-                    self.add_unless_alive(*run_id, &error, began.elapsed());
+                    self.add_unless_alive(*run_id, &error);
                     if spared.done.is_empty() {
                         return Err(error);
                     }
@@ -178,8 +179,9 @@ mod tests {
     #[test]
     fn run_whose_try_ends_the_session_is_set_aside() {
         let (mut aside, run_id) = (SetAside::default(), Uuid::from_u128(1));
-        aside.add_unless_alive(run_id, &sqlx::Error::WorkerCrashed, Duration::ZERO);
+        aside.add_unless_alive(run_id, &sqlx::Error::WorkerCrashed);
         assert_eq!(aside.runs(), [run_id]);
+        assert_eq!(aside.runs[&run_id].length, FIRST_PAUSE);
     }
 
     #[test]
