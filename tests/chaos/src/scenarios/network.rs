@@ -17,7 +17,8 @@ pub const ALL: &[Scenario] = &[
         "connections that are reset at any moment cost no run and no attempt",
         &["F51"],
         |setting| Box::pin(cut(setting)),
-    ),
+    )
+    .seconds(10),
     Scenario::new(
         "black-holes",
         "a fleet goes on after connections that do not answer, for a while or for ever",
@@ -51,7 +52,8 @@ async fn cut(setting: Setting) -> Result<Summary> {
     let mut scene = Scene::open(&setting, 2, PATIENT).await?;
     scene.site.may_reclaim = false;
     while scene.goes_on() {
-        scene.moment(100, 700).await;
+        // Seldom enough that a heartbeat comes through: a worker whose heartbeats are all cut is dead by the protocol.
+        scene.moment(200, 1000).await;
         let at = scene.any();
         let proxy = if scene.dice.below(3) == 0 { &scene.proxy } else { &scene.crew[at].proxy };
         scene.site.n_faults += usize::from(proxy.n_connections() > 0);
