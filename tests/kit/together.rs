@@ -84,3 +84,18 @@ async fn results_that_are_awaited_together_share_the_script() {
     taken.sort_unstable();
     assert_eq!(taken, [1, 2, 3]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn result_that_nobody_polls_holds_up_no_other() {
+    for _ in 0..12 {
+        let test = Testing::new().await.unwrap().with(jobs![takes, books]).patience(Duration::from_secs(5));
+        let kept = test.start(takes(1)).await.unwrap();
+        let other = test.start(books(2)).await.unwrap();
+        let mut waits = std::pin::pin!(kept.result());
+        let polled = tokio::time::timeout(Duration::from_millis(30), &mut waits).await;
+        assert!(polled.is_err(), "nobody sends the signal");
+        let other =
+            tokio::time::timeout(MINUTE, other.result()).await.expect("the first result is not polled");
+        assert_eq!(other.unwrap(), 2);
+    }
+}

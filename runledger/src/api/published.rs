@@ -27,7 +27,7 @@ use crate::runtime::step::{halted, record};
 use crate::runtime::waiting::REPEAT;
 use crate::store::error::{Class, class};
 use crate::store::progress::{self, Noted};
-use crate::store::without_connection::{accepts_no_more, is_exhausted};
+use crate::store::without_connection::accepts_no_more;
 
 /// How long a look at the last progress waits for a connection that the body itself may hold.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -75,18 +75,24 @@ impl Context {
     /// 30 s, and the database accepts no other: then this body may be waiting for its own.
     pub async fn last_progress<T: Payload>(&self) -> Result<Option<T>> {
         let (attempt, key) = (self.of_attempt(), self.step_key().unwrap_or_default());
-        let began = Instant::now();
+        let mut starved_since = None;
         let said = loop {
-            let look = async { progress::last(&mut *attempt.db.acquire().await?, self.run_id(), key).await };
-            match answered(PATIENCE, look).await {
+            let looked = match answered(PATIENCE, attempt.db.acquire()).await {
+                Ok(mut connection) => {
+                    starved_since = None;
+                    answered(PATIENCE, progress::last(&mut connection, self.run_id(), key)).await
+                }
+                Err(error) if is_starved(&error) => {
+                    if starved_since.get_or_insert_with(Instant::now).elapsed() > LONGEST_WAIT {
+                        return Err(NoConnection(error).into());
+                    }
+                    Err(error)
+                }
+                Err(error) => Err(error),
+            };
+            match looked {
                 Ok(said) => break said,
                 Err(error) if class(&error) == Class::Permanent => return Err(error.into()),
-                Err(error)
-                    if began.elapsed() > LONGEST_WAIT
-                        && (is_exhausted(attempt.db.pool()) || accepts_no_more(&error)) =>
-                {
-                    return Err(NoConnection(error).into());
-                }
                 Err(error) => {
                     warn_outage!(static, %error, "a look at the progress waits for the database");
                 }
@@ -100,10 +106,15 @@ impl Context {
     }
 }
 
+/// Whether there is no connection although the server is there.
+fn is_starved(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::PoolTimedOut) || accepts_no_more(error)
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the last progress cannot be read: every connection of the pool is in use, perhaps by this body, and the database accepts no \
-     other; allow more connections"
+    "the last progress cannot be read: no connection became free for 30 seconds, perhaps because this body holds one, and the \
+     database accepts no other; allow more connections"
 )]
 struct NoConnection(#[source] sqlx::Error);
 

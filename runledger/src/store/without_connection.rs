@@ -37,7 +37,7 @@ pub(crate) async fn with_reason<T>(pool: &PgPool, given: Result<T, sqlx::Error>)
 }
 
 /// Whether every connection that a pool may have is in use.
-pub(crate) fn is_exhausted(pool: &PgPool) -> bool {
+pub(super) fn is_exhausted(pool: &PgPool) -> bool {
     pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 

@@ -75,8 +75,16 @@ impl Hand {
     }
 }
 
+/// What follows from a look at which nothing goes on.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    Nudge,
+    Skip,
+    Nothing,
+}
+
 /// Moves what stands still.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Drive {
     db: Db,
     scene: Arc<Scene>,
@@ -95,22 +103,15 @@ impl Drive {
     }
 
     /// Moves things until the run has ended, or is blocked.
-    pub(super) async fn to_end(&self, hand: &Hand, run_id: Uuid) -> Result<(), ClientError> {
+    pub(super) async fn to_end(&self, hand: &Arc<Hand>, run_id: Uuid) -> Result<(), ClientError> {
         let mut standstill = Standstill::default();
         loop {
-            let (look, is_nudged) = hand
-                .with(&self.db, async |connection| {
-                    let look = look(connection, run_id).await?;
-                    let may_move = look.is_at_rest() && !is_over(&look);
-                    let is_nudged = may_move && self.nudge(connection, &look).await?;
-                    Ok((look, is_nudged))
-                })
-                .await?;
+            let (look, has_moved) = self.look_then(hand, run_id, Then::Nudge).await?;
             if is_over(&look) {
                 return Ok(());
             }
             standstill.see(&look);
-            if is_nudged {
+            if has_moved {
                 standstill.nudged();
             } else if look.n_leased > 0 {
                 standstill.bodies_run(&look);
@@ -124,28 +125,31 @@ impl Drive {
     }
 
     /// Waits until nothing goes on.
-    pub(super) async fn at_rest(&self, hand: &Hand, run_id: Uuid) -> Result<(), ClientError> {
-        self.once_at_rest(hand, run_id, async |_, _| Ok(())).await
+    pub(super) async fn at_rest(&self, hand: &Arc<Hand>, run_id: Uuid) -> Result<(), ClientError> {
+        self.once_at_rest(hand, run_id, Then::Nothing).await.map(drop)
     }
 
-    /// Waits until nothing goes on, then does something before another caller may move anything.
-    async fn once_at_rest<T>(
+    /// Lets time pass to the next instant, once nothing goes on.
+    pub(super) async fn skip(&self, hand: &Arc<Hand>) -> Result<Duration, ClientError> {
+        self.once_at_rest(hand, Uuid::nil(), Then::Skip).await?.ok_or_else(|| {
+            let message = "no run sleeps, so there is no time to skip; a run that waits for a signal without a limit, or for a person, goes on when it is \
+                           given what it waits for";
+            ClientError::Setup(message.to_owned())
+        })
+    }
+
+    /// Waits until nothing goes on. Returns the instant of the next run.
+    async fn once_at_rest(
         &self,
-        hand: &Hand,
+        hand: &Arc<Hand>,
         run_id: Uuid,
-        act: impl AsyncFn(&mut PgConnection, &Look) -> Result<T, ClientError>,
-    ) -> Result<T, ClientError> {
+        then: Then,
+    ) -> Result<Option<Duration>, ClientError> {
         let began = Instant::now();
         loop {
-            let (look, done) = hand
-                .with(&self.db, async |connection| {
-                    let look = look(connection, run_id).await?;
-                    let done = if look.is_at_rest() { Some(act(connection, &look).await?) } else { None };
-                    Ok((look, done))
-                })
-                .await?;
-            if let Some(done) = done {
-                return Ok(done);
+            let (look, _) = self.look_then(hand, run_id, then).await?;
+            if look.is_at_rest() {
+                return Ok(look.next);
             }
             if began.elapsed() > self.patience {
                 let (patience, unclaimed) = (self.patience, unclaimed(&look));
@@ -159,18 +163,35 @@ impl Drive {
         }
     }
 
-    /// Lets time pass to the next instant, once nothing goes on.
-    pub(super) async fn skip(&self, hand: &Hand) -> Result<Duration, ClientError> {
-        self.once_at_rest(hand, Uuid::nil(), async |connection, look| {
-            let Some(next) = look.next else {
-                let message = "no run sleeps, so there is no time to skip; a run that waits for a signal without a limit, or for a person, goes on when it is \
-                               given what it waits for";
-                return Err(ClientError::Setup(message.to_owned()));
+    /// Looks, and moves something if nothing goes on. Returns whether it has.
+    async fn look_then(
+        &self,
+        hand: &Arc<Hand>,
+        run_id: Uuid,
+        then: Then,
+    ) -> Result<(Look, bool), ClientError> {
+        let (drive, hand) = (self.clone(), Arc::clone(hand));
+        // A task of its own: a caller whose future nobody polls must not keep the hand from others.
+        let looking = tokio::spawn(async move {
+            let work = async |connection: &mut PgConnection| {
+                let look = look(connection, run_id).await?;
+                let has_moved =
+                    look.is_at_rest() && !is_over(&look) && drive.act(connection, &look, then).await?;
+                Ok((look, has_moved))
             };
-            self.pass(connection, next).await?;
-            Ok(next)
-        })
-        .await
+            hand.with(&drive.db, work).await
+        });
+        looking
+            .await
+            .unwrap_or_else(|error| Err(ClientError::Setup(format!("a look at the test failed: {error}"))))
+    }
+
+    async fn act(&self, connection: &mut PgConnection, look: &Look, then: Then) -> Result<bool, ClientError> {
+        match (then, look.next) {
+            (Then::Nudge, _) => self.nudge(connection, look).await,
+            (Then::Skip, Some(next)) => self.pass(connection, next).await.map(|()| true),
+            (Then::Skip, None) | (Then::Nothing, _) => Ok(false),
+        }
     }
 
     /// Does what lets something that rests go on: sends a signal, or lets time pass. False where there is nothing to do.

@@ -73,7 +73,7 @@ pub struct Testing {
     db: Db,
     plan: Plan,
     worker: OnceCell<(Worker, Arc<Scene>)>,
-    hand: Hand,
+    hand: Arc<Hand>,
     // Last: it is dropped under whatever is left of the others.
     database: Database,
 }
@@ -119,7 +119,7 @@ impl Testing {
 
     async fn in_database(database: Database) -> Result<Self, ClientError> {
         let db = Db::connect_with(database.options(), CONNECTIONS).await?;
-        let (plan, worker, hand) = (Plan::default(), OnceCell::new(), Hand::default());
+        let (plan, worker, hand) = (Plan::default(), OnceCell::new(), Arc::default());
         Ok(Self { db, plan, worker, hand, database })
     }
 

@@ -198,11 +198,16 @@ impl<T: Payload> GateHandle<'_, T> {
     }
 
     fn encode_error(&self, source: &PayloadError) -> ClientError {
+        let advice = if source.is_of_codec() {
+            "repeat the call when the codec works"
+        } else {
+            "give a value that can be stored"
+        };
         ClientError::GateValue {
             run_id: self.graph.id(),
             gate: self.name.clone(),
             why: format!("its value cannot be stored: {}", Failure::from_chain(FailureKind::Encode, source)),
-            advice: "give a value that can be stored".to_owned(),
+            advice: advice.to_owned(),
         }
     }
 

@@ -48,9 +48,8 @@ impl<T: Payload> GateHandle<'_, T> {
     /// [`Secret`](crate::Secret). The text has 4 characters for each 3 bytes of the value. Costs two queries.
     ///
     /// # Errors
-    /// [`ClientError::GateValue`] if the value does not fit the gate's type,
-    /// [`LinkShowsSealed`](ClientError::LinkShowsSealed), [`NoSuchGate`](ClientError::NoSuchGate),
-    /// [`Encode`](ClientError::Encode), or a failure of the database.
+    /// [`ClientError::GateValue`] if the value cannot be stored or does not fit the gate's type,
+    /// [`LinkShowsSealed`](ClientError::LinkShowsSealed), [`NoSuchGate`](ClientError::NoSuchGate), or a failure of the database.
     pub async fn link_to_complete<V: Serialize + ?Sized>(
         &self,
         key: &LinkKey,
