@@ -7,6 +7,29 @@
 
 #![warn(clippy::large_futures)]
 
+mod client;
+#[cfg_attr(
+    not(feature = "worker"),
+    allow(dead_code, reason = "without a worker bodies are compiled, but never run")
+)]
+mod connection;
+#[cfg_attr(
+    not(feature = "worker"),
+    allow(dead_code, reason = "without a worker bodies are compiled, but never run")
+)]
+mod definition;
+#[cfg(all(feature = "dev", unix))]
+pub mod dev;
+#[cfg_attr(
+    not(feature = "worker"),
+    allow(dead_code, reason = "without a worker bodies are compiled, but never run")
+)]
+mod engine;
+#[cfg_attr(
+    not(feature = "worker"),
+    allow(dead_code, reason = "without a worker bodies are compiled, but never run")
+)]
+mod graph;
 #[doc(hidden)]
 pub mod model;
 #[cfg_attr(
@@ -14,21 +37,15 @@ pub mod model;
     allow(dead_code, reason = "without a worker bodies are compiled, but never run")
 )]
 mod store;
-
+#[cfg(feature = "worker")]
+mod verify;
+#[cfg(feature = "worker")]
+mod worker;
 #[cfg_attr(
     not(feature = "worker"),
     allow(dead_code, reason = "without a worker bodies are compiled, but never run")
 )]
-mod runtime;
-
-#[cfg_attr(
-    not(feature = "worker"),
-    allow(dead_code, reason = "without a worker definitions are compiled, but never registered")
-)]
-mod api;
-
-#[cfg(all(feature = "dev", unix))]
-pub mod dev;
+mod workflow;
 
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -85,41 +102,30 @@ mod testing_page {}
 #[path = "private.rs"]
 pub mod __private;
 
-#[cfg(feature = "worker")]
-pub use api::app::{
-    App, DEFAULT_CANCEL_GRACE, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_LINGER, Worker, serve,
-};
-pub use api::call::{AnyCall, Call};
-pub use api::client_error::ClientError;
 #[cfg(feature = "aes-gcm")]
-pub use api::codec::AesGcm;
-pub use api::config::JobConfig;
-pub use api::context::Context;
-pub use api::db::{DEFAULT_CONNECTIONS, Db, On, Via};
-pub use api::definition::Definition;
-pub use api::enqueue::{Submitted, enqueue_all};
-pub use api::error::{Classified, Error, Result, ResultExt};
-pub use api::failed::FailedRun;
-pub use api::graph::{
+pub use client::codec::AesGcm;
+pub use client::enqueue::{Submitted, enqueue_all};
+pub use client::handle::Handle;
+pub use client::runs::{ListRuns, NoRunsCursor, RunsCursor, RunsPage, Scope};
+pub use client::signal::{SendSignal, Signalled};
+pub use client::tuning::SyncMode;
+pub use connection::client_error::ClientError;
+pub use connection::db::{DEFAULT_CONNECTIONS, Db, On, Via};
+pub use connection::installation::Adopted;
+pub use connection::tx::Tx;
+pub use definition::Definition;
+pub use definition::call::{AnyCall, Call};
+pub use definition::error::{Classified, Error, Result, ResultExt};
+pub use definition::failed::FailedRun;
+pub use definition::job::{Arguments, Job, JobError, JobResult, Payload};
+pub use definition::step_error::StepError;
+pub use engine::context::Context;
+#[cfg(feature = "logs")]
+pub use engine::logs::RunLogs;
+pub use graph::{
     Appended, Condition, Configure, GateHandle, GateLink, Graph, GraphHandle, GraphOf, Input, Inputs, Need,
     Node, OnTerminal, Value, Window, given,
 };
-pub use api::handle::Handle;
-#[cfg(feature = "testing")]
-pub use api::history::assert_replays;
-pub use api::installation::Adopted;
-pub use api::job::{Arguments, Job, JobError, JobResult, Payload};
-#[cfg(feature = "worker")]
-pub use api::observer::{Observed, Observer};
-pub use api::output::OutputFollower;
-pub use api::runs::{ListRuns, NoRunsCursor, RunsCursor, RunsPage, Scope};
-pub use api::signal::{SendSignal, Signalled};
-pub use api::step::{Step, StepError};
-pub use api::tuning::SyncMode;
-pub use api::tx::Tx;
-#[cfg(feature = "worker")]
-pub use api::verify::verify;
-pub use api::workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
 pub use model::failure::{Failure, FailureKind};
 pub use model::given::Outcome;
 pub use model::graph::{GraphError, GraphProblem};
@@ -135,10 +141,6 @@ pub use model::tuning::Tuning;
 #[cfg(feature = "worker")]
 pub use model::verification::{Finding, Verdict, Verification};
 pub use runledger_macros::{job, workflow};
-#[cfg(feature = "logs")]
-pub use runtime::logs::RunLogs;
-#[cfg(feature = "worker")]
-pub use runtime::timings::Timings;
 pub use store::cancel::Cancelled;
 pub use store::graph::NodeInfo;
 pub use store::happened::{TimelineEntry, TimelineEvent};
@@ -150,6 +152,22 @@ pub use store::pause::Paused;
 pub use store::pin::PinInfo;
 pub use store::resource::Resource;
 pub use store::tuning::Tuned;
+#[cfg(feature = "testing")]
+pub use verify::history::assert_replays;
+#[cfg(feature = "worker")]
+pub use verify::verify;
+#[cfg(feature = "worker")]
+pub use worker::app::{
+    App, DEFAULT_CANCEL_GRACE, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_LINGER, Worker, serve,
+};
+#[cfg(feature = "worker")]
+pub use worker::observer::{Observed, Observer};
+#[cfg(feature = "worker")]
+pub use worker::timings::Timings;
+pub use workflow::config::JobConfig;
+pub use workflow::output::OutputFollower;
+pub use workflow::step::Step;
+pub use workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
 
 /// What most programs need: `use runledger::prelude::*;`.
 pub mod prelude {

@@ -2,13 +2,11 @@
 
 pub use inventory;
 
-pub use crate::api::definition::{Definition, Inject, Location, Param, Registration, RunFn, RunFuture};
-pub use crate::api::invocation::{Finished, Invocation};
-pub use crate::api::job::{JobResult, Payload};
-pub use crate::api::jobs::{DefinitionOf, definition_of, definitions};
-pub use crate::api::lent::{
-    BodyTransaction, Injectable, WorkflowContext, assert_injectable, context, transaction,
-};
+pub use crate::definition::invocation::{Finished, Invocation};
+pub use crate::definition::job::{JobResult, Payload};
+pub use crate::definition::jobs::{DefinitionOf, definition_of, definitions};
+pub use crate::definition::lent::{BodyTransaction, Injectable, assert_injectable, transaction};
+pub use crate::definition::{Definition, Inject, Location, Param, Registration, RunFn, RunFuture};
 pub use crate::model::json::ErasedValue as ErasedArg;
 pub use crate::model::replay;
 pub use crate::model::state::{RunEvent, RunState, TRANSITIONS};
@@ -19,6 +17,7 @@ pub use crate::store::session::{CLIENT as CLIENT_SETTINGS, ENGINE as SESSION_SET
 pub use crate::store::sql::ALL as STATEMENTS;
 #[cfg(feature = "testing")]
 pub use crate::store::testing::clone_strategy;
+pub use crate::workflow::lent::{WorkflowContext, context};
 
 use crate::{Call, Job};
 

@@ -18,7 +18,7 @@ const EFFECTS: [&str; 6] = [
 ];
 
 /// Not the engine's: the embedded server's own, and the end of a caller's transaction.
-const EXCEPTED: [&str; 2] = ["runledger/src/dev/", "runledger/src/api/tx.rs"];
+const EXCEPTED: [&str; 2] = ["runledger/src/dev/", "runledger/src/connection/tx.rs"];
 
 /// How a transaction is committed.
 const HOW: [&str; 2] = ["commit", "commit_whole"];

@@ -395,11 +395,13 @@ async fn talk(db: Db, runs: Vec<Uuid>) {
 const AT_ONCE: u64 = 250;
 
 async fn programs_replay(n_programs: u64) {
-    let Fixture { db, database: _database } = Fixture::new().await;
+    let Fixture { db, database } = Fixture::new().await;
     execute(&db, TABLES).await;
     let jobs = jobs![program, child, noted, unnoted, booked, unbooked];
-    let one = worker(&db, jobs).await;
-    let two = worker(&db, jobs).await;
+    // The test has a pool of its own: bodies may hold every connection of the workers' pool for seconds.
+    let of_workers = Db::connect(database.url()).await.unwrap();
+    let one = worker(&of_workers, jobs).await;
+    let two = worker(&of_workers, jobs).await;
     let left = "select count(*) from runledger.run where run_id not in (select run_id from runledger.outcome)
                 and run_id not in (select run_id from runledger.waiting where state = 'blocked')";
     let (mut n_losses, first) = (0, seed() >> 16);

@@ -257,8 +257,9 @@ mod tests {
 
     #[test]
     fn the_class_is_found_below_other_errors() {
-        let error =
-            crate::api::error::Error::from(anyhow::Error::new(SqlxError::PoolTimedOut).context("charging"));
+        let error = crate::definition::error::Error::from(
+            anyhow::Error::new(SqlxError::PoolTimedOut).context("charging"),
+        );
         let lost = Cause { class: Class::Transient, reason: Reason::Lost };
         assert_eq!(cause_in_chain(error.as_std()), Some(lost));
         assert_eq!(cause_in_chain(&std::fmt::Error), None);

@@ -9,8 +9,8 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
 
-use crate::api::db::no_connection;
-use crate::api::source::{parsed, shown_host, text};
+use crate::connection::db::no_connection;
+use crate::connection::source::{parsed, shown_host, text};
 use crate::store::server::socket_folder;
 use crate::store::testing as store;
 use crate::{ClientError, Db};

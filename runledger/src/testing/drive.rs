@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::database::admin;
 use super::standstill::{Standstill, is_over, unclaimed};
-use crate::api::signal::SendSignal;
+use crate::client::signal::SendSignal;
+use crate::engine::scene::Scene;
 use crate::model::payload::{Plain, Sealer};
-use crate::runtime::scene::Scene;
 use crate::store::testing::{Look, look, skip};
 use crate::{ClientError, Db};
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Result;
-use crate::api::definition::{Definition, RunFuture};
-use crate::api::invocation::{Finished, Invocation};
-use crate::api::job::Payload;
-use crate::runtime::scene;
+use crate::definition::invocation::{Finished, Invocation};
+use crate::definition::job::Payload;
+use crate::definition::{Definition, RunFuture};
+use crate::engine::scene;
 
 /// A body that can stand in the place of a job's: a closure that takes the job's arguments, owned, and gives a [`Result`] of its output.
 #[diagnostic::on_unimplemented(

@@ -53,11 +53,11 @@ use self::database::{Database, Server};
 use self::drive::{Drive, Hand, PATIENCE, Script};
 pub use self::mock::{Mock, Takes};
 pub use self::run::TestRun;
-use crate::api::jobs::DefinitionOf;
-use crate::api::provided::Provided;
-use crate::api::registry::registered;
+use crate::definition::jobs::DefinitionOf;
+use crate::definition::provided::Provided;
+use crate::definition::registry::registered;
+use crate::engine::scene::{self, Part, Role, Scene, Skipped, Steps};
 use crate::model::payload::{Codec, Plain};
-use crate::runtime::scene::{self, Part, Role, Scene, Skipped, Steps};
 use crate::{App, Call, ClientError, Db, Definition, Job, Timings, Worker};
 
 /// Enough for the worker, and for a test that looks into the tables.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Testing;
 use super::drive::Drive;
-use crate::api::signal::SendSignal;
+use crate::client::signal::SendSignal;
 use crate::{ClientError, Handle, Job, StepInfo};
 
 /// A run that a test has started. It borrows the test, with which its database goes.

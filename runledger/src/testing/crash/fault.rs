@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use crate::api::definition::Definition;
-use crate::runtime::scene::Hold;
+use crate::definition::Definition;
+use crate::engine::scene::Hold;
 use crate::store::failpoints::Moment;
 use crate::store::failpoints::scope::Written;
 

@@ -21,9 +21,9 @@ pub use self::once::{Ended, RecordedStep};
 use self::once::{Observed, Seen, Stage};
 pub use self::report::{CrashError, Crashes};
 use super::Testing;
-use crate::api::error::Result as BodyResult;
+use crate::definition::error::Result as BodyResult;
+use crate::engine::step::unit_random;
 use crate::model::failure::Failure;
-use crate::runtime::step::unit_random;
 use crate::{Call, ClientError, Job, RunState};
 
 /// How many crashes are made at most, where it is not told: more than a workflow of a hundred steps has.

@@ -14,18 +14,18 @@ use super::super::{Plan, Testing};
 use super::fault::Fault;
 use super::process::Process;
 use super::slot::{Slot, Slots};
-use crate::api::jobs::DefinitionOf;
+use crate::definition::jobs::DefinitionOf;
+use crate::engine::scene::{Hold, Phase, Role, Scene, Steps};
 use crate::model::failure::Failure;
 use crate::model::json::canonical;
 use crate::model::payload::{PayloadKind, Place, Sealer};
 use crate::model::recorded::place_of_error;
-use crate::runtime::maintenance::adopt_orphans;
-use crate::runtime::scene::{Hold, Phase, Role, Scene, Steps};
 use crate::store::failpoints::scope::{Scope, Written};
 use crate::store::inspect::{End, end_of_run};
 use crate::store::set_aside::SetAside;
 use crate::store::testing::{Look, Step, blocked, cancel_requested, forgotten, look, steps};
 use crate::store::worker::{bury, bury_if_silent, held};
+use crate::worker::upkeep::maintenance::adopt_orphans;
 use crate::{Call, ClientError, Db, Handle, Job, RunState};
 
 /// The pause between two looks. Each costs a query.

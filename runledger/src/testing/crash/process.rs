@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use super::super::Plan;
-use crate::runtime::scene::{Role, Scene};
+use crate::engine::scene::{Role, Scene};
 use crate::store::failpoints::scope::Scope;
 use crate::{ClientError, Db, Timings, Worker};
 

@@ -116,7 +116,7 @@ pub enum Status {
     Cut,
 }
 
-/// `runtime/heartbeat.rs` and `runtime/liveness.rs`.
+/// `worker/upkeep/heartbeat.rs` and `engine/liveness.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Heart {
     /// How long ago the last acknowledged heartbeat was sent, by the process's own clock.
@@ -248,7 +248,7 @@ impl Process {
         }
     }
 
-    /// Whether it works on an attempt, or may be about to: `runtime/held.rs`.
+    /// Whether it works on an attempt, or may be about to: `worker/held.rs`.
     #[must_use]
     pub fn knows(&self, token: Token, notes_claims: bool) -> bool {
         let claiming = self.claim.is_some_and(|claim| match claim {

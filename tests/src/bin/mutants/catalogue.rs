@@ -56,7 +56,7 @@ pub const MUTANTS: &[Mutant] = &[
                 new: "        claimed_at: row.try_get(\"claimed_at\")?,\n        claims: row.try_get(\"claims\")?,\n",
             },
             Edit {
-                file: "runledger/src/runtime/claimer.rs",
+                file: "runledger/src/worker/claim/claimer.rs",
                 old: "self.executor.held.add(Fence { run_id: run.run_id, token })",
                 new: "self.executor.held.add(Fence { run_id: run.run_id, token: Uuid::from_u128(u128::from(run.claims.unsigned_abs())) })",
             },
@@ -69,7 +69,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no-reconcile",
         edits: &[Edit {
-            file: "runledger/src/runtime/maintenance.rs",
+            file: "runledger/src/worker/upkeep/maintenance.rs",
             old: "unknown.retain(|lease| !self.held.knows(lease.fence()));",
             new: "unknown.clear();",
         }],
@@ -78,7 +78,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no-rollback-hook",
         edits: &[Edit {
-            file: "runledger/src/api/db.rs",
+            file: "runledger/src/connection/db.rs",
             old: "let reset = answered(PATIENCE, sessions.reset(connection)).await;",
             new: "let reset: std::result::Result<(), sqlx::Error> = { let _ = (&sessions, connection); Ok(()) };",
         }],
@@ -88,12 +88,12 @@ pub const MUTANTS: &[Mutant] = &[
         name: "free-lock-is-death",
         edits: &[
             Edit {
-                file: "runledger/src/runtime/heartbeat.rs",
+                file: "runledger/src/worker/upkeep/heartbeat.rs",
                 old: "let overdue = self.timings.overdue().as_secs_f64();",
                 new: "let overdue = 0.0;",
             },
             Edit {
-                file: "runledger/src/runtime/maintenance.rs",
+                file: "runledger/src/worker/upkeep/maintenance.rs",
                 old: "let suspect_after = self.timings.suspect.as_secs_f64();",
                 new: "let suspect_after = 0.0;",
             },
@@ -103,7 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no-orphan-sweep",
         edits: &[Edit {
-            file: "runledger/src/runtime/maintenance.rs",
+            file: "runledger/src/worker/upkeep/maintenance.rs",
             old: "worker::orphaned(connection, BATCH, &left_out)",
             new: "worker::orphaned(connection, 0, &left_out)",
         }],
@@ -121,7 +121,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "replay-ignores-order",
         edits: &[Edit {
-            file: "runledger/src/runtime/attempt.rs",
+            file: "runledger/src/engine/attempt.rs",
             old: "if progress.replay.may_deliver(ordinal) {",
             new: "if true || progress.replay.may_deliver(ordinal) {",
         }],
@@ -146,7 +146,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "record-again-as-fresh",
         edits: &[Edit {
-            file: "runledger/src/runtime/writer.rs",
+            file: "runledger/src/worker/execute/writer.rs",
             old: "if is_repeated {",
             new: "if false && is_repeated {",
         }],
@@ -157,7 +157,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "enqueue-again-as-fresh",
         edits: &[Edit {
-            file: "runledger/src/api/enqueue.rs",
+            file: "runledger/src/client/enqueue.rs",
             old: "Delivery::Unknown => submit_on_pool(db.pool(), batch, true, false).await",
             new: "Delivery::Unknown => submit_on_pool(db.pool(), batch, true, true).await",
         }],
@@ -175,7 +175,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no-guard",
         edits: &[Edit {
-            file: "runledger/src/runtime/liveness.rs",
+            file: "runledger/src/engine/liveness.rs",
             old: "while acknowledged.borrow_and_update().elapsed() >= self.limit {",
             new: "while false && acknowledged.borrow_and_update().elapsed() >= self.limit {",
         }],
@@ -251,7 +251,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "recorded-runs-again",
         edits: &[Edit {
-            file: "runledger/src/runtime/step.rs",
+            file: "runledger/src/engine/step.rs",
             old: "Some(recorded) if claim.recorded => recorded,",
             new: "Some(recorded) if false && claim.recorded => recorded,",
         }],
@@ -298,7 +298,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "body-commits-without-record",
         edits: &[Edit {
-            file: "runledger/src/runtime/transaction.rs",
+            file: "runledger/src/engine/transaction.rs",
             old: "        Ok(false) => return unwritten(&mut tx, mark).await,\n",
             new: "        Ok(false) if false => return unwritten(&mut tx, mark).await,\n        Ok(false) => {}\n",
         }],
@@ -310,7 +310,7 @@ pub const MUTANTS: &[Mutant] = &[
         // `calls::torn` finds this mutant.
         name: "enqueue-commits-the-callers-transaction",
         edits: &[Edit {
-            file: "runledger/src/api/enqueue.rs",
+            file: "runledger/src/client/enqueue.rs",
             old: "    let Enqueued { created, isolation } = enqueue(",
             new: "    sqlx::raw_sql(\"commit; begin\").execute(&mut *connection).await?;\n    let Enqueued { created, isolation } = enqueue(",
         }],
@@ -329,7 +329,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "panic-ends-the-process",
         edits: &[Edit {
-            file: "runledger/src/runtime/panic.rs",
+            file: "runledger/src/connection/panic.rs",
             old: "    let called = caught(code, failure);",
             new: "    let called = caught(code, failure);\n    if called.is_err() {\n        std::process::abort();\n    }",
         }],
@@ -338,7 +338,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "heartbeat-among-the-bodies",
         edits: &[Edit {
-            file: "runledger/src/runtime/heartbeat.rs",
+            file: "runledger/src/worker/upkeep/heartbeat.rs",
             old: "        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;\n        std::thread::Builder::new()\n            .name(\"runledger-heartbeat\".to_owned())\n            .spawn(move || runtime.block_on(self.beat()))?;\n",
             new: "        tokio::spawn(self.beat());\n",
         }],
@@ -416,7 +416,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bound-link-takes-another-decision",
         edits: &[Edit {
-            file: "runledger/src/api/graph/gate.rs",
+            file: "runledger/src/graph/gate.rs",
             old: "Some(bound) if !is_same(bound) => {",
             new: "Some(bound) if false && !is_same(bound) => {",
         }],
@@ -425,7 +425,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "key-takes-any-request",
         edits: &[Edit {
-            file: "runledger/src/api/enqueue.rs",
+            file: "runledger/src/client/enqueue.rs",
             old: "    match difference {\n        None => Ok(()),",
             new: "    match difference.filter(|_| false) {\n        None => Ok(()),",
         }],
@@ -447,7 +447,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "refused-record-fails-its-batch",
         edits: &[Edit {
-            file: "runledger/src/runtime/writer.rs",
+            file: "runledger/src/worker/execute/writer.rs",
             old: "Err(_) if items.len() > 1 =>",
             new: "Err(_) if items.len() > MAX_BATCH =>",
         }],
@@ -456,7 +456,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "conflict-fails-the-body",
         edits: &[Edit {
-            file: "runledger/src/runtime/transaction.rs",
+            file: "runledger/src/engine/transaction.rs",
             old: "        return Ended::Undone(cause, None);\n    }\n    let Some(mut tx)",
             new: "        return Ended::ByStatement(cause);\n    }\n    let Some(mut tx)",
         }],
@@ -483,7 +483,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "gate-takes-another-value-later",
         edits: &[Edit {
-            file: "runledger/src/api/graph/gate.rs",
+            file: "runledger/src/graph/gate.rs",
             old: "if gate.state == state && is_same(&stored, &open) {",
             new: "if gate.state == state || is_same(&stored, &open) {",
         }],
@@ -503,7 +503,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "refused-compensation-is-repeated",
         edits: &[Edit {
-            file: "runledger/src/runtime/executor.rs",
+            file: "runledger/src/worker/execute/executor.rs",
             old: "Err(End::Outcome(Outcome::Failed(refused, _))) =>",
             new: "Err(End::Outcome(Outcome::Failed(refused, _))) if false =>",
         }],
@@ -512,7 +512,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "notification-is-obeyed-without-a-request",
         edits: &[Edit {
-            file: "runledger/src/runtime/control.rs",
+            file: "runledger/src/worker/upkeep/control.rs",
             old: "if asked.cancel {",
             new: "if asked.cancel || !asked.pause {",
         }],
@@ -521,7 +521,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "failed-claim-is-repeated-in-full",
         edits: &[Edit {
-            file: "runledger/src/runtime/claimer.rs",
+            file: "runledger/src/worker/claim/claimer.rs",
             old: "memory.most = 1;",
             new: "memory.most = MAX_BATCH;",
         }],

@@ -16,7 +16,7 @@ pub const REQUESTS: &[Mutant] = &[
     Mutant {
         name: "parked-while-locked-and-forgotten",
         edits: &[Edit {
-            file: "runledger/src/runtime/executor.rs",
+            file: "runledger/src/worker/execute/executor.rs",
             old: "if suspended == Suspended::Locked {",
             new: "if false {",
         }],
@@ -66,7 +66,7 @@ pub const REQUESTS: &[Mutant] = &[
         name: "undo-obeys-a-late-cancel",
         edits: &[
             Edit {
-                file: "runledger/src/runtime/held.rs",
+                file: "runledger/src/worker/held.rs",
                 old: "if order == Order::Cancel && present.is_undoing",
                 new: "if false && present.is_undoing",
             },
@@ -183,12 +183,12 @@ pub const REQUESTS: &[Mutant] = &[
         name: "runs-set-aside-wait-as-long-as-a-batch",
         edits: &[
             Edit {
-                file: "runledger/src/runtime/writer.rs",
+                file: "runledger/src/worker/execute/writer.rs",
                 old: "self.session.open_writer().await",
                 new: "self.session.open().await",
             },
             Edit {
-                file: "runledger/src/runtime/writer.rs",
+                file: "runledger/src/worker/execute/writer.rs",
                 old: "if self.wait != wait {",
                 new: "if self.wait != wait && false {",
             },

@@ -1,0 +1,350 @@
+//! Waiting for the end of a run from outside, without holding a connection of the pool.
+//!
+//! A waiter asks a few times in quick succession, since most waits are short. Then it asks the database to notify, through one listening connection
+//! that all waiters of a process on one database share, and asks only rarely as a net: a notification is a hint.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgListener};
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
+use uuid::Uuid;
+
+use crate::connection::answer::{LIFE_SIGN, answered};
+use crate::connection::task;
+use crate::store::inspect::watch;
+use crate::store::server::server_key;
+use crate::store::session::{acquire, answers, listen};
+use crate::store::timeline::Era;
+
+/// The first pause; it doubles up to [`LAST_SHORT`], after which the waiter listens.
+const FIRST: Duration = Duration::from_millis(1);
+const LAST_SHORT: Duration = Duration::from_millis(32);
+
+/// How often a listening waiter asks all the same, and the listener whether its connection lives.
+const NET: Duration = Duration::from_secs(5);
+
+/// How often a waiter asks where nobody can listen: behind a pooler, or without a free connection.
+const WITHOUT_LISTENING: Duration = Duration::from_millis(250);
+
+/// How long nobody tries to listen after somebody could not.
+const DEAF: Duration = Duration::from_secs(5);
+
+/// How long a server may take to let somebody listen: all waiters of its database wait for it, and can do without.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// The channel of settlements that somebody waits for.
+const CHANNEL: &str = "runledger_ended";
+
+/// Ends that a slow waiter may miss before it asks by itself.
+const BACKLOG: usize = 1024;
+
+/// One wait for one run.
+#[derive(Debug)]
+pub(crate) struct Waiter<'a> {
+    pool: &'a PgPool,
+    run_id: Uuid,
+    pause: Duration,
+    ear: Option<Ear>,
+}
+
+/// How a waiter hears of an end. Each has the hub, which lives as long as somebody does.
+#[derive(Debug)]
+enum Ear {
+    /// The hub is being opened.
+    Opening(Arc<Hub>),
+    Listening(broadcast::Receiver<Uuid>, #[expect(dead_code, reason = "held, not read")] Arc<Hub>),
+    /// Nobody can listen, or tell, for now.
+    Deaf(Instant, #[expect(dead_code, reason = "held, not read")] Arc<Hub>),
+}
+
+impl<'a> Waiter<'a> {
+    pub(crate) fn new(pool: &'a PgPool, run_id: Uuid) -> Self {
+        Self { pool, run_id, pause: FIRST, ear: None }
+    }
+
+    /// Returns when the run may have ended: the caller looks.
+    pub(crate) async fn wait(&mut self, left: Option<Duration>) {
+        let within = |pause: Duration| left.map_or(pause, |left| pause.min(left));
+        if self.pause <= LAST_SHORT {
+            tokio::time::sleep(within(self.pause)).await;
+            self.pause *= 2;
+            return;
+        }
+        match self.ear.get_or_insert_with(|| Ear::Opening(HUBS.of(self.pool))) {
+            Ear::Opening(hub) => {
+                let hub = Arc::clone(hub);
+                // A server that lets nobody listen for now does not keep anybody from asking.
+                if let Ok(opened) = tokio::time::timeout(within(WITHOUT_LISTENING), hub.opened()).await {
+                    self.ear = self.join(hub, opened).await;
+                }
+            }
+            Ear::Listening(ends, _) => {
+                if let Ok(Heard::Silence) = tokio::time::timeout(within(NET), hear(ends, self.run_id)).await {
+                    self.ear = None;
+                }
+            }
+            Ear::Deaf(until, _) => {
+                tokio::time::sleep(within(WITHOUT_LISTENING)).await;
+                if *until <= Instant::now() {
+                    self.ear = None;
+                }
+            }
+        }
+    }
+
+    /// The caller looks once more after this: a run that ended before the row was there does not notify.
+    async fn join(&self, hub: Arc<Hub>, opened: Option<Opened>) -> Option<Ear> {
+        let ends = match opened? {
+            Opened::Listening(ends) => ends.upgrade()?.subscribe(),
+            Opened::Deaf(until) => return Some(Ear::Deaf(until, hub)),
+        };
+        let is_announced = self.announce().await;
+        Some(if is_announced { Ear::Listening(ends, hub) } else { Ear::Deaf(Instant::now() + DEAF, hub) })
+    }
+
+    /// Asks for a notification. False where this client may not ask, or cannot now.
+    async fn announce(&self) -> bool {
+        let announced = match acquire(self.pool).await {
+            Ok(mut connection) => watch(&mut connection, self.run_id).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &announced {
+            tracing::debug!(%error, run_id = %self.run_id, "a wait for a result cannot be announced; the waiter asks instead");
+        }
+        announced.is_ok()
+    }
+}
+
+enum Heard {
+    /// The run may have ended.
+    End,
+    /// The listener is gone, with the runtime of whoever started it: another must be started.
+    Silence,
+}
+
+async fn hear(ends: &mut broadcast::Receiver<Uuid>, run_id: Uuid) -> Heard {
+    loop {
+        match ends.recv().await {
+            Ok(ended) if ended != run_id => {}
+            // One that has fallen behind may have missed it.
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => return Heard::End,
+            Err(broadcast::error::RecvError::Closed) => return Heard::Silence,
+        }
+    }
+}
+
+/// The shared listener of a database.
+#[derive(Debug)]
+struct Hub {
+    /// None while it is being opened. Closed when the listener ends.
+    opened: watch::Receiver<Option<Opened>>,
+    listener: JoinHandle<()>,
+}
+
+/// What came of opening a hub.
+#[derive(Clone, Debug)]
+enum Opened {
+    /// The listener has the only strong one.
+    Listening(broadcast::WeakSender<Uuid>),
+    /// Nobody can listen, and until then nobody tries.
+    Deaf(Instant),
+}
+
+impl Hub {
+    fn open(pool: &PgPool) -> Self {
+        let (open, opened) = watch::channel(None);
+        Self { opened, listener: task::spawn("ended", serve(pool.connect_options(), open)) }
+    }
+
+    /// Waits for what comes of opening it: none where the listener has gone with the runtime of whoever started it.
+    async fn opened(&self) -> Option<Opened> {
+        self.opened.clone().wait_for(Option::is_some).await.ok()?.clone()
+    }
+
+    /// Whether its listener goes on, or nobody tries to listen yet.
+    fn lives(&self) -> bool {
+        !self.listener.is_finished()
+            || matches!(*self.opened.borrow(), Some(Opened::Deaf(until)) if until > Instant::now())
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+/// The hubs in use, by what identifies a database for a client: waiters of one database open one connection together.
+#[derive(Debug, Default)]
+struct Hubs(Mutex<HashMap<String, Weak<Hub>>>);
+
+static HUBS: LazyLock<Hubs> = LazyLock::new(Hubs::default);
+
+impl Hubs {
+    fn of(&self, pool: &PgPool) -> Arc<Hub> {
+        let options = pool.connect_options();
+        let database =
+            format!("{}/{:?} {}", server_key(&options), options.get_database(), options.get_username());
+        let mut hubs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hub) = hubs.get(&database).and_then(Weak::upgrade).filter(|hub| hub.lives()) {
+            return hub;
+        }
+        // A program may wait for many databases, one after the other.
+        hubs.retain(|_, hub| hub.strong_count() > 0);
+        let hub = Arc::new(Hub::open(pool));
+        hubs.insert(database, Arc::downgrade(&hub));
+        hub
+    }
+}
+
+/// Opens a hub, and listens.
+async fn serve(options: Arc<PgConnectOptions>, open: watch::Sender<Option<Opened>>) {
+    let era = Era::begin(&options);
+    match answered(OPENING, listen(&options, &[CHANNEL])).await {
+        Ok(listener) => {
+            let (ends, _) = broadcast::channel(BACKLOG);
+            open.send_replace(Some(Opened::Listening(ends.downgrade())));
+            Box::pin(forward(listener, era, &options, ends)).await;
+        }
+        Err(error) => {
+            tracing::debug!(%error, "nobody can listen for the ends of runs; waiters ask instead");
+            open.send_replace(Some(Opened::Deaf(Instant::now() + DEAF)));
+        }
+    }
+}
+
+async fn forward(
+    mut listener: PgListener,
+    mut era: Era,
+    options: &PgConnectOptions,
+    ends: broadcast::Sender<Uuid>,
+) {
+    let mut asking = tokio::time::interval_at(Instant::now() + NET, NET);
+    asking.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let heard = tokio::select! {
+            heard = listener.try_recv() => heard,
+            // One that a firewall has forgotten, or that leads to a server which has been replaced, would be silent for ever.
+            _ = asking.tick() => {
+                if !era.is_over() && answered(LIFE_SIGN, answers(&mut listener)).await.is_ok() {
+                    continue;
+                }
+                let next = Era::begin(options);
+                match answered(OPENING, listen(options, &[CHANNEL])).await {
+                    Ok(another) => {
+                        tracing::debug!("another connection listens for the ends of runs");
+                        (listener, era) = (another, next);
+                        Ok(None)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        match heard {
+            Ok(Some(notification)) => {
+                if let Ok(run_id) = notification.payload().parse() {
+                    // Nobody listening any more is no error.
+                    let _ = ends.send(run_id);
+                }
+            }
+            // Reconnected: what came in between is lost, and the waiters' own net catches it.
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(%error, "the listener for the ends of runs starts again");
+                tokio::time::sleep(WITHOUT_LISTENING).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use sqlx::postgres::PgPoolOptions;
+
+    use super::*;
+
+    fn pool_before(server: &TcpListener) -> PgPool {
+        let options = PgConnectOptions::new_without_pgpass()
+            .host("127.0.0.1")
+            .port(server.local_addr().unwrap().port())
+            .username("nobody");
+        PgPoolOptions::new().connect_lazy_with(options)
+    }
+
+    fn server() -> TcpListener {
+        TcpListener::bind("127.0.0.1:0").unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_database_that_is_silent_does_not_keep_the_waiters_of_another() {
+        let (silent, closing) = (server(), server());
+        // Nobody accepts, so the connection stands and nothing comes back on it.
+        let opening = HUBS.of(&pool_before(&silent));
+        let other = HUBS.of(&pool_before(&closing));
+        std::thread::spawn(move || while closing.accept().is_ok() {});
+        let opened = tokio::select! {
+            biased;
+            opened = other.opened() => opened,
+            _ = opening.opened() => unreachable!("a server that says nothing lets nobody listen"),
+        };
+        assert!(matches!(opened, Some(Opened::Deaf(_))), "the other one closes every connection");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_without_a_limit_goes_on_asking_while_its_database_lets_nobody_listen() {
+        let silent = server();
+        let pool = pool_before(&silent);
+        let mut waiter = Waiter::new(&pool, Uuid::now_v7());
+        let began = Instant::now();
+        let mut n_looks = 0;
+        while began.elapsed() < OPENING / 2 {
+            waiter.wait(None).await;
+            n_looks += 1;
+        }
+        assert!(n_looks > 10, "it looked {n_looks} times in {:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn somebody_tries_to_listen_again_though_waits_overlap() {
+        let silent = server();
+        let (pool, hubs) = (pool_before(&silent), Hubs::default());
+        let first = hubs.of(&pool);
+        assert!(matches!(first.opened().await, Some(Opened::Deaf(_))));
+        assert!(Arc::ptr_eq(&first, &hubs.of(&pool)), "not at once");
+        tokio::time::advance(DEAF).await;
+        let second = hubs.of(&pool);
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert!(Arc::ptr_eq(&second, &hubs.of(&pool)), "together");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_tries_to_listen_again() {
+        let silent = server();
+        let pool = pool_before(&silent);
+        let mut waiter = Waiter::new(&pool, Uuid::now_v7());
+        let mut n_tries = 0;
+        let began = Instant::now();
+        while began.elapsed() < (OPENING + DEAF) * 3 {
+            let was_open = waiter.ear.is_some();
+            waiter.wait(None).await;
+            n_tries += usize::from(!was_open && waiter.ear.is_some());
+        }
+        assert!(n_tries > 1, "it tried {n_tries} times");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_a_database_that_nobody_waits_for_any_more() {
+        let (one, other) = (server(), server());
+        let hubs = Hubs::default();
+        drop(hubs.of(&pool_before(&one)));
+        let _kept = hubs.of(&pool_before(&other));
+        assert_eq!(hubs.0.lock().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,396 @@
+//! Enqueue: from calls to runs, in a transaction of their own or in the caller's.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection, PgPool};
+use uuid::Uuid;
+
+use super::handle::Handle;
+use crate::connection::client_error::ClientError;
+use crate::connection::db::{Db, Home, Route, Via, connection, not_between_steps, why_none};
+use crate::connection::inbox::Delivery;
+use crate::definition::call::{AnyCall, Call, Request};
+use crate::definition::job::Job;
+use crate::definition::registry;
+use crate::model::json::{canonical, first_difference};
+use crate::model::name::{check_job_name, hint};
+use crate::model::payload::{PayloadKind, Place, Sealer, Stored};
+use crate::model::request::ActiveKey;
+use crate::model::version::{FIRST, listed, others, parts, stored_name};
+use crate::store::active::{self, Given, Holder};
+use crate::store::deadline;
+use crate::store::enqueue::{Enqueued, NewRun, enqueue, enqueue_fresh, existing};
+use crate::store::error::{Class, class};
+use crate::store::inspect::jobs_known;
+use crate::store::session::{BEGIN, is_read_committed};
+use crate::store::write::commit;
+
+/// How often an enqueue on a pool is repeated when the server or the network is in the way. Repeating it is safe: the ids are made here.
+const TRIES: u32 = 4;
+
+/// The delay before such a repetition; it doubles.
+const FIRST_DELAY: Duration = Duration::from_millis(20);
+
+/// A run that a batch has enqueued, or has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Submitted {
+    /// The run.
+    pub run_id: Uuid,
+    /// Whether it is new; false where a run with this idempotency key and an equal request was there.
+    pub created: bool,
+}
+
+impl<J: Job> Call<J> {
+    /// Makes the call a run: on a pool in a transaction of its own, or in the caller's open transaction, in which case the run exists if and only
+    /// if that transaction commits. Needs no worker and no registered job.
+    ///
+    /// Costs one statement on a [`Db`](crate::Db), which calls without a key that come at the same time share; a transaction around it on a pool of the
+    /// application; one more where the key exists.
+    ///
+    /// # Errors
+    /// [`ClientError`]: the input cannot be stored; a name, key or tenant breaks a rule; the key was used for another request; the caller's
+    /// transaction is above `read committed` and the call has a key; the database failed. Nothing is written then.
+    ///
+    /// # Cancel safety
+    /// A dropped future may or may not have enqueued the run. With an idempotency key the call can be repeated.
+    pub fn enqueue<'c, V: Via<'c>>(
+        self,
+        via: V,
+    ) -> impl Future<Output = Result<Handle<J>, ClientError>> + Send + use<'c, J, V> {
+        let route = via.via();
+        async move {
+            let home = home_of(&route);
+            let submitted = submit(vec![self.request], route).await?;
+            match submitted.first() {
+                Some(run) => Ok(Handle::new(run.run_id, run.created, home)),
+                None => Err(ClientError::Setup("the database answered an enqueue with nothing".to_owned())),
+            }
+        }
+    }
+}
+
+/// Enqueues many calls in one statement, of any jobs, and gives their runs in the order of the calls. An empty batch is a no-op.
+///
+/// # Errors
+/// As [`Call::enqueue`]; the whole batch is written or nothing of it.
+pub fn enqueue_all<'c, C, V>(
+    calls: impl IntoIterator<Item = C>,
+    via: V,
+) -> impl Future<Output = Result<Vec<Submitted>, ClientError>> + Send
+where
+    C: Into<AnyCall>,
+    V: Via<'c>,
+{
+    let requests: Vec<Request> = calls.into_iter().map(|call| call.into().request).collect();
+    let route = via.via();
+    submit(requests, route)
+}
+
+async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<Submitted>, ClientError> {
+    not_between_steps()?;
+    route.check_path().await?;
+    for request in requests.iter_mut().filter(|request| request.definition.is_none()) {
+        match registry::named(&request.job, request.version) {
+            Some((definition, stored)) => request.adopt(definition, stored),
+            None => check_is_known(&request.job, request.version.unwrap_or(FIRST), &mut route).await?,
+        }
+    }
+    if requests.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sealer = route.sealer()?;
+    let sealed = |request: Request| {
+        let run = request.into_new_run()?;
+        let job = run.job.clone();
+        run.sealed(&sealer).map_err(|source| ClientError::Encode { job, source })
+    };
+    let batch = Batch { runs: requests.into_iter().map(sealed).collect::<Result<_, _>>()?, sealer: &sealer };
+    match route {
+        Route::Tx(connection, _) | Route::Connection(connection, _) => {
+            submit_on_connection(connection, &batch, true).await
+        }
+        Route::Db(db) => submit_on_db(db, &batch).await,
+        Route::Pool(pool) => submit_on_pool(pool, &batch, false, true).await,
+    }
+}
+
+/// Runs to be written, and what opens those that they meet.
+struct Batch<'s> {
+    runs: Vec<NewRun>,
+    sealer: &'s Sealer,
+}
+
+/// A single run without a key shares its commit with others of this client.
+async fn submit_on_db(db: &Db, batch: &Batch<'_>) -> Result<Vec<Submitted>, ClientError> {
+    let [run] = &batch.runs[..] else { return submit_on_pool(db.pool(), batch, true, true).await };
+    if run.idempotency_key.is_some() || !run.options.are_of_one_statement() {
+        return submit_on_pool(db.pool(), batch, true, true).await;
+    }
+    match db.inbox().put(db.pool(), run.clone()).await {
+        Delivery::Committed => Ok(vec![Submitted { run_id: run.run_id, created: true }]),
+        Delivery::NoConnection => Err(why_none(db.pool()).await),
+        Delivery::Unknown => submit_on_pool(db.pool(), batch, true, false).await,
+    }
+}
+
+/// On a caller's connection. A conflict of one keyed run must take the others of its batch back, a deadline belongs to its run, and a run is not without its active
+/// key: they stand behind a savepoint.
+async fn submit_on_connection(
+    connection: &mut PgConnection,
+    batch: &Batch<'_>,
+    is_first: bool,
+) -> Result<Vec<Submitted>, ClientError> {
+    let runs = &batch.runs;
+    let is_one_statement = runs.len() == 1 || runs.iter().all(|run| run.idempotency_key.is_none());
+    if is_one_statement && runs.iter().all(|run| run.options.are_of_one_statement()) {
+        return submit_on(connection, batch, is_first).await;
+    }
+    let mut tx = connection.begin().await?;
+    let submitted = submit_on(&mut tx, batch, is_first).await?;
+    commit("batch", tx.commit()).await?;
+    Ok(submitted)
+}
+
+async fn submit_on_pool(
+    pool: &PgPool,
+    batch: &Batch<'_>,
+    is_clean: bool,
+    is_first: bool,
+) -> Result<Vec<Submitted>, ClientError> {
+    let (mut tries, mut is_first) = (Tries::new(), is_first);
+    loop {
+        match submit_once(&mut *connection(pool).await?, batch, is_clean, is_first).await {
+            Err(error) if tries.again(&error).await => is_first = false,
+            answer => return answer,
+        }
+    }
+}
+
+/// The tries of an enqueue on a pool. Repeating it is safe: the ids are made here.
+pub(crate) struct Tries {
+    left: u32,
+    delay: Duration,
+}
+
+impl Tries {
+    pub(crate) fn new() -> Self {
+        Self { left: TRIES - 1, delay: FIRST_DELAY }
+    }
+
+    /// Waits where the server or the network was in the way and there is another try; false where there is none.
+    pub(crate) async fn again(&mut self, error: &ClientError) -> bool {
+        let ClientError::Database(error) = error else { return false };
+        if self.left == 0 || class(error) == Class::Permanent {
+            return false;
+        }
+        tracing::debug!(%error, "enqueue is repeated");
+        tokio::time::sleep(self.delay).await;
+        (self.left, self.delay) = (self.left - 1, self.delay * 2);
+        true
+    }
+}
+
+async fn submit_once(
+    connection: &mut PgConnection,
+    batch: &Batch<'_>,
+    is_clean: bool,
+    is_first: bool,
+) -> Result<Vec<Submitted>, ClientError> {
+    if is_clean {
+        return submit_on_connection(connection, batch, is_first).await;
+    }
+    // Some future of the application may have been dropped inside `begin()`, so that a connection of its pool has an open transaction that nobody
+    // will commit. A transaction of our own ends it, with our rows in it.
+    let mut tx = connection.begin_with(BEGIN).await?;
+    let submitted = submit_on(&mut tx, batch, is_first).await?;
+    commit("enqueue_on_pool", tx.commit()).await?;
+    Ok(submitted)
+}
+
+async fn submit_on(
+    connection: &mut PgConnection,
+    batch: &Batch<'_>,
+    is_first: bool,
+) -> Result<Vec<Submitted>, ClientError> {
+    let Batch { runs, sealer } = batch;
+    if is_first && runs.iter().all(|run| run.idempotency_key.is_none()) {
+        enqueue_fresh(&mut *connection, runs).await?;
+        deadline::set(&mut *connection, runs.iter()).await?;
+        activate_all(connection, runs.iter()).await?;
+        return Ok(runs.iter().map(|run| Submitted { run_id: run.run_id, created: true }).collect());
+    }
+    // One statement cannot write one key twice: a repetition within the batch is compared with the first of its kind.
+    let mut first: HashMap<Uuid, &NewRun> = HashMap::with_capacity(runs.len());
+    let mut distinct: Vec<NewRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match first.get(&run.run_id) {
+            Some(twin) => same_request(sealer, run, &twin.input, &twin.options)?,
+            None => {
+                first.insert(run.run_id, run);
+                distinct.push(run.clone());
+            }
+        }
+    }
+    // One order for all batches: two with the same keys do not meet crosswise.
+    distinct.sort_unstable_by_key(|run| run.run_id);
+    let Enqueued { created, isolation } = enqueue(&mut *connection, &distinct).await?;
+    let mut created: std::collections::HashSet<Uuid> = created.into_iter().collect();
+    // A run that was there before has its deadline, or has passed it, and had its active key.
+    let new = distinct.iter().filter(|run| created.contains(&run.run_id));
+    deadline::set(&mut *connection, new.clone()).await?;
+    activate_all(&mut *connection, new).await?;
+    let met: Vec<Uuid> = distinct
+        .iter()
+        .filter(|run| run.idempotency_key.is_some() && !created.contains(&run.run_id))
+        .map(|run| run.run_id)
+        .collect();
+    if !met.is_empty() {
+        if !is_read_committed(&isolation) {
+            return Err(ClientError::Isolation { what: "a keyed enqueue", level: isolation });
+        }
+        for found in existing(connection, &met).await? {
+            if let Some(run) = first.get(&found.run_id) {
+                same_request(sealer, run, &found.input, &found.options)?;
+            }
+        }
+    }
+    Ok(runs
+        .iter()
+        .map(|run| Submitted {
+            run_id: run.run_id,
+            // An id without a key is made for this submission alone: where it was there, an earlier try of ours wrote it. One with a key is new once.
+            created: run.idempotency_key.is_none() || created.remove(&run.run_id),
+        })
+        .collect())
+}
+
+/// Gives the runs that were written in this transaction their active keys.
+async fn activate_all<'r>(
+    connection: &mut PgConnection,
+    runs: impl Iterator<Item = &'r NewRun>,
+) -> Result<(), ClientError> {
+    let mut keys = HashMap::new();
+    for run in runs {
+        let Some(ActiveKey { job, key }) = &run.options.active_key else { continue };
+        if keys.insert((&run.tenant, job, key), run.run_id).is_some() {
+            let message = format!(
+                "two calls of job `{job}` in one batch have the active key `{key}`, and both would go on; nothing was written; leave one of them out"
+            );
+            return Err(ClientError::Setup(message));
+        }
+    }
+    let runs: Vec<Uuid> = keys.into_values().collect();
+    if runs.is_empty() { Ok(()) } else { activate(connection, &runs).await }
+}
+
+/// Gives runs their active keys. Where that fails the transaction that has written them must not commit.
+///
+/// # Errors
+/// [`ClientError::Active`], where another run has one.
+pub(crate) async fn activate(connection: &mut PgConnection, runs: &[Uuid]) -> Result<(), ClientError> {
+    let Given { refused, isolation } = active::give(&mut *connection, runs).await?;
+    let Some(refused) = refused.first() else { return Ok(()) };
+    if !is_read_committed(&isolation) {
+        return Err(ClientError::Isolation { what: "a call with an active key", level: isolation });
+    }
+    match active::holder(connection, *refused).await? {
+        Some(Holder { job, key, run_id }) => Err(ClientError::Active { job, key, run_id }),
+        // It has ended and was deleted between the two statements.
+        None => Err(ClientError::NoSuchRun { run_id: *refused }),
+    }
+}
+
+/// Refuses a request that differs from the one under the same key. The job is the same, since the id is: only its name may be another, where a program
+/// from before or after a renaming wrote the run.
+fn same_request(
+    sealer: &Sealer,
+    run: &NewRun,
+    input: &Stored,
+    options: &crate::model::request::RequestOptions,
+) -> Result<(), ClientError> {
+    let difference = match run.options.first_difference(options) {
+        Some(part) => Some(part.to_owned()),
+        // Where the values are sealed, the keys of maps are not shown either.
+        None => stored_difference(sealer, run, input)?
+            .map(|part| if sealer.seals() { "input".to_owned() } else { part }),
+    };
+    match difference {
+        None => Ok(()),
+        Some(difference) => Err(ClientError::Conflict {
+            job: run.job.clone(),
+            key: run.idempotency_key.clone().unwrap_or_default(),
+            run_id: run.run_id,
+            difference,
+        }),
+    }
+}
+
+/// Where the input of a run that is there differs from that of the one that was to be written. No two texts are sealed alike, so both are opened.
+pub(crate) fn stored_difference(
+    sealer: &Sealer,
+    run: &NewRun,
+    input: &Stored,
+) -> Result<Option<String>, ClientError> {
+    let place = Place::new(run.run_id, PayloadKind::Input, "");
+    let opened = |input: &Stored| sealer.open(&place, input.clone());
+    let both = opened(&run.input).and_then(|one| Ok((one, opened(input)?)));
+    let (one, other) = both.map_err(|source| ClientError::Unreadable { run_id: run.run_id, source })?;
+    Ok(input_difference(&one, &other))
+}
+
+pub(crate) fn input_difference(one: &str, other: &str) -> Option<String> {
+    match (canonical(one), canonical(other)) {
+        (Ok(one), Ok(other)) => first_difference(&one, &other).map(|path| format!("input `{path}`")),
+        // One of them is not JSON of ours: they are equal only to the letter.
+        _ => (one != other).then(|| "input".to_owned()),
+    }
+}
+
+/// Refuses a name that neither this program nor a living worker knows in this version, as long as somebody knows any.
+async fn check_is_known(name: &str, version: u32, route: &mut Route<'_>) -> Result<(), ClientError> {
+    unknown_job(&known_jobs(route).await?, name, version).map_or(Ok(()), Err)
+}
+
+/// Every name under which this program or a living worker knows a job, as it is stored.
+pub(crate) async fn known_jobs(route: &mut Route<'_>) -> Result<Vec<String>, ClientError> {
+    let mut known: Vec<String> = registry::registered()
+        .flat_map(|definition| {
+            definition.names().map(|its| stored_name(its, definition.version).into_owned())
+        })
+        .collect();
+    known.extend(match route {
+        Route::Db(db) => jobs_known(&mut *connection(db.pool()).await?).await?,
+        Route::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
+        Route::Tx(connection, _) | Route::Connection(connection, _) => jobs_known(connection).await?,
+    });
+    Ok(known)
+}
+
+/// What is wrong with a name in this version, where these are all that somebody knows. Nothing where nobody knows any.
+pub(crate) fn unknown_job(known: &[String], name: &str, version: u32) -> Option<ClientError> {
+    if let Err(error) = check_job_name(name) {
+        return Some(error.into());
+    }
+    let stored = stored_name(name, version);
+    if known.is_empty() || known.iter().any(|job| *job == stored) {
+        return None;
+    }
+    let others = others(&stored, known.iter().map(String::as_str));
+    let hint = if others.is_empty() {
+        hint(name, known.iter().map(|known| parts(known).0))
+    } else {
+        format!(" in version {version}, but in {}: say which with `.version(…)`", listed(&others))
+    };
+    Some(ClientError::UnknownJob { name: name.to_owned(), hint })
+}
+
+pub(crate) fn home_of(route: &Route<'_>) -> Option<Home> {
+    match route {
+        Route::Db(db) => Some(db.home()),
+        Route::Pool(pool) => Some(Home { pool: (*pool).clone(), sealer: Sealer::default() }),
+        Route::Tx(..) | Route::Connection(..) => None,
+    }
+}

@@ -1,0 +1,52 @@
+//! Records of runs as files.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::handle::Handle;
+use crate::connection::client_error::ClientError;
+use crate::connection::db::{Db, connection};
+use crate::definition::job::Job;
+use crate::model::history::History;
+use crate::model::payload::{PayloadKind, Place, Sealer};
+use crate::model::{given, recorded};
+use crate::store::history::{self, Record};
+
+impl Db {
+    /// What is recorded of a run: its input, and what its steps gave. For a file, that a test replays. One query.
+    ///
+    /// What is sealed is opened: the history is plain, and so is its file.
+    ///
+    /// # Errors
+    /// [`ClientError::NoSuchRun`], [`ClientError::Unreadable`], or a failure of the database.
+    pub async fn export(&self, run_id: Uuid) -> Result<History, ClientError> {
+        export(&mut *connection(self.pool()).await?, run_id, self.sealer()).await
+    }
+}
+
+/// What is recorded of a run, opened.
+async fn export(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    sealer: &Sealer,
+) -> Result<History, ClientError> {
+    let record = history::history(connection, run_id).await?.ok_or(ClientError::NoSuchRun { run_id })?;
+    let Record { job, tenant, graph_id, state, attempt, input, given, steps } = record;
+    let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input);
+    let input = input.and_then(|input| given::fill(input, given, sealer));
+    let opened = input.and_then(|input| Ok((input, recorded::open(steps, run_id, sealer)?)));
+    let (input, steps) = opened.map_err(|source| ClientError::Unreadable { run_id, source })?;
+    let history = History::new(run_id, &job, tenant, state, attempt, input, steps);
+    Ok(history.in_graph(graph_id).keyed(sealer.opens()))
+}
+
+impl<J: Job> Handle<J> {
+    /// As [`Db::export`].
+    ///
+    /// # Errors
+    /// As [`Db::export`].
+    pub async fn export(&self) -> Result<History, ClientError> {
+        let run_id = self.id();
+        export(&mut *connection(self.pool()?).await?, run_id, &self.sealer()).await
+    }
+}

@@ -1,0 +1,19 @@
+//! What a program asks of runs from outside: it enqueues them, waits for them, lists and changes them.
+
+#[cfg(feature = "aes-gcm")]
+pub(crate) mod codec;
+pub(crate) mod ended;
+pub(crate) mod enqueue;
+pub(crate) mod graph_copy;
+pub(crate) mod handle;
+pub(crate) mod happened;
+pub(crate) mod history;
+pub(crate) mod linked;
+pub(crate) mod logs;
+pub(crate) mod metrics;
+pub(crate) mod operate;
+pub(crate) mod pin;
+pub(crate) mod resource;
+pub(crate) mod runs;
+pub(crate) mod signal;
+pub(crate) mod tuning;

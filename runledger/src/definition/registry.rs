@@ -1,0 +1,208 @@
+//! The jobs of this program: those that registered themselves, and those added by hand.
+
+use std::borrow::Cow;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use super::{Definition, Registration};
+use crate::connection::client_error::ClientError;
+use crate::model::name::check_job_name;
+use crate::model::settle::RetryPolicy;
+use crate::model::tuning::Tuning;
+use crate::model::version::{FIRST, stored_name};
+use crate::store::config::Configs;
+use crate::store::tuning::Tuned;
+
+impl Definition {
+    /// The name and the aliases.
+    pub(crate) fn names(&'static self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.aliases.iter().copied())
+    }
+
+    /// The name that it had first, and keeps for its idempotency keys and as a step: programs from before and after a renaming agree.
+    pub(crate) fn oldest_name(&self) -> &'static str {
+        self.aliases.first().copied().unwrap_or(self.name)
+    }
+}
+
+/// The jobs that registered themselves through `inventory`, in no order.
+pub(crate) fn registered() -> impl Iterator<Item = &'static Definition> {
+    inventory::iter::<Registration>.into_iter().map(|registration| registration.0)
+}
+
+/// The code of this program for runs of a name: of the version that is asked for, its own or one that accepts it; else of the newest. And the name under
+/// which such runs are stored.
+pub(crate) fn named(name: &str, version: Option<u32>) -> Option<(&'static Definition, Cow<'static, str>)> {
+    let of_name = || registered().filter(|definition| definition.names().any(|its| its == name));
+    let Some(version) = version else {
+        let newest = of_name().max_by_key(|definition| definition.version)?;
+        return Some((newest, newest.stored_name()));
+    };
+    let own = of_name().find(|definition| definition.version == version);
+    let accepting = || of_name().filter(|definition| definition.accepts.contains(&version));
+    let serving = own.or_else(|| accepting().min_by_key(|definition| definition.version))?;
+    Some((serving, stored_name(serving.name, version)))
+}
+
+/// The names of a job that this program knows it by, the given one among them.
+pub(crate) fn names_of(name: &str) -> BTreeSet<String> {
+    let of_name = registered().filter(|definition| definition.names().any(|its| its == name));
+    let others = of_name.flat_map(Definition::names).map(ToOwned::to_owned);
+    others.chain([name.to_owned()]).collect()
+}
+
+/// Definitions by every name under which their runs may be stored.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registry {
+    by_name: BTreeMap<Cow<'static, str>, &'static Definition>,
+    /// What operators say, by one of the names of the job: as far as this worker has read it.
+    tunings: Arc<RwLock<BTreeMap<String, Tuning>>>,
+    /// What operators configure, as far as this worker has read it.
+    configs: Arc<RwLock<Arc<Configs>>>,
+}
+
+impl Registry {
+    /// Collects definitions, and the built-in ones of the engine. The same one twice is no harm.
+    ///
+    /// A version that one definition has and another accepts is served by the one that has it; a version that several accept by the oldest of these, which
+    /// is nearest to it.
+    ///
+    /// # Errors
+    /// An invalid name, two jobs of one name and version (with both places), versions of one job whose keys would not meet, or no job at all.
+    pub(crate) fn collect(
+        definitions: impl IntoIterator<Item = &'static Definition>,
+        built_in: impl IntoIterator<Item = &'static Definition>,
+    ) -> Result<Self, ClientError> {
+        let mut registry = Self::default();
+        let mut accepting: Vec<&'static Definition> = Vec::new();
+        for definition in definitions {
+            for name in definition.names() {
+                check_job_name(name)?;
+                registry.check_key(name, definition)?;
+                registry.add(name, definition)?;
+            }
+            accepting.extend((!definition.accepts.is_empty()).then_some(definition));
+        }
+        accepting.sort_by_key(|definition| definition.version);
+        for definition in accepting {
+            for name in definition.names() {
+                for version in definition.accepts {
+                    registry.by_name.entry(stored_name(name, *version)).or_insert(definition);
+                }
+            }
+        }
+        if registry.by_name.is_empty() {
+            return Err(ClientError::Setup(EMPTY.to_owned()));
+        }
+        for definition in built_in {
+            registry.add(definition.name, definition)?;
+        }
+        Ok(registry)
+    }
+
+    /// The code that serves the runs that are stored under this name.
+    pub(crate) fn get(&self, stored: &str) -> Option<&'static Definition> {
+        self.by_name.get(stored).copied()
+    }
+
+    /// Takes over what operators say: all there is.
+    pub(crate) fn tune(&self, said: Vec<Tuned>) {
+        let said = said.into_iter().map(|Tuned { job, tuning, .. }| (job, tuning)).collect();
+        *self.tunings.write().unwrap_or_else(PoisonError::into_inner) = said;
+    }
+
+    /// Takes over what operators configure: all there is.
+    pub(crate) fn configure(&self, configs: Configs) {
+        *self.configs.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(configs);
+    }
+
+    /// What operators configure, as it holds now.
+    pub(crate) fn configs(&self) -> Arc<Configs> {
+        Arc::clone(&self.configs.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How a job is tried that a call says nothing of.
+    pub(crate) fn policy(&self, definition: &'static Definition) -> RetryPolicy {
+        let own = definition.retry_policy();
+        self.of_tuning(definition, |tuning| tuning.policy(own)).unwrap_or(own)
+    }
+
+    /// How long a try of a job may take, where a call says nothing of it.
+    pub(crate) fn timeout(&self, definition: &'static Definition) -> Option<Duration> {
+        self.of_tuning(definition, |tuning| tuning.timeout).flatten().or(definition.timeout)
+    }
+
+    /// Whether runs that are stored under this name may be claimed.
+    pub(crate) fn is_enabled(&self, stored: &str) -> bool {
+        let is_disabled = |definition| self.of_tuning(definition, |tuning| tuning.disabled.is_some());
+        self.get(stored).and_then(is_disabled) != Some(true)
+    }
+
+    fn of_tuning<T>(&self, definition: &'static Definition, of: impl FnOnce(&Tuning) -> T) -> Option<T> {
+        let tunings = self.tunings.read().unwrap_or_else(PoisonError::into_inner);
+        if tunings.is_empty() {
+            return None;
+        }
+        definition.names().find_map(|name| tunings.get(name)).map(of)
+    }
+
+    /// Every name under which runs are served, aliases and versions included, sorted.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(AsRef::as_ref)
+    }
+
+    /// Every definition, sorted by name.
+    pub(crate) fn definitions(&self) -> impl Iterator<Item = &'static Definition> {
+        self.by_name
+            .iter()
+            .filter(|(stored, definition)| **stored == definition.stored_name())
+            .map(|(_, definition)| *definition)
+    }
+
+    fn add(&mut self, name: &'static str, definition: &'static Definition) -> Result<(), ClientError> {
+        match self.by_name.entry(stored_name(name, definition.version)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(definition);
+                Ok(())
+            }
+            // Not by address: the compiler may keep several copies of one constant.
+            Entry::Occupied(other) if other.get().location == definition.location => Ok(()),
+            Entry::Occupied(other) => {
+                let (one, two) = (other.get().location, definition.location);
+                let (version, remedy) = match definition.version {
+                    FIRST => (String::new(), "give one of them another: `#[job(name = \"…\")]`"),
+                    version => (format!(" in version {version}"), "give one of them another name or version"),
+                };
+                Err(ClientError::Setup(format!(
+                    "two jobs are called `{name}`{version}: one at {one}, one at {two}; runs are stored by name, so {remedy}"
+                )))
+            }
+        }
+    }
+
+    /// An idempotency key belongs to a job whatever its version: all of them must agree about the name that makes its runs' ids.
+    fn check_key(&self, name: &str, definition: &'static Definition) -> Result<(), ClientError> {
+        let same = |other: &&&'static Definition| other.names().any(|its| its == name);
+        let other = self.by_name.values().filter(same).find(|other| {
+            other.version != definition.version && other.oldest_name() != definition.oldest_name()
+        });
+        match other {
+            None => Ok(()),
+            Some(other) => Err(ClientError::Setup(format!(
+                "versions {} and {} of `{name}` have different oldest names, `{}` and `{}`, so an idempotency key would make two runs of one: one is at {}, \
+                 one at {}; give both the same first alias",
+                other.version,
+                definition.version,
+                other.oldest_name(),
+                definition.oldest_name(),
+                other.location,
+                definition.location
+            ))),
+        }
+    }
+}
+
+const EMPTY: &str = "no jobs are registered in this binary: the crate that defines them is not linked, since nothing in the program names it; add \
+                     `use my_jobs as _;` to main.rs, or pass them with `App::with(jobs![…])`";

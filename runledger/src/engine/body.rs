@@ -1,0 +1,32 @@
+//! Where the bodies of jobs are entered. A test can put others in their place (feature `testing`); without it there is nothing here.
+
+use std::sync::Arc;
+
+use super::attempt::Attempt;
+use super::step::Try;
+use crate::definition::invocation::Invocation;
+use crate::definition::{Definition, RunFuture};
+
+/// Starts one try of a job's body.
+pub(crate) fn run(definition: &'static Definition, invocation: Invocation) -> RunFuture {
+    #[cfg(feature = "testing")]
+    if let Some(part) = super::scene::part(&invocation.provided) {
+        return part.run(definition, invocation);
+    }
+    (definition.run)(invocation)
+}
+
+/// One try of the body of a step, or of a job that is a run of its own: it begins when it is polled.
+#[cfg_attr(not(feature = "testing"), expect(unused_variables, reason = "only a test looks at what is tried"))]
+pub(crate) fn around<'a>(
+    attempt: &'a Arc<Attempt>,
+    key: &'a str,
+    in_transaction: bool,
+    begin: impl FnOnce() -> Try<'a> + Send + 'a,
+) -> Try<'a> {
+    #[cfg(feature = "testing")]
+    if let Some(part) = super::scene::part(&attempt.provided) {
+        return Box::pin(async move { part.around(attempt.fence.run_id, key, in_transaction, begin).await });
+    }
+    begin()
+}

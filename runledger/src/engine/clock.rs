@@ -1,0 +1,69 @@
+//! The clock that an attempt goes by.
+
+#[cfg(feature = "testing")]
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+#[cfg(any(feature = "worker", feature = "testing"))]
+use crate::definition::provided::Provided;
+use crate::model::timestamp::Timestamp;
+
+/// The database's clock, carried on by this process's own from the moment of the claim.
+///
+/// A test may skip time: then this clock is ahead of the database's.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    claimed_at: Timestamp,
+    here: Instant,
+    #[cfg(feature = "testing")]
+    skipped: Option<Arc<super::scene::Skipped>>,
+}
+
+#[cfg(not(feature = "testing"))]
+impl Clock {
+    #[cfg(feature = "worker")]
+    pub(crate) fn new(claimed_at: Timestamp, _provided: &Provided) -> Self {
+        Self { claimed_at, here: Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.claimed_at.plus(self.here.elapsed())
+    }
+
+    /// An instant of this clock by the database's.
+    #[cfg(feature = "worker")]
+    pub(crate) fn stored(&self, instant: Timestamp) -> Timestamp {
+        instant
+    }
+
+    /// Whether no time is waited for.
+    #[cfg(feature = "worker")]
+    pub(crate) fn is_skipped(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "testing")]
+impl Clock {
+    pub(crate) fn new(claimed_at: Timestamp, provided: &Provided) -> Self {
+        let skipped = super::scene::skipped(provided);
+        Self { claimed_at, here: Instant::now(), skipped }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.claimed_at.plus(self.here.elapsed()).plus(self.ahead())
+    }
+
+    pub(crate) fn stored(&self, instant: Timestamp) -> Timestamp {
+        instant.minus(self.ahead())
+    }
+
+    pub(crate) fn is_skipped(&self) -> bool {
+        self.skipped.as_ref().is_some_and(|skipped| skipped.by_itself)
+    }
+
+    fn ahead(&self) -> Duration {
+        self.skipped.as_ref().map_or(Duration::ZERO, |skipped| skipped.so_far())
+    }
+}

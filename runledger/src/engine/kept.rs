@@ -1,0 +1,375 @@
+//! Steps that the code has started and does not poll, such as the items of a stream while the code works on one of them.
+//!
+//! A future makes no progress unless it is polled. Such a step does not count as running: if all other steps of its run wait, the run leaves its worker, and an
+//! unfinished body starts again later, as after any interruption. But the step may hold a connection of the pool and locks in the database. A step that owns all it
+//! needs therefore runs in a task of its own ([`apart`](crate::connection::task::apart)). A step that borrows from the code cannot; it ends the attempt if it is kept for too long.
+
+use std::collections::{BTreeSet, HashMap};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Wake, Waker};
+#[cfg(feature = "worker")]
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::time::Instant;
+
+use super::attempt::Attempt;
+#[cfg(feature = "worker")]
+use super::halt::Halt;
+#[cfg(feature = "worker")]
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::replay::Claim;
+
+/// How long a step that could go on is not polled before it counts as kept: a combinator of many polls some of them later.
+#[cfg(feature = "worker")]
+pub(crate) const KEPT: Duration = Duration::from_secs(1);
+
+/// How long the code may keep a step that holds a transaction and could go on: longer than a machine is busy, and short for those who wait.
+#[cfg(feature = "worker")]
+pub(crate) const KEPT_IN_TRANSACTION: Duration = Duration::from_secs(10);
+
+/// The work of a step.
+pub(crate) type StepWork<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Does the work of a step, which counts as working until then ([`Attempt::begin_work`]), and lets the attempt know whether the code polls it.
+pub(crate) async fn at_work<T>(attempt: &Arc<Attempt>, claim: &Claim, mut work: StepWork<'_, T>) -> T {
+    let _working = attempt.begin_work().await;
+    let ordinal = claim.ordinal;
+    let step = attempt.progress().at_work.begin(Arc::downgrade(attempt), ordinal, claim.key.as_str());
+    let _listed = Listed { attempt, ordinal };
+    let waker = Waker::from(Arc::clone(&step));
+    std::future::poll_fn(|cx| {
+        step.polled_by(cx.waker());
+        work.as_mut().poll(&mut Context::from_waker(&waker))
+    })
+    .await
+}
+
+/// The steps of an attempt that are at work.
+///
+/// There may be many thousands, and after each poll of the code it is asked which of them that has passed by. So nobody looks at all of them: each says when it is
+/// woken, the next look is at those alone, and what looks have come to is counted.
+#[derive(Debug, Default)]
+pub(crate) struct AtWork {
+    /// By the ordinals of their claims.
+    steps: HashMap<u64, Arc<AtWorkStep>>,
+    passes: Arc<Mutex<Passes>>,
+}
+
+/// What is known of all steps at work together, by their ordinals.
+#[derive(Debug, Default)]
+struct Passes {
+    /// Those that were woken and not looked at since, and some that have ended.
+    woken: Vec<u64>,
+    /// How many the code passes by.
+    n_passed: usize,
+    /// Those of them that hold a transaction.
+    transactions: BTreeSet<u64>,
+}
+
+/// What is known of a step that is at work.
+#[derive(Debug, Default)]
+pub(crate) struct AtWorkStep {
+    attempt: Weak<Attempt>,
+    ordinal: u64,
+    key: String,
+    /// Whoever polls the step.
+    poller: AtomicWaker,
+    /// Locked before what is known of all.
+    pass: Mutex<Pass>,
+    passes: Arc<Mutex<Passes>>,
+}
+
+/// Whether the code passes a step by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pass {
+    /// Since when the step could go on; none where it waits for something, or was polled.
+    ready_since: Option<Instant>,
+    /// When the first poll of the code ended that began later and did not poll the step.
+    passed_at: Option<Instant>,
+    /// Whether it holds a transaction for as long as the code polls it.
+    holds_transaction: bool,
+}
+
+impl Pass {
+    fn keeps_transaction(self) -> bool {
+        self.holds_transaction && self.passed_at.is_some()
+    }
+}
+
+impl AtWork {
+    fn begin(&mut self, attempt: Weak<Attempt>, ordinal: u64, key: &str) -> Arc<AtWorkStep> {
+        let (key, passes) = (key.to_owned(), Arc::clone(&self.passes));
+        let step = Arc::new(AtWorkStep { attempt, ordinal, key, passes, ..AtWorkStep::default() });
+        self.steps.insert(ordinal, Arc::clone(&step));
+        step
+    }
+
+    fn end(&mut self, ordinal: u64) {
+        if let Some(step) = self.steps.remove(&ordinal) {
+            step.change(|pass| *pass = Pass::default());
+        }
+    }
+}
+
+impl AtWorkStep {
+    fn polled_by(&self, poller: &Waker) {
+        self.poller.register(poller);
+        self.change(|pass| *pass = Pass { holds_transaction: pass.holds_transaction, ..Pass::default() });
+    }
+
+    /// Changes what is known of it, and with it what is known of all.
+    fn change(&self, change: impl FnOnce(&mut Pass)) {
+        let mut pass = locked(&self.pass);
+        let before = *pass;
+        change(&mut pass);
+        let is_passed = pass.passed_at.is_some();
+        if before.passed_at.is_some() == is_passed && before.keeps_transaction() == pass.keeps_transaction() {
+            return;
+        }
+        let mut passes = locked(&self.passes);
+        passes.n_passed -= usize::from(before.passed_at.is_some());
+        passes.n_passed += usize::from(is_passed);
+        if pass.keeps_transaction() {
+            passes.transactions.insert(self.ordinal);
+        } else {
+            passes.transactions.remove(&self.ordinal);
+        }
+    }
+}
+
+/// Nothing panics while it holds such a lock.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Wake for AtWorkStep {
+    fn wake(self: Arc<Self>) {
+        let mut pass = locked(&self.pass);
+        if pass.ready_since.is_none() {
+            pass.ready_since = Some(Instant::now());
+            locked(&self.passes).woken.push(self.ordinal);
+        }
+        drop(pass);
+        self.poller.wake();
+        // A stream that is not polled any more has told its own poller before, and does not again.
+        if let Some(attempt) = self.attempt.upgrade() {
+            attempt.driver.wake();
+        }
+    }
+}
+
+/// While it lives, a step is at work.
+struct Listed<'a> {
+    attempt: &'a Attempt,
+    ordinal: u64,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.attempt.progress().at_work.end(self.ordinal);
+    }
+}
+
+impl Attempt {
+    /// Notes that a step that is at work holds a transaction for as long as the code polls it.
+    pub(crate) fn holds_transaction(&self, ordinal: u64) {
+        self.note_transaction(ordinal, true);
+    }
+
+    /// Notes that the transaction of a step goes to its commit whether the code polls the step or not. Whether it needed that before.
+    pub(crate) fn lets_go_of_transaction(&self, ordinal: u64) -> bool {
+        self.note_transaction(ordinal, false)
+    }
+
+    fn note_transaction(&self, ordinal: u64, is_held: bool) -> bool {
+        let mut was_held = false;
+        if let Some(step) = self.progress().at_work.steps.get(&ordinal) {
+            step.change(|pass| was_held = std::mem::replace(&mut pass.holds_transaction, is_held));
+        }
+        was_held
+    }
+}
+
+/// The steps that the code passes by.
+#[cfg(feature = "worker")]
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    /// How many there are where all that are at work have been passed by for long enough. None otherwise.
+    pub(crate) count: Option<usize>,
+    /// When the last was passed by first, where all are.
+    pub(crate) last: Option<Instant>,
+    /// When the first that holds a transaction was, and its key.
+    pub(crate) transaction: Option<(Instant, String)>,
+}
+
+#[cfg(feature = "worker")]
+impl AtWork {
+    /// Those that the code passes by, after a poll of it that began at this instant.
+    pub(crate) fn kept(&self, polled_from: Instant) -> Kept {
+        let woken = std::mem::take(&mut locked(&self.passes).woken);
+        let mut later = Vec::new();
+        for ordinal in woken {
+            if self.steps.get(&ordinal).is_some_and(|step| step.look(polled_from) == Look::Again) {
+                later.push(ordinal);
+            }
+        }
+        let mut passes = locked(&self.passes);
+        passes.woken.append(&mut later);
+        let are_all = !self.steps.is_empty() && passes.n_passed == self.steps.len();
+        let transactions: Vec<u64> = passes.transactions.iter().copied().collect();
+        drop(passes);
+        let transactions = transactions.iter().filter_map(|ordinal| self.steps.get(ordinal));
+        let transaction = transactions
+            .filter_map(|step| Some((step.passed_at()?, step)))
+            .min_by_key(|(since, _)| *since)
+            .map(|(since, step)| (since, step.key.clone()));
+        let last = if are_all { self.steps.values().filter_map(|step| step.passed_at()).max() } else { None };
+        let count = last.filter(|last| last.elapsed() >= KEPT).map(|_| self.steps.len());
+        Kept { count, last, transaction }
+    }
+}
+
+/// What a look at a step that was woken has come to.
+#[cfg(feature = "worker")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// The code has polled it, or passes it by.
+    Done,
+    /// It was woken during the poll: the next one tells.
+    Again,
+}
+
+#[cfg(feature = "worker")]
+impl AtWorkStep {
+    /// Looks whether the code has passed it by, in a poll that began at this instant.
+    fn look(&self, polled_from: Instant) -> Look {
+        #[cfg(test)]
+        tests::N_LOOKS.set(tests::N_LOOKS.get() + 1);
+        let mut look = Look::Done;
+        self.change(|pass| match pass.ready_since {
+            Some(since) if since < polled_from => {
+                pass.passed_at.get_or_insert_with(Instant::now);
+            }
+            Some(_) => look = Look::Again,
+            None => {}
+        });
+        look
+    }
+
+    /// When the code first passed it by, if it does.
+    fn passed_at(&self) -> Option<Instant> {
+        #[cfg(test)]
+        tests::N_LOOKS.set(tests::N_LOOKS.get() + 1);
+        locked(&self.pass).passed_at
+    }
+}
+
+/// Why an attempt ends whose code keeps a step for too long.
+#[cfg(feature = "worker")]
+pub(crate) fn kept_for_too_long(key: &str) -> Halt {
+    let message = format!(
+        "step `{key}` holds a transaction that could go on, and the workflow's code has not polled it for {KEPT_IN_TRANSACTION:?}: it awaits something else, as \
+         a loop over a stream does that awaits steps for an item; it was rolled back. Await the step before or together with what comes next (`join!`), drop it, or \
+         make a transactional `#[job]` of its body and run that with `wf.run`, which goes on by itself"
+    );
+    Halt::Kept(Failure::new(FailureKind::Setup, message))
+}
+
+#[cfg(all(test, feature = "worker"))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// How many steps were looked at in this thread.
+        pub(super) static N_LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    const MANY: u64 = 10_000;
+
+    fn begin(at_work: &mut AtWork, ordinal: u64) -> Arc<AtWorkStep> {
+        at_work.begin(Weak::new(), ordinal, &format!("step[{ordinal}]"))
+    }
+
+    /// After a moment in which nothing happens, so that what is woken before a poll is woken before it.
+    async fn a_poll(at_work: &AtWork, polled: &[&Arc<AtWorkStep>]) -> Kept {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let polled_from = Instant::now();
+        for step in polled {
+            step.polled_by(Waker::noop());
+        }
+        at_work.kept(polled_from)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steps_of_a_fan_out_are_looked_at_when_they_are_woken_and_no_more() {
+        let mut at_work = AtWork::default();
+        let steps: Vec<_> = (0..MANY).map(|ordinal| begin(&mut at_work, ordinal)).collect();
+        for step in &steps {
+            Arc::clone(step).wake();
+            assert_eq!(a_poll(&at_work, &[step]).await.last, None);
+            at_work.end(step.ordinal);
+        }
+        assert!(N_LOOKS.get() <= steps.len(), "{} looks", N_LOOKS.get());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn steps_that_are_kept_while_others_come_and_go_are_looked_at_once() {
+        let mut at_work = AtWork::default();
+        let beside = begin(&mut at_work, MANY);
+        for ordinal in 0..MANY {
+            begin(&mut at_work, ordinal).wake();
+        }
+        for _ in 0..MANY {
+            Arc::clone(&beside).wake();
+            assert_eq!(a_poll(&at_work, &[&beside]).await.last, None);
+        }
+        let n_wakes = usize::try_from(2 * MANY).unwrap();
+        assert!(N_LOOKS.get() <= n_wakes, "{} looks", N_LOOKS.get());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_counts_as_kept_was_ready_before_a_poll_that_passed_it_by_a_second_ago() {
+        let mut at_work = AtWork::default();
+        let [one, two] = [0, 1].map(|ordinal| begin(&mut at_work, ordinal));
+        Arc::clone(&one).wake();
+        assert_eq!(a_poll(&at_work, &[]).await.last, None, "the other waits for something");
+        tokio::time::advance(KEPT).await;
+        let polled_from = Instant::now();
+        Arc::clone(&two).wake();
+        assert_eq!(at_work.kept(polled_from).last, None, "it was woken during the poll");
+        let kept = a_poll(&at_work, &[]).await;
+        assert_eq!((kept.count, kept.last), (None, Some(Instant::now())), "both are, one not for long");
+        tokio::time::advance(KEPT).await;
+        assert_eq!(a_poll(&at_work, &[]).await.count, Some(2));
+        assert_eq!(a_poll(&at_work, &[&one]).await.count, None, "it was polled");
+        at_work.end(0);
+        let kept = a_poll(&at_work, &[]).await;
+        assert_eq!(kept.count, Some(1), "the other has been passed by all the while");
+        at_work.end(1);
+        assert_eq!(a_poll(&at_work, &[]).await.last, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_those_that_hold_a_transaction_the_one_that_was_passed_by_first_counts() {
+        let mut at_work = AtWork::default();
+        let [one, two, three] = [0, 1, 2].map(|ordinal| begin(&mut at_work, ordinal));
+        for step in [&one, &two] {
+            step.change(|pass| pass.holds_transaction = true);
+        }
+        for step in [&three, &two] {
+            Arc::clone(step).wake();
+        }
+        let since = a_poll(&at_work, &[]).await.transaction.unwrap();
+        assert_eq!(since, (Instant::now(), "step[1]".to_owned()));
+        Arc::clone(&one).wake();
+        assert_eq!(a_poll(&at_work, &[]).await.transaction, Some(since));
+        assert_eq!(a_poll(&at_work, &[&two]).await.transaction.unwrap().1, "step[0]");
+        at_work.end(0);
+        assert_eq!(a_poll(&at_work, &[]).await.transaction, None);
+    }
+}

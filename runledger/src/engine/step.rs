@@ -1,0 +1,450 @@
+//! One step of a workflow, from its claim to the delivery of its result.
+
+use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::attempt::{Attempt, Waiting};
+use super::beat::watched;
+use super::body::around;
+use super::halt::{Halt, Wait};
+use super::kept::{StepWork, at_work};
+use super::saga::in_vain;
+use super::span::within_span;
+use super::{marks, transaction};
+use crate::connection::panic::{Caught, contained};
+use crate::connection::site::Site;
+use crate::connection::task::apart;
+use crate::connection::tx::Tx;
+use crate::definition::invocation::{Finished, unstorable};
+use crate::model::failure::{Failure, FailureKind, Retry};
+use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
+use crate::model::recorded::place_of_error;
+use crate::model::replay::Claim;
+use crate::model::settle::{RetryPolicy, retry_delay};
+use crate::model::timestamp::Timestamp;
+use crate::store::checkpoint::{Checkpoint, FailedTry};
+
+/// One try of a step's body.
+pub(crate) type Try<'a> = Pin<Box<dyn Future<Output = Finished> + Send + 'a>>;
+
+/// What a step does when it is not recorded yet.
+pub(crate) enum Body<'a> {
+    /// Runs code; the argument is the number of the try, from 1.
+    Code(Box<dyn Fn(u32) -> Try<'a> + Send + Sync + 'a>),
+    /// Runs code in a transaction that also records the step.
+    Transaction(Box<dyn Fn(u32, Tx) -> Try<'a> + Send + Sync + 'a>),
+    /// The same, of code that borrows nothing.
+    OwnTransaction(Arc<dyn Fn(u32, Tx) -> Try<'static> + Send + Sync>),
+}
+
+/// How a step is tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepPolicy {
+    pub(crate) retry: RetryPolicy,
+    pub(crate) timeout: Option<Duration>,
+    /// Over all tries.
+    pub(crate) deadline: Option<Duration>,
+    /// For how long a body may say nothing of its progress.
+    pub(crate) heartbeat: Option<Duration>,
+}
+
+impl StepPolicy {
+    /// The policy of a try of which so much time is left.
+    fn within(self, left: Option<Duration>) -> Self {
+        let timeout = match (self.timeout, left) {
+            (Some(timeout), Some(left)) => Some(timeout.min(left)),
+            (timeout, left) => timeout.or(left),
+        };
+        Self { timeout, ..self }
+    }
+}
+
+/// Makes of the output of a step the call that takes back what it did, as it is stored.
+pub(crate) type MakeUndo<'a> = Box<dyn Fn(&str) -> Result<Plain, Failure> + Send + Sync + 'a>;
+
+/// What a step does and how.
+pub(crate) struct Work<'a> {
+    pub(crate) fingerprint: i64,
+    pub(crate) policy: StepPolicy,
+    pub(crate) body: Body<'a>,
+    pub(crate) undo: Option<MakeUndo<'a>>,
+    /// What becomes of the run when the last try has failed.
+    pub(crate) last_failure: LastFailure,
+}
+
+/// What becomes of a step whose last try has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastFailure {
+    /// It is recorded, and given to the code.
+    IsItsResult,
+    /// It is not recorded: the run is parked with it, and when it is resumed the step is tried again.
+    Parks,
+}
+
+/// Gives the recorded result of a step, or runs its body until it has one, records it, and gives it when its turn has come. Never completes where
+/// the attempt halts.
+pub(crate) async fn resolve(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+) -> Result<String, Failure> {
+    let result = outcome(attempt, claim, work).await;
+    attempt.turn(claim.ordinal).await;
+    result
+}
+
+/// As [`resolve`], without regard to turns: for steps that are no part of the code's own order.
+pub(crate) async fn outcome(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+) -> Result<String, Failure> {
+    match attempt.result(claim.ordinal) {
+        Some(recorded) if claim.recorded => recorded,
+        _ => perform(attempt, claim, work).await,
+    }
+}
+
+async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Result<String, Failure> {
+    let (mut tries, began_at) = attempt.failures(claim.key.as_str());
+    let deadline = work.policy.deadline.map(|limit| (began_at.plus(limit), limit));
+    loop {
+        tries += 1;
+        let next: StepWork<'_, _> = Box::pin(tried(attempt, claim, work, tries, deadline));
+        match at_work(attempt, claim, next).await {
+            Next::Done(result) => return result,
+            Next::Again(until, waiting) => {
+                attempt.sleep_until(claim.ordinal, until).await;
+                drop(waiting);
+            }
+        }
+    }
+}
+
+/// What comes of a try.
+enum Next<'a> {
+    Done(Result<String, Failure>),
+    /// Another, at this instant. It waits from before it stops working: in between the run must not look idle.
+    Again(Timestamp, Waiting<&'a Attempt>),
+}
+
+/// Tries once, and records what is final.
+async fn tried<'a>(
+    attempt: &'a Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+    tries: u32,
+    deadline: Option<(Timestamp, Duration)>,
+) -> Next<'a> {
+    attempt.liveness.guard().await;
+    let left = deadline.map(|(until, _)| until.since(attempt.clock.now()));
+    let began = Instant::now();
+    let tried = one_try(attempt, claim, work, work.policy.within(left), tries).await;
+    let (failure, retry) = match tried {
+        Tried::Recorded(result) => return Next::Done(result),
+        Tried::Output(output) => return Next::Done(record_output(attempt, claim, work, output).await),
+        Tried::Failed(failure, retry) => (failure, retry),
+    };
+    tracing::warn!(
+        run_id = %attempt.fence.run_id, step = claim.key.as_str(), attempt = tries, failure = %attempt.sealer().loggable(&failure),
+        "a try of a step failed"
+    );
+    let delay = retry_delay(retry, tries, &work.policy.retry, unit_random());
+    if let Some((until, limit)) = deadline {
+        let now = attempt.clock.now();
+        // Where the next try could not begin in time there is nothing to wait for.
+        let is_last = delay.is_some_and(|delay| now.plus(delay) >= until);
+        if is_last || (failure.kind == FailureKind::Timeout && now >= until) {
+            return Next::Done(last(attempt, claim, work, too_late(limit, tries, &failure)).await);
+        }
+    }
+    let Some(delay) = delay else {
+        return Next::Done(last(attempt, claim, work, failure).await);
+    };
+    keep(attempt, claim, tries, &failure, began.elapsed()).await;
+    let until = attempt.clock.now().plus(delay);
+    Next::Again(until, attempt.waiting(claim.ordinal, Wait::Until(until)))
+}
+
+/// The end of a step whose last try has failed.
+async fn last(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+    failure: Failure,
+) -> Result<String, Failure> {
+    match work.last_failure {
+        LastFailure::IsItsResult => record(attempt, claim, work.fingerprint, Err(failure)).await,
+        LastFailure::Parks => halted(attempt, Halt::UndoFailed(in_vain(claim, failure))).await,
+    }
+}
+
+fn too_late(limit: Duration, tries: u32, last: &Failure) -> Failure {
+    let message = format!(
+        "gave no output within its deadline of {limit:?}, after {tries} tries; raise `deadline`, or let its tries end sooner by `timeout`"
+    );
+    Failure { causes: vec![format!("the last try: {last}")], ..Failure::new(FailureKind::Timeout, message) }
+}
+
+enum Tried {
+    /// The step is recorded, by its own transaction.
+    Recorded(Result<String, Failure>),
+    Output(Plain),
+    Failed(Failure, Retry),
+}
+
+async fn one_try(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+    policy: StepPolicy,
+    tries: u32,
+) -> Tried {
+    let key = claim.key.as_str();
+    let watched = |body| watched(attempt, key, policy.heartbeat, body);
+    // What the body may be given to pass on, an id of `wf.uuid()` above all, must be the same when it is run again.
+    marks_first(attempt).await;
+    match &work.body {
+        Body::Code(code) => {
+            match bounded(
+                Site::Elsewhere,
+                watched(around(attempt, key, false, || within_span(attempt, key, code(tries)))),
+                policy.timeout,
+            )
+            .await
+            .result
+            {
+                Ok(output) => Tried::Output(output),
+                Err((failure, retry)) => Tried::Failed(failure, retry),
+            }
+        }
+        Body::Transaction(code) => {
+            attempt.holds_transaction(claim.ordinal);
+            transacted(attempt, claim, work, policy, |tx| code(tries, tx)).await
+        }
+        // What makes the undo borrows from the code, as the body of the other does.
+        Body::OwnTransaction(code) if work.undo.is_some() => {
+            attempt.holds_transaction(claim.ordinal);
+            transacted(attempt, claim, work, policy, |tx| code(tries, tx)).await
+        }
+        Body::OwnTransaction(code) => {
+            let (attempt, claim, code) = (Arc::clone(attempt), claim.clone(), Arc::clone(code));
+            let body = Body::OwnTransaction(Arc::clone(&code));
+            let work = Work { body, undo: None, ..*work };
+            let done = apart("transaction", |mut let_go| async move {
+                let_go.or(transacted(&attempt, &claim, &work, policy, |tx| code(tries, tx))).await
+            });
+            match done.await {
+                Some(tried) => tried,
+                // Nobody waits any more.
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// One try of a body in a transaction that also records the step.
+async fn transacted<'a>(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+    policy: StepPolicy,
+    code: impl Fn(Tx) -> Try<'a> + Send + Sync,
+) -> Tried {
+    let key = claim.key.as_str();
+    let run = |tx| {
+        let body = around(attempt, key, true, || within_span(attempt, key, code(tx)));
+        bounded(Site::Elsewhere, watched(attempt, key, policy.heartbeat, body), policy.timeout)
+    };
+    let commit = transaction::Commit::Step { claim, work };
+    match Box::pin(transaction::perform(attempt, commit, run)).await {
+        Ok(result) => Tried::Recorded(result),
+        Err((failure, retry)) => Tried::Failed(failure, retry),
+    }
+}
+
+async fn record_output(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    work: &Work<'_>,
+    output: Plain,
+) -> Result<String, Failure> {
+    match checkpoint_of(attempt, claim, work, output.clone()) {
+        Ok((step, None)) => {
+            record_step(attempt, claim, step).await;
+            Ok(output.into_text())
+        }
+        Ok((step, Some(undo))) => {
+            Box::pin(record_undoable(attempt, claim, step, undo)).await;
+            Ok(output.into_text())
+        }
+        Err(Unstorable::For(failure)) => record(attempt, claim, work.fingerprint, Err(failure)).await,
+        Err(Unstorable::Now(failure)) => halted(attempt, Halt::Sealed(failure)).await,
+    }
+}
+
+/// Why the output of a step cannot be stored.
+pub(crate) enum Unstorable {
+    /// And never can: the step fails with that.
+    For(Failure),
+    /// As long as the codec does not seal it: the run is parked with that.
+    Now(Failure),
+}
+
+impl From<PayloadError> for Unstorable {
+    fn from(error: PayloadError) -> Self {
+        let failure = unstorable(error.to_failure());
+        if error.is_of_codec() { Self::Now(failure) } else { Self::For(failure) }
+    }
+}
+
+/// The checkpoint of a step that has given an output, and the call that takes back what it did.
+pub(crate) fn checkpoint_of(
+    attempt: &Attempt,
+    claim: &Claim,
+    work: &Work<'_>,
+    output: Plain,
+) -> Result<(Checkpoint, Option<String>), Unstorable> {
+    let undo = work.undo.as_ref().map(|undo| undo_of(undo, work, &output)).transpose()?;
+    let place = Place::new(attempt.fence.run_id, PayloadKind::Undo, claim.key.as_str());
+    let sealed = undo.clone().map(|undo| attempt.sealer().seal(&place, undo)).transpose()?;
+    let step = attempt.checkpoint(claim, work.fingerprint, Ok(output), sealed)?;
+    Ok((step, undo.map(Plain::into_text)))
+}
+
+/// Makes the call that takes back what a step did. That it cannot be made is the step's failure, and its last: another try would do it all again.
+fn undo_of(undo: &MakeUndo<'_>, work: &Work<'_>, output: &str) -> Result<Plain, Unstorable> {
+    contained(|| undo(output)).flatten().map_err(|failure| {
+        let what_is_left = match work.body {
+            Body::Code(_) => "so nothing takes that back: see to it by hand",
+            Body::Transaction(_) | Body::OwnTransaction(_) => "so its transaction was rolled back",
+        };
+        let message = format!(
+            "the body has ended well, but the call that takes back what it did could not be made, {what_is_left}: {}",
+            failure.message
+        );
+        Unstorable::For(Failure { message, ..failure })
+    })
+}
+
+/// Notes that a step is recorded that can be taken back.
+pub(crate) fn note_undo(attempt: &Attempt, claim: &Claim, undo: Option<String>) {
+    if let Some(undo) = undo {
+        attempt.note_undo(claim.key.as_str(), undo);
+    }
+}
+
+/// Polls a try at its site, under panic capture and its time limit.
+pub(crate) async fn bounded(site: Site, body: Try<'_>, timeout: Option<Duration>) -> Finished {
+    let mut caught = Caught::new(site, body);
+    let finished = match timeout {
+        None => Ok((&mut caught).await),
+        Some(limit) => tokio::time::timeout(limit, &mut caught).await.map_err(|_| limit),
+    };
+    let failure = match finished {
+        Ok(Ok(finished)) => return finished,
+        Ok(Err(panic)) => panic,
+        Err(limit) => {
+            let message = format!(
+                "did not end within its timeout of {limit:?} and was dropped at its last await; raise `timeout`, or split it"
+            );
+            let causes = caught.discard().map(|panic| format!("when it was dropped, it {panic}"));
+            Failure { causes: causes.into_iter().collect(), ..Failure::new(FailureKind::Timeout, message) }
+        }
+    };
+    Finished::failed(failure)
+}
+
+/// Records the result of a step. Never returns where the attempt has lost its lease.
+pub(crate) async fn record(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    fingerprint: i64,
+    result: Result<Plain, Failure>,
+) -> Result<String, Failure> {
+    // A replay gives the code the recorded failure, so it gets the same one now.
+    let result = result.map_err(|failure| attempt.sealer().storable(&failure));
+    match attempt.checkpoint(claim, fingerprint, result.clone(), None) {
+        Ok(step) => {
+            record_step(attempt, claim, step).await;
+            result.map(Plain::into_text)
+        }
+        Err(error) if error.is_of_codec() => halted(attempt, Halt::Sealed(error.to_failure())).await,
+        // What is in the place of the output has no more bytes than a failure may have.
+        Err(error) => Box::pin(record(attempt, claim, fingerprint, Err(error.to_failure()))).await,
+    }
+}
+
+async fn record_step(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint) {
+    or_halted(attempt, marks::checkpoint(attempt, step).await.or_halt()).await;
+    attempt.acknowledge(claim);
+}
+
+/// As [`record_step`], whether the future that waits for it lives on or not: what the step did is done, and what is not on record is not taken back.
+async fn record_undoable(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint, undo: String) {
+    let (recording, claim) = (attempt.recording(claim.key.as_str()), claim.clone());
+    let is_recorded = apart("recording", |_| async move {
+        let attempt = recording.attempt();
+        let written = tokio::select! {
+            biased;
+            written = marks::checkpoint(attempt, step) => written,
+            // The worker has stopped, and nobody waits for this any more.
+            () = attempt.journal.closed(attempt.fence.run_id) => return false,
+        };
+        let halt = written.or_halt().err();
+        let is_recorded = halt.is_none();
+        if let Some(halt) = halt {
+            attempt.halt(halt);
+        } else {
+            attempt.acknowledge(&claim);
+            note_undo(attempt, &claim, Some(undo));
+        }
+        is_recorded
+    });
+    if !is_recorded.await {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: &Failure, took: Duration) {
+    let item = FailedTry {
+        fence: attempt.fence,
+        key: claim.key.as_str().to_owned(),
+        attempt: tries,
+        failure: attempt
+            .sealer()
+            .seal_failure(&place_of_error(attempt.fence.run_id, claim.key.as_str()), failure),
+        took_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+    };
+    or_halted(attempt, attempt.journal.write(item).await.or_halt()).await;
+}
+
+/// Writes the marks of the run, if it has any. Never returns where the attempt cannot go on.
+pub(crate) async fn marks_first(attempt: &Arc<Attempt>) {
+    or_halted(attempt, marks::first(attempt).await).await;
+}
+
+/// Goes on, or does not return.
+async fn or_halted(attempt: &Attempt, written: Result<(), Halt>) {
+    if let Err(halt) = written {
+        halted::<()>(attempt, halt).await;
+    }
+}
+
+/// Tells the executor why the attempt ends, and waits for it to drop this future.
+pub(crate) async fn halted<T>(attempt: &Attempt, halt: Halt) -> T {
+    attempt.halt(halt);
+    std::future::pending().await
+}
+
+/// A number in `0.0..1.0` that spreads retries.
+pub(crate) fn unit_random() -> f64 {
+    // Every state of the standard library's hasher has keys of its own, from random ones of the thread: good enough to spread, and without a system call.
+    let bits = RandomState::new().build_hasher().finish() >> 11;
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
+    let fraction = bits as f64 / (1_u64 << 53) as f64;
+    fraction
+}

@@ -1,0 +1,542 @@
+//! Transactional bodies: the user's writes and the record of the body in one commit.
+
+use std::future::Future;
+use std::sync::Arc;
+#[cfg(feature = "worker")]
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sqlx::PgConnection;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
+use uuid::Uuid;
+
+use super::attempt::Attempt;
+use super::halt::Halt;
+use super::limits::{Meddling, Met, met};
+use super::step::{Unstorable, Work, checkpoint_of, halted, note_undo, unit_random};
+use crate::connection::answer::{PATIENCE, answered, is_given_up};
+use crate::connection::outage::warn_outage;
+use crate::connection::task::apart;
+use crate::connection::tx::Tx;
+use crate::definition::invocation::Finished;
+use crate::model::failure::{Failure, FailureKind, Retry};
+use crate::model::payload::{PayloadError, Place, Plain, Stored};
+use crate::model::recorded::place_of_error;
+use crate::model::replay::Claim;
+use crate::store::checkpoint::{Checkpoint, Found, body_state, checkpoint, recorded};
+use crate::store::error::{Cause, Class, Limit, Reason, class, lives, own_cause};
+use crate::store::limits::may_write;
+#[cfg(feature = "worker")]
+use crate::store::settle::{InBody, Settled, settle_in};
+#[cfg(feature = "worker")]
+use crate::store::wait::Above;
+use crate::store::write;
+
+/// How often a body is run whose transaction met a serialization failure or a deadlock, before that is a failure of its own.
+const CONFLICTS: u32 = 5;
+
+/// The same where it lost its connection, or the server gave one of its statements up: a network that fails again and again, or a lock that others hold, is no
+/// failure of the body, but the body may be what ends its session or takes too long.
+const INTERRUPTIONS: u32 = 10;
+
+/// The pause before it is run again; it doubles some times, and jitter adds as much again: two that met must not meet again.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const DOUBLINGS: u32 = 7;
+
+/// The pause between questions about the fate of a commit whose acknowledgement was lost.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// How long the connection of a body that failed may take to say that it lives.
+const PONG: Duration = Duration::from_secs(2);
+
+/// How long a body is run again that a server refuses to write for, before that is a failure of its own: longer than a failover or a full disk that
+/// somebody looks after. A body that fills the disk itself must not do so for ever.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// The longest pause of a body that waits for a server that writes.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What is written in the body's transaction before it is committed.
+#[derive(Clone, Copy)]
+pub(crate) enum Commit<'a, 'w> {
+    /// The checkpoint of a step.
+    Step { claim: &'a Claim, work: &'a Work<'w> },
+    /// The settlement of a run whose job is transactional.
+    #[cfg(feature = "worker")]
+    Run { above: Above },
+}
+
+impl Commit<'_, '_> {
+    /// The ordinal of the step, where it is one.
+    fn ordinal(self) -> Option<u64> {
+        match self {
+            Self::Step { claim, .. } => Some(claim.ordinal),
+            #[cfg(feature = "worker")]
+            Self::Run { .. } => None,
+        }
+    }
+}
+
+/// Runs a body in a transaction, records it there, and commits. The recorded result, or the failure of the body.
+pub(crate) async fn perform<F>(
+    attempt: &Arc<Attempt>,
+    commit: Commit<'_, '_>,
+    run: impl Fn(Tx) -> F,
+) -> Result<Result<String, Failure>, (Failure, Retry)>
+where
+    F: Future<Output = Finished>,
+{
+    let mut tries = 1;
+    let mut waited = Duration::ZERO;
+    let mut meddled = false;
+    loop {
+        // Held to the end of this try. The semaphore is never closed; should it be, there is no limit.
+        let permit = Arc::clone(&attempt.transactions).acquire_owned().await;
+        let (tx, mark) = begin(attempt).await;
+        // Each time, and after the wait for a connection: the last transaction may have failed because this worker was declared dead.
+        attempt.liveness.guard().await;
+        let began = Instant::now();
+        let finished = run(tx).await;
+        let undone = match (finished.result, finished.tx) {
+            (Err(failed), tx) => match undone_by(failed.1, finished.undone, tx, &mark).await {
+                Ended::Undone(cause, meddling) => {
+                    drop(permit);
+                    Undone { failed, cause, meddling, may_be_limit: true }
+                }
+                Ended::ByStatement(cause) => {
+                    return Err(explained(attempt, failed, cause, began.elapsed()).await);
+                }
+                Ended::ByBody => return Err(failed),
+            },
+            (Ok(_), None) => return Err(no_transaction()),
+            (Ok(output), Some(tx)) => {
+                match finish(attempt, commit, (tx, permit, meddled), &mark, &output).await {
+                    End::Done => return Ok(Ok(output.into_text())),
+                    End::Recorded(result) => return Ok(result),
+                    End::Failed(failed) => return Err(failed),
+                    End::ByStatement(failed, cause) => {
+                        return Err(explained(attempt, failed, cause, began.elapsed()).await);
+                    }
+                    End::Undone(undone) => *undone,
+                    End::Halted(halt) => return halted(attempt, halt).await,
+                }
+            }
+        };
+        let Undone { failed, cause, meddling, may_be_limit } = undone;
+        // Fail on the second time only. A server may have been promoted between the statement and the check, and only
+        // before the second record does the engine query the role.
+        if let Some(meddling) = meddling.filter(|_| std::mem::replace(&mut meddled, true)) {
+            return Err((meddling.failure(failed.0), Retry::Never));
+        }
+        if cause.class == Class::Refused && waited < REFUSED {
+            warn_outage!(static, failure = %attempt.sealer().loggable(&failed.0), "a transactional body waits for a server that writes");
+            // A third more each time, up to some seconds: the body runs again each time.
+            let pause = (ASK_AGAIN + waited / 3).min(LONGEST_PAUSE);
+            tokio::time::sleep(pause).await;
+            waited += pause;
+            continue;
+        }
+        if cause.class == Class::Refused {
+            return Err(last(&format!("try of {} s", waited.as_secs()), failed));
+        }
+        let limit = if may_be_limit { met(attempt, cause, began.elapsed()).await } else { None };
+        let most = limit.as_ref().and_then(Met::most_tries).unwrap_or_else(|| most_tries(cause.class));
+        let setting = limit.as_ref().map(Met::setting);
+        let failed = match &limit {
+            Some(limit) => (limit.explain(failed.0), failed.1),
+            None if tries >= most => last(&format!("of {tries} tries"), failed),
+            None => failed,
+        };
+        if tries >= most {
+            return Err(failed);
+        }
+        if cause.class != Class::Conflict {
+            tracing::warn!(
+                run_id = %attempt.fence.run_id, job = attempt.definition.name, tries, setting, failure = %attempt.sealer().loggable(&failed.0),
+                "the transaction of a body was undone; the body runs again"
+            );
+        }
+        let pause = FIRST_PAUSE * 2_u32.pow((tries - 1).min(DOUBLINGS));
+        tokio::time::sleep(pause.mul_f64(1.0 + unit_random())).await;
+        tries += 1;
+    }
+}
+
+/// The failure of the last of several tries.
+fn last(tries: &str, (failure, retry): (Failure, Retry)) -> (Failure, Retry) {
+    let message = format!("the last {tries}: {}", failure.message);
+    (Failure { message, ..failure }, retry)
+}
+
+/// A transaction rolled back for a reason other than its body's failure.
+struct Undone {
+    failed: (Failure, Retry),
+    cause: Cause,
+    /// Whether the body prevented the engine from recording.
+    meddling: Option<Meddling>,
+    /// Whether an operator's limit may be the reason. After a lost commit it may be one only if the server names it,
+    /// because the engine sets its own idle limit before it writes the record. No limit is the reason if the engine
+    /// itself gave a statement up.
+    may_be_limit: bool,
+}
+
+/// Adds the limit to a body's failure, if one of its statements reached a limit.
+async fn explained(
+    attempt: &Attempt,
+    (failure, retry): (Failure, Retry),
+    cause: Cause,
+    lasted: Duration,
+) -> (Failure, Retry) {
+    match met(attempt, cause, lasted).await.filter(Met::is_certain) {
+        Some(limit) => (limit.explain(failure), retry),
+        None => (failure, retry),
+    }
+}
+
+fn most_tries(class: Class) -> u32 {
+    match class {
+        Class::Conflict => CONFLICTS,
+        Class::Transient | Class::Refused | Class::Permanent => INTERRUPTIONS,
+    }
+}
+
+/// How the transaction of a failed body ended.
+enum Ended {
+    /// The body failed by itself. This includes database errors of another database, and errors that the body
+    /// classified.
+    ByBody,
+    /// A statement of the body failed.
+    ByStatement(Cause),
+    /// The database rolled it back, or the body changed its transaction.
+    Undone(Cause, Option<Meddling>),
+}
+
+async fn undone_by(retry: Retry, cause: Option<Cause>, tx: Option<Tx>, mark: &str) -> Ended {
+    let Some(cause) = cause.filter(|_| retry == Retry::Policy) else { return Ended::ByBody };
+    if cause.class == Class::Conflict {
+        return Ended::Undone(cause, None);
+    }
+    let Some(mut tx) = tx else { return Ended::ByBody };
+    // In a failed transaction the server answers so; on a lost connection nothing does.
+    match answered(PONG, body_state(&mut tx, mark)).await {
+        Ok(_) => Ended::ByBody,
+        Err(error) if !is_aborted(&error) => Ended::Undone(cause, None),
+        Err(_) => match cause.class {
+            Class::Refused => Ended::Undone(cause, meddling(&mut tx, cause, None).await),
+            Class::Conflict | Class::Transient | Class::Permanent => Ended::ByStatement(cause),
+        },
+    }
+}
+
+/// Finds the change by which the body made its transaction unwritable. The transaction has already failed.
+async fn meddling(tx: &mut PgConnection, cause: Cause, role: Option<&[u8]>) -> Option<Meddling> {
+    if !Meddling::is_possible(cause) {
+        return None;
+    }
+    let may = answered(PONG, may_write(tx)).await.ok()?;
+    Meddling::of(cause, &may, role)
+}
+
+enum End {
+    Done,
+    /// It had been recorded before: the acknowledgement of an earlier commit was lost.
+    Recorded(Result<String, Failure>),
+    /// Another transaction was in the way, or the connection is lost; nothing was written.
+    Undone(Box<Undone>),
+    Failed((Failure, Retry)),
+    /// The commit failed as a statement of the body does.
+    ByStatement((Failure, Retry), Cause),
+    /// The attempt cannot go on.
+    Halted(Halt),
+}
+
+/// A transaction, the permission to hold its connection, and whether its body is suspected of changing its transaction.
+type Permitted = (Tx, Result<OwnedSemaphorePermit, AcquireError>, bool);
+
+/// Records what a body has given and commits, whether the future that waits for it lives on or not: what is committed behind a future that is dropped has to be
+/// known, and the end of the attempt waits for it. A settlement that came before would wait for the lease in the statement of the journal, and with it all other runs.
+async fn finish(
+    attempt: &Arc<Attempt>,
+    commit: Commit<'_, '_>,
+    (tx, permit, suspected): Permitted,
+    mark: &str,
+    output: &Plain,
+) -> End {
+    let record = match Record::of(attempt, commit, output) {
+        Ok(record) => record,
+        Err(Unstorable::For(failure)) => return End::Failed((failure, Retry::Never)),
+        Err(Unstorable::Now(failure)) => return End::Halted(Halt::Sealed(failure)),
+    };
+    let (recording, mark) = (attempt.recording(record.key().unwrap_or_default()), mark.to_owned());
+    let committed = apart("recording", |_| async move {
+        let _permit = permit;
+        let attempt = recording.attempt();
+        tokio::select! {
+            biased;
+            end = write_and_commit(attempt, record, tx, &mark, suspected) => Some(end),
+            // The worker has stopped, and nobody waits for this any more.
+            () = attempt.journal.closed(attempt.fence.run_id) => None,
+        }
+    });
+    let lets_go = commit.ordinal().filter(|ordinal| attempt.lets_go_of_transaction(*ordinal));
+    let Some(end) = Box::pin(committed).await else { return std::future::pending().await };
+    if let (Some(ordinal), End::Undone(..)) = (lets_go, &end) {
+        // The next try begins another one.
+        attempt.holds_transaction(ordinal);
+    }
+    end
+}
+
+async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &str, suspected: bool) -> End {
+    let mut role = None;
+    let write = async {
+        if suspected {
+            role = Some(body_state(&mut tx, mark).await?.role);
+        }
+        record.write(&mut tx, mark).await
+    };
+    match answered(PATIENCE, write).await {
+        Ok(true) => {}
+        Ok(false) => return unwritten(&mut tx, mark).await,
+        Err(error) if is_aborted(&error) => return End::Failed(went_on(&error)),
+        Err(error) if class(&error) == Class::Permanent => {
+            return End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Never));
+        }
+        Err(error) if is_given_up(&error) => return undone_by_engine(&error),
+        Err(error) => {
+            let meddling = meddling(&mut tx, own_cause(&error), role.as_deref()).await;
+            return undone_with(&error, meddling, true);
+        }
+    }
+    write::of_steps(record.key().into_iter());
+    match answered(PATIENCE, write::commit("body", tx.commit_whole())).await {
+        Ok(()) => {
+            record.acknowledge(attempt);
+            End::Done
+        }
+        Err(error) => match (class(&error), own_cause(&error)) {
+            (Class::Conflict, _) => undone(&error),
+            // A deferred constraint or trigger: as if a statement of the body had failed.
+            (Class::Permanent, cause)
+            | (_, cause @ Cause { reason: Reason::Limit(Limit::Lock | Limit::Statement), .. }) => {
+                End::ByStatement((Failure::from_chain(FailureKind::Error, &error), Retry::Policy), cause)
+            }
+            (Class::Transient | Class::Refused, _) => after_lost_commit(attempt, record, &error).await,
+        },
+    }
+}
+
+/// The record was not written: the body has left its transaction or changed its encoding, or the lease is lost.
+async fn unwritten(tx: &mut PgConnection, mark: &str) -> End {
+    match answered(PATIENCE, body_state(tx, mark)).await {
+        Ok(state) if !state.in_body => End::Failed(transaction_not_found()),
+        Ok(state) => match state.foreign_encoding() {
+            Some(encoding) => End::Failed(encoding_changed(encoding)),
+            None => End::Halted(Halt::LeaseLost),
+        },
+        Err(error) => undone(&error),
+    }
+}
+
+/// What is written in the transaction of a body that has given an output.
+enum Record {
+    Step(Box<Step>),
+    #[cfg(feature = "worker")]
+    Run(Box<RunEnd>),
+}
+
+/// The end of a run as it is recorded.
+#[cfg(feature = "worker")]
+struct RunEnd {
+    settled: Settled,
+    /// The runs to look at after the commit.
+    owed: Mutex<Vec<Uuid>>,
+}
+
+/// A step as it is recorded.
+struct Step {
+    claim: Claim,
+    checkpoint: Checkpoint,
+    /// The call that takes back what it did.
+    undo: Option<String>,
+}
+
+impl Record {
+    fn of(attempt: &Attempt, commit: Commit<'_, '_>, output: &Plain) -> Result<Self, Unstorable> {
+        match commit {
+            Commit::Step { claim, work } => {
+                let (checkpoint, undo) = checkpoint_of(attempt, claim, work, output.clone())?;
+                Ok(Self::Step(Box::new(Step { claim: claim.clone(), checkpoint, undo })))
+            }
+            #[cfg(feature = "worker")]
+            Commit::Run { above } => {
+                use crate::model::payload::PayloadKind;
+                use crate::model::settle::{Outcome, settle};
+                let policy = attempt.definition.retry_policy();
+                let place = Place::new(attempt.fence.run_id, PayloadKind::Output, "");
+                let outcome = Outcome::Completed(attempt.sealer().seal(&place, output.clone())?);
+                let settlement = settle(outcome, attempt.counters, &policy, 0.0);
+                let settled = Settled::new(attempt.fence, settlement, attempt.sealer());
+                Ok(Self::Run(Box::new(RunEnd { settled: settled.below(above), owed: Mutex::default() })))
+            }
+        }
+    }
+
+    async fn write(&self, tx: &mut PgConnection, mark: &str) -> Result<bool, sqlx::Error> {
+        match self {
+            Self::Step(step) => Ok(checkpoint(tx, &[&step.checkpoint], Some(mark)).await?[..] == [true]),
+            #[cfg(feature = "worker")]
+            Self::Run(run) => match settle_in(tx, &run.settled, mark).await? {
+                InBody::Written(owed) => {
+                    *run.owed.lock().unwrap_or_else(PoisonError::into_inner) = owed;
+                    Ok(true)
+                }
+                InBody::Refused => Ok(false),
+            },
+        }
+    }
+
+    /// The key of the step, where it is one.
+    fn key(&self) -> Option<&str> {
+        match self {
+            Self::Step(step) => Some(step.claim.key.as_str()),
+            #[cfg(feature = "worker")]
+            Self::Run(_) => None,
+        }
+    }
+
+    fn acknowledge(self, attempt: &Attempt) {
+        match self {
+            Self::Step(step) => {
+                attempt.acknowledge(&step.claim);
+                note_undo(attempt, &step.claim, step.undo);
+            }
+            #[cfg(feature = "worker")]
+            Self::Run(run) => {
+                attempt.journal.wakes.owe(run.owed.into_inner().unwrap_or_else(PoisonError::into_inner));
+                attempt.note_end();
+            }
+        }
+    }
+}
+
+/// Finds out what became of a commit whose acknowledgement was lost. It asks until the database answers: guessing would lose or repeat writes.
+async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Error) -> End {
+    let key = record.key().unwrap_or_default().to_owned();
+    loop {
+        if let Ok(mut connection) = attempt.db.acquire().await
+            && let Ok(Found { held, result }) =
+                answered(PATIENCE, recorded(&mut connection, attempt.fence, &key)).await
+        {
+            return match (record, result, held) {
+                (record @ Record::Step(_), Some(result), _) => match opened(attempt, &key, result) {
+                    Ok(result) => {
+                        record.acknowledge(attempt);
+                        End::Recorded(result)
+                    }
+                    Err(error) => End::Halted(Halt::Sealed(error.to_failure())),
+                },
+                (_, _, true) => {
+                    let may_be_limit = own_cause(error).reason == Reason::Limit(Limit::Transaction);
+                    undone_with(error, None, may_be_limit)
+                }
+                (Record::Step(_), None, false) => End::Halted(Halt::LeaseLost),
+                // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
+                #[cfg(feature = "worker")]
+                (record @ Record::Run(_), _, false) => {
+                    record.acknowledge(attempt);
+                    End::Halted(Halt::LeaseLost)
+                }
+            };
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// What a step has on record.
+fn opened(
+    attempt: &Attempt,
+    key: &str,
+    result: Result<Stored, Stored>,
+) -> Result<Result<String, Failure>, PayloadError> {
+    let (run_id, sealer) = (attempt.fence.run_id, attempt.sealer());
+    match result {
+        Ok(output) => sealer.open(&Place::of_step(run_id, key), output).map(Ok),
+        Err(error) => sealer.open_failure(&place_of_error(run_id, key), &error).map(Err),
+    }
+}
+
+/// Opens a transaction, however long the database is away, and marks it: a `COMMIT` or `ROLLBACK` of the body's own takes the mark away.
+async fn begin(attempt: &Attempt) -> (Tx, String) {
+    let mark = Uuid::now_v7().simple().to_string();
+    loop {
+        match answered(PATIENCE, attempt.db.begin_marked(&mark)).await {
+            Ok(tx) => return (tx, mark),
+            Err(error) => {
+                warn_outage!(static, %error, "a transactional body waits for the database");
+            }
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// Whether a statement was refused since one before it in its transaction had failed.
+fn is_aborted(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "25P02")
+}
+
+fn undone(error: &sqlx::Error) -> End {
+    undone_with(error, None, true)
+}
+
+fn undone_by_engine(error: &sqlx::Error) -> End {
+    undone_with(error, None, false)
+}
+
+fn undone_with(error: &sqlx::Error, meddling: Option<Meddling>, may_be_limit: bool) -> End {
+    let cause = own_cause(error);
+    let why = match cause.class {
+        _ if cause.reason == Reason::Privilege => "its role lacks a privilege",
+        Class::Conflict => "it met a serialization failure or a deadlock",
+        Class::Refused => "the server refused to write",
+        Class::Transient | Class::Permanent if !lives(error) => {
+            "its connection was lost (a limit that the body or a proxy sets for the session ends it, too)"
+        }
+        Class::Transient | Class::Permanent => "a statement of it failed",
+    };
+    let failure = Failure::from_chain(FailureKind::Error, error);
+    let message = format!(
+        "the body's transaction was not committed because {why}; nothing was written: {}",
+        failure.message
+    );
+    let failed = (Failure { message, ..failure }, Retry::Policy);
+    End::Undone(Box::new(Undone { failed, cause, meddling, may_be_limit }))
+}
+
+fn went_on(error: &sqlx::Error) -> (Failure, Retry) {
+    let failure = Failure::from_chain(FailureKind::Error, error);
+    let message = "a statement of the body's transaction failed and the body went on as if it had not, so nothing could be committed; return the \
+                   error, or run what may fail in a savepoint: `tx.begin()`";
+    (Failure { message: message.to_owned(), ..failure }, Retry::Policy)
+}
+
+fn transaction_not_found() -> (Failure, Retry) {
+    let message = "the engine no longer finds the transaction of the body, so the body is not recorded: it ran `COMMIT`, `ROLLBACK` or `RESET ALL`, put \
+                   another transaction in the place of `tx`, or dropped the future of `tx.begin()` before that had its savepoint (`timeout`, `select!`), for which \
+                   sqlx rolls the transaction back; what it committed or wrote since then stays, without a record; leave the end of `tx` to the engine, await \
+                   `tx.begin()` to its end, and reset single settings";
+    (Failure::new(FailureKind::Setup, message), Retry::Never)
+}
+
+fn encoding_changed(encoding: &str) -> (Failure, Retry) {
+    let message = format!(
+        "the body set `client_encoding` to `{encoding}`, in which the server would misread the record; nothing was written; end the body with \
+         `reset client_encoding`"
+    );
+    (Failure::new(FailureKind::Setup, message), Retry::Never)
+}
+
+fn no_transaction() -> (Failure, Retry) {
+    let message = "a transactional body gave its transaction away; nothing was committed";
+    (Failure::new(FailureKind::Setup, message), Retry::Never)
+}

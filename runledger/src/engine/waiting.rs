@@ -1,0 +1,348 @@
+//! Steps that wait: sleeps, children, and the ends of children. They hold nothing while they wait; the executor decides whether the run leaves its
+//! worker meanwhile.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::attempt::{Attempt, Waiting};
+use super::halt::{Halt, Wait};
+use super::kept::at_work;
+use super::step::{halted, marks_first, record};
+use crate::connection::answer::{PATIENCE, answered};
+use crate::connection::db::Db;
+use crate::connection::outage::warn_outage;
+use crate::connection::task::{LetGo, apart};
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer};
+use crate::model::recorded::place_of_error;
+use crate::model::replay::{Claim, StepKind};
+use crate::model::request::MAX_DEPTH;
+use crate::model::state::RunState;
+use crate::model::timestamp::{FURTHEST, Timestamp};
+use crate::store::checkpoint::Checkpoint;
+use crate::store::error::{Class, class};
+use crate::store::inspect::{self, End};
+use crate::store::wait::{NewChild, Started, start_child, topmost};
+
+/// The pause after which a workflow that does not leave its worker asks again whether what it waits for has come.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The pause before a statement that met a transient error is repeated.
+pub(crate) const REPEAT: Duration = Duration::from_millis(200);
+
+/// When a step that sleeps wakes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Alarm {
+    /// So long after its first execution.
+    After(Duration),
+    /// At this instant of the database's clock.
+    At(Timestamp),
+}
+
+/// Waits for an instant, which is recorded once. An instant that is too far away is recorded as the failure of the step.
+pub(crate) async fn sleep(attempt: &Arc<Attempt>, claim: &Claim, alarm: Alarm) -> Result<String, Failure> {
+    let until = instant(attempt, claim, alarm).await;
+    if let Ok(until) = until {
+        let waiting = attempt.waiting(claim.ordinal, Wait::Until(until));
+        attempt.sleep_until(claim.ordinal, until).await;
+        drop(waiting);
+    }
+    attempt.turn(claim.ordinal).await;
+    until.map(|_| "null".to_owned())
+}
+
+/// The instant that a step has recorded; what the alarm says where it has recorded none yet, which it does.
+pub(crate) async fn instant(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    alarm: Alarm,
+) -> Result<Timestamp, Failure> {
+    if let Some(recorded) = attempt.result(claim.ordinal).transpose()? {
+        return match recorded.parse() {
+            Ok(micros) => Ok(Timestamp::from_unix_micros(micros)),
+            Err(_) => {
+                let why = format!("an instant in microseconds was expected, and `{recorded}` is recorded");
+                halted(attempt, Halt::unreadable(claim.key.as_str(), why)).await
+            }
+        };
+    }
+    at_work(attempt, claim, Box::pin(new_instant(attempt, claim, alarm))).await
+}
+
+/// What the alarm says now, which is recorded.
+async fn new_instant(attempt: &Arc<Attempt>, claim: &Claim, alarm: Alarm) -> Result<Timestamp, Failure> {
+    let now = attempt.clock.now();
+    let instant = match alarm {
+        Alarm::After(duration) => now.plus(duration),
+        Alarm::At(instant) => instant,
+    };
+    let is_too_far = instant.since(now) > FURTHEST;
+    let recorded = if is_too_far {
+        Err(too_far(instant.since(now)))
+    } else {
+        Ok(Plain::ready(instant.unix_micros().to_string()))
+    };
+    record(attempt, claim, StepKind::Alarm.fingerprint(0), recorded).await?;
+    Ok(instant)
+}
+
+fn too_far(away: Duration) -> Failure {
+    let message = format!(
+        "an instant {} years from now is further away than the 100 that are allowed; if the run should wait for something that may never come, wait for \
+         that instead",
+        away.as_secs() / (365 * 24 * 60 * 60)
+    );
+    Failure::new(FailureKind::Setup, message)
+}
+
+/// Starts a child, once, and gives its id. What it is made of is sealed only where it is started.
+pub(crate) async fn start(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    fingerprint: i64,
+    child: impl FnOnce(&Sealer) -> Result<NewChild, PayloadError> + Send,
+) -> Result<String, Failure> {
+    // A record that was taken over from another run names the child of that one.
+    let result = match attempt.result(claim.ordinal) {
+        Some(recorded) if claim.recorded => recorded,
+        _ => {
+            let start = async {
+                match child(attempt.sealer()).map(Box::new) {
+                    Ok(child) => start_now(attempt, claim, fingerprint, child).await,
+                    Err(error) if error.is_of_codec() => {
+                        halted(attempt, Halt::Sealed(error.to_failure())).await
+                    }
+                    Err(error) => record(attempt, claim, fingerprint, Err(error.to_failure())).await,
+                }
+            };
+            at_work(attempt, claim, Box::pin(start)).await
+        }
+    };
+    attempt.turn(claim.ordinal).await;
+    result
+}
+
+async fn start_now(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    fingerprint: i64,
+    child: Box<NewChild>,
+) -> Result<String, Failure> {
+    marks_first(attempt).await;
+    // The id of a run is no payload: it is never sealed, so that statements find it.
+    let child_id = child.run().run_id;
+    let start = Arc::new(Start {
+        step: attempt.place_of(claim, fingerprint),
+        output: format!("\"{child_id}\""),
+        child,
+    });
+    loop {
+        // Apart: the code may keep what waits here without polling it, and it holds a connection.
+        match apart("start", |_| started(attempt.db.clone(), Arc::clone(&start))).await {
+            Ok(Started::Yes) => break,
+            Ok(Started::TooDeep) => {
+                let refusal = too_deep(attempt, start.child.name()).await;
+                return record(attempt, claim, fingerprint, Err(refusal)).await;
+            }
+            Ok(Started::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
+            Ok(Started::ParentCancelled) => return halted(attempt, Halt::Cancelled).await,
+            Err(error) if class(&error) == Class::Permanent => {
+                let failure = Failure::from_chain(FailureKind::Error, &error);
+                return halted(attempt, Halt::Refused(failure)).await;
+            }
+            Err(error) => {
+                warn_outage!(static, %error, "the start of a child waits for the database");
+            }
+        }
+        tokio::time::sleep(REPEAT).await;
+    }
+    attempt.note_start(child_id);
+    attempt.acknowledge(claim);
+    Ok(start.output.clone())
+}
+
+/// A child that is to be started, and the step that does so.
+struct Start {
+    step: Checkpoint,
+    output: String,
+    child: Box<NewChild>,
+}
+
+async fn started(db: Db, start: Arc<Start>) -> Result<Started, sqlx::Error> {
+    let connection = db.acquire().await;
+    if db.is_overtaken() {
+        return Ok(Started::LeaseLost);
+    }
+    let mut connection = connection?;
+    answered(PATIENCE, start_child(&mut connection, &start.step, &start.output, &start.child)).await
+}
+
+/// Why a run has no child more. The run at the top of the chain is asked for here alone: where it cannot be had, the refusal goes without it.
+async fn too_deep(attempt: &Attempt, job: &str) -> Failure {
+    let run_id = attempt.fence.run_id;
+    let ask = async { topmost(&mut *attempt.db.acquire().await?, run_id).await };
+    let root = match answered(PATIENCE, ask).await {
+        Ok(root) => format!("run `{root}`"),
+        Err(error) => format!("a run that could not be asked for ({error})"),
+    };
+    let message = format!(
+        "no child `{job}` is started: {MAX_DEPTH} runs are above this one, up to {root}, and a chain of parents has at most so many; if a workflow starts \
+         itself, directly or through others, let it end or use `wf.continue_with`"
+    );
+    Failure::new(FailureKind::Setup, message)
+}
+
+/// Waits for the end of a child, records it, and gives its output or failure.
+pub(crate) async fn child_result(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    fingerprint: i64,
+    child: Uuid,
+    wait: Wait,
+) -> Result<String, Failure> {
+    let result = match attempt.result(claim.ordinal) {
+        Some(recorded) if claim.recorded => recorded,
+        _ => {
+            let result = wait_for_child(attempt, claim, child, &wait).await;
+            at_work(attempt, claim, Box::pin(record(attempt, claim, fingerprint, result))).await
+        }
+    };
+    attempt.turn(claim.ordinal).await;
+    result
+}
+
+async fn wait_for_child(
+    attempt: &Arc<Attempt>,
+    claim: &Claim,
+    child: Uuid,
+    wait: &Wait,
+) -> Result<Plain, Failure> {
+    loop {
+        let mut nudges = attempt.nudges.listen();
+        let look = |let_go| look_at_child(Arc::clone(attempt), let_go, child, (claim.ordinal, wait.clone()));
+        let waiting = match looked(attempt, "child", look).await {
+            Seen::Ended(end) => {
+                return match opened(attempt.sealer(), child, end) {
+                    Ok(result) => result,
+                    Err(error) => halted(attempt, Halt::Sealed(error.to_failure())).await,
+                };
+            }
+            Seen::Absent => {
+                if attempt.has_started(child) {
+                    return halted(attempt, Halt::FailedOver).await;
+                }
+                let message = format!("child run `{child}` is not in this database any more: it was deleted");
+                return Err(Failure::new(FailureKind::Error, message));
+            }
+            Seen::GoesOn(waiting) => waiting,
+        };
+        tokio::select! {
+            () = nudges.nudged() => {}
+            () = tokio::time::sleep(ASK_AGAIN) => {}
+        }
+        drop(waiting);
+    }
+}
+
+/// What a look at a child has come to.
+enum Seen {
+    Ended(End),
+    Absent,
+    GoesOn(Waiting<Arc<Attempt>>),
+}
+
+/// A look at a child, which ends whether its wait is polled or not: it holds a connection.
+async fn look_at_child(
+    attempt: Arc<Attempt>,
+    mut let_go: LetGo,
+    child: Uuid,
+    (ordinal, wait): (u64, Wait),
+) -> (Seen, IsNews) {
+    let end = match let_go.or(attempt.db.acquire()).await {
+        Some(Ok(mut connection)) => {
+            Some(answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await)
+        }
+        Some(Err(error)) => Some(Err(error)),
+        None => None,
+    };
+    match end {
+        Some(Ok(Some(end))) if end.state.is_terminal() => return (Seen::Ended(end), IsNews::Yes),
+        Some(Ok(None)) => return (Seen::Absent, IsNews::Yes),
+        // Nobody asks any more, where there is none.
+        Some(Ok(Some(_))) | None => {}
+        Some(Err(error)) => {
+            warn_outage!(static, %error, "the wait for a child waits for the database");
+        }
+    }
+    (Seen::GoesOn(Attempt::waiting_of(attempt, ordinal, wait)), IsNews::No)
+}
+
+/// Whether a look has brought what its step goes on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IsNews {
+    Yes,
+    No,
+}
+
+/// Looks for what a step waits for, apart. The run counts as working until the step has what the look has come to, and is not idle before the body was polled
+/// with news: in between it must not leave its worker for something else.
+pub(crate) async fn looked<T, F>(
+    attempt: &Arc<Attempt>,
+    name: &'static str,
+    look: impl FnOnce(LetGo) -> F,
+) -> T
+where
+    T: Send + 'static,
+    F: Future<Output = (T, IsNews)> + Send + 'static,
+{
+    let working = Attempt::begin_work_of(Arc::clone(attempt)).await;
+    let (tell, mut told) = oneshot::channel();
+    let look = apart(name, |let_go| {
+        let look = look(let_go);
+        async move {
+            let (seen, is_news) = look.await;
+            // First: a poll of the body between this and the end of the task finds it.
+            let _ = tell.send(seen);
+            match is_news {
+                IsNews::Yes => working.ends_with_news(),
+                IsNews::No => working.ends_apart(),
+            }
+        }
+    });
+    tokio::select! {
+        biased;
+        Ok(seen) = &mut told => seen,
+        () = look => match told.try_recv() {
+            Ok(seen) => seen,
+            // It was told, or the look has panicked and so has this.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// What a child gave, sealed for nobody.
+fn opened(sealer: &Sealer, child: Uuid, end: End) -> Result<Result<Plain, Failure>, PayloadError> {
+    let End { state, output, failure } = end;
+    match (output, failure) {
+        (_, Some(failure)) => {
+            let failure = sealer.open_failure(&place_of_error(child, ""), &failure)?;
+            Ok(Err(Failure::from_chain(failure.kind, &ChildEnded { child, state, failure })))
+        }
+        (Some(output), None) => sealer.take_over(&Place::new(child, PayloadKind::Output, ""), output).map(Ok),
+        (None, None) => Ok(Ok(Plain::ready("null".to_owned()))),
+    }
+}
+
+/// How a child ended that gave no output.
+#[derive(Debug, thiserror::Error)]
+#[error("child run `{child}` is {state}")]
+struct ChildEnded {
+    child: Uuid,
+    state: RunState,
+    #[source]
+    failure: Failure,
+}

@@ -1,0 +1,141 @@
+//! Runs to be woken once another transaction no longer keeps them locked: a child has ended meanwhile, or the run has
+//! left its worker to wait. Neither waits for the lock, or it would keep its slot, and the journal, from other runs.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use sqlx::PgConnection;
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use crate::connection::outage::{Outage, warn_outage};
+use crate::connection::session::Session;
+use crate::store::locks::IfLocked;
+use crate::store::set_aside::SetAside;
+use crate::store::wait::wake;
+
+/// The pauses between two looks at locked runs.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The pauses between two waits for a locked run. A wait in vain is an error in the server's log.
+const FIRST_PAUSE_OF_WAITS: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE_OF_WAITS: Duration = Duration::from_secs(10);
+
+/// How many runs one transaction wakes.
+const AT_ONCE: usize = 500;
+
+/// Takes runs that are to be woken. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct Wakes(mpsc::UnboundedSender<Uuid>);
+
+impl Wakes {
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Uuid>) {
+        let (owe, owed) = mpsc::unbounded_channel();
+        (Self(owe), owed)
+    }
+
+    /// Notes runs. If the worker has stopped, the nets of another one wake them.
+    pub(crate) fn owe(&self, owed: impl IntoIterator<Item = Uuid>) {
+        for run_id in owed {
+            let _ = self.0.send(run_id);
+        }
+    }
+}
+
+/// Wakes runs until every [`Wakes`] is dropped.
+pub(crate) async fn carry_out(session: Session, mut owed: mpsc::UnboundedReceiver<Uuid>) {
+    let (outage, mut left, mut pause) = (Outage::new(), Vec::new(), FIRST_PAUSE);
+    let mut aside = SetAside::default();
+    let mut waits = WaitsInLine::new();
+    loop {
+        let n_left = left.len();
+        let is_open = if left.is_empty() {
+            pause = FIRST_PAUSE;
+            owed.recv_many(&mut left, AT_ONCE).await > 0
+        } else {
+            tokio::select! {
+                n_owed = owed.recv_many(&mut left, AT_ONCE) => n_owed > 0,
+                () = tokio::time::sleep(pause) => true,
+            }
+        };
+        if left.len() > n_left {
+            waits = WaitsInLine::new();
+        }
+        // A run may be owed again while it is locked.
+        let mut seen = HashSet::new();
+        left.retain(|run_id| seen.insert(*run_id));
+        // A run that many lock in turn is never free at a look.
+        let is_patient = is_open && pause == LONGEST_PAUSE && waits.is_due();
+        let set_aside: HashSet<Uuid> = aside.runs().into_iter().collect();
+        let (later, now): (Vec<Uuid>, Vec<Uuid>) =
+            left.iter().partition(|run_id| set_aside.contains(*run_id));
+        match carry_out_once(&session, &mut aside, &now, is_patient).await {
+            Ok(still_owed) => {
+                let _ = outage.succeeded();
+                left = later;
+                left.extend(still_owed);
+            }
+            Err(error) => {
+                warn_outage!(&outage, %error, n_owed = left.len(), "runs that were locked when something came for them are not woken yet");
+            }
+        }
+        if !is_open {
+            return;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// When the next wait for a locked run is due.
+struct WaitsInLine {
+    next: Instant,
+    pause: Duration,
+}
+
+impl WaitsInLine {
+    fn new() -> Self {
+        Self { next: Instant::now(), pause: FIRST_PAUSE_OF_WAITS }
+    }
+
+    /// Whether it is due now. The one after it is due later than it was after the one before.
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = self.next <= now;
+        if is_due {
+            self.next = now + self.pause;
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE_OF_WAITS);
+        }
+        is_due
+    }
+}
+
+/// Returns what is still owed. Keeps no connection between two looks: workers that share a pool would leave none
+/// of it to others.
+async fn carry_out_once(
+    session: &Session,
+    aside: &mut SetAside,
+    owed: &[Uuid],
+    is_patient: bool,
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    if owed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut connection = session.open().await?;
+    let (mut locked, mut failed) = (Vec::new(), Vec::new());
+    for owed in owed.chunks(AT_ONCE) {
+        let wake =
+            async |connection: &mut PgConnection, runs: &[Uuid]| wake(connection, runs, IfLocked::Skip).await;
+        let spared = session.answered(aside.spare(&mut connection, owed, wake)).await?;
+        locked.extend(spared.done);
+        failed.extend(spared.failed);
+    }
+    if is_patient && !locked.is_empty() {
+        // The newest first: the others may stay locked for long. If it is locked too, it comes after them.
+        let newest = locked.split_off(locked.len() - 1);
+        let still_locked = session.answered(wake(&mut connection, &newest, IfLocked::Queue)).await?;
+        locked.splice(..0, still_locked);
+    }
+    locked.splice(..0, failed);
+    Ok(locked)
+}

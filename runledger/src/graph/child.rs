@@ -1,0 +1,85 @@
+//! Graphs started by a workflow.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::{Graph, GraphOf};
+use crate::connection::client_error::ClientError;
+use crate::definition::job::Payload;
+use crate::engine::halt::Halt;
+use crate::engine::waiting;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::payload::Sealer;
+use crate::model::request::child_run_id;
+use crate::store::wait::NewChild;
+use crate::workflow::child::{Child, not_for_a_child, of_child};
+use crate::workflow::step::{Step, decode_output};
+use crate::workflow::{Wf, never, refused};
+
+impl Wf {
+    /// Starts a graph as a run of its own, whose nodes run on their own queues; the step has the graph's name. As every child it is cancelled, with all its
+    /// nodes, where this run is cancelled or fails for good, and its start and its record are one commit. Its result is that of its
+    /// [result](Graph::result) node; it fails where that does, or where it has none and a node fails.
+    ///
+    /// ```
+    /// # use runledger::{Error, Graph, Result, Wf, job, workflow};
+    /// # #[job] async fn extract(region: &str) -> Result<u64> { Ok(region.len() as u64) }
+    /// # #[job] async fn merge(eu: u64, us: u64) -> Result<u64> { Ok(eu + us) }
+    /// #[workflow]
+    /// async fn nightly(wf: &Wf) -> Result<u64> {
+    ///     let mut graph = Graph::new("totals");
+    ///     let eu = graph.call(extract("eu").key("eu"));
+    ///     let us = graph.call(extract("us").key("us"));
+    ///     let total = graph.then(merge, (eu, us));
+    ///     let totals = wf.start_graph(graph.result(total)).await?;
+    ///     Ok(totals.result().await?)
+    /// }
+    /// ```
+    ///
+    /// Costs a transaction of two statements, whatever the size.
+    ///
+    /// # Errors
+    /// Something is wrong with the graph: all of it is named. It names a tenant, an active or an idempotency key: a child has its parent's tenant, and is known by its
+    /// step. An input cannot be stored. 99 runs are above this one already.
+    #[track_caller]
+    pub fn start_graph<T: Payload>(&self, graph: Graph<T>) -> Step<'_, Child<'_, GraphOf<T>>> {
+        let line = Location::caller();
+        let name = graph.name().to_owned();
+        if let Some(option) = graph.identity_said() {
+            return refused(&name, not_for_a_child("graph", &name, option));
+        }
+        // By the bare inputs: with the keys of a codec the request would change.
+        let draft = match graph.draft(&Sealer::default(), Vec::new()) {
+            Ok(draft) => draft,
+            Err(ClientError::Encode { source, .. }) if source.is_of_codec() => {
+                self.attempt().halt(Halt::of_payload(&source));
+                return never(&name);
+            }
+            Err(error) => return refused(&name, Failure::from_chain(FailureKind::Setup, &error)),
+        };
+        let fingerprints = match self.fingerprints(&name, draft.request()) {
+            Ok(fingerprints) => of_child(&fingerprints),
+            Err(step) => return step,
+        };
+        let fingerprint = fingerprints.first().copied().unwrap_or(0);
+        let claim = match self.claim_at(&name, None, &fingerprints, line) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(self.attempt());
+        let run_id = child_run_id(attempt.fence.run_id, &attempt.key_of_slice(claim.key.as_str()));
+        let key = claim.key.as_str().to_owned();
+        Step::without_tries(
+            key,
+            move || {
+                let child = move |sealer: &Sealer| {
+                    let graph = draft.into_new_graph(run_id, sealer).map_err(|error| error.source)?;
+                    Ok(NewChild::Graph(graph))
+                };
+                Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, child).await })
+            },
+            move |recorded| Ok(Child::new(self, name.clone(), decode_output(recorded)?)),
+        )
+        .of_own_output(self.attempt())
+    }
+}

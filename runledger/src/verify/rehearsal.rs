@@ -1,0 +1,422 @@
+//! Rehearsals: the present code against what is recorded of a run, without a lease and without an effect.
+//!
+//! A rehearsal is a replay whose attempt does nothing that the record does not have: recorded steps are delivered as in a worker, any other stays
+//! pending for ever. The body is polled until nothing moves any more. That it has then claimed all that is recorded, and received what was received
+//! before, is all that a replay needs. Its attempt has no database, so that even what forgot to ask could not write.
+
+mod not_due;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context as Poller, Poll, Wake, Waker};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, timeout_at};
+use uuid::Uuid;
+
+use crate::connection::answer::{PATIENCE, answered};
+use crate::connection::client_error::ClientError;
+use crate::connection::db::{Db, connection};
+use crate::connection::panic::Caught;
+use crate::connection::site::{Site, take_refusal};
+use crate::definition::Definition;
+use crate::definition::invocation::{Finished, Invocation};
+use crate::definition::provided::Provided;
+use crate::definition::registry::Registry;
+use crate::engine::attempt::{Attempt, Mode, Progress};
+use crate::engine::clock::Clock;
+use crate::engine::context::Context;
+use crate::engine::halt::Halt;
+use crate::engine::journal::Journal;
+use crate::engine::liveness::Liveness;
+use crate::engine::saga::found;
+use crate::engine::wakes::Wakes;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
+use crate::model::replay::{Divergence, Recorded, Replay};
+use crate::model::settle::Counters;
+use crate::model::timestamp::Timestamp;
+use crate::model::verification::{Verdict, Verification};
+use crate::model::version::{others, parts};
+use crate::model::{given, recorded};
+use crate::store::checkpoint::Fence;
+use crate::store::verify::{Content, InFlight, MAX_STATEMENTS, Pages};
+use crate::store::wait::Above;
+use crate::worker::execute::drive::STALLED;
+
+/// Rehearses every run in flight.
+pub(crate) async fn verify(
+    db: &Db,
+    registry: Arc<Registry>,
+    provided: Arc<Provided>,
+) -> Result<Verification, ClientError> {
+    let stage = Stage::new(provided, registry, db.sealer());
+    let mut verification = Verification::default();
+    let mut pages = Pages::new();
+    loop {
+        let page = {
+            let mut connection = connection(db.pool()).await?;
+            answered(PATIENCE * MAX_STATEMENTS, pages.next(&mut connection)).await?
+        };
+        let Some(page) = page else { return Ok(verification) };
+        let (sealer, stage) = (db.sealer(), &stage);
+        let with_code = page.into_iter().filter(|it| it.fed.is_none() || !not_due::has_no_code(&it.job));
+        let verdicts = side_by_side(with_code.map(|found| async move {
+            let (mut job, run_id) = (found.job.clone(), found.run_id);
+            let verdicts = match Script::open(found, sealer) {
+                Ok(script) => match stage.finding_of_items(&script).await {
+                    Some((of_items, verdict)) => {
+                        job = of_items;
+                        vec![verdict]
+                    }
+                    None => stage.verdicts(&script).await,
+                },
+                Err(failure) => vec![Verdict::Undecodable { failure }],
+            };
+            (job, run_id, verdicts.into_iter().map(|verdict| shown(verdict, sealer)))
+        }));
+        for (job, run_id, verdicts) in verdicts.await {
+            verification.add(&job, run_id, verdicts);
+        }
+    }
+}
+
+/// A verdict that goes into logs: what does not fit is told without the values where these are sealed.
+fn shown(verdict: Verdict, sealer: &Sealer) -> Verdict {
+    let hidden = |what: &str| format!("{what}; the details are hidden because payloads are encrypted");
+    let input = || hidden("an argument is missing, or a value does not fit its type");
+    match verdict {
+        Verdict::Undecodable { failure } if sealer.seals() && failure.kind != FailureKind::Sealed => {
+            Verdict::Undecodable { failure: Failure::new(failure.kind, input()) }
+        }
+        Verdict::Breaks { divergence: Divergence::Output { key, .. } } if sealer.seals() => Verdict::Breaks {
+            divergence: Divergence::Output { key, why: hidden("the output does not fit its type") },
+        },
+        Verdict::Breaks { divergence: Divergence::Undo { key, failure } }
+            if sealer.seals() && failure.kind == FailureKind::Decode =>
+        {
+            let failure = Failure::new(failure.kind, input());
+            Verdict::Breaks { divergence: Divergence::Undo { key, failure } }
+        }
+        verdict => verdict,
+    }
+}
+
+/// A run as the code is to follow it.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    run_id: Uuid,
+    job: String,
+    tenant: String,
+    /// The graph that it is a node of.
+    graph_id: Option<Uuid>,
+    input: Arc<str>,
+    /// Attempts spent.
+    attempt: i32,
+    steps: Vec<Recorded>,
+    /// Whether its code is not run any more: what its steps did is taken back.
+    undoing: bool,
+    /// Whether the inputs of its steps cannot be compared.
+    ignores_inputs: bool,
+    /// For a node that waits for other nodes: the parameters that those nodes provide.
+    fed: Option<Vec<String>>,
+}
+
+impl Script {
+    fn open(found: InFlight, sealer: &Sealer) -> Result<Self, Failure> {
+        let InFlight { run_id, job, tenant, graph_id, attempt, undoing, fed, content } = found;
+        let content = content.map_err(|unreadable| unreadable.to_failure())?;
+        let (input, steps) =
+            opened(run_id, content, sealer).map_err(|error: PayloadError| error.to_failure())?;
+        Ok(Self { run_id, job, tenant, graph_id, input, attempt, steps, undoing, ignores_inputs: false, fed })
+    }
+
+    /// A history, for a program that may not have the key of its fingerprints. It is held as it was before the engine took back what its steps did: as the
+    /// run of today that is where that run was then.
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_history(history: &crate::model::history::History, sealer: &Sealer) -> Self {
+        Self {
+            run_id: history.run_id,
+            job: crate::model::version::stored_name(&history.job, history.version).into_owned(),
+            tenant: history.tenant.clone(),
+            graph_id: history.graph_id,
+            input: history.input.as_str().into(),
+            attempt: i32::try_from(history.attempt).unwrap_or(i32::MAX),
+            steps: history.recorded().into_iter().filter(|step| !step.is_undone_by_engine()).collect(),
+            undoing: false,
+            ignores_inputs: history.keyed && !sealer.opens(),
+            fed: None,
+        }
+    }
+
+    /// A call of this run that has not begun.
+    fn of_call(&self, job: String, input: Arc<str>) -> Self {
+        Self {
+            run_id: self.run_id,
+            job,
+            tenant: self.tenant.clone(),
+            graph_id: self.graph_id,
+            input,
+            attempt: 0,
+            steps: Vec::new(),
+            undoing: false,
+            ignores_inputs: true,
+            fed: None,
+        }
+    }
+
+    fn replay(&self) -> Replay {
+        let replay = Replay::new(self.steps.clone());
+        if self.ignores_inputs { replay.ignoring_inputs() } else { replay }
+    }
+}
+
+/// The input and the steps of a run, as its code reads them.
+fn opened(
+    run_id: Uuid,
+    content: Content,
+    sealer: &Sealer,
+) -> Result<(Arc<str>, Vec<Recorded>), PayloadError> {
+    let Content { input, given, steps } = content;
+    let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input)?;
+    Ok((given::fill(input, given, sealer)?.into(), recorded::open(steps, run_id, sealer)?))
+}
+
+/// What attempts have around them that do nothing.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    provided: Arc<Provided>,
+    db: Db,
+    journal: Journal,
+    liveness: Liveness,
+    transactions: Arc<Semaphore>,
+    registry: Arc<Registry>,
+}
+
+impl Stage {
+    pub(crate) fn new(provided: Arc<Provided>, registry: Arc<Registry>, sealer: &Sealer) -> Self {
+        // A journal without writers, a heart that does not beat, and no place for a transaction: each lets its callers wait for ever.
+        let (journal, _writers) = Journal::new(1, Wakes::new().0);
+        let (_heart, liveness) = Liveness::new(Duration::ZERO);
+        Self {
+            provided,
+            db: Db::nowhere().sealed_by(sealer),
+            journal,
+            liveness,
+            transactions: Arc::new(Semaphore::new(0)),
+            registry,
+        }
+    }
+
+    /// What the code makes of a run: of its own part first, and then of each call that takes back what its steps did and cannot be carried out, in the order
+    /// in which these are.
+    pub(crate) async fn verdicts(&self, script: &Script) -> Vec<Verdict> {
+        let Some(definition) = self.registry.get(&script.job) else {
+            // Nor does this program undo it: a worker claims runs of its own jobs alone.
+            return vec![self.no_code(&script.job)];
+        };
+        if let Some(fed) = &script.fed
+            && not_due::has_missing_arguments(fed)
+        {
+            return vec![not_due::verdict(definition, &script.input, fed)];
+        }
+        let own = if script.undoing { Verdict::Replays } else { self.rehearse(definition, script).await };
+        let mut verdicts = vec![own];
+        for (key, call) in script.replay().to_undo() {
+            if let Err(failure) = self.rehearse_undo(script, &call).await {
+                let divergence = Divergence::Undo { key: format!("undo[{key}]"), failure };
+                verdicts.push(Verdict::Breaks { divergence });
+            }
+        }
+        verdicts
+    }
+
+    /// The job of a map node's items, and why the program cannot run them. `None` if it can, or if the map node
+    /// has started: its items are then runs of their own.
+    async fn finding_of_items(&self, script: &Script) -> Option<(String, Verdict)> {
+        if !script.steps.is_empty() {
+            return None;
+        }
+        let items = not_due::Items::of(&script.job, &script.input, script.fed.as_deref())
+            .filter(|items| !items.is_empty())?;
+        let job = items.job().into_owned();
+        let Some(definition) = self.registry.get(&job) else {
+            let verdict = self.no_code(&job);
+            return Some((job, verdict));
+        };
+        let mut verdict = items.verdict(definition);
+        for input in items.inputs() {
+            if verdict != Verdict::Replays {
+                break;
+            }
+            verdict = self.rehearse(definition, &script.of_call(job.clone(), input.into())).await;
+        }
+        (verdict != Verdict::Replays).then_some((job, verdict))
+    }
+
+    /// The verdict for a run whose stored name the program does not have.
+    fn no_code(&self, stored: &str) -> Verdict {
+        match others(stored, self.registry.names()) {
+            served if served.is_empty() => Verdict::NoCode,
+            served => Verdict::NoVersion { version: parts(stored).1, served },
+        }
+    }
+
+    /// Whether a recorded call could be carried out: its job is there, and reads its input. Its body is not run.
+    async fn rehearse_undo(&self, script: &Script, call: &str) -> Result<(), Failure> {
+        let (call, definition) = found(call, &self.registry)?;
+        let of_call = script.of_call(call.job.into_owned(), call.input.get().into());
+        match self.rehearse(definition, &of_call).await {
+            Verdict::Undecodable { failure } => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    async fn rehearse(&self, definition: &'static Definition, script: &Script) -> Verdict {
+        let attempt = Arc::new(self.attempt(definition, script));
+        let number = attempt.counters.attempt.unsigned_abs();
+        let context = Context::new(Arc::clone(&attempt), definition, None, number);
+        let invocation = Invocation::new(Arc::clone(&attempt), context, Arc::clone(&script.input), None);
+        let mut body = Caught::new(Site::BetweenSteps, (definition.run)(invocation));
+        let signal = Arc::new(Signal::default());
+        let waker = Waker::from(Arc::clone(&signal));
+        let mut moves = 0;
+        let mut patience = Instant::now() + STALLED;
+        loop {
+            signal.lower();
+            take_refusal();
+            let polled = Pin::new(&mut body).poll(&mut Poller::from_waker(&waker));
+            if take_refusal() {
+                return Verdict::Breaks { divergence: attempt.asks_between_steps() };
+            }
+            if let Some(halt) = attempt.halted() {
+                return halted(&attempt, halt);
+            }
+            let scene = attempt.scene(&waker);
+            if let Poll::Ready(finished) = polled {
+                return ended(&attempt, scene.begun, finished.unwrap_or_else(Finished::failed));
+            }
+            if moves != scene.moves {
+                (moves, patience) = (scene.moves, Instant::now() + STALLED);
+            }
+            // Whoever else holds the waker is nothing of ours: a timer, a channel, a combinator.
+            let is_awaiting_more = Arc::strong_count(&signal) > 2 + scene.gated;
+            let goes_on = if signal.is_raised() {
+                tokio::task::yield_now().await;
+                Instant::now() < patience
+            } else {
+                !scene.met && is_awaiting_more && timeout_at(patience, signal.notify.notified()).await.is_ok()
+            };
+            if goes_on {
+                continue;
+            }
+            return match (scene.met, scene.awaits_steps || !is_awaiting_more) {
+                (true, _) => Verdict::Replays,
+                (false, true) => Verdict::Breaks { divergence: attempt.stalled() },
+                (false, false) => Verdict::Undecided,
+            };
+        }
+    }
+
+    fn attempt(&self, definition: &'static Definition, script: &Script) -> Attempt {
+        Attempt {
+            fence: Fence { run_id: script.run_id, token: Uuid::nil() },
+            tenant: script.tenant.clone(),
+            above: script.graph_id.map_or(Above::Nothing, Above::Graph),
+            definition,
+            slice: 0,
+            is_linked: false,
+            counters: Counters { attempt: script.attempt.saturating_add(1), crashes: 0 },
+            provided: Arc::clone(&self.provided),
+            registry: Arc::clone(&self.registry),
+            db: self.db.clone(),
+            journal: self.journal.clone(),
+            liveness: self.liveness.clone(),
+            transactions: Arc::clone(&self.transactions),
+            clock: Clock::new(Timestamp::DISTANT_PAST, &self.provided),
+            nudges: Arc::default(),
+            looking: tokio::sync::Mutex::default(),
+            driver: AtomicWaker::new(),
+            marking: tokio::sync::Mutex::default(),
+            mode: Mode::Rehearsal,
+            #[cfg(feature = "logs")]
+            logs: None,
+            progress: Mutex::new(Progress::new(script.replay(), Vec::new())),
+        }
+    }
+}
+
+fn halted(attempt: &Attempt, halt: Halt) -> Verdict {
+    match halt {
+        Halt::Diverged(divergence) => Verdict::Breaks { divergence },
+        // What the code asks for is refused: the run would end here.
+        // Or it begins anew, or is parked for an undo, which is judged by itself.
+        Halt::Refused(_) | Halt::Continued { .. } | Halt::UndoFailed(_) => met(attempt),
+        // Of what is done for a step that is not recorded, and so never in a rehearsal.
+        Halt::LeaseLost | Halt::Cancelled | Halt::FailedOver | Halt::Sealed(_) | Halt::Kept(_) => {
+            Verdict::Undecided
+        }
+    }
+}
+
+fn ended(attempt: &Attempt, has_begun: bool, finished: Finished) -> Verdict {
+    if !has_begun {
+        let failure = finished.result.err().map(|(failure, _)| failure);
+        let none = || Failure::new(FailureKind::Decode, "the body ended before it began");
+        return Verdict::Undecodable { failure: failure.unwrap_or_else(none) };
+    }
+    met(attempt)
+}
+
+/// The verdict of code that has ended.
+fn met(attempt: &Attempt) -> Verdict {
+    match attempt.unmet() {
+        Some(divergence) => Verdict::Breaks { divergence },
+        None => Verdict::Replays,
+    }
+}
+
+/// What wakes a body, and tells that it did.
+#[derive(Debug, Default)]
+struct Signal {
+    raised: AtomicBool,
+    notify: Notify,
+}
+
+impl Signal {
+    fn lower(&self) {
+        self.raised.store(false, Ordering::Release);
+    }
+
+    fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.raised.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+}
+
+/// Polls futures side by side, and gives their outputs in their order.
+async fn side_by_side<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|cx| {
+        for (future, output) in &mut futures {
+            if output.is_none()
+                && let Poll::Ready(ended) = future.as_mut().poll(cx)
+            {
+                *output = Some(ended);
+            }
+        }
+        if futures.iter().all(|(_, output)| output.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    futures.into_iter().filter_map(|(_, output)| output).collect()
+}

@@ -1,0 +1,272 @@
+//! What a claimer knows of runs that need a permit of a resource: when it looks for them, from where, and whose turn it is.
+//!
+//! They are in lanes of their own, so that no claim meets those for which there is no permit. There may be a lane for every account of a provider, so a look takes a page of
+//! them, and the next one begins behind it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::claimer::Claimer;
+use super::positions::{FAR, Memory};
+use crate::store::claim::{
+    Claimed, Reading, ResourceFirst, ResourceLane, claim_with_permit, resource_lanes, wake_sleeping,
+};
+
+/// How many lanes a look takes: some milliseconds.
+pub(crate) const LANES: usize = 256;
+
+/// Looks that find nothing to claim may take a twentieth of the time, and a quarter where a permit has become free here: there may be many lanes whose permits are all taken, and
+/// other runs must not wait for each look at them.
+const SHARE: u32 = 20;
+const SHARE_OF_FREED: u32 = 4;
+
+/// Set where a run has ended that had a permit: another may have it.
+#[derive(Debug, Default)]
+pub(crate) struct Freed(AtomicBool);
+
+impl Freed {
+    /// Notes that a permit is free.
+    pub(crate) fn note(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether one has become so since this was asked last.
+    pub(crate) fn take(&self) -> bool {
+        self.0.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// The memory of a claimer.
+pub(crate) struct Permits {
+    /// How the next claim reads its runs.
+    pub(crate) reading: Reading,
+    /// The lane behind which the next look begins.
+    after: ResourceLane,
+    /// When the last look that found nothing to claim began, and how long it took.
+    in_vain: Option<(Instant, Duration)>,
+    /// How often a look must come to the last lane until every lane has been looked at since somebody asked.
+    passes: u8,
+    /// Whether a permit has become free here since the last whole pass: what this worker leaves is told to others.
+    has_freed: bool,
+    /// Whether they come before the others in the next claim.
+    pub(crate) are_first: bool,
+    /// The lowest priority that the last claim took with a permit, where there may be more of it: others of a lower one wait.
+    pub(crate) floor: Option<i16>,
+}
+
+impl Default for Permits {
+    fn default() -> Self {
+        Self {
+            reading: Reading::AtOnce,
+            after: ResourceLane::before_all(),
+            in_vain: None,
+            passes: 0,
+            has_freed: false,
+            are_first: true,
+            floor: None,
+        }
+    }
+}
+
+impl Permits {
+    /// Asks for a look at every lane.
+    pub(crate) fn owe(&mut self) {
+        self.passes = if self.after == ResourceLane::before_all() { 1 } else { 2 };
+    }
+
+    /// Asks for one, as a permit has become free here.
+    pub(crate) fn owe_of_freed(&mut self) {
+        self.has_freed = true;
+        self.owe();
+    }
+
+    /// Whether there are lanes to look at now.
+    pub(crate) fn are_due(&self) -> bool {
+        self.due_at().is_some_and(|at| at <= Instant::now())
+    }
+
+    /// When a look may begin, if there are lanes to look at.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        let share = if self.has_freed { SHARE_OF_FREED } else { SHARE };
+        let affordable = self.in_vain.map_or_else(Instant::now, |(began, took)| began + took * share);
+        (self.passes > 0).then_some(affordable)
+    }
+
+    /// Where the next look begins.
+    pub(crate) fn after(&self) -> &ResourceLane {
+        &self.after
+    }
+
+    /// Takes over what a look saw; gives the lanes to be claimed from, and those that this worker leaves to others who do not know of it.
+    pub(crate) fn see(
+        &mut self,
+        seen: Vec<ResourceFirst>,
+        backlog: Option<i16>,
+    ) -> (Vec<ResourceFirst>, Vec<ResourceLane>) {
+        let is_last = seen.len() < LANES;
+        match seen.last() {
+            Some(last) if !is_last => self.after = last.lane.clone(),
+            _ => {
+                self.after = ResourceLane::before_all();
+                self.passes = self.passes.saturating_sub(1);
+            }
+        }
+        let (ours, others): (Vec<_>, Vec<_>) =
+            seen.into_iter().filter(ResourceFirst::may_start).partition(|first| first.is_served);
+        let others = if self.has_freed { others } else { Vec::new() };
+        self.has_freed &= self.passes > 0;
+        let is_urgent =
+            |first: &ResourceFirst| backlog.is_none_or(|backlog| first.lane.lane.priority >= backlog);
+        let n_ours = ours.len();
+        let urgent: Vec<_> = ours.into_iter().filter(is_urgent).collect();
+        if urgent.len() < n_ours {
+            // Their turn comes behind that backlog.
+            self.owe();
+        }
+        (urgent, others.into_iter().map(|first| first.lane).collect())
+    }
+
+    /// Takes over what was claimed, of so many that might have been.
+    pub(crate) fn claimed(&mut self, claimed: &[Claimed], limit: usize, began: Instant) {
+        self.are_first = claimed.is_empty();
+        self.in_vain = claimed.is_empty().then(|| (began, began.elapsed()));
+        self.floor = lowest_of_full(claimed, limit);
+        if claimed.len() == limit {
+            self.owe();
+        }
+    }
+}
+
+impl Claimer {
+    /// Looks at lanes of runs that need a permit, and claims up to `limit` of those for which there is one.
+    pub(crate) async fn claim_with_permit(
+        &self,
+        memory: &mut Memory,
+        limit: usize,
+    ) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
+        let jobs = self.enabled_jobs();
+        let after = memory.permits.after().clone();
+        let began = Instant::now();
+        let connection = memory.connection(&self.session).await?;
+        let look = resource_lanes(connection, &self.queues, &jobs, &after, LANES);
+        let seen = self.session.answered(look).await?;
+        for first in seen.iter().filter(|first| first.is_served && first.first.ready_at > first.now) {
+            memory.expect(began + first.first.ready_at.since(first.now).min(FAR));
+        }
+        let (ours, others) = memory.permits.see(seen, memory.backlog);
+        if !others.is_empty() {
+            let connection = memory.connection(&self.session).await?;
+            self.session.answered(wake_sleeping(connection, others.iter().map(|other| &other.lane))).await?;
+        }
+        if ours.is_empty() {
+            memory.permits.claimed(&[], limit, began);
+            return Ok((Uuid::nil(), Vec::new()));
+        }
+        let (token, reading) = (Uuid::now_v7(), memory.permits.reading);
+        let claimed = self
+            .claimed(memory, token, async |connection| {
+                claim_with_permit(connection, self.worker_id, token, limit, reading, &ours).await
+            })
+            .await;
+        memory.permits.reading = Reading::after(&claimed);
+        let claimed = claimed?;
+        memory.permits.claimed(&claimed, limit, began);
+        Ok((token, claimed))
+    }
+}
+
+/// The lowest priority of a claim that took as many as it might, behind which there may be more of it.
+pub(crate) fn lowest_of_full(claimed: &[Claimed], limit: usize) -> Option<i16> {
+    let lowest = claimed.iter().map(|run| run.lane.priority).min();
+    lowest.filter(|_| claimed.len() == limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::model::timestamp::Timestamp;
+    use crate::store::claim::{Lane, Position};
+
+    fn first(resource: &str, priority: i16) -> ResourceFirst {
+        let lane = Lane { queue: "default".to_owned(), job: "charge".to_owned(), priority };
+        let now = Timestamp::from_unix_micros(1_000_000);
+        ResourceFirst {
+            lane: ResourceLane { resource: resource.to_owned(), lane },
+            first: Position { ready_at: now, run_id: Uuid::nil() },
+            is_served: true,
+            has_permit: true,
+            now,
+        }
+    }
+
+    fn page(from: usize) -> Vec<ResourceFirst> {
+        (from..from + LANES).map(|n| first(&format!("{n:04}"), 0)).collect()
+    }
+
+    #[test]
+    fn whoever_asks_in_the_middle_of_a_pass_is_given_a_whole_one() {
+        let mut permits = Permits::default();
+        assert!(!permits.are_due());
+        permits.owe();
+        permits.see(page(0), None);
+        assert!(permits.are_due(), "a full page: there are more");
+        assert_eq!(permits.after().resource, format!("{:04}", LANES - 1));
+        // What becomes free now may be on the first page.
+        permits.owe();
+        permits.see(vec![first("9000", 0)], None);
+        assert!(permits.are_due());
+        assert_eq!(*permits.after(), ResourceLane::before_all());
+        permits.see(page(0), None);
+        permits.owe();
+        permits.see(page(LANES), None);
+        permits.see(Vec::new(), None);
+        permits.see(Vec::new(), None);
+        assert!(!permits.are_due());
+    }
+
+    #[test]
+    fn a_lane_below_a_backlog_of_others_waits_and_is_looked_at_again() {
+        let mut permits = Permits::default();
+        permits.owe();
+        let (ours, _) = permits.see(vec![first("a", 5), first("b", 0)], Some(3));
+        assert_eq!(ours.iter().map(|it| it.lane.resource.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert!(permits.are_due());
+        let (ours, _) = permits.see(vec![first("b", 0)], None);
+        assert_eq!(ours.len(), 1);
+        assert!(!permits.are_due());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_in_vain_take_a_share_of_the_time_and_a_larger_one_where_a_permit_has_become_free() {
+        let mut permits = Permits::default();
+        permits.owe();
+        let began = Instant::now();
+        tokio::time::advance(Duration::from_millis(10)).await;
+        permits.see(page(0), Some(1));
+        permits.claimed(&[], 5, began);
+        assert_eq!(permits.due_at(), Some(began + Duration::from_millis(200)));
+        assert!(!permits.are_due());
+        permits.owe_of_freed();
+        assert_eq!(permits.due_at(), Some(began + Duration::from_millis(40)));
+        tokio::time::advance(Duration::from_millis(30)).await;
+        assert!(permits.are_due());
+    }
+
+    #[test]
+    fn what_others_serve_is_told_to_them_only_behind_a_permit_that_became_free_here() {
+        let of_others = || ResourceFirst { is_served: false, ..first("a", 0) };
+        let busy = || ResourceFirst { has_permit: false, ..of_others() };
+        let mut permits = Permits::default();
+        permits.owe();
+        assert_eq!(permits.see(vec![of_others()], None).1, []);
+        permits.owe_of_freed();
+        assert_eq!(permits.see(vec![of_others(), busy()], None).1, [of_others().lane]);
+        permits.owe();
+        assert_eq!(permits.see(vec![of_others()], None).1, []);
+    }
+}

@@ -1,0 +1,259 @@
+//! What a claimer remembers: where it stands in each lane, when the next run is due, and what the database believes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use sqlx::Postgres;
+use sqlx::pool::PoolConnection;
+use tokio::time::Instant;
+
+use super::claimer::{FIRST_NAP, FIRST_PAUSE, MAX_BATCH};
+use super::looks::{Looks, Seen};
+use super::permits::Permits;
+use crate::connection::outage::Outage;
+use crate::connection::session::Session;
+use crate::model::timestamp::Timestamp;
+use crate::store::claim::{Lane, Look, Position, Reading};
+use crate::store::set_aside::SetAside;
+
+/// The position of a lane that is found empty lies so long before: a run whose transaction takes longer to commit is found by the next look.
+const STILL_COMMITTING: Duration = Duration::from_secs(1);
+
+/// The furthest instant that a claimer remembers.
+pub(crate) const FAR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Lanes that are remembered beside the worker's own; beyond it the empty ones are forgotten and found again by a look.
+const MAX_LANES: usize = 256;
+
+/// What the database has of a worker, where enqueues look whether to announce their runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KnownAs {
+    Awake,
+    Asleep,
+    /// The reply to what it last said was lost.
+    Unknown,
+}
+
+/// What the claimer remembers.
+pub(crate) struct Memory {
+    pub(crate) connection: Option<PoolConnection<Postgres>>,
+    pub(crate) positions: BTreeMap<Lane, Position>,
+    /// The lanes of the jobs that this worker knows, at their own priorities.
+    pub(crate) own: BTreeSet<Lane>,
+    pub(crate) looks: Looks,
+    pub(crate) permits: Permits,
+    /// The lowest priority that the last claim took, where there may be more of it.
+    pub(crate) backlog: Option<i16>,
+    /// When the next run that is known to be queued is due.
+    pub(crate) next_due: Option<Instant>,
+    pub(crate) pause: Duration,
+    /// How many runs a claim may take: one after a claim that failed, because the records of several may be more than
+    /// it can read within its time limit; twice as many after each that succeeds.
+    pub(crate) most: usize,
+    /// How the next claim reads its runs.
+    pub(crate) reading: Reading,
+    /// The last claim took as many runs as it might.
+    pub(crate) was_full: bool,
+    pub(crate) asleep: bool,
+    pub(crate) known_as: KnownAs,
+    /// Since when it has had work, after it was asleep.
+    pub(crate) woken_at: Option<Instant>,
+    /// The pause of a sleeping worker until it looks by itself.
+    pub(crate) nap: Duration,
+    /// The last pause ended by itself: nothing says that there is work.
+    pub(crate) unprompted: bool,
+    /// Failing claims.
+    pub(crate) outage: Outage,
+    /// Failing wake-ups of timers.
+    pub(crate) timers_outage: Outage,
+    /// Runs that could not be woken.
+    pub(crate) timers_aside: SetAside,
+}
+
+impl Memory {
+    pub(crate) fn new(own: BTreeSet<Lane>, registered_at: Timestamp) -> Self {
+        // What was queued before is found by the first look.
+        let positions = own.iter().map(|lane| (lane.clone(), dead_before(registered_at))).collect();
+        Self {
+            connection: None,
+            positions,
+            own,
+            looks: Looks::default(),
+            permits: Permits::default(),
+            backlog: None,
+            next_due: None,
+            pause: FIRST_PAUSE,
+            most: MAX_BATCH,
+            reading: Reading::AtOnce,
+            was_full: false,
+            asleep: false,
+            known_as: KnownAs::Awake,
+            woken_at: None,
+            nap: FIRST_NAP,
+            unprompted: false,
+            outage: Outage::new(),
+            timers_outage: Outage::new(),
+            timers_aside: SetAside::default(),
+        }
+    }
+
+    /// Takes over what a look saw. True where something is due.
+    pub(crate) fn see(&mut self, (began, Look { now, firsts, need_permits }): Seen) -> bool {
+        if need_permits {
+            self.permits.owe();
+        }
+        if self.positions.len() > self.own.len() + MAX_LANES {
+            self.positions.retain(|lane, _| firsts.contains_key(lane) || self.own.contains(lane));
+        }
+        // What lies before the first living run of a lane is dead, a million rows under an old snapshot, and claims need not meet it.
+        for (lane, position) in &mut self.positions {
+            if !firsts.contains_key(lane) {
+                *position = (*position).max(dead_before(now));
+            }
+        }
+        let mut is_due = false;
+        for (lane, first) in firsts {
+            if first.due_at <= now {
+                is_due = true;
+                // Back too, also where a claim has taken it since: that costs the next claim what has died during the look.
+                self.positions.insert(lane, first.before);
+            } else {
+                self.expect(began + first.due_at.since(now).min(FAR));
+                // Runs of now come before it.
+                let position = self.positions.entry(lane).or_insert(dead_before(now));
+                *position = (*position).max(dead_before(now)).min(first.before);
+            }
+        }
+        is_due
+    }
+
+    /// Whether this worker is told of whatever comes: a claim that nobody prompts would find nothing.
+    pub(crate) fn is_told(&self) -> bool {
+        self.known_as == KnownAs::Asleep
+    }
+
+    /// Takes over that at this instant nothing was due.
+    pub(crate) fn empty(&mut self, now: Timestamp) {
+        for position in self.positions.values_mut() {
+            *position = (*position).max(dead_before(now));
+        }
+    }
+
+    /// Notes that a run is due then.
+    pub(crate) fn expect(&mut self, at: Instant) {
+        self.next_due = Some(self.next_due.map_or(at, |known| known.min(at)));
+    }
+
+    pub(crate) async fn connection(
+        &mut self,
+        session: &Session,
+    ) -> Result<&mut PoolConnection<Postgres>, sqlx::Error> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
+            none => Ok(none.insert(session.open().await?)),
+        }
+    }
+}
+
+/// A delay beyond all reason must not overflow; a look finds the run long before.
+pub(crate) fn after(delay: Duration) -> Instant {
+    Instant::now() + delay.min(FAR)
+}
+
+/// The place before which nothing lives in a lane that is empty at this instant.
+fn dead_before(now: Timestamp) -> Position {
+    Position::at(now.minus(STILL_COMMITTING))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::store::claim::First;
+
+    fn lane(job: &str) -> Lane {
+        Lane { queue: "default".to_owned(), job: job.to_owned(), priority: 0 }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_unix_micros(seconds * 1_000_000)
+    }
+
+    fn claimed_at(seconds: i64) -> Position {
+        Position { ready_at: at(seconds), run_id: Uuid::max() }
+    }
+
+    fn memory() -> Memory {
+        Memory::new(BTreeSet::from([lane("charge")]), at(1_000))
+    }
+
+    fn seen(now: i64, firsts: &[(&str, i64)]) -> Seen {
+        let first = |due_at| First { before: Position::at(at(due_at)), due_at: at(due_at) };
+        let firsts = firsts.iter().map(|(job, due_at)| (lane(job), first(*due_at))).collect();
+        (Instant::now(), Look { now: at(now), firsts, need_permits: false })
+    }
+
+    #[tokio::test]
+    async fn a_new_worker_meets_nothing_of_what_died_before_it_and_a_look_leads_it_back_to_what_lives() {
+        let mut memory = memory();
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(999)));
+        assert!(memory.see(seen(1_001, &[("charge", 500), ("mail", 600)])));
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(500)));
+        assert_eq!(memory.positions[&lane("mail")], Position::at(at(600)));
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_a_look_finds_empty_is_not_searched_again_and_never_moves_back() {
+        let mut memory = memory();
+        assert!(!memory.see(seen(2_000, &[])));
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(1_999)));
+        memory.positions.insert(lane("charge"), claimed_at(2_050));
+        assert!(!memory.see(seen(2_010, &[])), "an old one, made beside the claims");
+        assert_eq!(memory.positions[&lane("charge")], claimed_at(2_050));
+    }
+
+    #[tokio::test]
+    async fn a_run_behind_the_position_is_met_again() {
+        let mut memory = memory();
+        memory.positions.insert(lane("charge"), claimed_at(2_050));
+        assert!(memory.see(seen(2_051, &[("charge", 1_500)])));
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(1_500)));
+        memory.empty(at(2_052));
+        assert_eq!(memory.positions[&lane("charge")], Position::at(at(2_051)), "once it has been claimed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_of_the_future_is_expected_and_does_not_hide_those_of_now() {
+        let mut memory = memory();
+        assert!(!memory.see(seen(2_000, &[("charge", 2_010), ("mail", 2_020)])));
+        for job in ["charge", "mail"] {
+            assert_eq!(memory.positions[&lane(job)], Position::at(at(1_999)));
+        }
+        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_secs(10)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_look_forgets_no_instant_and_counts_from_its_beginning() {
+        let mut memory = memory();
+        memory.expect(Instant::now() + Duration::from_secs(30));
+        let slow = seen(2_000, &[("charge", 2_010)]);
+        tokio::time::advance(Duration::from_secs(4)).await;
+        memory.see(slow);
+        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_secs(6)));
+        memory.next_due = None;
+        memory.expect(Instant::now() + Duration::from_millis(300));
+        memory.see(seen(2_000, &[]));
+        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_millis(300)));
+    }
+
+    #[tokio::test]
+    async fn of_too_many_lanes_the_empty_ones_are_forgotten_but_not_the_workers_own() {
+        let mut memory = memory();
+        for n in 0..=MAX_LANES {
+            memory.positions.insert(lane(&format!("job-{n}")), claimed_at(1_500));
+        }
+        memory.see(seen(2_000, &[("job-7", 1_600)]));
+        assert_eq!(memory.positions.keys().collect::<Vec<_>>(), [&lane("charge"), &lane("job-7")]);
+    }
+}

@@ -1,0 +1,200 @@
+//! Trials: a worker executes a run that was in two crashes with no other suspect in its process, so that the
+//! next crash has one cause.
+//!
+//! See docs/decisions/0018-crash-suspects.md. Without suspects, trials cost nothing.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::claimer::{AFTER_ERROR, Claimer};
+use super::positions::Memory;
+use crate::connection::outage::warn_outage;
+use crate::connection::task;
+use crate::model::settle::{MAX_CRASHES, SUSPECT};
+use crate::store::checkpoint::Fence;
+use crate::store::claim::{Claimed, Earlier, Lane, wake_sleeping};
+use crate::store::worker;
+use crate::worker::held::Hold;
+
+/// A run older than this no longer counts as a suspect while another run is on trial. This bounds how long a
+/// trial stops its worker from claiming.
+const COMPANY: Duration = Duration::from_secs(10);
+
+/// A run that was not blocked at [`MAX_CRASHES`], because another run may be the cause, waits longer for others to end:
+/// twice as long after each further crash, and at most this long.
+const LONGEST_COMPANY: Duration = Duration::from_secs(300);
+
+/// A trial lasts twice as long as the run's longest unsuccessful attempt, and at least this long. Afterwards
+/// the attempt continues and the worker claims again.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// The limit of a run's first trial, so that long runs that were killed from outside do not block their
+/// workers. The limit doubles with each further crash, so that a run that crashes late gets a trial that is
+/// long enough.
+const FIRST_LONGEST: Duration = Duration::from_secs(10);
+
+/// The upper limit of every trial. A run that takes longer from its start to its crash is never blocked.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// How often a trial checks whether it is over.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Whether workers execute this run with no other suspect in the process.
+pub(crate) fn is_suspect(run: &Claimed) -> bool {
+    run.counters.crashes >= SUSPECT
+}
+
+/// How long a trial lasts if the attempt does not end first.
+fn length(earlier: Earlier) -> Duration {
+    let n_since = earlier.n_crashes.saturating_sub(SUSPECT.unsigned_abs());
+    let longest = FIRST_LONGEST.saturating_mul(2_u32.saturating_pow(n_since)).min(LONGEST);
+    earlier.longest.saturating_mul(2).min(longest).max(SHORTEST)
+}
+
+/// The age from which another run may be beside the trial of a run with so many crashes.
+fn company(crashes: i32) -> Duration {
+    let n_excused = (crashes - MAX_CRASHES + 1).max(0).unsigned_abs();
+    COMPANY.saturating_mul(2_u32.saturating_pow(n_excused)).min(LONGEST_COMPANY)
+}
+
+impl Claimer {
+    /// Starts claimed runs, some of which are suspects. Starts the others at once, then the first suspect in
+    /// a trial. Returns the other suspects to their positions in the queue, where another worker can claim
+    /// them now.
+    pub(crate) async fn start_with_suspects(
+        &mut self,
+        memory: &mut Memory,
+        tasks: &mut JoinSet<()>,
+        token: Uuid,
+        claimed: Vec<Claimed>,
+    ) {
+        let (suspects, others): (Vec<_>, Vec<_>) = claimed.into_iter().partition(is_suspect);
+        let held: Vec<(Claimed, Hold)> = suspects
+            .into_iter()
+            .map(|run| {
+                let hold = self.hold(&run, token);
+                (run, hold)
+            })
+            .collect();
+        self.start(tasks, token, others);
+        let mut held = held.into_iter();
+        let Some((run, hold)) = held.next() else { return };
+        self.leave_to_others(memory, tasks, held.collect()).await;
+        Box::pin(self.try_alone(memory, tasks, run, hold)).await;
+        // The returned runs are before the cursors of the claims, so only a scan finds them.
+        memory.looks.owe();
+    }
+
+    /// Returns runs to their positions in the queue, and wakes other workers for them.
+    async fn leave_to_others(
+        &mut self,
+        memory: &mut Memory,
+        tasks: &mut JoinSet<()>,
+        runs: Vec<(Claimed, Hold)>,
+    ) {
+        let (fences, lanes): (Vec<Fence>, Vec<Lane>) =
+            runs.iter().map(|(run, hold)| (hold.fence, run.lane.clone())).unzip();
+        for (run, hold) in runs {
+            self.put_back(tasks, run, hold);
+        }
+        while fences.iter().any(|fence| self.executor.held.knows(*fence)) && !*self.stop.borrow() {
+            self.pause(LOOK).await;
+        }
+        if !lanes.is_empty()
+            && let Ok(connection) = memory.connection(&self.session).await
+            && self.session.answered(wake_sleeping(connection, lanes.iter())).await.is_err()
+        {
+            // The others find the runs at their next poll.
+            memory.connection = None;
+        }
+    }
+
+    async fn try_alone(&mut self, memory: &mut Memory, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {
+        let fence = hold.fence;
+        let _may_try = tokio::select! {
+            may_try = self.process.may_try() => may_try,
+            () = task::raised(&mut self.stop) => {
+                self.put_back(tasks, run, hold);
+                return;
+            }
+        };
+        let company = company(run.counters.crashes);
+        while !self.process.are_alone_with(fence, company) && !*self.stop.borrow() {
+            self.pause(LOOK).await;
+        }
+        if *self.stop.borrow() || !self.note(memory, Some(fence.run_id)).await {
+            self.put_back(tasks, run, hold);
+            return;
+        }
+        let length = length(run.earlier);
+        tracing::warn!(
+            run_id = %fence.run_id, job = run.lane.job, crashes = run.counters.crashes, ?length,
+            "processes have died with this run: it is executed with no other suspect beside it"
+        );
+        let began = Instant::now();
+        self.start_one(tasks, run, hold);
+        while self.executor.held.knows(fence) && began.elapsed() < length && !*self.stop.borrow() {
+            self.pause(LOOK.min(length.saturating_sub(began.elapsed()))).await;
+        }
+        self.executor.held.clear_of_suspicion(fence);
+        self.note(memory, None).await;
+    }
+
+    /// Waits for the end of any run, for at most `longest`.
+    async fn pause(&mut self, longest: Duration) {
+        tokio::select! {
+            () = self.executor.held.freed.notified() => {}
+            () = tokio::time::sleep(longest) => {}
+            () = task::raised(&mut self.stop) => {}
+        }
+    }
+
+    fn put_back(&self, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {
+        tasks.spawn(Box::pin(std::sync::Arc::clone(&self.executor).put_back(run, hold)));
+    }
+
+    /// Records which run is on trial, and retries while the database is unavailable: the trial must not start
+    /// before the record is committed. Returns false if the worker stops first.
+    async fn note(&mut self, memory: &mut Memory, run_id: Option<Uuid>) -> bool {
+        loop {
+            let noted = match memory.connection(&self.session).await {
+                Ok(connection) => {
+                    self.session.answered(worker::on_trial(connection, self.worker_id, run_id)).await
+                }
+                Err(error) => Err(error),
+            };
+            let Err(error) = noted else { return true };
+            memory.connection = None;
+            warn_outage!(&memory.outage, %error, "a trial waits for the database");
+            if *self.stop.borrow() {
+                return false;
+            }
+            tokio::time::sleep(AFTER_ERROR).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(n_crashes: u32, longest: u64) -> u64 {
+        length(Earlier { n_crashes, longest: Duration::from_secs(longest) }).as_secs()
+    }
+
+    #[test]
+    fn run_that_was_excused_waits_longer_for_others_to_end() {
+        assert_eq!([2, 4, 5, 6, 9, i32::MAX].map(|n| company(n).as_secs()), [10, 10, 20, 40, 300, 300]);
+    }
+
+    #[test]
+    fn trial_is_twice_as_long_as_the_longest_attempt_within_a_limit_that_doubles() {
+        assert_eq!([seconds(2, 0), seconds(2, 3), seconds(2, 600)], [1, 6, 10]);
+        assert_eq!([3, 4, 8].map(|n| seconds(n, 600)), [20, 40, 640]);
+        assert_eq!([9, u32::MAX].map(|n| seconds(n, 600)), [1200, 1200]);
+        assert_eq!([10, 11, u32::MAX].map(|n| seconds(n, 36_000)), [2560, 3600, 3600]);
+    }
+}

@@ -1,0 +1,270 @@
+//! Records that the database does not store for now. The writer sets them aside, with all later records of their runs, so
+//! that other runs do not wait for them.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::engine::journal::Entry;
+use crate::store::session::WAIT_OF_A_BATCH;
+
+/// The pause before the first new try of a run. It doubles, up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A try that takes so long delays other records noticeably. A wait for a lock ends sooner, after [`WAIT_OF_A_BATCH`].
+const SLOW: Duration = WAIT_OF_A_BATCH.saturating_mul(2);
+
+/// After a slow try that failed, no slow run is tried for so many times as long as the try took, and at most for
+/// [`LONGEST_REST`]. Tries that end at the server's time limit would otherwise take most of the writer's time.
+const REST: u32 = 3;
+const LONGEST_REST: Duration = Duration::from_secs(90);
+
+/// The records that are set aside, by run.
+#[derive(Debug, Default)]
+pub(crate) struct Aside {
+    runs: HashMap<Uuid, Waiting>,
+    /// No slow run is tried before this instant.
+    rests_until: Option<Instant>,
+}
+
+/// The records of one run, in their order.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) entries: VecDeque<Entry>,
+    /// How long the last failed try of the run alone took, if there was one.
+    took: Option<Duration>,
+    pause: Duration,
+    due: Instant,
+}
+
+impl Aside {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Whether records of this run are set aside.
+    pub(crate) fn has(&self, run_id: Uuid) -> bool {
+        self.runs.contains_key(&run_id)
+    }
+
+    /// Appends an entry to those of its run, if any are set aside.
+    pub(crate) fn append(&mut self, entry: Entry) {
+        if let Some(waiting) = self.runs.get_mut(&entry.run_id()) {
+            waiting.entries.push_back(entry);
+        }
+    }
+
+    /// Sets an entry aside that has failed alone, after a try that `took` this long.
+    pub(crate) fn set(&mut self, entry: Entry, took: Duration) {
+        let now = Instant::now();
+        if took >= SLOW && self.rests_until.is_none_or(|until| until <= now) {
+            self.rests_until = Some(now + took.saturating_mul(REST).min(LONGEST_REST));
+        }
+        self.insert(entry, Some(took), FIRST_PAUSE);
+    }
+
+    /// Sets an entry aside that has failed only with others.
+    pub(crate) fn set_untried(&mut self, entry: Entry) {
+        self.insert(entry, None, Duration::ZERO);
+    }
+
+    fn insert(&mut self, entry: Entry, took: Option<Duration>, pause: Duration) {
+        let waiting =
+            Waiting { entries: VecDeque::new(), took, pause: FIRST_PAUSE, due: Instant::now() + pause };
+        self.runs.entry(entry.run_id()).or_insert(waiting).entries.push_back(entry);
+    }
+
+    /// When the next run is to be tried.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.next().map(|(_, due)| due)
+    }
+
+    /// Takes the entries of the run that is to be tried next.
+    pub(crate) fn take(&mut self) -> Option<(Uuid, Waiting)> {
+        let (run_id, _) = self.next()?;
+        self.runs.remove_entry(&run_id)
+    }
+
+    /// The run that is due first. Of several, a quick one, and of slow ones the one whose own pause ended first: after a rest
+    /// all of them are due at once.
+    fn next(&self) -> Option<(Uuid, Instant)> {
+        let due = |waiting: &Waiting| match self.rests_until {
+            Some(until) if waiting.is_slow() => waiting.due.max(until),
+            _ => waiting.due,
+        };
+        let first =
+            self.runs.iter().min_by_key(|(_, waiting)| (due(waiting), waiting.is_slow(), waiting.due));
+        first.map(|(run_id, waiting)| (*run_id, due(waiting)))
+    }
+
+    /// Puts back what is left of a run after a new try. If the try succeeded, the reason of the others may be gone, and they are
+    /// due: the quick ones, and if the run was a slow one, all. If it failed, the next pause of the run is twice as long.
+    pub(crate) fn tried(&mut self, run_id: Uuid, tried: Waiting) {
+        match self.runs.get_mut(&run_id) {
+            Some(waiting) => {
+                waiting.entries.extend(tried.entries);
+                if tried.took.is_some() {
+                    waiting.pause = (tried.pause * 2).min(LAST_PAUSE);
+                }
+                waiting.due = Instant::now() + waiting.pause;
+            }
+            None => {
+                let was_slow = tried.is_slow();
+                if !tried.entries.is_empty() {
+                    self.runs.insert(run_id, Waiting { took: None, ..tried });
+                }
+                self.make_due(was_slow);
+            }
+        }
+    }
+
+    /// Makes all runs due, and their next pauses short: little time is left.
+    pub(crate) fn hasten(&mut self) {
+        self.make_due(true);
+        self.runs.values_mut().for_each(|waiting| waiting.pause = FIRST_PAUSE / 4);
+    }
+
+    fn make_due(&mut self, slow_too: bool) {
+        let now = Instant::now();
+        for waiting in self.runs.values_mut().filter(|waiting| slow_too || !waiting.is_slow()) {
+            waiting.due = now;
+        }
+        if slow_too {
+            self.rests_until = None;
+        }
+    }
+}
+
+impl Waiting {
+    fn is_slow(&self) -> bool {
+        self.took.is_some_and(|took| took >= SLOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::payload::Stored;
+    use crate::store::checkpoint::Fence;
+    use crate::store::progress::Noted;
+
+    fn entry(run: u128) -> Entry {
+        let fence = Fence { run_id: Uuid::from_u128(run), token: Uuid::nil() };
+        let noted = Noted { fence, step_key: String::new(), value: Stored::default() };
+        Entry::Noted(Box::new(noted), tokio::sync::oneshot::channel().0)
+    }
+
+    fn set(aside: &mut Aside, run: u128, took: u64) {
+        aside.set(entry(run), Duration::from_secs(took));
+    }
+
+    /// Waits until a run is due and tries it. It fails after `took` seconds, or succeeds.
+    async fn attempt(aside: &mut Aside, took: Option<u64>) -> u128 {
+        tokio::time::sleep_until(aside.due().unwrap()).await;
+        let (run_id, mut waiting) = aside.take().unwrap();
+        let first = waiting.entries.pop_front().unwrap();
+        if let Some(took) = took.map(Duration::from_secs) {
+            tokio::time::advance(took).await;
+            aside.set(first, took);
+        }
+        aside.tried(run_id, waiting);
+        run_id.as_u128()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_runs_rest_three_times_as_long_as_the_last_slow_try_and_at_most_90_s() {
+        for (took, rest) in [(2, 6), (10, 30), (60, 90)] {
+            let mut aside = Aside::default();
+            (1..=500).for_each(|run| set(&mut aside, run, 2));
+            attempt(&mut aside, Some(took)).await;
+            assert_eq!(aside.due().unwrap() - Instant::now(), Duration::from_secs(rest), "{took}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn quick_run_does_not_rest_for_a_slow_one() {
+        let mut aside = Aside::default();
+        set(&mut aside, 1, 28);
+        set(&mut aside, 2, 0);
+        assert_eq!(aside.due().unwrap() - Instant::now(), FIRST_PAUSE);
+        for pause in [2, 4, 8, 10] {
+            assert_eq!(attempt(&mut aside, Some(0)).await, 2);
+            assert_eq!(aside.due().unwrap() - Instant::now(), Duration::from_secs(pause));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_that_waited_for_a_lock_does_not_rest_for_a_slow_one() {
+        let mut aside = Aside::default();
+        set(&mut aside, 1, 28);
+        aside.set(entry(2), WAIT_OF_A_BATCH + Duration::from_millis(500));
+        assert_eq!(aside.due().unwrap() - Instant::now(), FIRST_PAUSE);
+        assert_eq!(attempt(&mut aside, None).await, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn success_of_a_slow_run_makes_all_others_due() {
+        let mut aside = Aside::default();
+        (1..=3).for_each(|run| set(&mut aside, run, 28));
+        attempt(&mut aside, None).await;
+        assert_eq!(aside.due(), Some(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn success_of_a_quick_run_makes_the_quick_ones_due_and_no_slow_one() {
+        let mut aside = Aside::default();
+        set(&mut aside, 99, 28);
+        (1..=50).for_each(|run| set(&mut aside, run, 0));
+        let began = Instant::now();
+        for _ in 1..=50 {
+            assert_ne!(attempt(&mut aside, None).await, 99);
+        }
+        assert_eq!(Instant::now() - began, FIRST_PAUSE);
+        assert_eq!(aside.due().unwrap() - began, Duration::from_secs(84));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_runs_take_turns() {
+        let mut aside = Aside::default();
+        (1..=3).for_each(|run| set(&mut aside, run, 28));
+        let mut tried = Vec::new();
+        for _ in 0..6 {
+            tried.push(attempt(&mut aside, Some(28)).await);
+        }
+        tried[..3].sort_unstable();
+        assert_eq!(tried[..3], [1, 2, 3]);
+        tried[3..].sort_unstable();
+        assert_eq!(tried[3..], [1, 2, 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_meanwhile_do_not_prolong_a_rest() {
+        let mut aside = Aside::default();
+        set(&mut aside, 1, 28);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        set(&mut aside, 2, 28);
+        tokio::time::advance(Duration::from_secs(24)).await;
+        assert_eq!(aside.due(), Some(Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_that_has_not_failed_alone_is_tried_at_once() {
+        let mut aside = Aside::default();
+        set(&mut aside, 1, 28);
+        aside.set_untried(entry(2));
+        assert_eq!(aside.due(), Some(Instant::now()));
+        assert_eq!(attempt(&mut aside, Some(10)).await, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn entries_left_over_after_a_success_keep_their_run_set_aside() {
+        let mut aside = Aside::default();
+        set(&mut aside, 1, 0);
+        aside.append(entry(1));
+        assert_eq!(attempt(&mut aside, None).await, 1);
+        assert!(aside.has(Uuid::from_u128(1)));
+    }
+}

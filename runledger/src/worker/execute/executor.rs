@@ -1,0 +1,549 @@
+//! The executor: one task a run, from its claim to its settlement.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use sqlx::PgConnection;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::drive::{drive, drive_undo};
+use crate::connection::answer::{PATIENCE, answered};
+use crate::connection::db::Db;
+use crate::connection::outage::warn_outage;
+use crate::connection::site::Site;
+use crate::definition::call::is_workflow;
+use crate::definition::invocation::{Finished, Invocation, unstorable};
+use crate::definition::provided::Provided;
+use crate::definition::registry::Registry;
+use crate::definition::{Definition, RunFuture};
+use crate::engine::attempt::{Attempt, Mode, Progress};
+use crate::engine::beat::watched;
+use crate::engine::call::policy_of;
+use crate::engine::clock::Clock;
+use crate::engine::context::Context;
+use crate::engine::halt::Halt;
+use crate::engine::journal::{Journal, Written};
+use crate::engine::liveness::Liveness;
+use crate::engine::span::within_span;
+use crate::engine::step::{bounded, unit_random};
+use crate::engine::{body, marks, transaction};
+use crate::model::failure::{Failure, FailureKind, Retry};
+use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
+use crate::model::replay::{Recorded, Replay};
+use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
+use crate::model::state::RunState;
+use crate::model::{given, recorded};
+use crate::store::cancel;
+use crate::store::checkpoint::Fence;
+use crate::store::claim::Claimed;
+use crate::store::error::{Class, Limit, Reason, class, own_cause};
+use crate::store::settle::Settled;
+use crate::store::wait::{Suspended, Waits, continue_run, suspend};
+use crate::worker::claim::permits::Freed;
+use crate::worker::held::{Held, Hold, Order, Orders};
+use crate::worker::report::hook::FailureHook;
+use crate::worker::report::observers::{Observers, Watch, What};
+
+/// The pause before a suspension that met a transient error is written again. It doubles, up to [`LAST_REPEAT`].
+const REPEAT: Duration = Duration::from_millis(200);
+const LAST_REPEAT: Duration = Duration::from_secs(1);
+
+/// What every attempt of a worker shares.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    pub(crate) db: Db,
+    pub(crate) journal: Journal,
+    pub(crate) provided: Arc<Provided>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) liveness: Liveness,
+    pub(crate) held: Arc<Held>,
+    /// How long a run that only waits stays where there is room.
+    pub(crate) linger: Duration,
+    /// How many transactional bodies may hold a connection of the pool: it must not be theirs alone.
+    pub(crate) transactions: Arc<Semaphore>,
+    /// Told whenever a run has ended that had a permit of a resource.
+    pub(crate) freed: Freed,
+    /// Told the delay of every run that goes back to a queue, so that the claimer wakes at its instant.
+    pub(crate) due: tokio::sync::mpsc::UnboundedSender<Duration>,
+    pub(crate) on_failure: Option<FailureHook>,
+    #[cfg(feature = "logs")]
+    pub(crate) logs: Option<Arc<crate::engine::logs::Sink>>,
+    pub(crate) observers: Observers,
+    /// Held while a suspension waits for a lock. Suspensions take turns, so that the pool has connections for other runs.
+    pub(crate) turn: Mutex<()>,
+    /// The number of this worker.
+    pub(crate) worker_id: i64,
+}
+
+/// How the body of an attempt ended.
+pub(crate) enum End {
+    /// In an outcome to be settled.
+    Outcome(Outcome),
+    /// Waiting for what a statement of others brings.
+    Suspended(Waits),
+    /// With the input of the next slice, and the time until that.
+    Anew(Stored, Duration),
+    /// Completed, and written as that by the transaction of the body.
+    Written,
+    /// Without the lease: nothing more can be written, or nothing is left to write, where the answer to what was written was lost.
+    Lost,
+}
+
+impl Executor {
+    /// Runs a claimed run to the end of its attempt.
+    pub(crate) async fn execute(
+        self: Arc<Self>,
+        mut claimed: Claimed,
+        definition: &'static Definition,
+        hold: Hold,
+    ) {
+        let policy = policy_of(&claimed.content.options, definition, &self.registry).retry;
+        let unreadable = claimed.unreadable.take();
+        let (Opened { input, steps, unmet }, unreadable) = match opened(&mut claimed, self.db.sealer()) {
+            Ok(opened) => (opened, unreadable),
+            Err(error) => (Opened::default(), Some(unreadable.unwrap_or_else(|| error.to_failure()))),
+        };
+        let attempt = Arc::new(self.attempt(&claimed, steps, &hold, definition));
+        let watch = self.observers.watch(&claimed, self.worker_id);
+        let run = Run { claimed, input: input.into(), watch };
+        let claimed = &run.claimed;
+        let is_unreadable = unreadable.is_some();
+        let end = if let Some(failure) = unreadable {
+            End::Outcome(Outcome::Diverged(failure))
+        } else if let Some(state) = claimed.undoing {
+            tokio::select! {
+                biased;
+                end = obey(&hold.orders) => end,
+                end = Box::pin(self.undo(&attempt, state)) => end,
+            }
+        } else if claimed.cancel_requested {
+            End::Outcome(cancelled())
+        } else if let Some(unmet) = unmet {
+            End::Outcome(not_to_run(unmet))
+        } else {
+            tokio::select! {
+                biased;
+                end = obey(&hold.orders) => end,
+                end = self.body(&attempt, &run) => end,
+            }
+        };
+        hold.orders.leave_body();
+        self.finish(&attempt, &run, &policy, end).await;
+        // An unreadable run may hold a permit.
+        if is_unreadable || run.claimed.content.options.resource.is_some() {
+            self.hint_at_permit();
+        }
+    }
+
+    /// Returns a claimed run that has not started to its position in the queue.
+    pub(crate) async fn put_back(self: Arc<Self>, claimed: Claimed, hold: Hold) {
+        let position = Outcome::Deferred(claimed.ready_at);
+        self.settle_unstarted(claimed, hold, position).await;
+    }
+
+    /// Blocks a claimed run that this worker cannot execute.
+    pub(crate) async fn block(self: Arc<Self>, claimed: Claimed, failure: Failure, hold: Hold) {
+        tracing::warn!(job = claimed.lane.job, run_id = %claimed.run_id, %failure, "a run is blocked");
+        self.settle_unstarted(claimed, hold, Outcome::Diverged(failure)).await;
+    }
+
+    async fn settle_unstarted(&self, claimed: Claimed, hold: Hold, outcome: Outcome) {
+        let settlement = settle(outcome, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
+        self.journal.write(settled(hold.fence, settlement, &claimed, self.db.sealer())).await;
+        self.hint_at_permit();
+    }
+
+    /// Lets the claimer look for runs whose permit may be free now. A look in vain costs one claim.
+    fn hint_at_permit(&self) {
+        self.freed.note();
+        let _ = self.due.send(Duration::ZERO);
+    }
+
+    fn attempt(
+        &self,
+        claimed: &Claimed,
+        steps: Vec<Recorded>,
+        hold: &Hold,
+        definition: &'static Definition,
+    ) -> Attempt {
+        let replay = Replay::new(steps);
+        Attempt {
+            fence: hold.fence,
+            tenant: claimed.tenant.clone(),
+            above: claimed.above,
+            definition,
+            counters: claimed.counters,
+            slice: claimed.slice,
+            is_linked: claimed.is_linked,
+            provided: Arc::clone(&self.provided),
+            registry: Arc::clone(&self.registry),
+            db: self.db.clone(),
+            journal: self.journal.clone(),
+            liveness: self.liveness.clone(),
+            transactions: Arc::clone(&self.transactions),
+            clock: Clock::new(claimed.claimed_at, &self.provided),
+            nudges: Arc::clone(&hold.orders.nudges),
+            looking: tokio::sync::Mutex::default(),
+            driver: AtomicWaker::new(),
+            mode: if claimed.undoing.is_some() { Mode::Undo } else { Mode::Work },
+            marking: tokio::sync::Mutex::default(),
+            #[cfg(feature = "logs")]
+            logs: self.logs.clone(),
+            progress: std::sync::Mutex::new(Progress::new(replay, claimed.content.step_failures.clone())),
+        }
+    }
+
+    async fn body(&self, attempt: &Arc<Attempt>, run: &Run) -> End {
+        self.liveness.guard().await;
+        if let Some(watch) = &run.watch {
+            watch.started();
+        }
+        let claimed = &run.claimed;
+        let definition = attempt.definition;
+        let timeout = policy_of(&claimed.content.options, definition, &self.registry).timeout;
+        let input = &run.input;
+        let number = claimed.counters.attempt.unsigned_abs();
+        let invoke = |tx| -> RunFuture {
+            let context = Context::new(Arc::clone(attempt), definition, None, number);
+            let invocation = Invocation::new(Arc::clone(attempt), context, Arc::clone(input), tx);
+            within_span(attempt, "", body::run(definition, invocation))
+        };
+        if is_workflow(definition) {
+            return drive(self, attempt, invoke(None), timeout).await;
+        }
+        // A body that is a run of its own says how far it is under no step's key.
+        let watch = |work| watched(attempt, "", definition.heartbeat, work);
+        if definition.transactional {
+            let commit = transaction::Commit::Run { above: claimed.above };
+            let run = |tx| {
+                bounded(
+                    Site::Elsewhere,
+                    watch(body::around(attempt, definition.name, true, || invoke(Some(tx)))),
+                    timeout,
+                )
+            };
+            let work = Box::pin(transaction::perform(attempt, commit, run));
+            return match unless_halted(attempt, work).await {
+                Ok(Ok(_)) => End::Written,
+                Ok(Err((failure, retry))) => End::Outcome(Outcome::Failed(failure, retry)),
+                Err(halt) => end_of(halt),
+            };
+        }
+        let work = body::around(attempt, definition.name, false, || invoke(None));
+        match unless_halted(attempt, bounded(Site::Elsewhere, watch(work), timeout)).await {
+            Ok(finished) => End::Outcome(outcome(attempt, finished)),
+            Err(halt) => end_of(halt),
+        }
+    }
+
+    /// Takes back what the steps of the run did, the last first, and ends it as was decided before.
+    async fn undo(&self, attempt: &Arc<Attempt>, state: RunState) -> End {
+        self.liveness.guard().await;
+        match Box::pin(drive_undo(self, attempt)).await {
+            // A failed undo would be claimed again at once, for ever: a person decides.
+            Err(End::Outcome(Outcome::Failed(refused, _))) => End::Outcome(Outcome::Diverged(refused)),
+            Err(end) => end,
+            // Why it ends stands in the database, and counts there.
+            Ok(()) if state == RunState::Cancelled => End::Outcome(cancelled()),
+            Ok(()) => {
+                let failure = Failure::new(FailureKind::Error, "what its steps did is taken back");
+                End::Outcome(Outcome::Failed(failure, Retry::Never))
+            }
+        }
+    }
+
+    async fn finish(&self, attempt: &Arc<Attempt>, run: &Run, policy: &RetryPolicy, end: End) {
+        if !matches!(end, End::Written | End::Lost) {
+            // Steps that the code has dropped behind their bodies, and commits: the record of a run that has ended or waits takes no more. What holds the lease
+            // is waited for here, in the task of this run alone.
+            attempt.settled(|_| true).await;
+            if attempt.has_ended() {
+                if run.watch.is_some() {
+                    run.ended(Box::pin(self.found(run)).await);
+                }
+                return;
+            }
+        }
+        // What a run is parked with may come from its marks.
+        let end = match end {
+            End::Suspended(_) | End::Outcome(Outcome::Asleep(_)) => {
+                marks::first(attempt).await.map_or_else(end_of, |()| end)
+            }
+            End::Outcome(Outcome::Diverged(_)) | End::Written | End::Lost => end,
+            End::Outcome(Outcome::Completed(_) | Outcome::Cancelled(_)) | End::Anew(..) => {
+                marks::last(attempt).await.map_or_else(end_of, |()| end)
+            }
+            // A replay may follow, which is to say the same again.
+            End::Outcome(_) => marks::first(attempt).await.map_or_else(end_of, |()| end),
+        };
+        match end {
+            End::Written => run.ended(What::Completed),
+            End::Lost if run.watch.is_none() => {}
+            End::Lost => run.ended(Box::pin(self.found(run)).await),
+            End::Suspended(waits) => run.ended(Box::pin(self.suspend(attempt, &waits)).await),
+            End::Anew(input, delay) => {
+                run.ended(Box::pin(self.begin_anew(attempt, &input, delay)).await);
+            }
+            End::Outcome(outcome) => self.settle(attempt, run, policy, outcome).await,
+        }
+    }
+
+    async fn settle(&self, attempt: &Attempt, run: &Run, policy: &RetryPolicy, outcome: Outcome) {
+        let claimed = &run.claimed;
+        let is_cancel = matches!(outcome, Outcome::Cancelled(_));
+        if let Outcome::Failed(failure, _) | Outcome::Diverged(failure) = &outcome {
+            let (job, number) = (attempt.definition.name, attempt.counters.attempt);
+            let failure = self.db.sealer().loggable(failure);
+            tracing::warn!(job, run_id = %attempt.fence.run_id, attempt = number, %failure, "an attempt failed");
+        }
+        let settlement = settle(outcome, claimed.counters, policy, unit_random());
+        let due = match &settlement.verdict {
+            Verdict::Requeue { due: Due::In(delay), .. } => Some(*delay),
+            Verdict::Requeue { due: Due::At(instant), .. } => {
+                Some(instant.since(attempt.clock.stored(attempt.clock.now())))
+            }
+            // Somebody may have resumed it meanwhile.
+            Verdict::Pause => Some(Duration::ZERO),
+            // It may have gone back to be undone.
+            Verdict::Fail(_) | Verdict::Cancel(_) if is_workflow(attempt.definition) => Some(Duration::ZERO),
+            _ => None,
+        };
+        let is_heard = run.watch.is_some() || self.on_failure.is_some();
+        let decided = is_heard.then(|| What::of(&settlement.verdict));
+        let decided_at = Instant::now();
+        let fence = attempt.fence;
+        let may_undo = is_workflow(attempt.definition);
+        // Only workflows start others.
+        let fails = may_undo && matches!(settlement.verdict, Verdict::Fail(_));
+        let settled = settled(fence, settlement, claimed, self.db.sealer());
+        match self.journal.write(settled.of_saga(may_undo)).await {
+            Written::Yes => {
+                if let Some(delay) = due {
+                    // Only now: a look of the claimer before the commit would not find the run, and take it off its list.
+                    // The claimer may be gone, in a shutdown: then nobody needs to wake.
+                    let _ = self.due.send(delay.saturating_sub(decided_at.elapsed()));
+                }
+                if fails {
+                    self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
+                }
+                if let Some(decided) = decided {
+                    Box::pin(self.tell_committed(run, decided, may_undo)).await;
+                }
+            }
+            Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, decided)).await,
+            Written::Refused(failure) => Box::pin(self.settle_refused(run, fence, failure)).await,
+        }
+        if is_cancel {
+            self.cancel_below(fence.run_id, None).await;
+        }
+    }
+
+    /// Whoever asked has cancelled the children that were there then; this run may have started others since, and can start no more now. What is below one
+    /// that has failed nobody has cancelled. Where this does not come to its end, the request that the run has left is carried out by maintenance.
+    async fn cancel_below(&self, run_id: Uuid, reason: Option<&str>) {
+        let cancel = async { cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason).await };
+        match Box::pin(answered(PATIENCE, cancel)).await {
+            Ok(to_wake) => self.journal.wakes.owe(to_wake),
+            Err(error) => {
+                tracing::warn!(%error, %run_id, "what is below a run that was cancelled or has failed is not cancelled yet");
+            }
+        }
+    }
+
+    /// The database refuses the output: the run fails with that as its reason.
+    async fn settle_refused(&self, run: &Run, fence: Fence, failure: Failure) {
+        let claimed = &run.claimed;
+        let reason = failure.clone();
+        let failed = Outcome::Failed(failure, Retry::Never);
+        let settlement = settle(failed, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
+        let settled = settled(fence, settlement, claimed, self.db.sealer());
+        match self.journal.write(settled.of_saga(true)).await {
+            Written::Yes => {
+                self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
+                Box::pin(self.tell(run, What::Failed(reason))).await;
+            }
+            Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, None)).await,
+            Written::Refused(failure) => {
+                let failure = self.db.sealer().loggable(&failure);
+                tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; maintenance returns the run to its queue");
+            }
+        }
+    }
+
+    async fn suspend(&self, attempt: &Attempt, waits: &Waits) -> What {
+        let is_written = self.until_written(attempt, Parting::Parked(waits)).await;
+        // Something may have come already, so that the run is due at once.
+        let _ = self.due.send(Duration::ZERO);
+        if is_written { What::Waiting } else { What::Lost }
+    }
+
+    async fn begin_anew(&self, attempt: &Attempt, input: &Stored, delay: Duration) -> What {
+        let is_written = self.until_written(attempt, Parting::Anew(input, delay)).await;
+        let _ = self.due.send(delay);
+        if is_written { What::Continued(delay) } else { What::Lost }
+    }
+
+    /// Writes what ends the attempt without an outcome, however long the database is away. False where it was not, as far as the database says.
+    async fn until_written(&self, attempt: &Attempt, parting: Parting<'_>) -> bool {
+        let (mut takes_turns, mut pause) = (false, REPEAT);
+        loop {
+            let turn = if takes_turns { Some(self.turn.lock().await) } else { None };
+            let connection = self.db.acquire().await;
+            if self.db.is_overtaken() {
+                return false;
+            }
+            let written = match connection {
+                Ok(mut connection) => answered(PATIENCE, parting.write(&mut connection, attempt)).await,
+                Err(error) => Err(error),
+            };
+            drop(turn);
+            match written {
+                Ok(is_written) => return is_written,
+                Err(error) if class(&error) == Class::Permanent => {
+                    tracing::error!(%error, run_id = %attempt.fence.run_id, "the end of an attempt cannot be written");
+                    return false;
+                }
+                Err(error) => {
+                    warn_outage!(static, %error, "the end of an attempt waits for the database");
+                    takes_turns = own_cause(&error).reason == Reason::Limit(Limit::Lock);
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LAST_REPEAT);
+        }
+    }
+}
+
+fn settled(fence: Fence, settlement: Settlement, claimed: &Claimed, sealer: &Sealer) -> Settled {
+    Settled::new(fence, settlement, sealer).below(claimed.above)
+}
+
+/// A claimed run, its input as its code reads it, and what observers are told of it.
+pub(crate) struct Run {
+    pub(crate) claimed: Claimed,
+    pub(crate) input: Arc<str>,
+    pub(crate) watch: Option<Box<Watch>>,
+}
+
+/// What of a run its code reads.
+#[derive(Default)]
+struct Opened {
+    input: String,
+    steps: Vec<Recorded>,
+    /// Why the run is not to run at all: it is a node of a graph, and stands under a condition that does not hold.
+    unmet: Option<Failure>,
+}
+
+/// Takes the input and the steps of a run out, as its code reads them.
+fn opened(claimed: &mut Claimed, sealer: &Sealer) -> Result<Opened, PayloadError> {
+    let content = &mut claimed.content;
+    let (input, steps) = (std::mem::take(&mut content.input), std::mem::take(&mut content.steps));
+    let place = Place::new(claimed.run_id, PayloadKind::Input, "");
+    let given = std::mem::take(&mut content.given);
+    let unmet = given::unmet(&given, sealer)?;
+    let input = given::fill(sealer.open(&place, input)?, given, sealer)?;
+    Ok(Opened { input, steps: recorded::open(steps, claimed.run_id, sealer)?, unmet })
+}
+
+/// How a run leaves its worker without an outcome.
+enum Parting<'a> {
+    Parked(&'a Waits),
+    Anew(&'a Stored, Duration),
+}
+
+impl Parting<'_> {
+    /// False where the lease is lost.
+    async fn write(&self, connection: &mut PgConnection, attempt: &Attempt) -> Result<bool, sqlx::Error> {
+        match self {
+            Self::Parked(waits) => {
+                // The run leaves its worker in order, so earlier crashes no longer count.
+                let spent = Counters { attempt: attempt.counters.attempt - 1, crashes: 0 };
+                let suspended = suspend(connection, attempt.fence, waits, spent).await?;
+                if suspended == Suspended::Locked {
+                    attempt.journal.wakes.owe([attempt.fence.run_id]);
+                }
+                Ok(suspended != Suspended::LeaseLost)
+            }
+            Self::Anew(input, delay) => {
+                let micros = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
+                continue_run(connection, attempt.fence, input, micros).await
+            }
+        }
+    }
+}
+
+/// Polls work until it ends, or halts the attempt and so never ends by itself.
+async fn unless_halted<T>(attempt: &Attempt, work: impl Future<Output = T>) -> Result<T, Halt> {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Ok(done)),
+        Poll::Pending => attempt.halted().map_or(Poll::Pending, |halt| Poll::Ready(Err(halt))),
+    })
+    .await
+}
+
+pub(crate) fn end_of(halt: Halt) -> End {
+    match halt {
+        Halt::LeaseLost => End::Lost,
+        Halt::Diverged(divergence) => End::Outcome(Outcome::Diverged(divergence.to_failure())),
+        Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
+        Halt::Cancelled => End::Outcome(cancelled()),
+        Halt::FailedOver => End::Outcome(Outcome::Released),
+        Halt::UndoFailed(failure) | Halt::Sealed(failure) | Halt::Kept(failure) => {
+            End::Outcome(Outcome::Diverged(failure))
+        }
+        Halt::Continued { input: Some(input), delay } => End::Anew(input, delay),
+        Halt::Continued { input: None, delay } => End::Outcome(Outcome::Continued(delay)),
+    }
+}
+
+pub(crate) fn outcome(attempt: &Attempt, finished: Finished) -> Outcome {
+    match finished.result {
+        Ok(output) => {
+            let place = Place::new(attempt.fence.run_id, PayloadKind::Output, "");
+            match attempt.sealer().seal(&place, output) {
+                Ok(output) => Outcome::Completed(output),
+                Err(error) if error.is_of_codec() => Outcome::Diverged(unstorable(error.to_failure())),
+                Err(error) => Outcome::Failed(unstorable(error.to_failure()), Retry::Never),
+            }
+        }
+        Err((failure, retry)) => Outcome::Failed(failure, retry),
+    }
+}
+
+/// The end of a node whose condition does not hold, or is none.
+fn not_to_run(unmet: Failure) -> Outcome {
+    match unmet.kind {
+        FailureKind::Skipped => Outcome::Cancelled(unmet),
+        _ => Outcome::Failed(unmet, Retry::Never),
+    }
+}
+
+fn cancelled() -> Outcome {
+    Outcome::Cancelled(cancel::failure(None))
+}
+
+/// Waits for an order to stop.
+async fn obey(orders: &Orders) -> End {
+    match orders.to_stop().await {
+        Order::Cancel => End::Outcome(cancelled()),
+        Order::Release => End::Outcome(Outcome::Released),
+        Order::Pause => End::Outcome(Outcome::Paused),
+        Order::GoOn | Order::Drop => End::Lost,
+    }
+}
+
+/// Why a run is blocked if its row in `ready` names another job than the run itself.
+pub(crate) fn unknown_job(job: &str) -> Failure {
+    Failure::new(
+        FailureKind::Setup,
+        format!(
+            "`ready.job` of this run differs from its job `{job}`, which this worker has no code for; nothing was executed; resume the run: its row of `ready` is written anew"
+        ),
+    )
+}

@@ -1,0 +1,461 @@
+//! The writers of the journal: one connection each, one statement a kind and batch.
+
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, Postgres};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::aside::Aside;
+use crate::connection::outage::{Outage, Recovery, warn_outage};
+use crate::connection::session::Session;
+use crate::engine::journal::{Entry, Journaled, Written};
+use crate::engine::output;
+use crate::engine::wakes::Wakes;
+use crate::model::failure::{Failure, FailureKind};
+use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
+use crate::store::error::{Class, class, lives, may_concern_some_runs};
+use crate::store::output::{Appended, Emitted, emit};
+use crate::store::progress::{Noted, note};
+use crate::store::session::{WAIT_OF_A_BATCH, WAIT_OF_ONE, wait_for_locks};
+use crate::store::settle::{Batch, Settled, settle};
+use crate::store::signal::{Taking, Took, take};
+
+/// The largest batch: beyond it a statement takes longer than the commits that it saves.
+const MAX_BATCH: usize = 512;
+
+/// The most bytes of payloads in one statement, unless a single item has more: PostgreSQL takes no message above 1 GB,
+/// and the server would need more time for it than a statement has.
+const MAX_BYTES: usize = 32 << 20;
+
+/// The pause before a batch that met a transient error is sent again; it doubles up to [`LAST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How many entries of one run that is set aside are written before others have their turn.
+const ENTRIES_OF_A_TURN: usize = 100;
+
+/// After so many runs in a row have failed alone, the rest of a batch is set aside without a try of its own: a table may be
+/// locked, or the server slow.
+const SET_ASIDE_IN_A_ROW: u32 = 3;
+
+/// After a batch has lost so many sessions, its records are written one by one. A trigger may end the session for one of
+/// them, or an operator may end slow statements.
+const SESSIONS_OF_A_BATCH: u32 = 3;
+
+/// Writes entries until the journal is closed and empty.
+///
+/// When the worker has `stopped`, the writer tries at once what is set aside.
+pub(crate) async fn write(
+    session: Session,
+    mut entries: mpsc::Receiver<Entry>,
+    wakes: Wakes,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut writer = Writer {
+        session,
+        connection: None,
+        wait: WAIT_OF_A_BATCH,
+        is_alone: false,
+        outage: Outage::new(),
+        wakes,
+        aside: Aside::default(),
+    };
+    let mut batch = Vec::with_capacity(MAX_BATCH);
+    let (mut is_open, mut is_stopped) = (true, false);
+    while is_open || !writer.aside.is_empty() {
+        // Neither branch comes first: runs that are set aside and the others take turns.
+        tokio::select! {
+            () = due(writer.aside.due()) => writer.try_next_aside().await,
+            () = is_set(&mut stopped), if !is_stopped => {
+                is_stopped = true;
+                writer.aside.hasten();
+            }
+            n_entries = entries.recv_many(&mut batch, MAX_BATCH), if is_open => {
+                is_open = n_entries > 0;
+                writer.commit(batch.drain(..)).await;
+            }
+        }
+    }
+}
+
+async fn is_set(stopped: &mut watch::Receiver<bool>) {
+    // Without a sender, too, the worker is at its end.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Writer {
+    session: Session,
+    connection: Option<PoolConnection<Postgres>>,
+    /// How long the statements of the connection wait for a lock.
+    wait: Duration,
+    /// Whether it writes the record of a single run that may be at fault.
+    is_alone: bool,
+    outage: Outage,
+    wakes: Wakes,
+    aside: Aside,
+}
+
+/// An item of one kind, with the way to acknowledge it.
+type Item<T> = (Box<T>, oneshot::Sender<Written>);
+
+impl Writer {
+    async fn commit(&mut self, batch: impl IntoIterator<Item = Entry>) {
+        let (mut steps, mut tries, mut noted, mut settled) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut takings, mut lines) = (Vec::new(), Vec::new());
+        for entry in batch {
+            match entry {
+                Entry::Checkpoint(item, acknowledge) => steps.push((item, acknowledge)),
+                Entry::Taking(item, acknowledge) => takings.push((item, acknowledge)),
+                Entry::FailedTry(item, acknowledge) => tries.push((item, acknowledge)),
+                Entry::Noted(item, acknowledge) => noted.push((item, acknowledge)),
+                Entry::Emitted(item, acknowledge) => lines.push((item, acknowledge)),
+                Entry::Settled(item, acknowledge) => settled.push((item, acknowledge)),
+            }
+        }
+        self.all::<Checkpoint>(steps).await;
+        self.all::<Taking>(takings).await;
+        self.all::<FailedTry>(tries).await;
+        self.all::<Noted>(noted).await;
+        self.all::<Emitted>(lines).await;
+        Box::pin(self.all::<Settled>(settled)).await;
+    }
+
+    /// Tries the entries of one run that are set aside.
+    async fn try_next_aside(&mut self) {
+        let Some((run_id, mut waiting)) = self.aside.take() else { return };
+        self.is_alone = true;
+        for _ in 0..ENTRIES_OF_A_TURN {
+            let Some(entry) = waiting.entries.pop_front() else { break };
+            self.commit([entry]).await;
+            if self.aside.has(run_id) {
+                break;
+            }
+        }
+        self.is_alone = false;
+        self.aside.tried(run_id, waiting);
+    }
+
+    /// Writes items of one kind.
+    async fn all<T: Writable>(&mut self, items: Vec<Item<T>>) {
+        let mut items: Vec<Item<T>> = items.into_iter().filter_map(|item| self.not_aside(item)).collect();
+        // One order for all writers of all processes: statements that lock many leases do not meet crosswise. What one run has sent stays in its order.
+        items.sort_by_key(|(item, _)| item.fence().run_id);
+        while let Some(n_items) = n_that_fit(items.iter().map(|(item, _)| item.n_bytes())) {
+            let rest = items.split_off(n_items);
+            self.at_once(items).await;
+            // Later items of a run whose first ones were set aside join these.
+            items = rest.into_iter().filter_map(|item| self.not_aside(item)).collect();
+        }
+    }
+
+    /// Returns the item, unless records of its run are set aside: then the item joins them.
+    fn not_aside<T: Writable>(&mut self, item: Item<T>) -> Option<Item<T>> {
+        if self.aside.has(item.0.fence().run_id) {
+            self.aside.append(T::ENTRY(item.0, item.1));
+            return None;
+        }
+        Some(item)
+    }
+
+    /// Writes items of one kind in one statement. If the database refuses it and some of them may be at fault, they are
+    /// written one by one, so that such an item fails or waits alone.
+    async fn at_once<T: Writable>(&mut self, items: Vec<Item<T>>) {
+        let references: Vec<&T> = items.iter().map(|(item, _)| item.as_ref()).collect();
+        let began = Instant::now();
+        match self.persistently(&references).await {
+            Ok(written) => {
+                for ((_, acknowledge), written) in items.into_iter().zip(written) {
+                    let _ = acknowledge.send(written);
+                }
+            }
+            Err(_) if items.len() > 1 => Box::pin(self.one_by_one(items)).await,
+            Err(error) => {
+                for (item, acknowledge) in items {
+                    if class(&error) == Class::Permanent {
+                        let _ = acknowledge.send(Written::Refused(refused(&error)));
+                    } else {
+                        let run_id = item.fence().run_id;
+                        warn_outage!(static, %run_id, %error, "the database does not store a record; the writer sets the run aside");
+                        self.aside.set(T::ENTRY(item, acknowledge), began.elapsed());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes items of one kind one by one, so that one that is at fault fails or waits alone.
+    async fn one_by_one<T: Writable>(&mut self, items: Vec<Item<T>>) {
+        let (was_alone, mut n_set_aside) = (std::mem::replace(&mut self.is_alone, true), 0);
+        for item in items {
+            let Some(item) = self.not_aside(item) else { continue };
+            if n_set_aside == SET_ASIDE_IN_A_ROW {
+                self.aside.set_untried(T::ENTRY(item.0, item.1));
+                continue;
+            }
+            let run_id = item.0.fence().run_id;
+            self.at_once(vec![item]).await;
+            n_set_aside = if self.aside.has(run_id) { n_set_aside + 1 } else { 0 };
+        }
+        self.is_alone = was_alone;
+    }
+
+    /// Sends a batch until the database has an answer, or an error that may concern only some of its runs. Repeating it is
+    /// safe: its items are idempotent under their fence.
+    async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Written>, sqlx::Error> {
+        // A record that is alone may have been sent before.
+        let (mut pause, mut is_repeated, mut may_be_own, mut n_lost) = (FIRST_PAUSE, self.is_alone, true, 0);
+        loop {
+            let error = match self.once(items, is_repeated).await {
+                Ok(written) => {
+                    if let Some(Recovery { n_failures, lasted }) = self.outage.succeeded() {
+                        tracing::info!(n_failures, ?lasted, "the journal is written again");
+                    }
+                    return Ok(written);
+                }
+                Err(error) => error,
+            };
+            is_repeated = true;
+            if is_unique_violation(&error) && std::mem::take(&mut may_be_own) {
+                // Written before, by a commit whose acknowledgement was lost. That commit has ended, so the next try sees
+                // what it wrote.
+                continue;
+            }
+            if may_concern_some_runs(&error) {
+                return Err(error);
+            }
+            let has_ended_its_session = self.connection.take().is_some() && !lives(&error);
+            n_lost += u32::from(has_ended_its_session);
+            let most_lost = if self.is_alone { 1 } else { SESSIONS_OF_A_BATCH };
+            if class(&error) == Class::Permanent || (has_ended_its_session && n_lost >= most_lost) {
+                return Err(error);
+            }
+            warn_outage!(&self.outage, %error, n_items = items.len(), "the journal waits for the database");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    async fn once<T: Writable>(
+        &mut self,
+        items: &[&T],
+        is_repeated: bool,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        let opened = match &mut self.connection {
+            Some(connection) => Ok(connection),
+            none => {
+                self.wait = WAIT_OF_A_BATCH;
+                self.session.open_writer().await.map(|connection| none.insert(connection))
+            }
+        };
+        // Asked once there is a connection: whoever opened the first one to the promoted server has noted that before.
+        if self.session.is_overtaken() {
+            return Ok(vec![Written::LeaseLost; items.len()]);
+        }
+        let connection = opened?;
+        let wait = if self.is_alone { WAIT_OF_ONE } else { WAIT_OF_A_BATCH };
+        if self.wait != wait {
+            self.session.answered(wait_for_locks(connection, wait)).await?;
+            self.wait = wait;
+        }
+        self.session.answered(T::write(connection, items, is_repeated, &self.wakes)).await
+    }
+}
+
+/// What the journal writes: of each item of a batch, what became of it.
+trait Writable: Journaled + Sync {
+    /// The bytes of its payloads.
+    fn n_bytes(&self) -> usize;
+
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        is_repeated: bool,
+        wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error>;
+}
+
+impl Writable for Checkpoint {
+    fn n_bytes(&self) -> usize {
+        Checkpoint::n_bytes(self)
+    }
+
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        is_repeated: bool,
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        if is_repeated {
+            checkpoint(connection, items, None).await.map(fenced)
+        } else {
+            checkpoint_fresh(connection, items).await.map(fenced)
+        }
+    }
+}
+
+impl Writable for Taking {
+    fn n_bytes(&self) -> usize {
+        self.step.n_bytes()
+    }
+
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        _is_repeated: bool,
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        let written = |took| match took {
+            Took::Yes => Written::Yes,
+            Took::Gone => Written::Gone,
+            Took::LeaseLost => Written::LeaseLost,
+        };
+        Ok(take(connection, items).await?.into_iter().map(written).collect())
+    }
+}
+
+impl Writable for FailedTry {
+    fn n_bytes(&self) -> usize {
+        self.failure.n_bytes()
+    }
+
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        _is_repeated: bool,
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        step_failed(connection, items).await.map(fenced)
+    }
+}
+
+impl Writable for Noted {
+    fn n_bytes(&self) -> usize {
+        self.value.n_bytes()
+    }
+
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        _is_repeated: bool,
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        note(connection, items).await.map(fenced)
+    }
+}
+
+impl Writable for Emitted {
+    fn n_bytes(&self) -> usize {
+        self.value.n_bytes()
+    }
+
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        _is_repeated: bool,
+        _wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        let written = |appended| match appended {
+            Appended::Yes => Written::Yes,
+            Appended::LeaseLost => Written::LeaseLost,
+            Appended::Full => Written::Refused(output::full()),
+        };
+        Ok(emit(connection, items).await?.into_iter().map(written).collect())
+    }
+}
+
+impl Writable for Settled {
+    fn n_bytes(&self) -> usize {
+        Settled::n_bytes(self)
+    }
+
+    async fn write(
+        connection: &mut PgConnection,
+        items: &[&Self],
+        is_repeated: bool,
+        wakes: &Wakes,
+    ) -> Result<Vec<Written>, sqlx::Error> {
+        let Batch { written, owed } = settle(connection, items).await?;
+        wakes.owe(owed);
+        // The first try may have succeeded without an acknowledgement, while another transaction kept a parent locked.
+        let unheard = items.iter().filter(|item| is_repeated && !written.contains(&item.fence));
+        wakes.owe(unheard.filter_map(|item| item.parent_to_wake()));
+        Ok(fenced(items.iter().map(|item| written.contains(&item.fence)).collect()))
+    }
+}
+
+/// How many items of these sizes one statement takes, from the first on. None where there are none.
+fn n_that_fit(sizes: impl Iterator<Item = usize>) -> Option<usize> {
+    let (mut n_items, mut n_bytes) = (0, 0);
+    for size in sizes {
+        n_bytes += size;
+        if n_items > 0 && n_bytes > MAX_BYTES {
+            break;
+        }
+        n_items += 1;
+    }
+    (n_items > 0).then_some(n_items)
+}
+
+/// What became of items that are written where their fence holds.
+fn fenced(held: Vec<bool>) -> Vec<Written> {
+    held.into_iter().map(|held| if held { Written::Yes } else { Written::LeaseLost }).collect()
+}
+
+fn is_unique_violation(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
+}
+
+fn refused(error: &sqlx::Error) -> Failure {
+    let failure = Failure::from_chain(FailureKind::Encode, error);
+    let message = format!("the database refuses to store this record: {}", failure.message);
+    Failure { message, ..failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::connection::db::Db;
+    use crate::model::payload::Stored;
+    use crate::store::checkpoint::Fence;
+    use crate::store::timeline::Era;
+
+    #[test]
+    fn statement_takes_as_many_items_as_fit_and_at_least_one() {
+        assert_eq!(n_that_fit([].into_iter()), None);
+        assert_eq!(n_that_fit([MAX_BYTES + 1, 0].into_iter()), Some(1));
+        assert_eq!(n_that_fit([1, MAX_BYTES - 1, 1].into_iter()), Some(2));
+        assert_eq!(n_that_fit([1, 2, 3].into_iter()), Some(3));
+    }
+
+    /// The server that was promoted has the lease, and may lack a record that this one rests on.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_in_hand_when_a_promoted_server_took_over_is_written_nowhere() {
+        let db = Db::nowhere().within(Arc::new(Era::over()));
+        let mut writer = Writer {
+            session: Session::to(db, Duration::from_secs(1)),
+            connection: None,
+            wait: WAIT_OF_A_BATCH,
+            is_alone: false,
+            outage: Outage::new(),
+            wakes: Wakes::new().0,
+            aside: Aside::default(),
+        };
+        let fence = Fence { run_id: Uuid::now_v7(), token: Uuid::now_v7() };
+        let noted = Noted { fence, step_key: String::new(), value: Stored::default() };
+        let written = tokio::time::timeout(Duration::from_secs(600), writer.persistently(&[&noted])).await;
+        assert_eq!(written.unwrap().unwrap(), [Written::LeaseLost]);
+    }
+}

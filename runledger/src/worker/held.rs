@@ -1,0 +1,337 @@
+//! The runs that this process believes it holds.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::engine::nudge::Nudges;
+use crate::store::checkpoint::Fence;
+
+/// What an attempt is told from outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nothing: go on.
+    #[default]
+    GoOn,
+    /// Stop and settle as cancelled.
+    Cancel,
+    /// Stop and write nothing: another owns the run, or this worker is dead.
+    Drop,
+    /// Stop and hand the run back: the worker shuts down.
+    Release,
+    /// Stop and leave the run until a person resumes it.
+    Pause,
+}
+
+/// The orders for one run, which one task obeys.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    present: Mutex<Present>,
+    /// When it was told to stop as cancelled.
+    cancelled: OnceLock<Instant>,
+    given: Notify,
+    /// Whether the attempt's body is gone, and its end is all that is left.
+    has_left_body: AtomicBool,
+    /// Where the attempt's steps are told to look again.
+    pub(crate) nudges: Arc<Nudges>,
+}
+
+#[derive(Debug, Default)]
+struct Present {
+    order: Order,
+    /// Whether the steps of the run are being undone: how it ends is decided, so it cannot be cancelled any more.
+    is_undoing: bool,
+}
+
+impl Orders {
+    /// `Drop` overrules everything, since nothing may be written any more; the first of the others stands.
+    fn give(&self, order: Order) {
+        let mut present = self.present();
+        if order == Order::Cancel && present.is_undoing {
+            return;
+        }
+        if present.order == Order::GoOn || order == Order::Drop {
+            present.order = order;
+            drop(present);
+            if order == Order::Cancel {
+                // It is given once.
+                let _ = self.cancelled.set(Instant::now());
+            }
+            self.given.notify_one();
+        }
+    }
+
+    /// Waits for an order to stop.
+    pub(crate) async fn to_stop(&self) -> Order {
+        loop {
+            let order = self.present().order;
+            if order != Order::GoOn {
+                return order;
+            }
+            self.given.notified().await;
+        }
+    }
+
+    /// Notes that the steps of the run are being undone.
+    pub(crate) fn begin_undo(&self) {
+        let mut present = self.present();
+        present.is_undoing = true;
+        if present.order == Order::Cancel {
+            present.order = Order::GoOn;
+        }
+    }
+
+    /// Notes that the attempt's body is gone.
+    pub(crate) fn leave_body(&self) {
+        self.has_left_body.store(true, Ordering::Release);
+    }
+
+    fn present(&self) -> MutexGuard<'_, Present> {
+        // Nothing panics while it holds the lock.
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The runs in hand, by id, and the tokens of claims whose reply is not here yet.
+#[derive(Debug)]
+pub(crate) struct Held {
+    inner: Mutex<Inner>,
+    /// How many runs there may be.
+    pub(crate) slots: usize,
+    /// Told whenever the last slot is taken.
+    filled: Notify,
+    /// Told whenever a run leaves.
+    pub(crate) freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    runs: HashMap<Uuid, Run>,
+    claiming: HashSet<Uuid>,
+}
+
+#[derive(Debug)]
+struct Run {
+    token: Uuid,
+    orders: Arc<Orders>,
+    since: Instant,
+    /// Whether the run has outlived its trial.
+    is_cleared: bool,
+}
+
+impl Run {
+    fn new(token: Uuid, orders: Arc<Orders>) -> Self {
+        Self { token, orders, since: Instant::now(), is_cleared: false }
+    }
+}
+
+impl Held {
+    /// Room for so many runs.
+    pub(crate) fn new(slots: usize) -> Self {
+        Self { inner: Mutex::default(), slots, filled: Notify::new(), freed: Notify::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.inner().runs.len()
+    }
+
+    /// How many runs more there may be.
+    pub(crate) fn n_free(&self) -> usize {
+        self.slots.saturating_sub(self.len())
+    }
+
+    /// Waits until no slot is free.
+    pub(crate) async fn full(&self) {
+        loop {
+            let filled = self.filled.notified();
+            if self.n_free() == 0 {
+                return;
+            }
+            filled.await;
+        }
+    }
+
+    /// Notes the token of a claim before it is sent.
+    pub(crate) fn claiming(&self, token: Uuid) {
+        self.inner().claiming.insert(token);
+    }
+
+    /// Notes that the reply of a claim is here, or will never come. The runs of the reply have been added before.
+    pub(crate) fn claimed(&self, token: Uuid) {
+        self.inner().claiming.remove(&token);
+    }
+
+    /// Adds a run, which is in hand until the hold is dropped.
+    pub(crate) fn add(self: &Arc<Self>, fence: Fence) -> Hold {
+        let orders = Arc::new(Orders::default());
+        let before = self.inner().runs.insert(fence.run_id, Run::new(fence.token, Arc::clone(&orders)));
+        if let Some(before) = before {
+            // An attempt whose lease is lost, in a failover perhaps: nobody would reach it under the number of the run any more.
+            before.orders.give(Order::Drop);
+        }
+        if self.n_free() == 0 {
+            self.filled.notify_waiters();
+        }
+        Hold { held: Arc::clone(self), fence, orders }
+    }
+
+    /// Takes a run out, if it is still that of this fence.
+    fn remove(&self, fence: Fence) {
+        let mut inner = self.inner();
+        if inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token) {
+            inner.runs.remove(&fence.run_id);
+        }
+        drop(inner);
+        self.freed.notify_one();
+    }
+
+    /// The fences of the runs in hand.
+    pub(crate) fn fences(&self) -> Vec<Fence> {
+        self.inner().runs.iter().map(|(run_id, run)| Fence { run_id: *run_id, token: run.token }).collect()
+    }
+
+    /// Whether this process works on an attempt, or may be about to.
+    pub(crate) fn knows(&self, fence: Fence) -> bool {
+        let inner = self.inner();
+        inner.claiming.contains(&fence.token)
+            || inner.runs.get(&fence.run_id).is_some_and(|run| run.token == fence.token)
+    }
+
+    /// Whether every other run is older than `company` or has outlived a trial.
+    pub(crate) fn is_alone(&self, fence: Fence, company: Duration) -> bool {
+        let inner = self.inner();
+        let mut others = inner.runs.iter().filter(|(run_id, _)| **run_id != fence.run_id);
+        others.all(|(_, run)| run.is_cleared || run.since.elapsed() >= company)
+    }
+
+    /// Records that a run has outlived its trial.
+    pub(crate) fn clear_of_suspicion(&self, fence: Fence) {
+        if let Some(run) = self.inner().runs.get_mut(&fence.run_id).filter(|run| run.token == fence.token) {
+            run.is_cleared = true;
+        }
+    }
+
+    /// The runs that were told to stop as cancelled so long ago, and whose bodies go on. One that waits for its commit has none any more.
+    pub(crate) fn unheeded(&self, grace: Duration) -> Vec<Fence> {
+        let is_unheeded = |run: &Run| {
+            run.orders.present().order == Order::Cancel
+                && !run.orders.has_left_body.load(Ordering::Acquire)
+                && run.orders.cancelled.get().is_some_and(|since| since.elapsed() >= grace)
+        };
+        let inner = self.inner();
+        let unheeded = inner.runs.iter().filter(|(_, run)| is_unheeded(run));
+        unheeded.map(|(run_id, run)| Fence { run_id: *run_id, token: run.token }).collect()
+    }
+
+    /// Whether a run is in hand.
+    pub(crate) fn has(&self, run_id: Uuid) -> bool {
+        self.inner().runs.contains_key(&run_id)
+    }
+
+    /// Gives an order to one run. An order to stop is not taken back.
+    pub(crate) fn order(&self, run_id: Uuid, order: Order) {
+        if let Some(run) = self.inner().runs.get(&run_id) {
+            run.orders.give(order);
+        }
+    }
+
+    /// Tells one run that something it may wait for has come.
+    pub(crate) fn nudge(&self, run_id: Uuid) {
+        if let Some(run) = self.inner().runs.get(&run_id) {
+            run.orders.nudges.give();
+        }
+    }
+
+    /// Stops an attempt whose lease is lost, but none that has begun since.
+    pub(crate) fn drop_attempt(&self, fence: Fence) {
+        if let Some(run) = self.inner().runs.get(&fence.run_id).filter(|run| run.token == fence.token) {
+            run.orders.give(Order::Drop);
+        }
+    }
+
+    /// Gives an order to all runs.
+    pub(crate) fn order_all(&self, order: Order) {
+        for run in self.inner().runs.values() {
+            run.orders.give(order);
+        }
+    }
+
+    /// Forgets everything: this worker is dead, and its tasks are gone.
+    pub(crate) fn clear(&self) {
+        // A task that should be left after all must not go on.
+        self.order_all(Order::Drop);
+        *self.inner() = Inner::default();
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Nothing panics while it holds the lock.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A run in hand, and the slot that it takes. Dropping it frees both, however the attempt ends: in a panic of ours too, after which the lease that is
+/// left is found by the next reconciliation.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    held: Arc<Held>,
+    /// The right to write for its attempt.
+    pub(crate) fence: Fence,
+    /// The orders for this run.
+    pub(crate) orders: Arc<Orders>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.held.remove(self.fence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn fence(run_id: Uuid) -> Fence {
+        Fence { run_id, token: Uuid::now_v7() }
+    }
+
+    /// The order to stop, if it has been given.
+    fn told(hold: &Hold) -> Option<Order> {
+        match pin!(hold.orders.to_stop()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(order) => Some(order),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_another_of_its_run_displaces_is_told_to_stop_and_the_other_is_not() {
+        let (held, run_id) = (Arc::new(Held::new(2)), Uuid::now_v7());
+        let displaced = held.add(fence(run_id));
+        let present = held.add(fence(run_id));
+        assert_eq!(told(&displaced), Some(Order::Drop));
+        held.drop_attempt(displaced.fence);
+        drop(displaced);
+        assert_eq!(told(&present), None);
+        assert!(held.knows(present.fence), "the end of one attempt is not that of the other");
+        held.drop_attempt(present.fence);
+        assert_eq!(told(&present), Some(Order::Drop));
+    }
+
+    #[test]
+    fn cancel_that_was_read_before_the_undo_began_does_not_stop_the_undo() {
+        let held = Arc::new(Held::new(1));
+        let undoes = held.add(fence(Uuid::now_v7()));
+        undoes.orders.begin_undo();
+        held.order(undoes.fence.run_id, Order::Cancel);
+        assert_eq!(told(&undoes), None);
+        held.order(undoes.fence.run_id, Order::Release);
+        assert_eq!(told(&undoes), Some(Order::Release), "a shutdown still stops it");
+    }
+}

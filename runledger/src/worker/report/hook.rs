@@ -1,0 +1,93 @@
+//! The failure hook: code of the application, after the commit with which a run has failed. Whatever it does, the run has failed.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::connection::panic::{Caught, contained};
+use crate::connection::site::Site;
+use crate::definition::failed::FailedRun;
+
+/// How long a hook may take: it keeps the slot of its run meanwhile.
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
+
+type Told = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What an app does when a run has failed.
+#[derive(Clone)]
+pub(crate) struct FailureHook(Arc<dyn Fn(FailedRun) -> Told + Send + Sync>);
+
+impl FailureHook {
+    pub(crate) fn new<F, Fut>(hook: F) -> Self
+    where
+        F: Fn(FailedRun) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        Self(Arc::new(move |failed| Box::pin(hook(failed))))
+    }
+
+    /// Tells it of a run. Returns in bounded time, unless it blocks its thread.
+    pub(crate) async fn tell(&self, failed: FailedRun) {
+        let (run_id, job) = (failed.run_id, failed.job.clone());
+        let told = match contained(|| (self.0)(failed)) {
+            Err(panic) => Err(panic),
+            Ok(told) => {
+                let mut caught = Caught::new(Site::Elsewhere, told);
+                match timeout(LONGEST, &mut caught).await {
+                    Ok(told) => told,
+                    Err(_) => {
+                        tracing::error!(%run_id, job, "the failure hook did not end within {LONGEST:?} and was dropped");
+                        caught.discard().map_or(Ok(()), Err)
+                    }
+                }
+            }
+        };
+        if let Err(failure) = told {
+            // What it said may be what the run has failed with; the program's own panic hook has been told.
+            let location = failure.location.as_deref().unwrap_or_default();
+            tracing::error!(%run_id, job, location, "the failure hook panicked");
+        }
+    }
+}
+
+impl fmt::Debug for FailureHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FailureHook")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::failure::{Failure, FailureKind};
+
+    fn failed() -> FailedRun {
+        FailedRun {
+            run_id: uuid::Uuid::nil(),
+            job: "charge".to_owned(),
+            version: 1,
+            tenant: String::new(),
+            input: "{}".to_owned(),
+            failure: Failure::new(FailureKind::Error, "no"),
+            attempts: 1,
+            progress: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hook_that_hangs_is_left_after_its_time() {
+        let began = tokio::time::Instant::now();
+        FailureHook::new(|_| std::future::pending()).tell(failed()).await;
+        assert_eq!(began.elapsed(), LONGEST);
+    }
+
+    #[tokio::test]
+    async fn a_hook_that_panics_is_survived_wherever_it_does() {
+        FailureHook::new(|_| -> std::future::Ready<()> { panic!("before its future") }).tell(failed()).await;
+        FailureHook::new(|_| async { panic!("in its future") }).tell(failed()).await;
+    }
+}

@@ -1,0 +1,279 @@
+//! The way from attempts to observers: a bounded channel and a thread for each, so that none holds up a run, the runtime or another observer.
+//!
+//! ```text
+//! executor ── Watch (one an attempt) ──> Line (try_send, or counted as missed) ──> thread ──> Observer
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::{TryRecvError, TrySendError};
+use tokio::time::{Instant, timeout_at};
+
+use crate::connection::panic::contained;
+use crate::model::failure::Failure;
+use crate::model::settle::{Cause, Due, Verdict};
+use crate::model::version::parts;
+use crate::store::claim::Claimed;
+use crate::worker::observer::{Observed, Observer};
+
+/// Events that may wait for an observer: a tenth of a second of the fastest worker, and a bound on memory.
+const DEPTH: usize = 4096;
+
+/// The observers of an app, before it starts.
+#[derive(Default)]
+pub(crate) struct Given(Vec<Box<dyn Observer>>);
+
+impl Given {
+    pub(crate) fn add(&mut self, observer: impl Observer) {
+        self.0.push(Box::new(observer));
+    }
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} observers", self.0.len())
+    }
+}
+
+/// The way to the observers of a worker. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct Observers(Option<Arc<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    worker: Arc<str>,
+    lines: Vec<Line>,
+}
+
+/// The way to one observer.
+#[derive(Debug)]
+struct Line {
+    sender: mpsc::Sender<Message>,
+    /// How many events were dropped that it has not been told of.
+    n_missed: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Message {
+    /// So many events were dropped before this one.
+    Event(u64, Arc<Event>),
+    /// There is nothing more to tell.
+    End,
+}
+
+#[derive(Debug)]
+struct Event {
+    attempt: Observed,
+    what: What,
+}
+
+/// What has become of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum What {
+    Started,
+    Completed,
+    Retried(Failure, Duration),
+    Failed(Failure),
+    Cancelled,
+    Undoing,
+    Waiting,
+    Continued(Duration),
+    Paused,
+    Released,
+    Blocked(Failure),
+    Lost,
+}
+
+impl What {
+    /// What a verdict says, once it is committed.
+    pub(crate) fn of(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Complete(_) => Self::Completed,
+            Verdict::Fail(failure) => Self::Failed(failure.clone()),
+            Verdict::Cancel(_) => Self::Cancelled,
+            Verdict::Block(failure) => Self::Blocked(failure.clone()),
+            Verdict::Pause => Self::Paused,
+            Verdict::Requeue { due, cause, failure } => match (cause, due, failure) {
+                (Cause::Retried, Due::In(delay), Some(failure)) => Self::Retried(failure.clone(), *delay),
+                (Cause::Continued, Due::In(delay), _) => Self::Continued(*delay),
+                (Cause::Slept, _, _) => Self::Waiting,
+                _ => Self::Released,
+            },
+        }
+    }
+}
+
+impl Observers {
+    /// Starts the threads. Each ends when it is told so, or when nobody is left to tell anything.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start(given: Given, worker: &str) -> Result<Self, std::io::Error> {
+        if given.0.is_empty() {
+            return Ok(Self(None));
+        }
+        let lines = given.0.into_iter().map(Line::start).collect::<Result<_, _>>()?;
+        Ok(Self(Some(Arc::new(Inner { worker: worker.into(), lines }))))
+    }
+
+    /// Watches an attempt, where anybody observes.
+    pub(crate) fn watch(&self, claimed: &Claimed, worker_id: i64) -> Option<Box<Watch>> {
+        let inner = self.0.as_ref()?;
+        let (job, version) = parts(&claimed.lane.job);
+        let attempt = Observed {
+            run_id: claimed.run_id,
+            job: job.to_owned(),
+            version,
+            tenant: claimed.tenant.clone(),
+            attempt: claimed.counters.attempt.unsigned_abs(),
+            started_at: claimed.claimed_at.into(),
+            worker_id,
+            worker: Arc::clone(&inner.worker),
+            took: Duration::ZERO,
+        };
+        let watch = Watch {
+            observers: Arc::clone(inner),
+            attempt,
+            began: Instant::now(),
+            has_ended: AtomicBool::new(false),
+        };
+        Some(Box::new(watch))
+    }
+
+    /// Lets observers take what waits for them, up to this instant.
+    pub(crate) async fn end(&self, deadline: Instant) {
+        for line in self.0.iter().flat_map(|inner| &inner.lines) {
+            if timeout_at(deadline, line.end()).await.is_err() {
+                tracing::warn!(
+                    n_events = DEPTH - line.sender.capacity(),
+                    "an observer has not taken what it was to be told before the deadline of the shutdown; the worker ends without it"
+                );
+            }
+        }
+    }
+}
+
+impl Line {
+    fn start(observer: Box<dyn Observer>) -> Result<Self, std::io::Error> {
+        let (sender, told) = mpsc::channel(DEPTH);
+        let n_missed = Arc::new(AtomicU64::new(0));
+        let line = Self { sender, n_missed: Arc::clone(&n_missed) };
+        std::thread::Builder::new()
+            .name("runledger-observer".to_owned())
+            .spawn(move || deliver(observer, told, &n_missed))?;
+        Ok(line)
+    }
+
+    /// Never waits.
+    fn tell(&self, event: &Arc<Event>) {
+        let n_missed = self.n_missed.swap(0, Ordering::Relaxed);
+        match self.sender.try_send(Message::Event(n_missed, Arc::clone(event))) {
+            Err(TrySendError::Full(_)) => {
+                self.n_missed.fetch_add(n_missed + 1, Ordering::Relaxed);
+            }
+            // The worker has ended without it.
+            Ok(()) | Err(TrySendError::Closed(_)) => {}
+        }
+    }
+
+    async fn end(&self) {
+        // It has ended already where this fails.
+        let _ = self.sender.send(Message::End).await;
+        self.sender.closed().await;
+    }
+}
+
+/// The thread of an observer.
+fn deliver(observer: Box<dyn Observer>, mut told: mpsc::Receiver<Message>, n_missed: &AtomicU64) {
+    loop {
+        let message = match told.try_recv() {
+            Err(TryRecvError::Empty) => {
+                // Nothing may come that would tell of these.
+                miss(&*observer, n_missed.swap(0, Ordering::Relaxed));
+                told.blocking_recv()
+            }
+            message => message.ok(),
+        };
+        let Some(Message::Event(n_missed, event)) = message else { break };
+        miss(&*observer, n_missed);
+        call(|| event.tell(&*observer));
+    }
+    miss(&*observer, n_missed.swap(0, Ordering::Relaxed));
+    call(|| drop(observer));
+    drop(told);
+}
+
+fn miss(observer: &dyn Observer, n_events: u64) {
+    if n_events > 0 {
+        tracing::warn!(n_events, "an observer is too slow, and was not told of as many events");
+        call(|| observer.missed(n_events));
+    }
+}
+
+/// Calls an observer: a panic of it is its own affair.
+fn call(code: impl FnOnce()) {
+    if let Err(failure) = contained(code) {
+        // What it said may be what a run has failed with; the program's own panic hook has been told.
+        let location = failure.location.as_deref().unwrap_or_default();
+        tracing::error!(location, "an observer panicked");
+    }
+}
+
+impl Event {
+    fn tell(&self, observer: &dyn Observer) {
+        let attempt = &self.attempt;
+        match &self.what {
+            What::Started => observer.started(attempt),
+            What::Completed => observer.completed(attempt),
+            What::Retried(failure, delay) => observer.retried(attempt, failure, *delay),
+            What::Failed(failure) => observer.failed(attempt, failure),
+            What::Cancelled => observer.cancelled(attempt),
+            What::Undoing => observer.undoing(attempt),
+            What::Waiting => observer.waiting(attempt),
+            What::Continued(delay) => observer.continued(attempt, *delay),
+            What::Paused => observer.paused(attempt),
+            What::Released => observer.released(attempt),
+            What::Blocked(failure) => observer.blocked(attempt, failure),
+            What::Lost => observer.lost(attempt),
+        }
+    }
+}
+
+/// What observers are told of one attempt: that it has started, and once how it has ended. One that is dropped before, with its task or in a panic of ours, is lost.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    observers: Arc<Inner>,
+    attempt: Observed,
+    began: Instant,
+    has_ended: AtomicBool,
+}
+
+impl Watch {
+    pub(crate) fn started(&self) {
+        self.tell(What::Started);
+    }
+
+    pub(crate) fn ended(&self, what: What) {
+        if !self.has_ended.swap(true, Ordering::Relaxed) {
+            self.tell(what);
+        }
+    }
+
+    fn tell(&self, what: What) {
+        let attempt = Observed { took: self.began.elapsed(), ..self.attempt.clone() };
+        let event = Arc::new(Event { attempt, what });
+        for line in &self.observers.lines {
+            line.tell(&event);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.ended(What::Lost);
+    }
+}

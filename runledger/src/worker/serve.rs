@@ -1,0 +1,486 @@
+//! A worker's life: registration, its tasks, its end.
+
+#![expect(clippy::large_futures, reason = "one of each in a worker")]
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use sqlx::Postgres;
+use sqlx::pool::PoolConnection;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, Notify, Semaphore, mpsc, watch};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::claim::claimer::{Claimer, drain};
+use super::claim::permits::Freed;
+use super::execute::executor::Executor;
+use super::execute::writer;
+use super::held::{Held, Order};
+use super::process_workers::ProcessWorkers;
+use super::report::hook::FailureHook;
+use super::report::observers::Observers;
+use super::timings::Timings;
+use super::upkeep::control::Control;
+use super::upkeep::heartbeat::Heart;
+use super::upkeep::maintenance::{Fate, Maintenance, adopt_orphans, release};
+use crate::connection::client_error::ClientError;
+use crate::connection::db::{Db, no_connection};
+use crate::connection::installation::check_home;
+use crate::connection::outage::{Outage, Recovery, warn_outage};
+use crate::connection::session::{Session, engine_options};
+use crate::connection::task;
+use crate::definition::provided::Provided;
+use crate::definition::registry::Registry;
+use crate::engine::journal::Journal;
+use crate::engine::liveness::Liveness;
+#[cfg(feature = "logs")]
+use crate::engine::logs::Logs;
+use crate::engine::wakes::{self, Wakes};
+use crate::model::failure::Failure;
+use crate::model::timestamp::Timestamp;
+use crate::store::error::{Reason, cause, spares_others};
+use crate::store::pooler::shares_sessions;
+use crate::store::set_aside::SetAside;
+use crate::store::timeline::Era;
+use crate::store::{config, tuning, worker};
+
+/// What a worker is made of.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) db: Db,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) provided: Arc<Provided>,
+    pub(crate) queues: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) concurrency: usize,
+    pub(crate) timings: Timings,
+    pub(crate) drain: Duration,
+    pub(crate) linger: Duration,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) on_failure: Option<FailureHook>,
+    /// The least urgent level of what bodies log that is kept; none: nothing is.
+    #[cfg(feature = "logs")]
+    pub(crate) logs: Option<tracing::Level>,
+    pub(crate) observers: Observers,
+}
+
+/// How long runs that are handed back at a shutdown may take to be.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How often a worker tries to register while the server is away.
+const REGISTER_AGAIN: Duration = Duration::from_millis(500);
+
+/// How many numbers a worker tries, should other sessions hold their locks.
+const NUMBERS: u32 = 20;
+
+/// A running worker.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) number: watch::Receiver<i64>,
+    pub(crate) task: JoinHandle<()>,
+}
+
+/// Starts a worker: returns once it is registered and has its lock.
+pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
+    let plan = Plan { db: plan.db.clone().with_reserve(), ..plan };
+    if !is_quiet(&plan) {
+        let options = engine_options(&plan.db);
+        if shares_sessions(&options).await.map_err(|error| no_connection(&options, error))? {
+            return Err(ClientError::pooled());
+        }
+    }
+    let (stop, stopping) = watch::channel(false);
+    let session = Session::to(plan.db.clone(), plan.timings.patience());
+    let held = Arc::new(Held::new(plan.concurrency));
+    let process = ProcessWorkers::with(&held, &plan.db.pool().connect_options());
+    let first = register(&plan, &session).await?;
+    let (number, numbers) = watch::channel(first.worker_id);
+    #[cfg(feature = "logs")]
+    let logs = plan.logs.map(|level| Logs::open(level, plan.db.clone()));
+    let worker = Worker {
+        plan,
+        session,
+        held,
+        process,
+        number,
+        stopping,
+        asked: OnceLock::new(),
+        #[cfg(feature = "logs")]
+        logs: logs.as_ref().map(|logs| Arc::clone(&logs.sink)),
+    };
+    let task = task::spawn("worker", async move {
+        worker.live(first).await;
+        #[cfg(feature = "logs")]
+        if let Some(logs) = logs {
+            logs.close(GRACE).await;
+        }
+    });
+    Ok(Running { stop, number: numbers, task })
+}
+
+/// Whether this is a worker of the test kit that dies by its hand. There are hundreds, and what costs most is a connection: such a one has no heartbeat, and
+/// neither looks for the dead nor for poolers.
+fn is_quiet(plan: &Plan) -> bool {
+    #[cfg(feature = "testing")]
+    return crate::engine::scene::part(&plan.provided)
+        .is_some_and(|part| part.role != crate::engine::scene::Role::Only);
+    #[cfg(not(feature = "testing"))]
+    {
+        let _ = plan;
+        false
+    }
+}
+
+/// Whether the worker belongs to the test kit, which makes copies of databases itself.
+fn is_in_a_scene(plan: &Plan) -> bool {
+    #[cfg(feature = "testing")]
+    return crate::engine::scene::part(&plan.provided).is_some();
+    #[cfg(not(feature = "testing"))]
+    {
+        let _ = plan;
+        false
+    }
+}
+
+/// Two writers keep the server busy while one waits for its commit; a small pool has room for one.
+fn n_writers(plan: &Plan) -> usize {
+    if plan.db.pool().options().get_max_connections() < 6 { 1 } else { 2 }
+}
+
+/// Of the pool, what the claimer, the writers, and short work such as suspensions and enqueues of bodies leave to transactional bodies.
+fn n_transactions(plan: &Plan) -> usize {
+    let connections = usize::try_from(plan.db.pool().options().get_max_connections()).unwrap_or(usize::MAX);
+    connections.saturating_sub(1 + n_writers(plan) + 2).max(1)
+}
+
+struct Worker {
+    plan: Plan,
+    session: Session,
+    held: Arc<Held>,
+    process: Arc<ProcessWorkers>,
+    number: watch::Sender<i64>,
+    stopping: watch::Receiver<bool>,
+    #[cfg(feature = "logs")]
+    logs: Option<Arc<crate::engine::logs::Sink>>,
+    /// When its last life began to end.
+    asked: OnceLock<Instant>,
+}
+
+/// A worker's registration under one number.
+struct Identity {
+    worker_id: i64,
+    /// When, by the database's clock.
+    registered_at: Timestamp,
+    control: Control,
+    era: Era,
+    /// Whether it has buried workers of its name.
+    has_buried: bool,
+}
+
+impl Worker {
+    /// Lives to its end, and lets observers take what they have not been told yet.
+    async fn live(self, first: Identity) {
+        self.live_on(first).await;
+        let asked = self.asked.get().copied().unwrap_or_else(Instant::now);
+        self.plan.observers.end(asked + self.plan.drain + GRACE).await;
+    }
+
+    /// Lives under one number after the other until it is told to stop: one that was declared dead, has lost a task, or began on a server whose place
+    /// another has taken, never works under its old number again.
+    async fn live_on(&self, first: Identity) {
+        let mut identity = first;
+        loop {
+            let worker_id = identity.worker_id;
+            let _ = self.number.send(worker_id);
+            match self.live_once(identity).await {
+                Fate::Dead => {}
+                Fate::Moved => {
+                    self.hand_back(worker_id).await;
+                    self.sign_off(worker_id).await;
+                }
+                Fate::Broken => {
+                    self.sign_off(worker_id).await;
+                    // A cause that stays must not make it spin.
+                    tokio::time::sleep(REGISTER_AGAIN).await;
+                }
+                Fate::Alive | Fate::Drain => {
+                    self.sign_off(worker_id).await;
+                    return;
+                }
+            }
+            if *self.stopping.borrow() {
+                return;
+            }
+            self.held.clear();
+            let outage = Outage::new();
+            identity = loop {
+                match register(&self.plan, &self.session).await {
+                    Ok(identity) => {
+                        if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
+                            tracing::info!(n_failures, ?lasted, "the worker is registered again");
+                        }
+                        break identity;
+                    }
+                    Err(error) => {
+                        let error = Failure::text_of_chain(&error);
+                        warn_outage!(&outage, error, "the worker cannot register yet");
+                    }
+                }
+                if *self.stopping.borrow() {
+                    return;
+                }
+                tokio::time::sleep(REGISTER_AGAIN).await;
+            };
+        }
+    }
+
+    async fn live_once(&self, identity: Identity) -> Fate {
+        let Identity { worker_id, registered_at, control, era, has_buried } = identity;
+        let era = Arc::new(era);
+        let session = self.session.clone().within(Arc::clone(&era));
+        let (stop, stopped) = watch::channel(false);
+        let (stop_claims, claims_stopped) = watch::channel(false);
+        let (fate, mut fates) = watch::channel(Fate::Alive);
+        let (wake, doubt) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (due, mut dues) = mpsc::unbounded_channel();
+        let (acknowledged, liveness) = Liveness::new(self.plan.timings.guard());
+        let (pulse, pulses) = mpsc::channel(4);
+        let heart = Heart {
+            options: engine_options(&self.plan.db),
+            worker_id,
+            timings: self.plan.timings,
+            held: Arc::clone(&self.held),
+            pulses: pulse,
+            acknowledged,
+            stop: stopped.clone(),
+            runtime: Handle::current(),
+        };
+        let mut silent = None;
+        if is_quiet(&self.plan) {
+            // Its channels must not close.
+            silent = Some(heart);
+        } else if let Err(error) = heart.start() {
+            tracing::error!(%error, "the heartbeat's thread cannot be started");
+            return Fate::Drain;
+        }
+        let mut crew = JoinSet::new();
+        let (wakes, owed) = Wakes::new();
+        task::spawn_on(&mut crew, "wakes", wakes::carry_out(session.clone(), owed));
+        let (journal, receivers) = Journal::new(n_writers(&self.plan), wakes.clone());
+        for receiver in receivers {
+            task::spawn_on(
+                &mut crew,
+                "writer",
+                writer::write(session.clone(), receiver, wakes.clone(), stopped.clone()),
+            );
+        }
+        let control = control.listen(
+            engine_options(&self.plan.db),
+            Arc::clone(&self.held),
+            Arc::clone(&wake),
+            stopped.clone(),
+        );
+        task::spawn_on(&mut crew, "control", control);
+        let maintenance = Maintenance {
+            session: self.session.clone(),
+            worker_id,
+            timings: self.plan.timings,
+            registry: Arc::clone(&self.plan.registry),
+            era,
+            held: Arc::clone(&self.held),
+            cancel_grace: self.plan.cancel_grace,
+            wake: Arc::clone(&wake),
+            doubt: Arc::clone(&doubt),
+            wakes,
+            fate,
+            stop: stopped,
+            has_buried,
+            // The first ones at once, where anybody may have died before.
+            idle: if silent.is_some() { self.plan.timings.lease } else { Duration::ZERO },
+            cancel_requests: Mutex::default(),
+            failing: Mutex::default(),
+        };
+        task::spawn_on(&mut crew, "maintenance", maintenance.run(pulses));
+        let executor = Arc::new(Executor {
+            db: session.db().clone(),
+            journal,
+            provided: Arc::clone(&self.plan.provided),
+            registry: Arc::clone(&self.plan.registry),
+            liveness,
+            held: Arc::clone(&self.held),
+            linger: self.plan.linger,
+            transactions: Arc::new(Semaphore::new(n_transactions(&self.plan))),
+            freed: Freed::default(),
+            due,
+            on_failure: self.plan.on_failure.clone(),
+            #[cfg(feature = "logs")]
+            logs: self.logs.clone(),
+            observers: self.plan.observers.clone(),
+            turn: Mutex::default(),
+            worker_id,
+        });
+        let claimer = Claimer {
+            session,
+            worker_id,
+            registered_at,
+            registry: Arc::clone(&self.plan.registry),
+            queues: self.plan.queues.clone(),
+            timings: self.plan.timings,
+            executor: Arc::clone(&executor),
+            process: Arc::clone(&self.process),
+            wake,
+            doubt,
+            stop: claims_stopped,
+        };
+        let mut claims = task::spawn("claimer", async move { claimer.run(&mut dues).await });
+        let mut stopping = self.stopping.clone();
+        let ended = tokio::select! {
+            biased;
+            // Without maintenance nobody decides its fate any more: the end of that task counts then.
+            Ok(_) = fates.wait_for(|fate| *fate != Fate::Alive) => None,
+            _ = stopping.wait_for(|stop| *stop) => None,
+            ended = crew.join_next() => ended,
+            ended = &mut claims => Some(ended.map(drop)),
+        };
+        if let Some(ended) = ended {
+            report(ended);
+            self.held.order_all(Order::Drop);
+            claims.abort();
+            crew.shutdown().await;
+            return Fate::Broken;
+        }
+        let _ = stop_claims.send(true);
+        let patience = if *fates.borrow() == Fate::Moved { GRACE } else { self.plan.drain };
+        if !fates.borrow().is_lost() {
+            let _ = self.asked.set(Instant::now());
+            self.say_draining(worker_id).await;
+        }
+        if let Ok(tasks) = claims.await {
+            if fates.borrow().is_lost() {
+                // What was claimed since.
+                self.held.order_all(Order::Drop);
+            }
+            tokio::select! {
+                () = drain(&executor, tasks, patience, GRACE) => {}
+                Ok(_) = fates.wait_for(|fate| *fate == Fate::Dead) => self.held.order_all(Order::Drop),
+            }
+        }
+        let fate = *fates.borrow();
+        let _ = stop.send(true);
+        drop(executor);
+        if !fate.is_lost() {
+            // A writer ends when the journal is closed and empty. A body that has put its context away for good keeps the journal open.
+            let _ = tokio::time::timeout(GRACE, async { while crew.join_next().await.is_some() {} }).await;
+        }
+        crew.shutdown().await;
+        fate
+    }
+
+    async fn say_draining(&self, worker_id: i64) {
+        let said = match self.session.open().await {
+            Ok(mut connection) => self.session.answered(worker::drain(&mut connection, worker_id)).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = said {
+            tracing::warn!(%error, "the worker stops without having said that it drains");
+        }
+    }
+
+    /// Gives back what the promoted server knows of a life that began on the one before it. Nothing of it has crashed.
+    async fn hand_back(&self, worker_id: i64) {
+        let give = async {
+            let mut connection = self.session.open_beside().await?;
+            let leases = worker::held(&mut connection, worker_id).await?;
+            release(&mut connection, leases).await
+        };
+        if let Err(error) = self.session.answered(give).await {
+            tracing::warn!(%error, "the runs of this worker could not be handed back; others will find them");
+        }
+    }
+
+    /// Leaves nothing for others to find out.
+    async fn sign_off(&self, worker_id: i64) {
+        let bury = async {
+            let mut connection = self.session.open_beside().await?;
+            worker::bury(&mut connection, worker_id, 0.0, "stopped").await?;
+            adopt_orphans(&mut connection, &mut SetAside::default(), None).await.map(drop)
+        };
+        let done = self.session.answered(bury).await;
+        if let Err(error) = done {
+            tracing::warn!(%error, "the worker could not sign off; others will find that it is gone");
+        }
+    }
+}
+
+/// A worker without one of its tasks would look alive and do nothing.
+fn report(ended: Result<(), JoinError>) {
+    let cause =
+        ended.err().map_or_else(|| "its heartbeat's thread has ended".to_owned(), |error| error.to_string());
+    tracing::error!(
+        cause,
+        "a task of this worker has panicked; the worker gives its runs back and takes a new number: please report this"
+    );
+}
+
+/// Registers under a fresh number, takes its lock, and buries whoever lived under this name before and is gone.
+async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientError> {
+    let jobs: Vec<String> = plan.registry.names().map(str::to_owned).collect();
+    let options = engine_options(&plan.db);
+    let era = Era::begin(&options);
+    let unconnected = |error| no_connection(&options, error);
+    for _ in 0..NUMBERS {
+        let mut connection = session.open().await.map_err(unconnected)?;
+        if !is_in_a_scene(plan) {
+            check_home(&mut connection).await?;
+        }
+        let (worker_id, registered_at) =
+            worker::register(&mut connection, &plan.name, plan.db.session_name(), &jobs, &plan.queues)
+                .await?;
+        let opened =
+            Control::open(&options, worker_id).await.map_err(|error| match cause(&error).reason {
+                Reason::Privilege => error.into(),
+                _ => unconnected(error),
+            })?;
+        let Some(control) = opened else { continue };
+        // Before the first claim.
+        plan.registry.tune(tuning::all(&mut connection).await?);
+        plan.registry.configure(config::all(&mut connection).await?.into_iter().collect());
+        let has_buried = bury_predecessors(&mut connection, plan, worker_id).await?;
+        tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
+        return Ok(Identity { worker_id, registered_at, control, era, has_buried });
+    }
+    Err(ClientError::Setup(format!(
+        "the session locks of {NUMBERS} fresh workers are all held by others: another program uses advisory locks of the class of our table; \
+         look into `pg_locks` for advisory locks"
+    )))
+}
+
+/// A process that starts again under its name need not wait until its predecessor is suspect: a free lock is enough. Returns whether it
+/// has buried one.
+async fn bury_predecessors(
+    connection: &mut PoolConnection<Postgres>,
+    plan: &Plan,
+    worker_id: i64,
+) -> Result<bool, sqlx::Error> {
+    let mut has_buried = false;
+    for (predecessor, lock_is_evidence) in worker::predecessors(connection, &plan.name, worker_id).await? {
+        if !lock_is_evidence {
+            continue;
+        }
+        match worker::bury_if_unlocked(connection, predecessor, 0.0, "its name came back").await {
+            Ok(true) => {
+                tracing::info!(predecessor, "the worker of this name is gone; its runs go on here");
+                adopt_orphans(connection, &mut SetAside::default(), None).await?;
+                has_buried = true;
+            }
+            Ok(false) => {}
+            Err(error) if spares_others(&error) => {
+                tracing::warn!(%error, predecessor, "the worker of this name cannot be examined; maintenance tries again");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(has_buried)
+}

@@ -1,0 +1,169 @@
+//! The control connection: it holds the session lock, and listens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgListener, PgNotification};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+use uuid::Uuid;
+
+use crate::connection::answer::{LIFE_SIGN, answered};
+use crate::connection::outage::{Outage, Recovery, warn_outage};
+use crate::connection::task;
+use crate::store::session::listen;
+use crate::store::worker::{asked_of, lock, lock_is_held, locked};
+use crate::worker::held::{Held, Order};
+
+/// The channel on which an enqueue wakes sleeping workers.
+const READY: &str = "runledger_ready";
+
+/// The channel which says that a running run is to be cancelled.
+const CANCEL: &str = "runledger_cancel";
+
+/// The channel which says that a running run is to be paused.
+const PAUSE: &str = "runledger_pause";
+
+/// The channel on which resident runs hear that what they may wait for has come.
+const NUDGE: &str = "runledger_nudge";
+
+const CHANNELS: [&str; 4] = [READY, CANCEL, PAUSE, NUDGE];
+
+/// How often the connection is asked whether it lives and has the lock.
+const ASK: Duration = Duration::from_secs(15);
+
+/// The pause before a lost connection is tried again.
+const RECONNECT: Duration = Duration::from_millis(200);
+
+/// A connection with the session lock of a worker, listening.
+pub(crate) struct Control {
+    listener: PgListener,
+    worker_id: i64,
+}
+
+impl Control {
+    /// Connects, takes the lock and listens. None where another session holds the worker's key.
+    pub(crate) async fn open(
+        options: &PgConnectOptions,
+        worker_id: i64,
+    ) -> Result<Option<Self>, sqlx::Error> {
+        let mut listener = listen(options, &CHANNELS).await?;
+        if !lock(&mut listener, worker_id).await? {
+            return Ok(None);
+        }
+        locked(&mut listener, worker_id).await?;
+        Ok(Some(Self { listener, worker_id }))
+    }
+
+    /// Listens until told to stop; closing the connection frees the lock.
+    pub(crate) async fn listen(
+        mut self,
+        options: PgConnectOptions,
+        held: Arc<Held>,
+        wake: Arc<Notify>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut asking = tokio::time::interval_at(Instant::now() + ASK, ASK);
+        asking.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let outage = Outage::new();
+        loop {
+            let heard = tokio::select! {
+                heard = self.listener.try_recv() => heard,
+                _ = asking.tick() => match self.holds_lock().await {
+                    Ok(true) => {
+                        if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
+                            tracing::info!(n_failures, ?lasted, "the control connection is back");
+                        }
+                        continue;
+                    }
+                    // Made anew without telling us, or refused the lock before.
+                    Ok(false) => Ok(None),
+                    Err(error) => self.replace(&options, &error, &outage).await,
+                },
+                () = task::raised(&mut stop) => return,
+            };
+            match heard {
+                Ok(Some(notification)) if [CANCEL, PAUSE].contains(&notification.channel()) => {
+                    if let Ok(run_id) = notification.payload().parse()
+                        && let Err(error) = self.look_for_requests(&held, run_id).await
+                    {
+                        tracing::debug!(%error, "a request is left to the next heartbeat");
+                        asking.reset_immediately();
+                    }
+                }
+                Ok(Some(notification)) if notification.channel() == NUDGE => {
+                    if let Ok(run_id) = notification.payload().parse() {
+                        held.nudge(run_id);
+                    }
+                }
+                Ok(Some(notification)) => {
+                    if self.is_for_us(notification.payload()) {
+                        wake.notify_one();
+                    }
+                }
+                // The connection was lost and made anew: the lock with it, and every notification in between.
+                Ok(None) => {
+                    self.relock().await;
+                    wake.notify_one();
+                }
+                Err(error) => {
+                    warn_outage!(&outage, %error, "the control connection is lost; runs are found by polling until it is back");
+                    tokio::time::sleep(RECONNECT).await;
+                    // It may come back by itself, without its lock and without a word.
+                    asking.reset_immediately();
+                }
+            }
+        }
+    }
+
+    /// Reads the requests to cancel or pause a run, and orders what they say. A notification alone orders nothing, because
+    /// every role of the database can send one.
+    async fn look_for_requests(&mut self, held: &Held, run_id: Uuid) -> Result<(), sqlx::Error> {
+        if !held.has(run_id) {
+            return Ok(());
+        }
+        let asked = answered(LIFE_SIGN, asked_of(&mut self.listener, run_id)).await?;
+        if asked.cancel {
+            held.order(run_id, Order::Cancel);
+        }
+        if asked.pause {
+            held.order(run_id, Order::Pause);
+        }
+        Ok(())
+    }
+
+    /// Whether this session has the worker's lock. A connection that a firewall has forgotten would be silent for ever, so no answer is one too.
+    async fn holds_lock(&mut self) -> Result<bool, sqlx::Error> {
+        answered(LIFE_SIGN, lock_is_held(&mut self.listener)).await
+    }
+
+    /// Another connection in the place of one that does not answer: as if it had been lost and made anew.
+    async fn replace(
+        &mut self,
+        options: &PgConnectOptions,
+        error: &sqlx::Error,
+        outage: &Outage,
+    ) -> Result<Option<PgNotification>, sqlx::Error> {
+        warn_outage!(&outage, %error, "the control connection does not answer; another takes its place");
+        self.listener = answered(LIFE_SIGN, listen(options, &CHANNELS)).await?;
+        Ok(None)
+    }
+
+    /// A notification of runs names the worker that it wakes, or none and wakes all.
+    fn is_for_us(&self, payload: &str) -> bool {
+        payload.is_empty() || payload.parse() == Ok(self.worker_id)
+    }
+
+    async fn relock(&mut self) {
+        match answered(LIFE_SIGN, lock(&mut self.listener, self.worker_id)).await {
+            Ok(true) => {
+                if let Err(error) = answered(LIFE_SIGN, locked(&mut self.listener, self.worker_id)).await {
+                    tracing::warn!(%error, "the session lock was taken again, but not noted");
+                }
+            }
+            // The old session may live on for a while, as long as the server has not noticed its end: the heartbeat alone counts then.
+            Ok(false) => tracing::warn!("the session lock is still held by this worker's old session"),
+            Err(error) => tracing::warn!(%error, "the session lock was not taken again"),
+        }
+    }
+}

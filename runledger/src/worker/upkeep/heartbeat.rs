@@ -1,0 +1,141 @@
+//! The heartbeat: on a thread, a runtime and a connection of its own, so that no handler and no full pool can hold it up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection, PgConnection};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::connection::outage::{Outage, Recovery, warn_outage};
+use crate::connection::task;
+use crate::store::session::{connect, for_heartbeat};
+use crate::store::worker::{Pulse, heartbeat};
+use crate::worker::held::{Held, Order};
+use crate::worker::timings::Timings;
+
+/// The pause before another connection is tried.
+const RECONNECT: Duration = Duration::from_millis(200);
+
+/// Sends heartbeats until told to stop.
+pub(crate) struct Heart {
+    pub(crate) options: PgConnectOptions,
+    pub(crate) worker_id: i64,
+    pub(crate) timings: Timings,
+    /// The runs in hand: orders to them wait for nothing that maintenance does.
+    pub(crate) held: Arc<Held>,
+    /// What a heartbeat brought back. A pulse that finds no room is dropped: the next one says the same.
+    pub(crate) pulses: mpsc::Sender<Pulse>,
+    /// When the last acknowledged heartbeat was sent.
+    pub(crate) acknowledged: watch::Sender<Instant>,
+    pub(crate) stop: watch::Receiver<bool>,
+    /// The runtime of the worker's tasks.
+    pub(crate) runtime: Handle,
+}
+
+/// Whether the server aborted the statement on a time limit. The session still works; a new session would
+/// also wait for the lock.
+fn has_run_out_of_time(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    // `lock_not_available`, `query_canceled`
+    code.is_some_and(|code| ["55P03", "57014"].contains(&code.as_ref()))
+}
+
+impl Heart {
+    /// Starts the thread. It ends by itself after `stop`, or when the worker is dead.
+    pub(crate) fn start(self) -> Result<(), std::io::Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new()
+            .name("runledger-heartbeat".to_owned())
+            .spawn(move || runtime.block_on(self.beat()))?;
+        Ok(())
+    }
+
+    async fn beat(mut self) {
+        let mut connection: Option<PgConnection> = None;
+        let mut next = Instant::now();
+        let outage = Outage::new();
+        loop {
+            self.wake_runtime();
+            let sent = Instant::now();
+            let pause = match tokio::time::timeout(self.timings.suspect, self.once(&mut connection)).await {
+                Ok(Ok(pulse)) => {
+                    let alive = pulse.alive;
+                    if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
+                        tracing::info!(n_failures, ?lasted, "heartbeats are acknowledged again");
+                    }
+                    if alive {
+                        // Nobody waits for it any more: the worker is stopping.
+                        let _ = self.acknowledged.send(sent);
+                        self.give_orders(&pulse);
+                    }
+                    let _ = if alive {
+                        self.pulses.try_send(pulse).ok()
+                    } else {
+                        self.pulses.send(pulse).await.ok()
+                    };
+                    if !alive {
+                        return;
+                    }
+                    next = (next + self.timings.heartbeat).max(sent);
+                    next.saturating_duration_since(Instant::now())
+                }
+                Ok(Err(error)) => {
+                    warn_outage!(&outage, %error, "a heartbeat was not acknowledged; no body starts until one is");
+                    if !has_run_out_of_time(&error) {
+                        connection = None;
+                    }
+                    RECONNECT
+                }
+                Err(_) => {
+                    warn_outage!(
+                        &outage,
+                        "a heartbeat was not acknowledged in time; no body starts until one is"
+                    );
+                    connection = None;
+                    RECONNECT
+                }
+            };
+            if tokio::time::timeout(pause, task::raised(&mut self.stop)).await.is_ok() {
+                break;
+            }
+        }
+        if let Some(connection) = connection {
+            // A failure to say goodbye changes nothing.
+            let _ = connection.close().await;
+        }
+    }
+
+    /// Wakes a thread of the worker's runtime, so that it polls the I/O driver. The thread that polled it last may be
+    /// blocked by a body, and tokio does not give the driver to a thread that sleeps.
+    fn wake_runtime(&self) {
+        self.runtime.spawn(std::future::ready(()));
+    }
+
+    /// Tells runs in hand what others have asked of them.
+    fn give_orders(&self, pulse: &Pulse) {
+        for run_id in &pulse.cancels {
+            self.held.order(*run_id, Order::Cancel);
+        }
+        for run_id in &pulse.pauses {
+            self.held.order(*run_id, Order::Pause);
+        }
+    }
+
+    async fn once(&self, connection: &mut Option<PgConnection>) -> Result<Pulse, sqlx::Error> {
+        let connection = match connection {
+            Some(connection) => connection,
+            none => none.insert(self.connect().await?),
+        };
+        let overdue = self.timings.overdue().as_secs_f64();
+        heartbeat(connection, self.worker_id, overdue).await
+    }
+
+    async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut connection = connect(&self.options).await?;
+        for_heartbeat(&mut connection, self.timings.heartbeat, self.timings.suspect).await?;
+        Ok(connection)
+    }
+}

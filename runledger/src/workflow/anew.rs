@@ -1,0 +1,94 @@
+//! Continuation: the same run goes on with a fresh record, or a fresh attempt.
+
+use std::future::{Future, pending};
+use std::time::Duration;
+
+use super::{Wf, nested, not_for_a_step};
+use crate::connection::site::Site;
+use crate::definition::call::{Call, is_workflow};
+use crate::definition::job::Job;
+use crate::engine::attempt::Attempt;
+use crate::engine::context::Context;
+use crate::engine::halt::Halt;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::payload::{PayloadKind, Place};
+use crate::model::timestamp::FURTHEST;
+
+impl Wf {
+    /// Begins this workflow anew with other arguments, as the same run: its handle, its signals that are left and its children stay, its recorded steps are
+    /// forgotten, and its attempts are counted from the start. For loops without end, whose record would grow for ever:
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use runledger::prelude::*;
+    /// # #[job] async fn report(day: u32) -> Result<()> { drop(day.to_string()); Ok(()) }
+    /// #[workflow]
+    /// async fn nightly(wf: &Wf, day: u32) -> Result<()> {
+    ///     wf.run(report(day)).await?;
+    ///     wf.sleep(Duration::from_secs(24 * 60 * 60)).await?;
+    ///     wf.continue_with(nightly(day + 1)).await
+    /// }
+    /// ```
+    ///
+    /// The future never completes: the attempt ends where it is awaited, with everything that is under way. `call` is of this workflow; of its options only
+    /// a delay has a meaning. What a [`Saga`](crate::Saga) did is not taken back any more, and what was published is to be published again.
+    ///
+    /// Costs one statement, and the deletion of the recorded steps. A step of the same key has another
+    /// [`idempotency_key`](Context::idempotency_key) afterwards, and starts another child.
+    ///
+    /// Inside the body of a step it fails the run with the reason: a replay would skip it with the step.
+    pub fn continue_with<J: Job, T>(&self, call: Call<J>) -> impl Future<Output = T> {
+        let was_inside = Site::InlineStep.is_here();
+        async move {
+            let halt = if was_inside || Site::InlineStep.is_here() {
+                Halt::Refused(nested("continue_with"))
+            } else {
+                anew(&self.attempt, call).unwrap_or_else(|halt| halt)
+            };
+            self.attempt.halt(halt);
+            pending().await
+        }
+    }
+}
+
+impl Context {
+    /// Ends this attempt of a run with a slice of its work done: it goes on at once, or after a delay, as the same run with the same arguments, its attempts
+    /// counted from the start. How far it has come it finds in [`last_progress`](Self::last_progress).
+    ///
+    /// The future never completes, so there can be no output at the same time. Costs one statement.
+    ///
+    /// In a step, a workflow or a transactional job it fails the run with the reason: a workflow has [`Wf::continue_with`], and a transaction would be lost.
+    pub async fn continue_after<T>(&self, delay: Duration) -> T {
+        let definition = self.of_attempt().definition;
+        let halt = if self.step_key().is_some() || is_workflow(definition) || definition.transactional {
+            let message = "`continue_after` ends an attempt of a job's own run: it means nothing in a step, a workflow or a transaction";
+            Halt::Refused(Failure::new(FailureKind::Setup, message))
+        } else {
+            Halt::Continued { input: None, delay: delay.min(FURTHEST) }
+        };
+        self.of_attempt().halt(halt);
+        pending().await
+    }
+}
+
+fn anew<J: Job>(attempt: &Attempt, call: Call<J>) -> Result<Halt, Halt> {
+    let refused = Halt::Refused;
+    let own = attempt.definition;
+    if J::DEFINITION.stored_name() != own.stored_name() {
+        let message = format!(
+            "workflow `{}` cannot continue as `{}`: a run stays one of its own workflow and version; start the other as a child, or enqueue it",
+            own.stored_name(),
+            J::DEFINITION.stored_name()
+        );
+        return Err(refused(Failure::new(FailureKind::Setup, message)));
+    }
+    if let Some(option) = call.request.said_beyond(&["delay"]) {
+        return Err(refused(not_for_a_step(own.name, option)));
+    }
+    let delay = call.request.options.delay_us.and_then(|micros| u64::try_from(micros).ok()).unwrap_or(0);
+    let input =
+        call.request.input.map_err(|error| refused(Failure::from_chain(FailureKind::Encode, &error)))?;
+    let place = Place::new(attempt.fence.run_id, PayloadKind::Input, "");
+    let input = attempt.sealer().seal(&place, input).map_err(|error| Halt::of_payload(&error))?;
+    Ok(Halt::Continued { input: Some(input), delay: Duration::from_micros(delay).min(FURTHEST) })
+}

@@ -1,0 +1,154 @@
+//! Runs started by a workflow.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::step::{Step, StepFuture, decode_output};
+use super::{Wf, refused};
+use crate::definition::call::Call;
+use crate::definition::job::Job;
+use crate::engine::halt::Wait;
+use crate::engine::waiting;
+use crate::model::failure::{Failure, FailureKind};
+use crate::model::json;
+use crate::model::payload::Sealer;
+use crate::model::replay::{Line, StepKind};
+use crate::model::request::child_run_id;
+use crate::store::enqueue::NewRun;
+use crate::store::wait::NewChild;
+
+impl Wf {
+    /// Starts a call as a run of its own, on its own queue: a child. It is cancelled where this run is cancelled, or fails for good. Its start and its record are one
+    /// commit.
+    /// Once the cancel of this run has been asked for it starts no more: the attempt ends here.
+    ///
+    /// # Errors
+    /// 100 runs are above this one already, its parent, the parent of that and so on: a workflow that starts itself without end is stopped by that. Recorded
+    /// and terminal, with the run at the top.
+    ///
+    /// The call cannot be stored, or names a tenant or an idempotency key: a child has its parent's tenant, and is known by its step's key.
+    #[track_caller]
+    pub fn start<J: Job>(&self, call: Call<J>) -> Step<'_, Child<'_, J>> {
+        self.start_at(call, Location::caller())
+    }
+
+    pub(super) fn start_at<J: Job>(&self, call: Call<J>, line: Line) -> Step<'_, Child<'_, J>> {
+        let (name, oldest) = (J::DEFINITION.name, J::DEFINITION.oldest_name());
+        if let Some(option) = call.request.identity_said() {
+            return refused(name, not_for_a_child("call of job", name, option));
+        }
+        let fingerprints = match call.request.input.as_ref() {
+            Ok(input) => match self.fingerprints(name, input) {
+                Ok(fingerprints) => of_child(&fingerprints),
+                Err(step) => return step,
+            },
+            Err(_) => of_child(&[0]),
+        };
+        let fingerprint = fingerprints.first().copied().unwrap_or(0);
+        let new_run = match call.request.into_new_run() {
+            Ok(new_run) => new_run,
+            Err(error) => return refused(name, Failure::from_chain(FailureKind::Encode, &error)),
+        };
+        let claim = match self.claim_at(oldest, call.key.as_deref(), &fingerprints, line) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(&self.attempt);
+        let child = NewRun {
+            run_id: child_run_id(attempt.fence.run_id, &attempt.key_of_slice(claim.key.as_str())),
+            ..new_run
+        };
+        let key = claim.key.as_str().to_owned();
+        Step::without_tries(
+            key,
+            move || {
+                let child = |sealer: &Sealer| child.sealed(sealer).map(NewChild::Run);
+                Box::pin(async move { waiting::start(&attempt, &claim, fingerprint, child).await })
+            },
+            move |recorded| Ok(Child::new(self, oldest, decode_output(recorded)?)),
+        )
+        .of_own_output(&self.attempt)
+    }
+}
+
+/// A run started by a workflow.
+pub struct Child<'wf, J> {
+    wf: &'wf Wf,
+    /// Of the job or of the graph: the step that waits for it is called after it.
+    name: Cow<'static, str>,
+    run_id: Uuid,
+    marker: PhantomData<fn() -> J>,
+}
+
+impl<J> fmt::Debug for Child<'_, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Child")
+            .field("name", &self.name)
+            .field("run_id", &self.run_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'wf, J: Job> Child<'wf, J> {
+    pub(crate) fn new(wf: &'wf Wf, name: impl Into<Cow<'static, str>>, run_id: Uuid) -> Self {
+        Self { wf, name: name.into(), run_id, marker: PhantomData }
+    }
+
+    /// The id of the child's run.
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.run_id
+    }
+
+    /// Waits until the child ends and gives its output. A run that only waits leaves its worker.
+    ///
+    /// # Errors
+    /// The child failed, was cancelled, or gave another type.
+    #[track_caller]
+    pub fn result(&self) -> Step<'wf, J::Output> {
+        self.result_at(Location::caller())
+    }
+
+    pub(super) fn result_at(&self, line: Line) -> Step<'wf, J::Output> {
+        self.end(Wait::Child(self.run_id), line)
+    }
+
+    /// As [`result`](Self::result), in a run that has nothing to do before the last of these children has ended.
+    pub(super) fn result_of_all(&self, all: Arc<[Uuid]>, line: Line) -> Step<'wf, J::Output> {
+        self.end(Wait::LastOf(all), line)
+    }
+
+    fn end(&self, wait: Wait, line: Line) -> Step<'wf, J::Output> {
+        let (wf, child) = (self.wf, self.run_id);
+        let name = format!("{}.result", self.name);
+        let fingerprint = json::fingerprint(&child.to_string());
+        let claim = match wf.claim_at(&name, None, &[fingerprint], line) {
+            Ok(claim) => claim,
+            Err(step) => return step,
+        };
+        let attempt = Arc::clone(&wf.attempt);
+        let key = claim.key.as_str().to_owned();
+        let work = move || -> StepFuture<'wf> {
+            Box::pin(async move { waiting::child_result(&attempt, &claim, fingerprint, child, wait).await })
+        };
+        Step::without_tries(key, work, decode_output).of_own_output(&wf.attempt)
+    }
+}
+
+/// What identifies the start of a child with an input that these identify.
+pub(crate) fn of_child(fingerprints: &[i64]) -> Vec<i64> {
+    fingerprints.iter().map(|input| StepKind::Child.fingerprint(*input)).collect()
+}
+
+pub(crate) fn not_for_a_child(what: &str, name: &str, option: &str) -> Failure {
+    let message = format!(
+        "the {what} `{name}` has a `{option}`, which a child cannot have: it has the tenant of its parent, and the step that starts it is its \
+         key, so that it is started once; leave it out, and use `key` to tell children apart"
+    );
+    Failure::new(FailureKind::Setup, message)
+}

@@ -1,0 +1,184 @@
+//! Fan-out: a call for each item of a list.
+
+use std::convert::Infallible;
+use std::future::{Future, IntoFuture};
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use uuid::Uuid;
+
+use super::Wf;
+use crate::definition::call::Call;
+use crate::definition::job::Job;
+use crate::definition::step_error::StepError;
+use crate::model::replay::Line;
+
+/// How many calls are under way at a time, where nobody says.
+const DEFAULT_LIMIT: usize = 64;
+
+impl Wf {
+    /// A call for each item: `wf.map(&order.skus, |sku| reserve(sku, 1).key(sku)).limit(8).await?` gives the outputs in the order of the items.
+    ///
+    /// Each is a step of this run, in this worker, under the key of the call; with [`spread`](Map::spread) a run of its own. Steps are built in the order
+    /// of the items, as others end.
+    #[track_caller]
+    pub fn map<'wf, I, J, F>(&'wf self, items: I, mut call: F) -> Map<'wf, J>
+    where
+        I: IntoIterator,
+        F: FnMut(I::Item) -> Call<J>,
+        J: Job,
+    {
+        let calls = items.into_iter().map(&mut call).collect();
+        Map { wf: self, calls, limit: None, spread: false, line: Location::caller() }
+    }
+}
+
+/// Calls of a job for the items of a list, made by [`Wf::map`].
+#[must_use = "a map does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct Map<'wf, J> {
+    wf: &'wf Wf,
+    calls: Vec<Call<J>>,
+    limit: Option<usize>,
+    spread: bool,
+    line: Line,
+}
+
+type Outcome<J> = Result<<J as Job>::Output, StepError>;
+
+impl<'wf, J: Job> Map<'wf, J> {
+    /// How many are under way at a time; 64 by default, and no limit with [`spread`](Self::spread). Another limit is no change of the workflow for runs in
+    /// flight, but for those of a spread map.
+    pub fn limit(self, limit: usize) -> Self {
+        Self { limit: Some(limit.max(1)), ..self }
+    }
+
+    /// Starts a run for each item, so that all workers share them: children of this run, which are cancelled where it is cancelled or fails. Without a
+    /// limit this run wakes once, when the last of them has ended.
+    pub fn spread(self) -> Self {
+        Self { spread: true, ..self }
+    }
+
+    /// The outcome of each item, in their order: the failure of one does not stop the others.
+    pub async fn outcomes(self) -> Vec<Outcome<J>> {
+        let mut outcomes = Vec::with_capacity(self.calls.len());
+        let Ok(()) = self
+            .each(|place, outcome| {
+                outcomes.push((place, outcome));
+                Ok::<(), Infallible>(())
+            })
+            .await;
+        in_order(outcomes)
+    }
+
+    /// Ends with the first failure: the others are dropped.
+    async fn outputs(self) -> Result<Vec<J::Output>, StepError> {
+        let mut outputs = Vec::with_capacity(self.calls.len());
+        self.each(|place, outcome| {
+            outputs.push((place, outcome?));
+            Ok(())
+        })
+        .await?;
+        Ok(in_order(outputs))
+    }
+
+    async fn each<E>(self, mut ended: impl FnMut(usize, Outcome<J>) -> Result<(), E>) -> Result<(), E> {
+        let Self { wf, calls, limit, spread, line } = self;
+        if spread && limit.is_none() {
+            return all_at_once(wf, calls, line, ended).await;
+        }
+        let limit = limit.unwrap_or(DEFAULT_LIMIT);
+        let mut waiting = calls.into_iter().enumerate().peekable();
+        let mut under_way = FuturesUnordered::new();
+        // A run that was begun under a higher limit has had more under way: their records wait for their claims.
+        let is_due = |(_, call): &(usize, Call<J>)| {
+            wf.attempt.is_due(&wf.scope, J::DEFINITION.oldest_name(), call.key.as_deref())
+        };
+        loop {
+            while let Some((place, call)) = waiting.next_if(|next| under_way.len() < limit || is_due(next)) {
+                under_way.push(one(wf, place, call, spread, line));
+            }
+            match under_way.next().await {
+                Some((place, outcome)) => ended(place, outcome)?,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+impl<'wf, J: Job> IntoFuture for Map<'wf, J> {
+    type Output = Result<Vec<J::Output>, StepError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'wf>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.outputs())
+    }
+}
+
+/// The step is built here, and not when the future is first polled.
+fn one<'wf, J: Job>(
+    wf: &'wf Wf,
+    place: usize,
+    call: Call<J>,
+    spread: bool,
+    line: Line,
+) -> Pin<Box<dyn Future<Output = (usize, Outcome<J>)> + Send + 'wf>> {
+    if spread {
+        let start = wf.start_at(call, line);
+        Box::pin(async move {
+            match start.await {
+                Ok(child) => (place, child.result_at(line).await),
+                Err(error) => (place, Err(error)),
+            }
+        })
+    } else {
+        let step = wf.run_with(call, None, line);
+        Box::pin(async move { (place, step.await) })
+    }
+}
+
+/// Starts all children, and then waits for the last of them.
+async fn all_at_once<J: Job, E>(
+    wf: &Wf,
+    calls: Vec<Call<J>>,
+    line: Line,
+    mut ended: impl FnMut(usize, Outcome<J>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut children = Vec::with_capacity(calls.len());
+    let mut waiting = calls.into_iter().enumerate();
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        while under_way.len() < DEFAULT_LIMIT
+            && let Some((place, call)) = waiting.next()
+        {
+            let start = wf.start_at(call, line);
+            under_way.push(async move { (place, start.await) });
+        }
+        match under_way.next().await {
+            Some((place, Ok(child))) => children.push((place, child)),
+            Some((place, Err(error))) => ended(place, Err(error))?,
+            None => break,
+        }
+    }
+    children.sort_unstable_by_key(|(place, _)| *place);
+    let all: Arc<[Uuid]> = children.iter().map(|(_, child)| child.id()).collect();
+    let mut results: FuturesUnordered<_> = children
+        .iter()
+        .map(|(place, child)| {
+            let result = child.result_of_all(Arc::clone(&all), line);
+            async move { (*place, result.await) }
+        })
+        .collect();
+    while let Some((place, outcome)) = results.next().await {
+        ended(place, outcome)?;
+    }
+    Ok(())
+}
+
+fn in_order<T>(mut items: Vec<(usize, T)>) -> Vec<T> {
+    items.sort_unstable_by_key(|(place, _)| *place);
+    items.into_iter().map(|(_, item)| item).collect()
+}
