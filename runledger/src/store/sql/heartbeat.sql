@@ -50,9 +50,9 @@ select
     runledger.server_incarnation() as incarnation,
     exists (select from runledger.waiting where wake_at <= pg_catalog.now()) as timers_due,
     exists (select from runledger.deadline where deadline_at <= pg_catalog.now()) as deadlines_due,
-    coalesce((select pg_catalog.md5(pg_catalog.string_agg(tuning::text, ' ' order by job)) from runledger.tuning), '') as tunings,
+    coalesce((select pg_catalog.hashtextextended(pg_catalog.string_agg(tuning::text, ' ' order by job), 0)::text from runledger.tuning), '') as tunings,
     -- Whoever changes a row gives it another xmin, and nothing has to read what may be large.
-    coalesce((select pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(' ', job, version, xmin), ' ' order by job, version)) from runledger.config), '') as configs,
+    coalesce((select pg_catalog.hashtextextended(pg_catalog.string_agg(pg_catalog.concat_ws(' ', job, version, xmin), ' ' order by job, version), 0)::text from runledger.config), '') as configs,
     -- As the statement found it.
     (select heartbeat_at from runledger.worker where worker_id = $1) as last,
     pg_catalog.clock_timestamp() as now
