@@ -42,10 +42,11 @@ impl Timings {
         self.heartbeat.mul_f64(1.5)
     }
 
-    /// How long a statement of the engine may go without an answer before its connection is given up: with the default
-    /// lease longer than the server's own limit for it. One that was carried out all the same is found by the next reconciliation.
+    /// How long a statement of the engine may go without an answer before its connection is given up. With the default
+    /// lease and longer ones, this is longer than the server's own limit of 30 s for a statement. One that was carried out
+    /// all the same is found by the next reconciliation.
     pub(crate) fn patience(&self) -> Duration {
-        self.lease + Duration::from_secs(5)
+        self.lease.min(Duration::from_secs(30)) + Duration::from_secs(5)
     }
 
     /// How long ago the last acknowledged heartbeat may be when a body starts: most of `suspect`, so that nobody can have buried this worker yet.
