@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use runledger::prelude::*;
 use runledger::{ClientError, Timings};
 use runledger_tests::proxy::{Fault, Mode, Proxy};
@@ -54,6 +55,40 @@ async fn a_worker_whose_connections_are_forgotten_by_a_firewall_goes_on_with_oth
     assert_eq!(plain.result_within(PATIENCE).await.unwrap(), 3);
     assert_eq!(gated.result_within(PATIENCE).await.unwrap(), 2);
     worker.stop().await;
+}
+
+const DECLARE_DEAD: &str = "update runledger.worker
+    set state = 'dead', died_at = clock_timestamp(), died_why = 'its lease was over' where state <> 'dead'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_whose_registration_a_firewall_forgets_registers_on_another_connection() {
+    join_all(["-- worker_register", "-- worker_lock:"].map(async |statement| {
+        let Fixture { db, database } = Fixture::new().await;
+        let proxy = Proxy::start(database.url()).await.unwrap();
+        let app = App::new(Db::connect(proxy.url()).await.unwrap()).with(jobs![connections_plain]);
+        let worker = app.timings(Timings::FAST).start().await.unwrap();
+        proxy.arm(statement, Fault::Strand);
+        execute(&db, DECLARE_DEAD).await;
+        let plain = connections_plain(3).enqueue(&db).await.unwrap();
+        assert_eq!(plain.result_within(PATIENCE).await.unwrap(), 3, "{statement}");
+        assert_eq!(proxy.n_faults(), 1, "{statement}");
+        worker.stop().await;
+    }))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worker_stops_while_the_database_does_not_answer_its_registration() {
+    let Fixture { db, database } = Fixture::new().await;
+    let proxy = Proxy::start(database.url()).await.unwrap();
+    let app = App::new(Db::connect(proxy.url()).await.unwrap()).with(jobs![connections_plain]);
+    // Its lease is longer than the test waits.
+    let timings = Timings::new(Duration::from_millis(200), Duration::from_secs(1), PATIENCE * 2);
+    let worker = app.timings(timings).start().await.unwrap();
+    proxy.arm("-- worker_register", Fault::Strand);
+    execute(&db, DECLARE_DEAD).await;
+    eventually(async || proxy.n_faults(), |n_faults| *n_faults == 1).await;
+    tokio::time::timeout(PATIENCE, worker.stop()).await.unwrap();
 }
 
 #[workflow]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgConnectOptions;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
@@ -24,6 +25,7 @@ use super::timings::Timings;
 use super::upkeep::control::Control;
 use super::upkeep::heartbeat::Heart;
 use super::upkeep::maintenance::{Fate, Maintenance, adopt_orphans, release};
+use crate::connection::answer::{PATIENCE, answered};
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, no_connection};
 use crate::connection::installation::check_home;
@@ -87,7 +89,8 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     let plan = Plan { db: plan.db.clone().with_reserve(), ..plan };
     if !is_quiet(&plan) {
         let options = engine_options(&plan.db);
-        if shares_sessions(&options).await.map_err(|error| no_connection(&options, error))? {
+        let shares = answered(PATIENCE, shares_sessions(&options)).await;
+        if shares.map_err(|error| no_connection(&options, error))? {
             return Err(ClientError::pooled());
         }
     }
@@ -215,8 +218,13 @@ impl Worker {
             }
             self.held.clear();
             let outage = Outage::new();
+            let mut stopping = self.stopping.clone();
             identity = loop {
-                match register(&self.plan, &self.session).await {
+                let registered = tokio::select! {
+                    registered = register(&self.plan, &self.session) => registered,
+                    () = task::raised(&mut stopping) => return,
+                };
+                match registered {
                     Ok(identity) => {
                         if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
                             tracing::info!(n_failures, ?lasted, "the worker is registered again");
@@ -228,10 +236,10 @@ impl Worker {
                         warn_outage!(&outage, error, "the worker cannot register yet");
                     }
                 }
-                if *self.stopping.borrow() {
-                    return;
+                tokio::select! {
+                    () = tokio::time::sleep(REGISTER_AGAIN) => {}
+                    () = task::raised(&mut stopping) => return,
                 }
-                tokio::time::sleep(REGISTER_AGAIN).await;
             };
         }
     }
@@ -426,35 +434,45 @@ fn report(ended: Result<(), JoinError>) {
 
 /// Registers under a fresh number, takes its lock, and buries whoever lived under this name before and is gone.
 async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientError> {
-    let jobs: Vec<String> = plan.registry.names().map(str::to_owned).collect();
     let options = engine_options(&plan.db);
-    let era = Era::begin(&options);
     let unconnected = |error| no_connection(&options, error);
     for _ in 0..NUMBERS {
         let mut connection = session.open().await.map_err(unconnected)?;
-        if !is_in_a_scene(plan) {
-            check_home(&mut connection).await?;
+        let registered = async { Ok(register_on(&mut connection, plan, &options).await) };
+        if let Some(identity) = session.answered(registered).await.map_err(unconnected)?? {
+            return Ok(identity);
         }
-        let (worker_id, registered_at) =
-            worker::register(&mut connection, &plan.name, plan.db.session_name(), &jobs, &plan.queues)
-                .await?;
-        let opened =
-            Control::open(&options, worker_id).await.map_err(|error| match cause(&error).reason {
-                Reason::Privilege => error.into(),
-                _ => unconnected(error),
-            })?;
-        let Some(control) = opened else { continue };
-        // Before the first claim.
-        plan.registry.tune(tuning::all(&mut connection).await?);
-        plan.registry.configure(config::all(&mut connection).await?.into_iter().collect());
-        let has_buried = bury_predecessors(&mut connection, plan, worker_id).await?;
-        tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
-        return Ok(Identity { worker_id, registered_at, control, era, has_buried });
     }
     Err(ClientError::Setup(format!(
         "the session locks of {NUMBERS} fresh workers are all held by others: another program uses advisory locks of the class of our table; \
          look into `pg_locks` for advisory locks"
     )))
+}
+
+/// None if another session holds the lock of the number.
+async fn register_on(
+    connection: &mut PoolConnection<Postgres>,
+    plan: &Plan,
+    options: &PgConnectOptions,
+) -> Result<Option<Identity>, ClientError> {
+    let jobs: Vec<String> = plan.registry.names().map(str::to_owned).collect();
+    let era = Era::begin(options);
+    if !is_in_a_scene(plan) {
+        check_home(connection).await?;
+    }
+    let (worker_id, registered_at) =
+        worker::register(connection, &plan.name, plan.db.session_name(), &jobs, &plan.queues).await?;
+    let opened = Control::open(options, worker_id).await.map_err(|error| match cause(&error).reason {
+        Reason::Privilege => error.into(),
+        _ => no_connection(options, error),
+    })?;
+    let Some(control) = opened else { return Ok(None) };
+    // Before the first claim.
+    plan.registry.tune(tuning::all(connection).await?);
+    plan.registry.configure(config::all(connection).await?.into_iter().collect());
+    let has_buried = bury_predecessors(connection, plan, worker_id).await?;
+    tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");
+    Ok(Some(Identity { worker_id, registered_at, control, era, has_buried }))
 }
 
 /// A process that starts again under its name need not wait until its predecessor is suspect: a free lock is enough. Returns whether it
