@@ -93,8 +93,6 @@ where
         // Held to the end of this try. The semaphore is never closed; should it be, there is no limit.
         let permit = Arc::clone(&attempt.transactions).acquire_owned().await;
         let (tx, mark) = begin(attempt).await;
-        // Each time, and after the wait for a connection: the last transaction may have failed because this worker was declared dead.
-        attempt.liveness.guard().await;
         let began = Instant::now();
         let finished = run(tx).await;
         let undone = match (finished.result, finished.tx) {
@@ -470,13 +468,17 @@ fn opened(
 async fn begin(attempt: &Attempt) -> (Tx, String) {
     let mark = Uuid::now_v7().simple().to_string();
     loop {
+        // Each time: the last transaction may have failed because this worker was declared dead.
+        attempt.liveness.guard().await;
         match answered(PATIENCE, attempt.db.begin_marked(&mark)).await {
-            Ok(tx) => return (tx, mark),
+            Ok(tx) if attempt.liveness.is_proven() => return (tx, mark),
+            // The wait for a connection was long. A guard here would count as idle time of the body's transaction.
+            Ok(tx) => drop(tx),
             Err(error) => {
                 warn_outage!(static, %error, "a transactional body waits for the database");
+                tokio::time::sleep(ASK_AGAIN).await;
             }
         }
-        tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 
