@@ -39,6 +39,9 @@ const FIRST_LONGEST: Duration = Duration::from_secs(10);
 /// The upper limit of every trial. A run that takes longer from its start to its crash is never blocked.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// How long a trial waits until the other suspects are back in their queues. A trigger or a locked table can keep them from it.
+const GIVING_BACK: Duration = Duration::from_secs(5);
+
 /// How often a trial checks whether it is over.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -100,7 +103,11 @@ impl Claimer {
         for (run, hold) in runs {
             self.put_back(tasks, run, hold);
         }
-        while fences.iter().any(|fence| self.executor.held.knows(*fence)) && !*self.stop.borrow() {
+        let began = Instant::now();
+        while fences.iter().any(|fence| self.executor.held.knows(*fence))
+            && began.elapsed() < GIVING_BACK
+            && !*self.stop.borrow()
+        {
             self.pause(LOOK).await;
         }
         if !lanes.is_empty()
