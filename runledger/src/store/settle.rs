@@ -7,6 +7,7 @@ use sqlx::{Connection, PgConnection, Row};
 use uuid::Uuid;
 
 use super::checkpoint::{Fence, held};
+use super::error::spares_others;
 use super::graph::release;
 use super::locks::IfLocked;
 use super::places::has_repaired;
@@ -48,20 +49,38 @@ pub(crate) struct Batch {
     pub(crate) owed: Vec<Uuid>,
 }
 
+/// When the parents of ended runs are woken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    InTheSameTransaction,
+    Afterwards,
+}
+
 /// Writes settlements. A parent of ended runs is locked first and woken in the same transaction. If another
-/// transaction keeps it locked, it is to be woken afterwards. Nodes of graphs are settled together with what their
-/// ends bring about.
+/// transaction keeps it locked, it is to be woken afterwards; also if the settlement of a single run fails, because a
+/// trigger may refuse to queue the parent. Nodes of graphs are settled together with what their ends bring about.
 pub(crate) async fn settle(connection: &mut PgConnection, items: &[&Settled]) -> Result<Batch, sqlx::Error> {
     let runs = || items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>();
-    match settle_once(connection, items).await {
+    match settle_once(connection, items, Wake::InTheSameTransaction).await {
         Err(error) if has_repaired(connection, &error, &runs()).await? => {
-            settle_once(connection, items).await
+            settle_once(connection, items, Wake::InTheSameTransaction).await
+        }
+        Err(error) if spares_others(&error) && is_alone_with_a_parent(items) => {
+            settle_once(connection, items, Wake::Afterwards).await
         }
         done => done,
     }
 }
 
-async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Result<Batch, sqlx::Error> {
+fn is_alone_with_a_parent(items: &[&Settled]) -> bool {
+    matches!(items, [item] if item.parent_to_wake().is_some())
+}
+
+async fn settle_once(
+    connection: &mut PgConnection,
+    items: &[&Settled],
+    wake: Wake,
+) -> Result<Batch, sqlx::Error> {
     let mut parents: Vec<Uuid> = items.iter().filter_map(|item| item.parent_to_wake()).collect();
     let to_lock: Vec<Fence> =
         items.iter().filter(|item| item.may_undo && fails(item)).map(|item| item.fence).collect();
@@ -73,7 +92,7 @@ async fn settle_once(connection: &mut PgConnection, items: &[&Settled]) -> Resul
     parents.dedup();
     let mut tx = connection.begin_with(BEGIN).await?;
     let mut free = HashSet::new();
-    if !parents.is_empty() {
+    if !parents.is_empty() && wake == Wake::InTheSameTransaction {
         free.extend(IfLocked::Skip.lock_runs(&mut tx, &parents).await?);
     }
     for fence in to_lock {

@@ -368,9 +368,31 @@ impl Executor {
                 Box::pin(self.tell(run, What::Failed(reason))).await;
             }
             Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, None)).await,
+            Written::Refused(failure) => Box::pin(self.block_refused(run, fence, failure)).await,
+        }
+    }
+
+    /// The database refuses any end of the run, and its body is not to be executed again: the run is blocked.
+    async fn block_refused(&self, run: &Run, fence: Fence, failure: Failure) {
+        let claimed = &run.claimed;
+        let message = format!(
+            "the end of this run cannot be stored: {}; see whether a trigger or a constraint refuses it, then resume or cancel the run",
+            failure.message
+        );
+        let failure = Failure { message, ..failure };
+        let blocked = Outcome::Diverged(failure.clone());
+        let settlement = settle(blocked, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
+        let decided = What::of(&settlement.verdict);
+        let settled = settled(fence, settlement, claimed, self.db.sealer());
+        match self.journal.write(settled).await {
+            Written::Yes => {
+                tracing::error!(run_id = %fence.run_id, failure = %self.db.sealer().loggable(&failure), "a run is blocked");
+                Box::pin(self.tell(run, decided)).await;
+            }
+            Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, None)).await,
             Written::Refused(failure) => {
                 let failure = self.db.sealer().loggable(&failure);
-                tracing::error!(run_id = %fence.run_id, %failure, "a failure cannot be stored; maintenance returns the run to its queue");
+                tracing::error!(run_id = %fence.run_id, %failure, "a run cannot be blocked; maintenance returns it to its queue");
             }
         }
     }
