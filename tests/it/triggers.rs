@@ -2,19 +2,26 @@
 //! another server, and locked rows.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
 use runledger::prelude::*;
 use runledger::{Handle, Job, RunState, Timings};
-use runledger_tests::rows::{execute, scalar, soon, until, worker};
+use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use crate::limits::Heard;
 
-/// Codes that a foreign table can pass on, and that the server itself gives for its own locks, limits and end.
-const CODES: [&str; 6] = ["55P03", "57014", "25P03", "08006", "57P01", "58030"];
+/// Codes that a foreign table can pass on, and that the server itself gives for its own locks, limits and end, for a full
+/// disk and too few connections, while it is read-only, and for conflicts of transactions.
+const CODES: [&str; 11] =
+    ["55P03", "57014", "25P03", "08006", "57P01", "58030", "53100", "53300", "25006", "40001", "40P01"];
+
+/// One code of each class: an outage, a server that writes nothing, and a conflict.
+const ONE_OF_EACH: [&str; 3] = ["58030", "25006", "40001"];
 
 #[job]
 async fn triggers_says(word: String) -> Result<String> {
@@ -26,14 +33,18 @@ const ORPHANS: &str = "with taken as (delete from runledger.ready returning run_
     insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
     select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
 
+fn ids<J: Job>(runs: &[Handle<J>]) -> Vec<Uuid> {
+    runs.iter().map(Handle::id).collect()
+}
+
 /// Refuses the rows of these runs in `table` with this code, for as long as they are in `poison`.
-async fn refuse<J: Job>(db: &Db, table: &str, code: &str, runs: &[Handle<J>]) {
+async fn refuse(db: &Db, table: &str, code: &str, runs: &[Uuid]) {
     poison(db, table, &format!("raise exception 'elsewhere' using errcode = '{code}'"), runs).await;
 }
 
 /// Does something for the rows of these runs in `table`, for as long as they are in `poison`.
-async fn poison<J: Job>(db: &Db, table: &str, statement: &str, runs: &[Handle<J>]) {
-    let runs: Vec<String> = runs.iter().map(|run| format!("('{}')", run.id())).collect();
+async fn poison(db: &Db, table: &str, statement: &str, runs: &[Uuid]) {
+    let runs: Vec<String> = runs.iter().map(|run_id| format!("('{run_id}')")).collect();
     let trigger = format!(
         "create table public.poison (run_id uuid); insert into public.poison values {};
          create function public.refuse() returns trigger language plpgsql as $$
@@ -54,7 +65,7 @@ async fn end_that_a_trigger_refuses_waits_alone_whatever_the_code() {
     join_all(CODES.map(async |code| {
         let Fixture { db, database: _database } = Fixture::new().await;
         let poison = triggers_says("poison".into()).enqueue(&db).await.unwrap();
-        refuse(&db, "outcome", code, std::slice::from_ref(&poison)).await;
+        refuse(&db, "outcome", code, &[poison.id()]).await;
         let mut others = Vec::new();
         for _ in 0..10 {
             others.push(triggers_says("other".into()).enqueue(&db).await.unwrap());
@@ -82,7 +93,7 @@ async fn orphans_that_a_trigger_refuses_to_queue_hold_no_other() {
         }
         execute(&db, ORPHANS).await;
         // Two in a row: nobody may take that for a locked table.
-        refuse(&db, "ready", code, &runs[1..3]).await;
+        refuse(&db, "ready", code, &ids(&runs[1..3])).await;
         let worker = worker(&db, jobs![triggers_says]).await;
         for run in [&runs[0], &runs[3], &runs[4], &runs[5]] {
             assert_eq!(soon(run.result()).await.unwrap(), "back", "{code}");
@@ -97,13 +108,37 @@ async fn orphans_that_a_trigger_refuses_to_queue_hold_no_other() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn deadline_that_a_trigger_keeps_from_ending_its_run_holds_up_no_other() {
+    join_all(ONE_OF_EACH.map(async |code| {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        let mut runs = Vec::new();
+        for _ in 0..10 {
+            let run = triggers_says("late".into()).delay(LONG * 10).deadline(LONG);
+            runs.push(run.enqueue(&db).await.unwrap());
+        }
+        refuse(&db, "outcome", code, &ids(&runs[..3])).await;
+        execute(&db, "update runledger.deadline set deadline_at = now() - interval '1 hour'").await;
+        let worker = worker(&db, jobs![triggers_says]).await;
+        for run in &runs[3..] {
+            until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+        }
+        execute(&db, "delete from public.poison").await;
+        for run in &runs[..3] {
+            until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+        }
+        worker.stop().await;
+    }))
+    .await;
+}
+
 const END_THE_SESSION: &str = "perform pg_terminate_backend(pg_backend_pid())";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn end_whose_trigger_ends_the_session_waits_alone() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let killer = triggers_says("killer".into()).enqueue(&db).await.unwrap();
-    poison(&db, "outcome", END_THE_SESSION, std::slice::from_ref(&killer)).await;
+    poison(&db, "outcome", END_THE_SESSION, &[killer.id()]).await;
     let mut others = Vec::new();
     for _ in 0..10 {
         others.push(triggers_says("other".into()).enqueue(&db).await.unwrap());
@@ -130,7 +165,7 @@ async fn orphan_whose_trigger_ends_the_session_holds_no_other_and_is_named() {
         runs.push(triggers_says("back".into()).enqueue(&db).await.unwrap());
     }
     execute(&db, ORPHANS).await;
-    poison(&db, "ready", END_THE_SESSION, &runs[1..2]).await;
+    poison(&db, "ready", END_THE_SESSION, &[runs[1].id()]).await;
     let worker = worker(&db, jobs![triggers_says]).await;
     for run in [&runs[0], &runs[2], &runs[3]] {
         assert_eq!(soon(run.result()).await.unwrap(), "back");
@@ -205,4 +240,90 @@ async fn worker_that_stops_after_a_table_was_locked_hands_no_ended_run_back() {
     worker.stop().await;
     let ended = "select count(*) from runledger.outcome where state = 'completed'";
     assert_eq!(scalar::<i64>(&db, ended).await, i64::from(RUNS));
+}
+
+#[derive(Clone, Default)]
+struct Bodies(Arc<AtomicU32>);
+
+#[job(max_attempts = 1)]
+async fn triggers_counts(#[inject] bodies: &Bodies) -> Result<u32> {
+    Ok(bodies.0.fetch_add(1, Ordering::SeqCst))
+}
+
+#[job(max_attempts = 1)]
+async fn triggers_counts_in_a_transaction(#[inject] bodies: &Bodies, #[inject] _tx: &mut Tx) -> Result<u32> {
+    Ok(bodies.0.fetch_add(1, Ordering::SeqCst))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_every_end_is_refused_is_blocked_and_not_executed_again() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let bodies = Bodies::default();
+    let ids = [
+        triggers_counts().enqueue(&db).await.unwrap().id(),
+        triggers_counts_in_a_transaction().enqueue(&db).await.unwrap().id(),
+    ];
+    poison(&db, "outcome", "raise exception 'no end for you'", &ids).await;
+    let app = App::new(db.clone()).with(jobs![triggers_counts, triggers_counts_in_a_transaction]);
+    let worker = app.provide(bodies.clone()).timings(Timings::FAST).start().await.unwrap();
+    for run_id in ids {
+        let blocked = until(&db, run_id, |info| info.state == RunState::Blocked).await;
+        let message = blocked.error.unwrap().message;
+        assert!(message.contains("no end for you") && message.contains("trigger"), "{message}");
+    }
+    assert_eq!(bodies.0.load(Ordering::SeqCst), 2);
+    execute(&db, "delete from public.poison").await;
+    for run_id in ids {
+        db.resume(run_id).await.unwrap();
+        until(&db, run_id, |info| info.state == RunState::Completed).await;
+    }
+    worker.stop().await;
+}
+
+#[workflow(max_attempts = 1)]
+async fn triggers_waits_for_its_child(wf: &Wf) -> Result<()> {
+    let child = wf.start(triggers_ends_when_told()).await?;
+    Ok(child.result().await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let door = Door(Arc::new(Semaphore::new(0)));
+    let app = App::new(db.clone()).with(jobs![triggers_waits_for_its_child, triggers_ends_when_told]);
+    let app = app.provide(door.clone()).timings(Timings::FAST).linger(Duration::ZERO);
+    let worker = app.start().await.unwrap();
+    let parent = triggers_waits_for_its_child().enqueue(&db).await.unwrap();
+    until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+    poison(&db, "ready", "raise exception 'no'", &[parent.id()]).await;
+    door.0.add_permits(1);
+    let ended = "select count(*) from runledger.outcome where state = 'completed'";
+    eventually(async || scalar::<i64>(&db, ended).await, |n_ended| *n_ended == 1).await;
+    execute(&db, "delete from public.poison").await;
+    soon(parent.result()).await.unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspects_that_a_trigger_keeps_out_of_their_queue_hold_up_no_other() {
+    join_all(["58030", "P0001"].map(async |code| {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        let mut suspects = Vec::new();
+        for _ in 0..3 {
+            suspects.push(triggers_says("suspect".into()).enqueue(&db).await.unwrap().id());
+        }
+        execute(&db, "update runledger.ready set crashes = 2").await;
+        refuse(&db, "ready", code, &suspects[1..]).await;
+        let worker = worker(&db, jobs![triggers_says]).await;
+        for _ in 0..10 {
+            let other = triggers_says("other".into()).enqueue(&db).await.unwrap();
+            assert_eq!(soon(other.result()).await.unwrap(), "other", "{code}");
+        }
+        execute(&db, "delete from public.poison").await;
+        for run_id in suspects {
+            until(&db, run_id, |info| info.state == RunState::Completed).await;
+        }
+        worker.stop().await;
+    }))
+    .await;
 }

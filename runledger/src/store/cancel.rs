@@ -52,6 +52,9 @@ pub(crate) const FAILED_ABOVE: &str = "a run above it has failed";
 /// How often a cancel is tried that the server ends as a deadlock or a conflict with another transaction.
 const TRIES: u32 = 5;
 
+/// After so many failures a caller without a budget gets the error: it may concern all runs. Maintenance carries the rest out.
+const MOST_FAILURES: usize = 100;
+
 /// The result of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -174,7 +177,11 @@ pub(super) async fn cancel_each(
         let is_free = free.contains(&run_id);
         match budget.spend(cancel_or_note(connection, run_id, reason, is_free)).await {
             Ok(parent) => to_wake.extend(parent),
-            Err(error) if spares_others(&error) => failed.push((run_id, error)),
+            Err(error)
+                if spares_others(&error) && !(budget.is_unlimited() && failed.len() == MOST_FAILURES) =>
+            {
+                failed.push((run_id, error));
+            }
             Err(error) => return Err(error),
         }
         if budget.is_spent() {
@@ -391,6 +398,10 @@ impl Budget {
     #[cfg(feature = "worker")]
     pub(super) fn of(time: Duration) -> Self {
         Self(Some(time))
+    }
+
+    fn is_unlimited(&self) -> bool {
+        self.0.is_none()
     }
 
     pub(super) fn is_spent(&self) -> bool {

@@ -63,19 +63,25 @@ pub(crate) fn problem_of_rows(error: &SqlxError, took: Duration) -> Option<Strin
     (are_at_fault || took_too_long).then(|| error.message().to_owned())
 }
 
-/// Whether a statement failed for a reason that may concern only some of the runs in it: a row is locked, one of them
-/// needs too much time, the role lacks a privilege on a table that only some of them need, or a trigger fails for one of
-/// them.
+/// Whether a statement failed for a reason that may pass and may concern only some of the runs in it: a row is locked, one
+/// of them needs too much time, the role lacks a privilege on a table that only some of them need, or a trigger fails for
+/// one of them.
 ///
-/// A server that shuts down ends the session. If the session lives, an error with the code of a lost connection comes from
-/// what the statement does for a row: a foreign table passes it on.
+/// A server that shuts down ends the session. If the session lives, any code may come from what the statement does for a
+/// row: a foreign table passes on that its own server is lost, full or read-only.
 pub(crate) fn may_concern_some_runs(error: &SqlxError) -> bool {
-    lives(error) && class(error) == Class::Transient
+    lives(error) && class(error) != Class::Permanent
 }
 
 /// Whether the same statement may succeed at once for another run.
 pub(crate) fn spares_others(error: &SqlxError) -> bool {
     class(error) == Class::Permanent || may_concern_some_runs(error)
+}
+
+/// Whether the error is one that the server gives to every statement that writes: it is read-only or lacks disk, memory or
+/// connections.
+pub(crate) fn may_concern_all_runs(error: &SqlxError) -> bool {
+    class(error) == Class::Refused
 }
 
 /// A limit of the server that ends a statement, a transaction or a session. An operator may have set it on

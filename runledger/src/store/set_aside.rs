@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::error::{Limit, Reason, lives, own_cause, spares_others};
+use super::error::{Limit, Reason, lives, may_concern_all_runs, own_cause, spares_others};
 use super::places::has_repaired;
 
 /// The pause after the first failure of a run. Each further failure doubles it.
@@ -20,8 +20,9 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// If the tries take long, a pause is so many times as long as one try of all runs that are set aside.
 const REST: u32 = 4;
 
-/// If so many runs in a row wait in vain, a table may be locked, or the server is slow.
-const WAITS_OF_AN_OUTAGE: usize = 2;
+/// If so many runs in a row fail for a reason that may concern all, such as a locked table, a slow server or a full disk, the
+/// others are left for the next call.
+const FAILURES_OF_AN_OUTAGE: usize = 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct SetAside {
@@ -83,8 +84,8 @@ impl SetAside {
     /// Does some work for all runs at once, or one by one if that fails. Also one by one if there is one run, or if the last
     /// call lost its session. Sets aside each run for which the work then fails.
     ///
-    /// An error that concerns all runs, such as a full disk, ends the work. It is returned if the work was done for no run
-    /// before; otherwise the remaining runs count as failed.
+    /// A lost session ends the work, and so do a few errors in a row that may concern all runs, such as a full disk. The last
+    /// is returned if the work was done for no run before; otherwise the remaining runs count as failed.
     pub(crate) async fn spare<F>(
         &mut self,
         connection: &mut PgConnection,
@@ -104,7 +105,7 @@ impl SetAside {
                 }
             }
         }
-        let (mut spared, mut n_waits) = (Spared::default(), 0);
+        let (mut spared, mut n_in_a_row) = (Spared::default(), 0);
         // Runs that failed before come last.
         let (failed_before, fresh): (Vec<&Uuid>, Vec<&Uuid>) =
             runs.iter().partition(|run_id| self.runs.contains_key(*run_id));
@@ -115,7 +116,7 @@ impl SetAside {
             let began = Instant::now();
             match Box::pin(repaired(connection, &[*run_id], &work)).await {
                 Ok(done) => {
-                    n_waits = 0;
+                    n_in_a_row = 0;
                     self.runs.remove(run_id);
                     spared.done.extend(done);
                 }
@@ -123,8 +124,9 @@ impl SetAside {
                     spared.failed.push(*run_id);
                     tracing::warn!(%error, %run_id, "maintenance fails for a run; it goes on with others and tries again");
                     self.add(*run_id, began.elapsed());
-                    n_waits = if has_waited(&error) { n_waits + 1 } else { 0 };
-                    if n_waits == WAITS_OF_AN_OUTAGE {
+                    let may_be_an_outage = has_waited(&error) || may_concern_all_runs(&error);
+                    n_in_a_row = if may_be_an_outage { n_in_a_row + 1 } else { 0 };
+                    if n_in_a_row == FAILURES_OF_AN_OUTAGE {
                         // The next call begins with other runs.
                         spared.failed.extend(left);
                         return if spared.done.is_empty() { Err(error) } else { Ok(spared) };

@@ -40,6 +40,10 @@ const ENTRIES_OF_A_TURN: usize = 100;
 /// locked, or the server slow.
 const SET_ASIDE_IN_A_ROW: u32 = 3;
 
+/// After a batch has met so many conflicts, or refusals of a server that writes nothing for now, its records are written one by
+/// one. A trigger may raise them for one of the records.
+const REFUSALS_OF_A_BATCH: u32 = 3;
+
 /// After a batch has lost so many sessions, its records are written one by one. A trigger may end the session for one of
 /// them, or an operator may end slow statements.
 const SESSIONS_OF_A_BATCH: u32 = 3;
@@ -212,7 +216,8 @@ impl Writer {
     /// safe: its items are idempotent under their fence.
     async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Written>, sqlx::Error> {
         // A record that is alone may have been sent before.
-        let (mut pause, mut is_repeated, mut may_be_own, mut n_lost) = (FIRST_PAUSE, self.is_alone, true, 0);
+        let (mut pause, mut is_repeated, mut may_be_own) = (FIRST_PAUSE, self.is_alone, true);
+        let (mut n_refused, mut n_lost) = (0, 0);
         loop {
             let error = match self.once(items, is_repeated).await {
                 Ok(written) => {
@@ -230,7 +235,15 @@ impl Writer {
                 continue;
             }
             if may_concern_some_runs(&error) {
-                return Err(error);
+                let may_concern_all = matches!(class(&error), Class::Refused | Class::Conflict);
+                n_refused += 1;
+                if !may_concern_all || self.is_alone || n_refused == REFUSALS_OF_A_BATCH {
+                    if may_concern_all {
+                        // It may lead to a server that has become a standby.
+                        self.connection = None;
+                    }
+                    return Err(error);
+                }
             }
             let has_ended_its_session = self.connection.take().is_some() && !lives(&error);
             n_lost += u32::from(has_ended_its_session);
