@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use runledger::dev::{Options, stop_now};
 
-use super::site::{Folder, Site, run};
+use super::site::{Folder, Site, run, write_program};
 use super::support::{Base, Client, listens, socket_dir};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -33,14 +33,8 @@ fn private_programs() -> (Folder, PathBuf) {
     let bin = home.0.join("bin");
     fs::rename(site.folder.0.join("made/package/native/bin"), &bin).unwrap();
     for program in ["initdb", "pg_ctl", "postgres"] {
-        // A child process writes the file: the kernel does not execute one that a process has open for writing.
         let script = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo '{program} (PostgreSQL) 17.10'");
-        let written = Command::new("sh")
-            .args(["-c", r#"printf '%s\n' "$1" > "$0""#])
-            .arg(bin.join(program))
-            .arg(script)
-            .status();
-        assert!(written.unwrap().success());
+        write_program(&bin.join(program), &script);
     }
     (home, bin)
 }

@@ -27,6 +27,17 @@ impl Drop for Folder {
     }
 }
 
+/// Writes a program that can be executed at once. A child process writes it: the kernel does not execute a file
+/// that any process has open for writing.
+pub(crate) fn write_program(path: &Path, script: &str) {
+    let written = Command::new("sh")
+        .args(["-c", r#"printf '%s\n' "$1" > "$0" && chmod 755 "$0""#])
+        .arg(path)
+        .arg(script)
+        .status();
+    assert!(written.unwrap().success());
+}
+
 /// The answer of the server to the next requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use runledger::dev::{Options, reset};
 
-/// Evaluates the expression until it gives `Some`, and fails with what was last seen after 30 s.
+/// Far beyond what the slowest machine needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Evaluates the expression until it gives `Some`, and fails after [`PATIENCE`].
 macro_rules! eventually {
     ($what:literal, $probe:expr) => {{
         let start = std::time::Instant::now();
@@ -18,7 +21,8 @@ macro_rules! eventually {
             if let Some(value) = $probe {
                 break value;
             }
-            assert!(start.elapsed() < std::time::Duration::from_secs(30), "waited 30 s for {}", $what);
+            let patience = $crate::support::PATIENCE;
+            assert!(start.elapsed() < patience, "waited {patience:?} for {}", $what);
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }};

@@ -3,12 +3,11 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{AnyCall, ClientError, RunState, enqueue_all};
 use runledger_tests::proxy::{Fault, Proxy};
-use runledger_tests::{Fixture, eventually};
+use runledger_tests::{Fixture, PATIENCE, eventually};
 use serde_json::json;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgPool};
@@ -323,7 +322,7 @@ async fn a_call_by_name_runs_like_a_typed_one() {
     let run = enqueue_all([call], &db).await.unwrap()[0].run_id;
     let worker = App::new(db.clone()).with(jobs![enqueue_greet]).start().await.unwrap();
     let run = Handle::of(enqueue_greet, &db, run);
-    assert_eq!(run.result_within(Duration::from_secs(20)).await.unwrap(), "hello ada");
+    assert_eq!(run.result_within(PATIENCE).await.unwrap(), "hello ada");
     worker.stop().await;
 }
 
@@ -337,7 +336,7 @@ async fn a_run_whose_job_no_living_worker_knows_is_left_waiting_and_shown_as_suc
         .start()
         .await
         .unwrap();
-    greet().enqueue(&db).await.unwrap().result_within(Duration::from_secs(20)).await.unwrap();
+    greet().enqueue(&db).await.unwrap().result_within(PATIENCE).await.unwrap();
     let unserved = db.unserved().await.unwrap();
     assert_eq!(
         (unserved[0].queue.as_str(), unserved[0].job.as_str()),

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use runledger::prelude::*;
 use runledger::{ClientError, Job, RunState, enqueue_all};
-use runledger_tests::Fixture;
+use runledger_tests::{Fixture, PATIENCE};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,10 +128,9 @@ async fn a_keyed_retry_still_matches_after_the_run_ran_retried_and_recorded_step
     let stepped = keyed_steps().idempotency_key("k").enqueue(&db).await.unwrap();
     let worker =
         App::new(db.clone()).with(jobs![keyed_ship, keyed_fails_once, keyed_steps]).start().await.unwrap();
-    let patience = Duration::from_secs(20);
-    ran.result_within(patience).await.unwrap();
-    assert_eq!(retried.result_within(patience).await.unwrap(), 2);
-    stepped.result_within(patience).await.unwrap();
+    ran.result_within(PATIENCE).await.unwrap();
+    assert_eq!(retried.result_within(PATIENCE).await.unwrap(), 2);
+    stepped.result_within(PATIENCE).await.unwrap();
     worker.stop().await;
     let again = ship().enqueue(&db).await.unwrap();
     assert_eq!((again.id(), again.created()), (ran.id(), false));

@@ -116,7 +116,7 @@ async fn run_that_sleeps_thousands_of_times_ends() {
 #[tokio::test]
 async fn crashed_run_that_stands_still_is_reported_with_the_patience() {
     let test = Testing::new().await.unwrap().with(jobs![waits]).patience(Duration::from_secs(1));
-    let error = tokio::time::timeout(Duration::from_secs(20), test.crash_everywhere(waits()).into_future());
+    let error = tokio::time::timeout(LONG, test.crash_everywhere(waits()).into_future());
     let error = error.await.expect("the kit keeps to the patience").unwrap_err();
     assert!(matches!(error, CrashError::WithoutFault { .. }), "{error:?}");
     let said = error.to_string();

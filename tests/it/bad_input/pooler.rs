@@ -1,11 +1,9 @@
 //! PgBouncer between the engine and the database.
 
-use std::time::Duration;
-
 use runledger::prelude::*;
 use runledger::{ClientError, Timings};
-use runledger_tests::Fixture;
 use runledger_tests::pooler::{Bouncer, Mode};
+use runledger_tests::{Fixture, PATIENCE};
 
 use super::told;
 
@@ -48,6 +46,6 @@ async fn a_worker_behind_pgbouncer_in_session_mode_runs() {
     let db = Db::connect(bouncer.url()).await.unwrap();
     let worker = App::new(db.clone()).with(jobs![behind]).timings(Timings::FAST).start().await.unwrap();
     let run = behind(7).enqueue(&db).await.unwrap();
-    assert_eq!(run.result_within(Duration::from_secs(20)).await.unwrap(), 7);
+    assert_eq!(run.result_within(PATIENCE).await.unwrap(), 7);
     worker.stop().await;
 }
