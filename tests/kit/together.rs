@@ -99,3 +99,14 @@ async fn result_that_nobody_polls_holds_up_no_other() {
         assert_eq!(other.unwrap(), 2);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn start_that_nobody_polls_holds_up_no_other() {
+    let test = Testing::new().await.unwrap().with(jobs![books]);
+    let mut kept = std::pin::pin!(test.start(books(1)));
+    assert!(futures::poll!(&mut kept).is_pending(), "the worker is not there yet");
+    let other =
+        tokio::time::timeout(MINUTE, test.start(books(2))).await.expect("the first start is not polled");
+    assert_eq!(other.unwrap().result().await.unwrap(), 2);
+    assert_eq!(kept.await.unwrap().result().await.unwrap(), 1);
+}

@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 
 use crate::connection::db::no_connection;
 use crate::connection::source::{parsed, shown_host, text};
+use crate::connection::task::apart;
 use crate::store::server::socket_folder;
 use crate::store::testing as store;
 use crate::{ClientError, Db};
@@ -47,7 +48,15 @@ impl Server {
             Some(url) => Self::at(&text(URL_VARIABLE, url)?).await,
             None => Box::pin(Self::embedded()).await,
         };
-        Box::pin(USUAL.get_or_try_init(find)).await.cloned()
+        if USUAL.get().is_none() {
+            // A task of its own: a caller whose future nobody polls must not keep the server from others.
+            let found = apart("test server", |mut let_go| async move {
+                let_go.or(async { Box::pin(USUAL.get_or_try_init(find)).await.map(drop) }).await
+            });
+            found.await.unwrap_or(Ok(()))?;
+        }
+        let found = USUAL.get().cloned();
+        found.ok_or_else(|| ClientError::Setup("the server of the tests was not found".to_owned()))
     }
 
     /// The one at this address.

@@ -53,6 +53,7 @@ use self::database::{Database, Server};
 use self::drive::{Drive, Hand, PATIENCE, Script};
 pub use self::mock::{Mock, Takes};
 pub use self::run::TestRun;
+use crate::connection::task::apart;
 use crate::definition::jobs::DefinitionOf;
 use crate::definition::provided::Provided;
 use crate::definition::registry::registered;
@@ -72,7 +73,7 @@ const CONNECTIONS: u32 = 12;
 pub struct Testing {
     db: Db,
     plan: Plan,
-    worker: OnceCell<(Worker, Arc<Scene>)>,
+    worker: Arc<OnceCell<(Worker, Arc<Scene>)>>,
     hand: Arc<Hand>,
     // Last: it is dropped under whatever is left of the others.
     database: Database,
@@ -119,7 +120,7 @@ impl Testing {
 
     async fn in_database(database: Database) -> Result<Self, ClientError> {
         let db = Db::connect_with(database.options(), CONNECTIONS).await?;
-        let (plan, worker, hand) = (Plan::default(), OnceCell::new(), Arc::default());
+        let (plan, worker, hand) = (Plan::default(), Arc::default(), Arc::default());
         Ok(Self { db, plan, worker, hand, database })
     }
 
@@ -280,13 +281,16 @@ impl Testing {
     }
 
     async fn worker(&self) -> Result<&(Worker, Arc<Scene>), ClientError> {
-        let start = async || {
-            let scene = self.plan.scene();
-            let app = self.plan.app(&self.db, &scene, Role::Only)?.timings(Timings::FAST);
-            let worker = Box::pin(app.start()).await?;
-            Ok((worker, scene))
-        };
-        self.worker.get_or_try_init(start).await
+        if self.worker.get().is_none() {
+            let (cell, plan, db) = (Arc::clone(&self.worker), self.plan.clone(), self.db.clone());
+            // A task of its own: a caller whose future nobody polls must not keep the worker from others.
+            let started = apart("test worker", |mut let_go| async move {
+                let start = async || plan.start(&db).await;
+                let_go.or(async { cell.get_or_try_init(start).await.map(drop) }).await
+            });
+            started.await.unwrap_or(Ok(()))?;
+        }
+        self.worker.get().ok_or_else(|| ClientError::Setup("the worker of the test did not start".to_owned()))
     }
 }
 
@@ -312,6 +316,14 @@ impl Plan {
             fake(&mut scene.fakes);
         }
         Arc::new(scene)
+    }
+
+    /// Starts the worker of a test, in a scene.
+    async fn start(&self, db: &Db) -> Result<(Worker, Arc<Scene>), ClientError> {
+        let scene = self.scene();
+        let app = self.app(db, &scene, Role::Only)?.timings(Timings::FAST);
+        let worker = Box::pin(app.start()).await?;
+        Ok((worker, scene))
     }
 
     /// A database with the codec of the test.
