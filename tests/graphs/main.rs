@@ -14,6 +14,7 @@ mod gate_links;
 mod gate_types;
 mod graph_cancels;
 mod graph_children;
+mod graph_edges;
 mod graph_foreign_nodes;
 mod graph_jobs;
 mod graph_maps;

@@ -108,7 +108,7 @@ pub struct Checked {
 pub struct Need {
     /// Whether any end of it will do. Of several edges between two nodes the strictest counts.
     pub on_terminal: bool,
-    /// The parameters that are given what it gave.
+    /// The parameters that are given what it gave. They take its outcome if any end will do, and its output otherwise.
     pub parameters: Vec<String>,
 }
 
@@ -259,7 +259,8 @@ pub enum GraphProblem {
         /// A name that is near, or nothing.
         hint: String,
     },
-    /// A parameter is given what another node gives, and the job has no such parameter, or is given it twice.
+    /// A parameter is given what another node gives, and the job has no such parameter, or is given it twice; or it
+    /// takes any end of a node whose success another edge needs.
     #[error("`{node}` is given the parameter `{parameter}`, {why}")]
     Parameter {
         /// The node.
@@ -366,6 +367,7 @@ impl Plan {
                 }
             }
         }
+        problems.extend(self.contradictions(&needs, &places));
         let result = self.result.as_ref().and_then(|target| match self.place(target, &places) {
             Ok(place) => Some(place),
             Err(name) => {
@@ -379,6 +381,38 @@ impl Plan {
         problems.extend(self.cycles(&needs));
         GraphError::of(&self.name, problems)?;
         Ok(Checked { needs, result })
+    }
+
+    /// Parameters that take any end of a node whose success another edge needs: they would be given its bare output.
+    fn contradictions(
+        &self,
+        needs: &[BTreeMap<usize, Need>],
+        places: &HashMap<&str, usize>,
+    ) -> Vec<GraphProblem> {
+        let strict = |edge: &&PlannedEdge| {
+            let place = self.place(&edge.needs, places).ok()?;
+            needs.get(edge.dependant)?.get(&place).filter(|need| !need.on_terminal)
+        };
+        let of_outcomes = self.edges.iter().filter(|edge| edge.on_terminal);
+        let contradicting = of_outcomes.filter(|edge| strict(edge).is_some());
+        let problem = |edge: &PlannedEdge, parameter: &String| {
+            let needed = match &edge.needs {
+                Target::At(place) => self.name_at(*place),
+                Target::Named(name) => name.clone(),
+                Target::Elsewhere => String::new(),
+            };
+            GraphProblem::Parameter {
+                node: self.name_at(edge.dependant),
+                parameter: parameter.clone(),
+                why: format!(
+                    "which takes any end of `{needed}`, and another edge needs the success of `{needed}`; \
+                     use `on_terminal()` on all edges from `{needed}`, or on none"
+                ),
+            }
+        };
+        contradicting
+            .flat_map(|edge| edge.parameters.iter().map(move |parameter| problem(edge, parameter)))
+            .collect()
     }
 
     fn check_sizes(&self, problems: &mut Vec<GraphProblem>) {

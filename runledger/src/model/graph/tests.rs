@@ -1,6 +1,7 @@
 //! The checks of graphs, and where the nodes of an addition stand.
 
 use super::*;
+use crate::model::given::CONDITION;
 
 fn plan(nodes: &[&str], edges: &[(&str, &str)]) -> Plan {
     let place = |name: &str| nodes.iter().position(|node| *node == name).unwrap_or(usize::MAX);
@@ -107,11 +108,29 @@ fn a_node_is_known_by_its_place_where_the_graph_has_that_place() {
 fn of_two_edges_between_the_same_nodes_the_strictest_counts() {
     let mut plan = plan(&["a", "b"], &[("b", "a"), ("b", "a")]);
     plan.edges[0].on_terminal = true;
-    plan.edges[0].parameters = vec!["x".to_owned()];
-    plan.edges[1].parameters = vec!["y".to_owned()];
+    plan.edges[1].parameters = vec!["x".to_owned()];
     let checked = plan.check().map(|checked| checked.needs[1].clone());
-    let need = Need { on_terminal: false, parameters: vec!["x".to_owned(), "y".to_owned()] };
+    let need = Need { on_terminal: false, parameters: vec!["x".to_owned()] };
     assert_eq!(checked, Ok(BTreeMap::from([(0, need)])));
+}
+
+#[test]
+fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused() {
+    for beside in [Vec::new(), vec!["y".to_owned()], vec![CONDITION.to_string()]] {
+        for outcome in [0, 1] {
+            let mut plan = plan(&["a", "b"], &[("b", "a"), ("b", "a")]);
+            plan.edges[outcome].on_terminal = true;
+            plan.edges[outcome].parameters = vec!["x".to_owned()];
+            plan.edges[1 - outcome].parameters.clone_from(&beside);
+            assert_eq!(
+                problems(&plan),
+                [
+                    "`b` is given the parameter `x`, which takes any end of `a`, and another edge needs the success of `a`; \
+                     use `on_terminal()` on all edges from `a`, or on none"
+                ]
+            );
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,160 @@
+//! Several edges between the same two nodes.
+
+use runledger::prelude::*;
+use runledger::{ClientError, Graph, Node, Outcome};
+use runledger_tests::Fixture;
+use runledger_tests::rows::{scalar, soon, worker};
+
+#[job(name = "graph_edges.number")]
+async fn number(n: u64) -> Result<u64> {
+    Ok(n)
+}
+
+#[job(name = "graph_edges.decides")]
+async fn decides(yes: bool) -> Result<bool> {
+    Ok(yes)
+}
+
+#[job(name = "graph_edges.sums")]
+async fn sums(a: u64, b: u64) -> Result<u64> {
+    Ok(a + 10 * b)
+}
+
+#[job(name = "graph_edges.negates")]
+async fn negates(yes: bool) -> Result<bool> {
+    Ok(!yes)
+}
+
+#[job(name = "graph_edges.tells")]
+async fn tells(end: Outcome<u64>) -> Result<u64> {
+    Ok(end.completed().unwrap_or_default())
+}
+
+#[job(name = "graph_edges.tells_all")]
+async fn tells_all(ends: Vec<Outcome<u64>>) -> Result<u64> {
+    Ok(ends.into_iter().filter_map(Outcome::completed).sum())
+}
+
+#[job(name = "graph_edges.tells_decision")]
+async fn tells_decision(end: Outcome<bool>) -> Result<bool> {
+    Ok(end.completed().unwrap_or_default())
+}
+
+#[job(name = "graph_edges.tells_both")]
+async fn tells_both(n: u64, end: Outcome<u64>) -> Result<u64> {
+    Ok(n + 10 * end.completed().unwrap_or_default())
+}
+
+/// The nodes `number` and `decides`, and what `build` adds to them.
+fn graph(build: fn(&mut Graph, Node<u64>, Node<bool>)) -> Graph {
+    let mut graph = Graph::new("edges");
+    let (one, yes) = (graph.call(number(1)), graph.call(decides(true)));
+    build(&mut graph, one, yes);
+    graph
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused_with_both_nodes() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let one = "`number`";
+    let refused = [
+        (
+            "`graph_edges.tells_both` is given the parameter `end`",
+            one,
+            graph(|graph, one, _| {
+                graph.then(tells_both, (one, one.on_terminal()));
+            }),
+        ),
+        (
+            "`graph_edges.tells` is given the parameter `end`",
+            one,
+            graph(|graph, one, _| {
+                let told = graph.then(tells, (one.on_terminal(),));
+                graph.after(told, one);
+            }),
+        ),
+        (
+            "`graph_edges.tells_decision` is given the parameter `end`",
+            "`decides`",
+            graph(|graph, _, yes| {
+                let told = graph.then(tells_decision, (yes.on_terminal(),));
+                graph.only_if(told, yes);
+            }),
+        ),
+        (
+            "`graph_edges.tells` is given the parameter `items[1]`",
+            one,
+            graph(|graph, one, _| {
+                let other = graph.call(number(2));
+                let told = graph.map(tells, vec![other.on_terminal(), one.on_terminal()]);
+                graph.after(told, one);
+            }),
+        ),
+        (
+            "`graph_edges.tells_all` is given the parameter `ends[0]`",
+            one,
+            graph(|graph, one, _| {
+                let told = graph.then(tells_all, (vec![one.on_terminal()],));
+                graph.after(told, "graph_edges.number");
+            }),
+        ),
+    ];
+    for (given, node, graph) in refused {
+        let error = graph.enqueue(&db).await.map(drop).unwrap_err();
+        assert!(matches!(error, ClientError::Graph(_)), "{error:?}");
+        let (said, node) = (error.to_string(), node.replacen('`', "`graph_edges.", 1));
+        let whole = format!(
+            "{given}, which takes any end of {node}, and another edge needs the success of {node}; \
+             use `on_terminal()` on all edges from {node}, or on none"
+        );
+        assert!(said.contains(&whole), "{said}");
+    }
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edges_that_agree_or_only_order_beside_a_parameter_complete() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let jobs = jobs![number, decides, sums, negates, tells, tells_all, tells_decision, tells_both];
+    let worker = worker(&db, jobs).await;
+    let graphs = [
+        graph(|graph, one, _| {
+            graph.then(sums, (one, one));
+        }),
+        graph(|graph, one, _| {
+            let sum = graph.then(sums, (one, one));
+            graph.after(sum, one);
+        }),
+        graph(|graph, one, _| {
+            let sum = graph.then(sums, (one, one));
+            graph.after(sum, one.on_terminal());
+        }),
+        graph(|graph, one, _| {
+            let told = graph.then(tells, (one.on_terminal(),));
+            graph.after(told, one.on_terminal());
+        }),
+        graph(|graph, one, _| {
+            graph.then(tells_all, (vec![one.on_terminal(), one.on_terminal()],));
+        }),
+        graph(|graph, one, _| {
+            graph.map(tells, vec![one.on_terminal(), one.on_terminal()]);
+        }),
+        graph(|graph, _, yes| {
+            let negated = graph.then(negates, (yes,));
+            graph.only_if(negated, yes);
+        }),
+        graph(|graph, _, yes| {
+            let negated = graph.call(negates(true));
+            graph.only_if(negated, yes).after(negated, yes.on_terminal());
+        }),
+        graph(|graph, one, _| {
+            let sum = graph.call(sums(1, 2));
+            graph.after(sum, one).after(sum, one.on_terminal());
+        }),
+    ];
+    for (at, graph) in graphs.into_iter().enumerate() {
+        let handle = graph.enqueue(&db).await.unwrap();
+        soon(handle.result()).await.unwrap_or_else(|error| panic!("graph {at}: {error}"));
+    }
+    worker.stop().await;
+}
