@@ -1,9 +1,10 @@
 //! Several edges between the same two nodes.
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, Node, Outcome};
+use runledger::{AnyCall, ClientError, Graph, Node, Outcome};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, worker};
+use serde_json::json;
 
 #[job(name = "graph_edges.number")]
 async fn number(n: u64) -> Result<u64> {
@@ -18,6 +19,11 @@ async fn decides(yes: bool) -> Result<bool> {
 #[job(name = "graph_edges.sums")]
 async fn sums(a: u64, b: u64) -> Result<u64> {
     Ok(a + 10 * b)
+}
+
+#[job(name = "graph_edges.adds")]
+async fn adds(parts: Vec<u64>) -> Result<u64> {
+    Ok(parts.iter().sum())
 }
 
 #[job(name = "graph_edges.negates")]
@@ -157,4 +163,59 @@ async fn edges_that_agree_or_only_order_beside_a_parameter_complete() {
         soon(handle.result()).await.unwrap_or_else(|error| panic!("graph {at}: {error}"));
     }
     worker.stop().await;
+}
+
+/// A graph that is declared in one order or another.
+fn ordered(is_reversed: bool) -> Graph {
+    let mut graph = Graph::new("ordered");
+    let yes = graph.call(decides(true));
+    let one = graph.call(number(1));
+    let sum = graph.node("sum", AnyCall::by_name("graph_edges.sums", &json!({})));
+    let all = graph.node("all", AnyCall::by_name("graph_edges.adds", &json!({})));
+    if is_reversed {
+        graph.feed(all, "parts[10]", one).feed(all, "parts[9]", one);
+        graph.only_if(sum, yes).after(sum, yes.on_terminal()).feed(sum, "b", one).feed(sum, "a", one);
+    } else {
+        graph.feed(sum, "a", one).feed(sum, "b", one).only_if(sum, yes).only_if(sum, yes);
+        graph.feed(all, "parts[9]", one).feed(all, "parts[10]", one);
+    }
+    graph
+}
+
+#[tokio::test]
+async fn keyed_graph_with_its_edges_in_another_order_is_the_same_graph() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let first = ordered(false).idempotency_key("monday").enqueue(&db).await.unwrap();
+    let again = ordered(true).idempotency_key("monday").enqueue(&db).await.unwrap();
+    assert_eq!((again.id(), again.created()), (first.id(), false));
+    let first = ordered(true).idempotency_key("tuesday").enqueue(&db).await.unwrap();
+    let again = ordered(false).idempotency_key("tuesday").enqueue(&db).await.unwrap();
+    assert_eq!((again.id(), again.created()), (first.id(), false));
+}
+
+#[tokio::test]
+async fn keyed_addition_with_its_edges_in_another_order_is_the_same_addition() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut graph = Graph::new("ordered");
+    graph.gate::<bool>("open");
+    let handle = graph.enqueue(&db).await.unwrap();
+    let first = handle.window("open").append("more", ordered(false)).await.unwrap();
+    let again = handle.window("open").append("more", ordered(true)).await.unwrap();
+    assert_eq!((first.created, again.created), (true, false));
+}
+
+#[tokio::test]
+async fn keyed_graph_with_parameters_exchanged_between_nodes_is_a_conflict() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let keyed = |names: [&str; 2]| {
+        let mut graph = Graph::new("exchanged");
+        let (one, two) = (graph.call(number(1).key("1")), graph.call(number(2).key("2")));
+        let node = graph.node("node", AnyCall::by_name("graph_edges.sums", &json!({})));
+        graph.feed(node, names[0], one).feed(node, names[1], two);
+        graph.idempotency_key("monday")
+    };
+    keyed(["a", "b"]).enqueue(&db).await.unwrap();
+    let error = keyed(["b", "a"]).enqueue(&db).await.map(drop).unwrap_err();
+    assert!(matches!(error, ClientError::Conflict { .. }), "{error:?}");
+    assert!(error.to_string().contains("`nodes.node.needs[\"graph_edges.number[1]\"].parameters"), "{error}");
 }

@@ -314,7 +314,7 @@ fn same_request(
     let difference = match run.options.first_difference(options) {
         Some(part) => Some(part.to_owned()),
         // Where the values are sealed, the keys of maps are not shown either.
-        None => stored_difference(sealer, run, input)?
+        None => stored_difference(sealer, run, input, input_difference)?
             .map(|part| if sealer.seals() { "input".to_owned() } else { part }),
     };
     match difference {
@@ -333,12 +333,13 @@ pub(crate) fn stored_difference(
     sealer: &Sealer,
     run: &NewRun,
     input: &Stored,
+    difference: fn(&str, &str) -> Option<String>,
 ) -> Result<Option<String>, ClientError> {
     let place = Place::new(run.run_id, PayloadKind::Input, "");
     let opened = |input: &Stored| sealer.open(&place, input.clone());
     let both = opened(&run.input).and_then(|one| Ok((one, opened(input)?)));
     let (one, other) = both.map_err(|source| ClientError::Unreadable { run_id: run.run_id, source })?;
-    Ok(input_difference(&one, &other))
+    Ok(difference(&one, &other))
 }
 
 pub(crate) fn input_difference(one: &str, other: &str) -> Option<String> {

@@ -7,8 +7,9 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::prepare::{Prepared, Unnamed, prepare, undefined, unnamed};
+use super::submit::request_difference;
 use super::{Graph, GraphHandle};
-use crate::client::enqueue::{Tries, input_difference};
+use crate::client::enqueue::Tries;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Route, connection};
 use crate::definition::job::Payload;
@@ -150,13 +151,11 @@ impl<'r> Request<'r> {
             return Err(ClientError::NotAGraph { run_id });
         }
         if let Some(earlier) = &whole.request {
-            return match input_difference(earlier, &self.text) {
+            return match request_difference(earlier, &self.text) {
                 None => Ok(Some(Appended { created: false })),
-                Some(difference) => Err(ClientError::AdditionConflict {
-                    run_id,
-                    key: self.key.to_owned(),
-                    difference: difference.replacen("input `", "`", 1),
-                }),
+                Some(difference) => {
+                    Err(ClientError::AdditionConflict { run_id, key: self.key.to_owned(), difference })
+                }
             };
         }
         if let Some(ended) = whole.ended {

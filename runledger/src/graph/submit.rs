@@ -5,14 +5,14 @@ use uuid::Uuid;
 
 use super::prepare::{NotSealed, Prepared, prepare, undefined, unnamed};
 use super::{Graph, GraphHandle};
-use crate::client::enqueue::{Tries, activate, home_of, stored_difference};
+use crate::client::enqueue::{Tries, activate, home_of, input_difference, stored_difference};
 use crate::client::handle::Handle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Route, Via, connection, not_between_steps};
 use crate::definition::DEFAULT_QUEUE;
 use crate::definition::call::{active_key, check_metadata};
 use crate::definition::job::Payload;
-use crate::model::graph::{GRAPH, GraphProblem, GraphRequest, PlannedKind};
+use crate::model::graph::{GRAPH, GraphProblem, GraphRequest, PlannedKind, unordered};
 use crate::model::name::{check_key, check_name};
 use crate::model::payload::{PayloadError, Plain, Sealer};
 use crate::model::request::{RequestOptions, keyed_run_id};
@@ -225,9 +225,15 @@ async fn write(
         if let Some(part) = run.options.first_difference(&found.options) {
             return Err(conflict(part.to_owned()));
         }
-        if let Some(difference) = stored_difference(sealer, run, &found.input)? {
-            return Err(conflict(difference.replacen("input `", "`", 1)));
+        if let Some(difference) = stored_difference(sealer, run, &found.input, request_difference)? {
+            return Err(conflict(difference));
         }
     }
     Ok(false)
+}
+
+/// Where the request of a graph, or of an addition to one, differs from another. The order of edges is no difference.
+pub(super) fn request_difference(one: &str, other: &str) -> Option<String> {
+    let difference = input_difference(&unordered(one), &unordered(other))?;
+    Some(difference.replacen("input `", "`", 1))
 }

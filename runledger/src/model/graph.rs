@@ -3,6 +3,7 @@
 mod addition;
 #[cfg(test)]
 mod tests;
+mod unordered;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -12,6 +13,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub use self::addition::{Hopeless, NodeEnding, Standing, standings};
+pub use self::unordered::unordered;
 use super::name::{NameError, check_key, check_name, hint};
 use super::request::RequestOptions;
 
@@ -522,7 +524,7 @@ impl Plan {
     }
 }
 
-/// The canonical form of a request for a graph: what a repeated keyed submission is compared with. Nodes and edges have no order in it.
+/// The canonical form of a request for a graph: what a repeated keyed submission is compared with, by [`unordered`]. Nodes have no order in it.
 #[derive(Debug, Serialize)]
 pub struct GraphRequest<'r> {
     /// The name of the graph.
