@@ -145,3 +145,23 @@ async fn disabled_job_stuck_run_gives_the_reason() {
     assert!(said.contains("`Db::untune`") && !said.contains("permit"), "{said}");
     run.at_rest().await.unwrap();
 }
+
+#[job(name = "kit.letter", aliases = ["kit.post"])]
+async fn letter() -> Result<()> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn job_disabled_under_another_of_its_names_gives_that_name_and_the_reason() {
+    for name in ["kit.post", "kit.letter"] {
+        let test = Testing::new().await.unwrap().with(jobs![letter]).patience(Duration::from_secs(1));
+        test.db().tune(name, Tuning::new().disabled("no stamps")).await.unwrap();
+        let run = test.start(letter()).await.unwrap();
+        let said = said(run.result()).await;
+        assert!(said.contains(&format!("job `{name}` is disabled: no stamps")), "{said}");
+        assert!(said.contains("`Db::untune`") && !said.contains("permit"), "{said}");
+        run.at_rest().await.unwrap();
+        assert!(test.db().untune(name).await.unwrap());
+        run.result().await.unwrap();
+    }
+}

@@ -102,7 +102,7 @@ pub(crate) struct Look {
     pub(crate) unserved: Vec<String>,
     /// The jobs and queues of due runs whose job is served, and whose queue is not.
     pub(crate) unserved_queues: Vec<(String, String)>,
-    /// The jobs of due runs that an operator has disabled, with the reason.
+    /// The disabled jobs of due runs, by the names under which an operator disabled them, with the reason.
     pub(crate) disabled: Vec<(String, String)>,
     /// The jobs of runs that wait for an operator, with `blocked` or `paused`.
     pub(crate) parked: Vec<(String, String)>,
@@ -160,23 +160,37 @@ wait as (
     from runledger.waiting
     cross join pg_catalog.unnest(wait_signals) as name
 ),
+-- An override stands under any name of its job; workers look for it in this order.
+override as (
+    select distinct on (known.job) known.job, tuning.job as name, tuning.disabled
+    from (
+        select job, name, place from unnest($2::text[], $3::text[]) with ordinality as known (job, name, place)
+        union all
+        -- A program that the test has started may serve other jobs.
+        select job, job, null from runledger.tuning
+    ) as known
+    join runledger.tuning on tuning.job = known.name
+    order by known.job, known.place
+),
 due as (
     select
-        job,
-        queue,
+        due.job,
+        due.queue,
         exists (select from runledger.worker where due.job = any (worker.jobs)) as has_job,
         exists (
             select from runledger.worker where due.job = any (worker.jobs) and due.queue = any (worker.queues)
         ) as is_served,
-        (select disabled from runledger.tuning where tuning.job = pg_catalog.split_part(due.job, '@', 1)) as disabled
+        override.name as disabled_as,
+        override.disabled
     from runledger.ready as due
+    left join override on override.job = pg_catalog.split_part(due.job, '@', 1)
     where ready_at <= pg_catalog.clock_timestamp()
 ),
 misplaced as (
     select distinct job, queue from due where has_job and not is_served
 ),
 disabled as (
-    select distinct job, disabled as reason from due where is_served and disabled is not null
+    select distinct disabled_as as job, disabled as reason from due where is_served and disabled is not null
 ),
 parked as (
     select job, state
@@ -224,9 +238,14 @@ select
             and not exists (select from runledger.pending where pending.run_id = gate.run_id and remaining > 0)
     ) as gates";
 
-/// Looks at a database, and at one run in it.
-pub(crate) async fn look(connection: &mut PgConnection, run_id: Uuid) -> Result<Look, sqlx::Error> {
-    let row = sqlx::query(LOOK).bind(run_id).fetch_one(connection).await?;
+/// Looks at a database, and at one run in it. `names` has each name of a job with all names of the job.
+pub(crate) async fn look(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    names: &[(&str, &str)],
+) -> Result<Look, sqlx::Error> {
+    let (jobs, names): (Vec<&str>, Vec<&str>) = names.iter().copied().unzip();
+    let row = sqlx::query(LOOK).bind(run_id).bind(jobs).bind(names).fetch_one(connection).await?;
     let runs: Option<Vec<Uuid>> = row.try_get("wait_runs")?;
     let names: Option<Vec<String>> = row.try_get("wait_names")?;
     let next: Option<i64> = row.try_get("next_us")?;

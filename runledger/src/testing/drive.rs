@@ -89,12 +89,25 @@ pub(super) struct Drive {
     db: Db,
     scene: Arc<Scene>,
     script: Script,
+    names: Names,
     patience: Duration,
 }
 
+/// Each name of a job with all names of the job.
+pub(super) type Names = Arc<[(&'static str, &'static str)]>;
+
 impl Drive {
-    pub(super) fn new(db: &Db, scene: Arc<Scene>, script: Script, patience: Duration) -> Self {
-        Self { db: db.clone(), scene, script, patience }
+    pub(super) fn new(db: &Db, scene: Arc<Scene>, script: Script, names: Names, patience: Duration) -> Self {
+        Self { db: db.clone(), scene, script, names, patience }
+    }
+
+    /// Looks at the database, and at one run in it.
+    pub(super) async fn look(
+        &self,
+        connection: &mut PgConnection,
+        run_id: Uuid,
+    ) -> Result<Look, sqlx::Error> {
+        look(connection, run_id, &self.names).await
     }
 
     /// What opens the payloads of its runs.
@@ -174,7 +187,7 @@ impl Drive {
         // A task of its own: a caller whose future nobody polls must not keep the hand from others.
         let looking = tokio::spawn(async move {
             let work = async |connection: &mut PgConnection| {
-                let look = look(connection, run_id).await?;
+                let look = drive.look(connection, run_id).await?;
                 let has_moved =
                     look.is_at_rest() && !is_over(&look) && drive.act(connection, &look, then).await?;
                 Ok((look, has_moved))

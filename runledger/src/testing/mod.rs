@@ -50,7 +50,7 @@ use tokio::sync::OnceCell;
 
 pub use self::crash::{CrashError, CrashEverywhere, Crashes, Ended, RecordedStep};
 use self::database::{Database, Server};
-use self::drive::{Drive, Hand, PATIENCE, Script};
+use self::drive::{Drive, Hand, Names, PATIENCE, Script};
 pub use self::mock::{Mock, Takes};
 pub use self::run::TestRun;
 use crate::connection::task::apart;
@@ -265,7 +265,7 @@ impl Testing {
 
     fn drive(&self, scene: &Arc<Scene>) -> Drive {
         let patience = self.plan.patience.unwrap_or(PATIENCE);
-        Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone(), patience)
+        Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone(), self.plan.names(), patience)
     }
 
     /// How often the body of this job, or its mock, has begun.
@@ -337,6 +337,14 @@ impl Plan {
     /// What it serves.
     fn definitions(&self) -> Vec<&'static Definition> {
         self.definitions.clone().unwrap_or_else(|| registered().collect())
+    }
+
+    /// The names of what it serves.
+    fn names(&self) -> Names {
+        let of = |definition: &'static Definition| {
+            definition.names().flat_map(|job| definition.names().map(move |name| (job, name)))
+        };
+        self.definitions().into_iter().flat_map(of).collect()
     }
 
     /// A worker in a scene.

@@ -23,7 +23,7 @@ use crate::model::recorded::place_of_error;
 use crate::store::failpoints::scope::{Scope, Written};
 use crate::store::inspect::{End, end_of_run};
 use crate::store::set_aside::SetAside;
-use crate::store::testing::{Look, Step, blocked, cancel_requested, forgotten, look, steps};
+use crate::store::testing::{Look, Step, blocked, cancel_requested, forgotten, steps};
 use crate::store::worker::{bury, bury_if_silent, held};
 use crate::worker::upkeep::maintenance::adopt_orphans;
 use crate::{Call, ClientError, Db, Handle, Job, RunState};
@@ -138,7 +138,7 @@ impl Stage {
         let first = Process::start(&self.plan, &options, &scene, Arc::clone(&scope), Role::First);
         let first = first.await.map_err(told)?;
         let patience = self.plan.patience.unwrap_or(PATIENCE);
-        let drive = Drive::new(&db, Arc::clone(&scene), self.plan.script.anew(), patience);
+        let drive = Drive::new(&db, Arc::clone(&scene), self.plan.script.anew(), self.plan.names(), patience);
         let mut course = Course {
             stage: self,
             options,
@@ -216,7 +216,7 @@ impl Course<'_> {
             if self.second.is_none() {
                 self.meet(connection, fault).await.map_err(told)?;
             }
-            let look = look(connection, run_id).await.map_err(told)?;
+            let look = self.drive.look(connection, run_id).await.map_err(told)?;
             if is_over(&look) {
                 // Whoever is held up goes on at the latest now, and must change nothing.
                 self.scene.steps.release();
