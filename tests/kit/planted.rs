@@ -362,3 +362,34 @@ async fn enqueued_runs_that_do_not_end_are_no_failure() {
     let crashes = test.crash_everywhere(enqueues_runs_that_go_on()).await.unwrap();
     assert!(crashes.n_crashes() > 5, "{crashes}");
 }
+
+/// Runs a test of this program again, with a variable.
+async fn again_with(test: &str, variable: &str, value: &str) {
+    let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
+    let output = again.args(["--exact", test]).env(variable, value).output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[tokio::test]
+async fn variable_chooses_the_fault_over_what_the_test_says() {
+    const OTHER: &str = "no such fault";
+    if std::env::var("RUNLEDGER_CRASH_ONLY").as_deref() != Ok(OTHER) {
+        let test = "planted::variable_chooses_the_fault_over_what_the_test_says";
+        return again_with(test, "RUNLEDGER_CRASH_ONLY", OTHER).await;
+    }
+    let test = kit().await.with(jobs![nothing]);
+    let error = test.crash_everywhere(nothing()).only("commit").await.unwrap_err();
+    assert!(matches!(&error, CrashError::NoSuchFault { only, .. } if only == OTHER), "{error:?}");
+}
+
+#[tokio::test]
+async fn variable_chooses_the_seed_over_what_the_test_says() {
+    const OTHER: &str = "no number";
+    if std::env::var("RUNLEDGER_CRASH_SEED").as_deref() != Ok(OTHER) {
+        let test = "planted::variable_chooses_the_seed_over_what_the_test_says";
+        return again_with(test, "RUNLEDGER_CRASH_SEED", OTHER).await;
+    }
+    let test = kit().await.with(jobs![nothing]);
+    let error = test.crash_everywhere(nothing()).seed(1).await.unwrap_err();
+    assert!(matches!(&error, CrashError::Seed { value } if value == OTHER), "{error:?}");
+}

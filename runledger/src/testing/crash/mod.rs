@@ -154,14 +154,15 @@ impl<J: Job> CrashEverywhere<'_, J> {
         self
     }
 
-    /// What the choice of crashes begins with; the environment's `RUNLEDGER_CRASH_SEED` by default, or another number each time.
+    /// What the choice of crashes begins with; by default another number each time. The environment variable
+    /// `RUNLEDGER_CRASH_SEED` replaces it.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Only the faults whose name contains this text, such as `step `charge``; the environment's `RUNLEDGER_CRASH_ONLY` by default. The steps of a job that was
-    /// renamed go by its oldest name, and any of its names will do here.
+    /// Only the faults whose name contains this text, such as `step `charge``. The steps of a job that was renamed go by its oldest name, and any of its
+    /// names will do here. The environment variable `RUNLEDGER_CRASH_ONLY` replaces the text.
     pub fn only(mut self, name: impl Into<String>) -> Self {
         self.only = Some(name.into());
         self
@@ -171,9 +172,10 @@ impl<J: Job> CrashEverywhere<'_, J> {
         let began = Instant::now();
         let name = J::DEFINITION.name();
         let setup = |error| CrashError::Setup { job: name, source: error };
-        let seed = match self.seed {
-            Some(seed) => seed,
-            None => from_env(SEED).map_or_else(|| Ok(random()), seed_of)?,
+        // The variables come first: an error tells its reader to set them, whatever the test says.
+        let seed = match from_env(SEED) {
+            Some(text) => seed_of(text)?,
+            None => self.seed.unwrap_or_else(random),
         };
         let stage = Stage::new(self.test).await.map_err(setup)?;
         let survived = self.survive(&stage, seed).await;
@@ -245,7 +247,7 @@ impl<J: Job> CrashEverywhere<'_, J> {
     }
 
     fn choose(&self, mut all: Vec<Fault>, seed: u64) -> Result<Vec<Fault>, CrashError> {
-        if let Some(only) = self.only.clone().or_else(|| from_env(ONLY)) {
+        if let Some(only) = from_env(ONLY).or_else(|| self.only.clone()) {
             let names: Vec<String> = all.iter().map(ToString::to_string).collect();
             let oldest = by_oldest_names(&only, self.test.plan.definitions());
             all.retain(|fault| {
