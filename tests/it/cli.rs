@@ -4,7 +4,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, GateHandle, Graph, GraphHandle, GraphPicture, LinkKey, RunState, Tuning};
+use runledger::{
+    AnyCall, ClientError, GateHandle, Graph, GraphHandle, GraphPicture, LinkKey, RunState, Tuning,
+    enqueue_all,
+};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use serde_json::{Value, json};
@@ -28,6 +31,11 @@ async fn spills() -> Result<()> {
 async fn packs(wf: &Wf) -> Result<()> {
     wf.step("wrap", || async { Ok::<_, Error>("\u{9b}paper".to_owned()) }).await?;
     wf.step("count", || async { Ok::<_, Error>(u64::MAX) }).await?;
+    Ok(())
+}
+
+#[job(name = "cli.present", aliases = ["cli.former"])]
+async fn renamed() -> Result<()> {
     Ok(())
 }
 
@@ -457,4 +465,25 @@ async fn copy_is_adopted_by_a_command() {
     let again = cli(&fixture, &["adopt", "--json"]).await.value();
     assert_eq!(again, json!({ "installation": id, "was_copy": false }));
     worker(&fixture.db, jobs![rests]).await.stop().await;
+}
+
+#[tokio::test]
+async fn runs_of_a_renamed_job_are_listed_by_the_name_that_their_program_gave_it() {
+    let fixture = Fixture::new().await;
+    let db = &fixture.db;
+    renamed().enqueue(db).await.unwrap();
+    enqueue_all([AnyCall::by_name("cli.former", &json!({}))], db).await.unwrap();
+    let earlier = renamed().enqueue(db).await.unwrap().id();
+    // As a program from before the renaming stores it.
+    execute(db, &format!("update runledger.run set job = 'cli.former' where run_id = '{earlier}'")).await;
+    let names = async |names: &[&str]| {
+        let named = names.iter().flat_map(|name| ["--job", *name]);
+        let arguments: Vec<&str> = ["runs", "--all", "--json"].into_iter().chain(named).collect();
+        let page = cli(&fixture, &arguments).await.value();
+        let runs = page["runs"].as_array().unwrap().iter();
+        runs.map(|run| run["job"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["cli.present"]).await, ["cli.present", "cli.present"]);
+    assert_eq!(names(&["cli.former"]).await, ["cli.former"]);
+    assert_eq!(names(&["cli.present", "cli.former"]).await.len(), 3);
 }

@@ -227,7 +227,7 @@ pub(crate) enum Format {
 pub(crate) struct Runs {
     #[command(flatten)]
     pub(crate) scope: ScopeArgs,
-    /// Only runs of this job, by the name under which they are stored: the oldest. Said again: of that one too.
+    /// Only runs of this job, by the name that it had in the program that enqueued them: no alias is known here. Said again: of that one too.
     #[arg(long)]
     pub(crate) job: Vec<String>,
     /// Only runs of this queue. Said again: of that one too.
