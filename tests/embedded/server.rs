@@ -170,11 +170,8 @@ fn stale_lock_files_naming_another_process_do_not_prevent_start() {
 }
 
 #[tokio::test]
+#[cfg_attr(target_os = "macos", ignore = "file systems of macOS refuse such a name")]
 async fn server_in_a_folder_whose_name_is_not_utf_8_starts_and_starts_again_after_a_crash() {
-    // File systems of macOS refuse such a name.
-    if cfg!(target_os = "macos") {
-        return;
-    }
     let mut base = Base::new(LONG);
     base.dir.as_mut_os_string().push(OsStr::from_bytes(b"-\xff"));
     let server = Server::start(base.options()).await.unwrap();
