@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{ClientError, Graph, RunState, given};
-use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, take_away, until, worker};
+use runledger_tests::{Fixture, eventually};
 use uuid::Uuid;
 
 /// Counts to `n`, ten at a time; every second slice fails once.
@@ -234,4 +234,43 @@ async fn node_that_other_nodes_feed_continues_with_the_arguments_that_it_says() 
     Handle::of(pays_in_parts, &db, payment).signal("last", &()).await.unwrap();
     assert_eq!(soon(graph.result()).await.unwrap(), 30);
     second.stop().await;
+}
+
+#[workflow]
+async fn waits_then_works(wf: &Wf, round: u32) -> Result<u32> {
+    if round > 0 {
+        wf.signal::<()>("begin").await?;
+    }
+    wf.step("first", || async { Ok::<_, Error>(()) }).await?;
+    wf.step("second", || async { Ok::<_, Error>(()) }).await?;
+    if round > 0 {
+        return Ok(round);
+    }
+    wf.signal::<()>("go").await?;
+    wf.continue_with(waits_then_works(round + 1)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fork_of_a_run_that_continues_at_this_moment_has_no_part_of_the_next_slice() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![waits_then_works]).await;
+    let handle = waits_then_works(0).enqueue(&db).await.unwrap();
+    until(&db, handle.id(), |info| info.awaited_signals == ["go"]).await;
+    // The fork has read the steps, and cannot write the new run yet.
+    let mut lock = db.pool().begin().await.unwrap();
+    sqlx::query("lock table runledger.run in share mode").execute(&mut *lock).await.unwrap();
+    let fork = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.fork("second").await.map(drop) }
+    });
+    let waits = "select count(*) from pg_stat_activity
+                 where datname = current_database() and wait_event_type = 'Lock' and query like '-- link:%'";
+    eventually(async || scalar::<i64>(&db, waits).await, |n_waits| *n_waits == 1).await;
+    handle.signal("go", &()).await.unwrap();
+    until(&db, handle.id(), |info| info.awaited_signals == ["begin"]).await;
+    lock.rollback().await.unwrap();
+    let refused = soon(fork).await.unwrap().unwrap_err();
+    assert!(matches!(refused, ClientError::UnknownStep { .. }), "{refused:?}");
+    assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 1);
+    worker.stop().await;
 }

@@ -57,7 +57,7 @@ impl<J: Job> Handle<J> {
             signals: Vec::new(),
             progress: Vec::new(),
         };
-        let whole = Whole { links: vec![again], remade: Vec::new(), has_active_key: origin.has_active_key };
+        let whole = Whole { links: vec![again], remade: Vec::new(), origin: Kept::of(&origin) };
         self.linked(&mut connection, whole, Begin::Anew).await
     }
 
@@ -89,7 +89,17 @@ impl<J: Job> Handle<J> {
     /// A dropped future may or may not have made the run.
     pub async fn fork(&self, step_key: &str) -> Result<Self, ClientError> {
         let mut connection = connection(self.pool()?).await?;
-        let origin = self.origin(&mut connection).await?;
+        loop {
+            // Not created: the run has continued as new since its steps were read.
+            let fork = self.fork_once(&mut connection, step_key).await?;
+            if fork.created() {
+                return Ok(fork);
+            }
+        }
+    }
+
+    async fn fork_once(&self, connection: &mut PgConnection, step_key: &str) -> Result<Self, ClientError> {
+        let origin = self.origin(connection).await?;
         let steps =
             prefix::before(origin.steps.clone(), step_key).ok_or_else(|| ClientError::UnknownStep {
                 run_id: self.id(),
@@ -100,10 +110,9 @@ impl<J: Job> Handle<J> {
         if let Some(key) = prefix::taken_back(&origin.steps, &steps, is_being_undone) {
             return Err(ClientError::TakenBack { run_id: self.id(), key: key.to_owned() });
         }
-        let (is_sealed, has_active_key) = (origin.is_sealed, origin.has_active_key);
         let (links, remade) =
-            with_children(&mut connection, Uuid::now_v7(), self.id(), is_sealed, steps).await?;
-        self.linked(&mut connection, Whole { links, remade, has_active_key }, Begin::AtStep).await
+            with_children(connection, Uuid::now_v7(), self.id(), origin.is_sealed, steps).await?;
+        self.linked(connection, Whole { links, remade, origin: Kept::of(&origin) }, Begin::AtStep).await
     }
 
     /// Tries a failed or cancelled run again from where it ended: a new run with all its recorded steps but the failures that ended it, so that these are
@@ -129,12 +138,12 @@ impl<J: Job> Handle<J> {
         let mut connection = connection(self.pool()?).await?;
         let origin = self.origin(&mut connection).await?;
         self.check_revivable(&mut connection, &origin, expected).await?;
+        let kept = Kept::of(&origin);
         let steps = prefix::without_last_failures(origin.steps);
         let run_id = revived_run_id(self.id());
-        let has_active_key = origin.has_active_key;
         let (links, remade) =
             with_children(&mut connection, run_id, self.id(), origin.is_sealed, steps).await?;
-        self.linked(&mut connection, Whole { links, remade, has_active_key }, Begin::AtEnd).await
+        self.linked(&mut connection, Whole { links, remade, origin: kept }, Begin::AtEnd).await
     }
 
     /// Every reason against a revive.
@@ -173,7 +182,7 @@ impl<J: Job> Handle<J> {
     async fn linked(
         &self,
         connection: &mut PgConnection,
-        Whole { mut links, remade, has_active_key }: Whole,
+        Whole { mut links, remade, origin: Kept { slice, has_active_key } }: Whole,
         begin: Begin,
     ) -> Result<Self, ClientError> {
         let Some(first) = links.first().map(|link| link.run_id) else { return Ok(self.clone()) };
@@ -189,11 +198,11 @@ impl<J: Job> Handle<J> {
             graphs.extend(copied.map(|(_, graph)| (graph, parent_id)));
         }
         if graphs.is_empty() && !has_active_key {
-            let created = link(connection, first, &links, begin).await?;
+            let created = link(connection, first, &links, begin, slice).await?;
             return Ok(Self::new(first, created, self.home()));
         }
         let mut tx = connection.begin_with(BEGIN).await?;
-        let created = link(&mut tx, first, &links, begin).await?;
+        let created = link(&mut tx, first, &links, begin, slice).await?;
         for (graph, parent_id) in graphs.iter().filter(|_| created) {
             submit(&mut tx, graph, Some(*parent_id)).await?;
         }
@@ -218,8 +227,21 @@ struct Whole {
     /// The run, and those below it.
     links: Vec<Link>,
     remade: Vec<Remade>,
-    /// Whether the run has an active key, as the one that it is made of.
+    origin: Kept,
+}
+
+/// What is known of the run that another is made of.
+struct Kept {
+    /// The slice that the steps are of.
+    slice: i32,
+    /// Whether it has an active key, as the new run.
     has_active_key: bool,
+}
+
+impl Kept {
+    fn of(origin: &Origin) -> Self {
+        Self { slice: origin.slice, has_active_key: origin.has_active_key }
+    }
 }
 
 /// A graph that takes the place of one that a run has started: all of it runs anew.

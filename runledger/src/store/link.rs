@@ -16,6 +16,8 @@ use crate::model::state::RunState;
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) run_id: Uuid,
+    /// Its present slice.
+    pub(crate) slice: i32,
     pub(crate) parent_id: Option<Uuid>,
     /// The present slice of the parent's work.
     pub(crate) parent_slice: u32,
@@ -150,6 +152,7 @@ pub(crate) async fn origins(
         .map(|row| {
             Ok(Origin {
                 run_id: row.try_get("run_id")?,
+                slice: row.try_get("slice")?,
                 parent_id: row.try_get("parent_id")?,
                 parent_slice: row.try_get::<i32, _>("parent_slice")?.unsigned_abs(),
                 state: super::inspect::state(row)?,
@@ -171,12 +174,14 @@ pub(crate) async fn going_on_below(
     sqlx::query_scalar(sql::GOING_ON_BELOW).bind(run_id).fetch_optional(connection).await
 }
 
-/// Makes a run, and those that go with it. False where it is there already: then nothing is made.
+/// Makes a run, and those that go with it. False if the run exists, or if its origin is not in this slice any more: then
+/// nothing is made.
 pub(crate) async fn link(
     connection: &mut PgConnection,
     first: Uuid,
     links: &[Link],
     begin: Begin,
+    slice: i32,
 ) -> Result<bool, sqlx::Error> {
     let steps: Vec<(Uuid, &KeptStep)> =
         links.iter().flat_map(|link| link.steps.iter().map(|step| (link.run_id, step))).collect();
@@ -206,6 +211,7 @@ pub(crate) async fn link(
             .bind(noted.iter().map(|(_, (key, _))| key.as_str()).collect::<Vec<_>>())
             .bind(noted.iter().map(|(_, (_, value))| value.as_str()).collect::<Vec<_>>())
             .bind(begin.keeps_progress(true))
+            .bind(slice)
             .fetch_one(connection)
     })
     .await?;

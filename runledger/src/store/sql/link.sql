@@ -1,12 +1,13 @@
 -- link: creates a run from an existing one: the same request, linked to it, with some of its recorded steps; and a run for each given descendant.
---       No effect if the new run exists.
+--       No effect if the new run exists, or if its origin has begun anew since its steps were read.
 -- in:    $1 the new run, $2 all new runs (it and its descendants), $3 their origins, $4 their parents (null for none);
 --        $5 the new runs of steps, $6 keys, $7 outputs that replace the recorded ones (null: keep them), $8 seen (as JSON arrays, or null),
 --        $9 whether they continue from the state of their origins: with their progress (for $1, see $20), with their signals except those consumed by the given
 --        steps or before a continue-as-new, and with the latest input after a continue-as-new;
 --        payloads that were sealed for the origins and are now sealed for the new runs: $10 inputs, $11 errors of steps (one each, or empty);
 --        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads; $16 undos of steps (one each, or empty);
---        $17 the new runs of progress, $18 step keys, $19 values; $20 whether $1 copies the progress of its origin: a fork does not, because it executes those steps again
+--        $17 the new runs of progress, $18 step keys, $19 values; $20 whether $1 copies the progress of its origin: a fork does not, because it executes those steps again;
+--        $21 how often the origin of $1 had begun anew when its steps were read
 -- out:   created (whether it is new), told; one row
 -- locks: none; a concurrent link of the same id waits for the other transaction
 -- index: run_pkey, step_pkey, signal_pkey, progress_pkey, deadline_pkey, continuation_pkey. The first claim of the new run counts as its second, so that it reads the steps; the copied steps have claim 0.
@@ -28,6 +29,7 @@ first as (
     select run_id, job, tenant, queue, priority, input, options, parent_id, depth, origin_id, pg_catalog.statement_timestamp()
     from item
     where run_id = $1
+        and $21 = coalesce((select slice from runledger.continuation where continuation.run_id = item.origin_id offset 0), 0)
     on conflict (run_id) do nothing
     returning run_id, origin_id, queue, job, priority, options, start_at
 ),

@@ -1,13 +1,14 @@
 -- origins: runs that others are to be made of, and their recorded steps as a claim brings them, without the outputs that are too long or too short to
 --          be the id of a run, and of the undos `true` where there is one that is the run's own.
 -- in:    $1 run ids
--- out:   run_id, parent_id, parent_slice (how often the parent has begun anew), state, steps (null where there are none), is_undone (whether what they did
+-- out:   run_id, parent_id, slice (how often it has begun anew), parent_slice (the same of the parent), state, steps (null where there are none), is_undone (whether what they did
 --        is taken back), is_sealed (whether a payload that another go at the run would take over is sealed), in_graph (whether it is a graph or a node of
 --        one), has_active_key; those that exist
 -- locks: none
 -- index: run_pkey, step_pkey, undo_pkey, signal_pkey, progress_pkey, continuation_pkey, and the primary keys under runledger.run_state
 select
     origin.run_id, origin.parent_id,
+    coalesce((select slice from runledger.continuation where continuation.run_id = origin.run_id offset 0), 0) as slice,
     coalesce((select slice from runledger.continuation where continuation.run_id = origin.parent_id offset 0), 0) as parent_slice, origin.state,
     (
         select pg_catalog.json_agg(
