@@ -119,14 +119,31 @@ pub(crate) fn read_back(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// Whether no reader rounds a number of this text: integers fit into 64 bits, and floats have no more digits than tell them apart.
+/// Whether no reader rounds a number of this text: integers fit into 64 bits, and floats are written with the fewest digits, or rounded to at most 17.
 pub(crate) fn keeps_numbers(text: &str) -> bool {
     numbers(text).all(|number| {
         if !number.contains(['.', 'e', 'E']) {
             return number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
         }
-        mantissa(&number).replace(['-', '.'], "").trim_matches('0').len() <= 17
+        let n_digits = scientific(&number).0.len();
+        let Ok(float) = number.parse::<f64>() else { return false };
+        let shortest = serde_json::to_string(&float).unwrap_or_default();
+        let rounded = format!("{float:.*e}", n_digits.saturating_sub(1));
+        n_digits == 0
+            || n_digits <= 17
+                && [shortest, rounded].iter().any(|form| scientific(form) == scientific(&number))
     })
+}
+
+/// The digits of a number without zeros at both ends, and the power of ten of the first.
+fn scientific(number: &str) -> (String, i64) {
+    let number = number.trim_start_matches('-');
+    let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
+    let (whole, behind) = digits.split_once('.').unwrap_or((digits, ""));
+    let all = [whole, behind].concat();
+    let first = all.find(|digit| digit != '0').unwrap_or_default();
+    let power = exponent.parse::<i64>().unwrap_or_default() + whole.len() as i64 - first as i64;
+    (all.trim_matches('0').to_owned(), power)
 }
 
 /// The most brackets that are open at once.

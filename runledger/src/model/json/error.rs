@@ -67,9 +67,9 @@ pub enum EncodeError {
         /// Where it is.
         path: String,
     },
-    /// A number in ready-made JSON (`RawValue`) with more digits than a float can store.
+    /// A number in ready-made JSON (`RawValue`) that no float has: with more than 17 digits, or between two floats.
     #[error(
-        "the number at `{path}` has more digits than a float keeps (17): a reader of JSON rounds it; store it as a string"
+        "a float cannot keep all digits of the number at `{path}`: a reader of JSON rounds it; store it as a string"
     )]
     LongNumber {
         /// The path of the number.

@@ -241,17 +241,44 @@ fn number_refusal(literal: &str) -> Option<Refusal> {
     if is_out_of_range(literal) {
         return Some(Refusal::Fragment);
     }
-    is_long(literal).then_some(Refusal::LongNumber)
+    is_rounded(literal).then_some(Refusal::LongNumber)
 }
 
 /// This many digits distinguish every pair of floats. Programs write floats with at most this many.
 const FLOAT_DIGITS: usize = 17;
 
-/// Whether a number has more digits than a float keeps, without leading and trailing zeros.
-fn is_long(literal: &str) -> bool {
-    let mantissa = literal.split_once(['e', 'E']).map_or(literal, |(mantissa, _)| mantissa);
-    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
-    digits.trim_matches('0').len() > FLOAT_DIGITS
+/// Whether no program writes a float so: neither with the fewest digits nor rounded to as many as here. A number such as
+/// `0.10000000000000001` differs from its float, and is how some programs write that float.
+fn is_rounded(literal: &str) -> bool {
+    let Some(written) = Decimal::of(literal) else { return true };
+    let n_behind = match written.digits.len() {
+        0 => return false,
+        n @ 1..=FLOAT_DIGITS => n - 1,
+        _ => return true,
+    };
+    let Ok(float) = literal.parse::<f64>() else { return true };
+    let forms = [format!("{float:e}"), format!("{float:.n_behind$e}")];
+    !forms.iter().any(|form| Decimal::of(form).as_ref() == Some(&written))
+}
+
+/// The value of a literal: `0.digits` times ten to the power, without its sign and without zeros at both ends.
+#[derive(Debug, PartialEq, Eq)]
+struct Decimal {
+    digits: String,
+    power: i64,
+}
+
+impl Decimal {
+    fn of(literal: &str) -> Option<Self> {
+        let (mantissa, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
+        let mantissa = mantissa.trim_start_matches('-');
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let all = format!("{whole}{fraction}");
+        let n_leading = all.len() - all.trim_start_matches('0').len();
+        let n_whole = i64::try_from(whole.len()).ok()? - i64::try_from(n_leading).ok()?;
+        let power = exponent.parse::<i64>().ok()?.checked_add(n_whole)?;
+        Some(Self { digits: all.trim_matches('0').to_owned(), power })
+    }
 }
 
 /// The most digits behind the point that a `numeric` may have, so a number in a `jsonb`: PostgreSQL's `NUMERIC_DSCALE_MAX`.
