@@ -22,6 +22,7 @@ mod connections;
 mod costs;
 mod crowds;
 mod deadlines;
+mod edited_rows;
 mod embedded;
 mod enqueue;
 mod fence;

@@ -115,6 +115,10 @@ fn size(row: &PgRow) -> usize {
 }
 
 fn found(row: &PgRow, content: Result<Content, Unreadable>) -> Result<InFlight, sqlx::Error> {
+    let fed: Option<Vec<Option<String>>> = row.try_get("fed")?;
+    let has_null = fed.iter().flatten().any(Option::is_none);
+    let content =
+        if has_null { Err(Unreadable::new("edge.parameters", &"one of them is null")) } else { content };
     Ok(InFlight {
         run_id: row.try_get("run_id")?,
         job: row.try_get("job")?,
@@ -122,7 +126,7 @@ fn found(row: &PgRow, content: Result<Content, Unreadable>) -> Result<InFlight, 
         graph_id: row.try_get("graph_id")?,
         attempt: row.try_get("attempt")?,
         undoing: row.try_get("undoing")?,
-        fed: row.try_get("fed")?,
+        fed: fed.map(|fed| fed.into_iter().flatten().collect()),
         content,
     })
 }

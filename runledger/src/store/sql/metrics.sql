@@ -49,7 +49,15 @@ counted as (
     union all
     select
         recent.tenant, recent.job, ended.state, null, ended.attempt,
-        case when ended.started_at is not null then greatest(ended.started_at - recent.start_at, interval '0') end, ended.finished_at - ended.started_at
+        -- What is no instant has no duration, and the longest one in microseconds must fit the answer.
+        case
+            when pg_catalog.isfinite(ended.started_at) and pg_catalog.isfinite(recent.start_at)
+                then least(greatest(ended.started_at - recent.start_at, interval '0'), interval '285000 years')
+        end,
+        case
+            when pg_catalog.isfinite(ended.started_at) and pg_catalog.isfinite(ended.finished_at)
+                then least(greatest(ended.finished_at - ended.started_at, interval '0'), interval '285000 years')
+        end
     from recent
     cross join lateral (
         select state, attempt, started_at, finished_at from runledger.outcome where outcome.run_id = recent.run_id offset 0
@@ -69,7 +77,7 @@ select
     pg_catalog.count(*) filter (where state = 'waiting') as waiting,
     pg_catalog.count(*) filter (where state = 'blocked') as blocked,
     pg_catalog.count(*) filter (where state = 'paused') as paused,
-    (extract(epoch from pg_catalog.now() - pg_catalog.min(since) filter (where state = 'queued'))::numeric * 1000000::numeric)::bigint as oldest_us,
+    (extract(epoch from pg_catalog.now() - pg_catalog.min(since) filter (where state = 'queued' and pg_catalog.isfinite(since)))::numeric * 1000000::numeric)::bigint as oldest_us,
     pg_catalog.count(*) filter (where state = 'completed') as completed,
     pg_catalog.count(*) filter (where state = 'failed') as failed,
     pg_catalog.count(*) filter (where state = 'cancelled') as cancelled,

@@ -40,7 +40,12 @@ wanted as (
     select
         run.run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, run.created_at, state, attempt, crashes, cause, ready_at, worker_id,
         started_at, finished_at, error::text as error, undoing, pause_reason,
-        coalesce((select wait_signals from runledger.waiting where waiting.run_id = run.run_id offset 0), '{}') as awaited_signals,
+        array(
+            select name
+            from (select wait_signals from runledger.waiting where waiting.run_id = run.run_id offset 0) as waiting
+            cross join lateral pg_catalog.unnest(wait_signals) as name
+            where name is not null
+        ) as awaited_signals,
         (select runledger.option_of(options, 'metadata') from runledger.run as whole where whole.run_id = run.run_id offset 0) as metadata
     from looked_at
     cross join lateral (select * from runledger.run_state where run_state.run_id = looked_at.run_id offset 0) as run

@@ -5,8 +5,8 @@
 -- index: worker_living, lease_worker
 select
     worker_id, name, version, state,
-    pg_catalog.array_remove(jobs, null) as jobs,
-    pg_catalog.array_remove(queues, null) as queues,
+    array(select job from pg_catalog.unnest(jobs) as job where job is not null) as jobs,
+    array(select queue from pg_catalog.unnest(queues) as queue where queue is not null) as queues,
     heartbeat_at,
     (select pg_catalog.count(*) from runledger.lease where lease.worker_id = worker.worker_id) as n_held
 from runledger.worker
