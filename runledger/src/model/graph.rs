@@ -524,7 +524,7 @@ impl Plan {
     }
 }
 
-/// The canonical form of a request for a graph: what a repeated keyed submission is compared with, by [`unordered`]. Nodes have no order in it.
+/// The canonical form of a request for a graph: what a repeated keyed submission is compared with, by `unordered`. Nodes have no order in it.
 #[derive(Debug, Serialize)]
 pub struct GraphRequest<'r> {
     /// The name of the graph.
