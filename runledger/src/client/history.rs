@@ -13,9 +13,9 @@ use crate::model::{given, recorded};
 use crate::store::history::{self, Record};
 
 impl Db {
-    /// What is recorded of a run: its input, and what its steps gave. For a file, that a test replays. One query.
+    /// Exports the history of a run, its input and the results of its steps, for a file that a test replays. One query.
     ///
-    /// What is sealed is opened: the history is plain, and so is its file.
+    /// Sealed payloads are opened, so the file holds them as plain text.
     ///
     /// # Errors
     /// [`ClientError::NoSuchRun`], [`ClientError::Unreadable`], or a failure of the database.
@@ -24,7 +24,7 @@ impl Db {
     }
 }
 
-/// What is recorded of a run, opened.
+/// The history of a run, with its payloads opened.
 async fn export(
     connection: &mut PgConnection,
     run_id: Uuid,

@@ -230,7 +230,7 @@ struct Whole {
     origin: Kept,
 }
 
-/// What is known of the run that another is made of.
+/// What a new run keeps from the run that it is made of.
 struct Kept {
     /// The slice that the steps are of.
     slice: i32,

@@ -50,7 +50,7 @@ impl Session {
         Ok(connection)
     }
 
-    /// The same for what a worker has in hand under one number.
+    /// The same session for the runs that a worker executes under one number.
     pub(crate) fn within(self, era: Arc<Era>) -> Self {
         Self { db: self.db.within(era), ..self }
     }

@@ -75,7 +75,7 @@ impl Hand {
     }
 }
 
-/// What follows from a look at which nothing goes on.
+/// The next action of the test kit after a look that found no progress.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Nudge,

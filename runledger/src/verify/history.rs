@@ -29,8 +29,8 @@ impl App {
 
 impl History {
     /// Replays this history against the code of an app, without a database and without side effects, as [`App::verify`] does, and gives the first thing
-    /// that it finds. What was taken back when the run had failed or was cancelled is no part of what the workflow has to follow; that it still could be
-    /// taken back is.
+    /// that it finds. If the run failed or was cancelled, and its steps were undone, the workflow need not repeat the
+    /// undos. It must still be able to undo those steps.
     ///
     /// # Errors
     /// [`ClientError::Setup`]: the app has no job, or does not provide what its jobs ask for.

@@ -1,4 +1,4 @@
-//! What a worker does beside its runs: it shows that it lives, finds dead workers, and does the chores that are due.
+//! Work of a worker beside its runs: heartbeats, the search for dead workers, timers, deadlines and cancels.
 
 pub(crate) mod control;
 pub(crate) mod heartbeat;
