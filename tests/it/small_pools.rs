@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -375,5 +376,38 @@ async fn workflows_whose_suspension_waits_for_a_lock_leave_connections_to_bodies
         run.signal("go", &()).await.unwrap();
         soon(run.result()).await.unwrap();
     }
+    worker.stop().await;
+}
+
+/// Counts its beginnings, and holds the last connection of its pool for that long.
+#[job(max_attempts = 1)]
+async fn small_begins(seconds: u32, #[inject] begun: &Arc<AtomicU32>, #[inject] tx: &mut Tx) -> Result<()> {
+    begun.fetch_add(1, Ordering::SeqCst);
+    sqlx::query("select pg_sleep($1)").bind(f64::from(seconds)).execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// The server ends a transaction that is idle for a second. If one began while the heartbeats fail, its body would begin a
+/// second time.
+#[tokio::test(flavor = "multi_thread")]
+async fn transaction_of_a_body_begins_after_the_heartbeats_are_back() {
+    let Fixture { db, database } = Fixture::new().await;
+    let name: String = scalar(&db, "select current_database()::text").await;
+    execute(&db, &format!("alter database {name} set idle_in_transaction_session_timeout = '1s'")).await;
+    let begun = Arc::new(AtomicU32::new(0));
+    let app = App::new(small(database.url()).await).with(jobs![small_begins]).timings(Timings::FAST);
+    let worker = app.provide(Arc::clone(&begun)).start().await.unwrap();
+    let first = small_begins(5).enqueue(&db).await.unwrap();
+    eventually(async || begun.load(Ordering::SeqCst), |n| *n == 1).await;
+    let second = small_begins(0).enqueue(&db).await.unwrap();
+    until(&db, second.id(), |info| info.state == RunState::Running).await;
+    let mut holder = db.begin().await.unwrap();
+    sqlx::query("set local idle_in_transaction_session_timeout = 0").execute(&mut *holder).await.unwrap();
+    sqlx::query("lock table runledger.worker in share mode").execute(&mut *holder).await.unwrap();
+    soon(first.result()).await.unwrap();
+    sqlx::query("select pg_sleep(3)").execute(&mut *holder).await.unwrap();
+    drop(holder);
+    soon(second.result()).await.unwrap();
+    assert_eq!(begun.load(Ordering::SeqCst), 2);
     worker.stop().await;
 }

@@ -132,6 +132,39 @@ async fn deadline_that_a_trigger_keeps_from_ending_its_run_holds_up_no_other() {
     .await;
 }
 
+#[workflow]
+async fn triggers_waits_a_second(wf: &Wf) -> Result<()> {
+    wf.signal::<u32>("never").timeout(Duration::from_secs(1)).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_that_a_trigger_keeps_from_timing_out_holds_up_no_other() {
+    join_all(ONE_OF_EACH.map(async |code| {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        let mut runs = Vec::new();
+        for _ in 0..10 {
+            runs.push(triggers_waits_a_second().enqueue(&db).await.unwrap());
+        }
+        let (kept, others) = runs.split_at(3);
+        refuse(&db, "ready", code, &ids(kept)).await;
+        let app = App::new(db.clone()).with(jobs![triggers_waits_a_second]).timings(Timings::FAST);
+        let worker = app.linger(Duration::ZERO).start().await.unwrap();
+        for run in others {
+            soon(run.result()).await.unwrap();
+        }
+        for run in kept {
+            until(&db, run.id(), |info| info.state == RunState::Waiting).await;
+        }
+        execute(&db, "delete from public.poison").await;
+        for run in kept {
+            soon(run.result()).await.unwrap();
+        }
+        worker.stop().await;
+    }))
+    .await;
+}
+
 const END_THE_SESSION: &str = "perform pg_terminate_backend(pg_backend_pid())";
 
 #[tokio::test(flavor = "multi_thread")]

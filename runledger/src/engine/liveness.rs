@@ -24,17 +24,17 @@ impl Liveness {
 
     /// Whether this process is known to be alive.
     pub(crate) fn is_proven(&self) -> bool {
-        self.holds(&self.acknowledged.borrow())
+        self.is_recent(&self.acknowledged.borrow())
     }
 
-    fn holds(&self, acknowledged: &Instant) -> bool {
+    fn is_recent(&self, acknowledged: &Instant) -> bool {
         acknowledged.elapsed() < self.limit
     }
 
     /// Returns once this process is known to be alive. At once, unless it was paused or cut off.
     pub(crate) async fn guard(&self) {
         let mut acknowledged = self.acknowledged.clone();
-        while !self.holds(&acknowledged.borrow_and_update()) {
+        while !self.is_recent(&acknowledged.borrow_and_update()) {
             if acknowledged.changed().await.is_err() {
                 // The heartbeat has ended: the worker is shutting down, and no body may start any more.
                 std::future::pending::<()>().await;

@@ -176,8 +176,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-guard",
         edits: &[Edit {
             file: "runledger/src/engine/liveness.rs",
-            old: "while acknowledged.borrow_and_update().elapsed() >= self.limit {",
-            new: "while false && acknowledged.borrow_and_update().elapsed() >= self.limit {",
+            old: "while !self.is_recent(&acknowledged.borrow_and_update()) {",
+            new: "while false && !self.is_recent(&acknowledged.borrow_and_update()) {",
         }],
         tests: &["zombies::a_worker_that_slept_through_its_lease_begins_no_body_before_it_knows"],
     },

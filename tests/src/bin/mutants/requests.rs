@@ -165,8 +165,8 @@ pub const REQUESTS: &[Mutant] = &[
         name: "record-that-waits-holds-up-its-writer",
         edits: &[Edit {
             file: "runledger/src/store/error.rs",
-            old: "lives(error) && class(error) == Class::Transient",
-            new: "lives(error) && class(error) == Class::Transient && cause(error).reason != Reason::Privilege",
+            old: "lives(error) && class(error) != Class::Permanent",
+            new: "lives(error) && class(error) != Class::Permanent && cause(error).reason != Reason::Privilege",
         }],
         tests: &["it::roles::records_of_a_table_that_the_role_may_not_write_wait_and_other_runs_complete"],
     },
@@ -174,10 +174,40 @@ pub const REQUESTS: &[Mutant] = &[
         name: "passed-on-error-is-an-outage",
         edits: &[Edit {
             file: "runledger/src/store/error.rs",
-            old: "lives(error) && class(error) == Class::Transient",
+            old: "lives(error) && class(error) != Class::Permanent",
             new: "matches!(own_cause(error).reason, Reason::Privilege | Reason::Limit(_))",
         }],
         tests: &["it::triggers::end_that_a_trigger_refuses_waits_alone_whatever_the_code"],
+    },
+    Mutant {
+        name: "full-server-passed-on-is-an-outage",
+        edits: &[Edit {
+            file: "runledger/src/store/error.rs",
+            old: "lives(error) && class(error) != Class::Permanent",
+            new: "lives(error) && class(error) == Class::Transient",
+        }],
+        tests: &["it::triggers::wait_that_a_trigger_keeps_from_timing_out_holds_up_no_other"],
+    },
+    Mutant {
+        name: "transaction-idles-while-heartbeats-fail",
+        edits: &[
+            Edit {
+                file: "runledger/src/engine/transaction.rs",
+                old: "            Ok(tx) if attempt.liveness.is_proven() => return (tx, mark),",
+                new: "            Ok(tx) => {\n                attempt.liveness.guard().await;\n                return (tx, mark);\n            }",
+            },
+            Edit {
+                file: "runledger/src/engine/transaction.rs",
+                old: "        // Each time: the last transaction may have failed because this worker was declared dead.\n        attempt.liveness.guard().await;\n",
+                new: "",
+            },
+            Edit {
+                file: "runledger/src/engine/transaction.rs",
+                old: "            // The wait for a connection was long. A guard here would count as idle time of the body's transaction.\n            Ok(tx) => drop(tx),\n",
+                new: "",
+            },
+        ],
+        tests: &["it::small_pools::transaction_of_a_body_begins_after_the_heartbeats_are_back"],
     },
     Mutant {
         name: "runs-set-aside-wait-as-long-as-a-batch",
