@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use runledger::prelude::*;
-use runledger::{Handle, Job, RunState, Timings};
+use runledger::{Cancelled, Handle, Job, RunState, Timings};
 use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
@@ -133,8 +133,8 @@ async fn deadline_that_a_trigger_keeps_from_ending_its_run_holds_up_no_other() {
 }
 
 #[workflow]
-async fn triggers_waits_a_second(wf: &Wf) -> Result<()> {
-    wf.signal::<u32>("never").timeout(Duration::from_secs(1)).await?;
+async fn triggers_waits_a_moment(wf: &Wf) -> Result<()> {
+    wf.signal::<u32>("never").timeout(Duration::from_secs(3)).await?;
     Ok(())
 }
 
@@ -144,17 +144,14 @@ async fn wait_that_a_trigger_keeps_from_timing_out_holds_up_no_other() {
         let Fixture { db, database: _database } = Fixture::new().await;
         let mut runs = Vec::new();
         for _ in 0..10 {
-            runs.push(triggers_waits_a_second().enqueue(&db).await.unwrap());
+            runs.push(triggers_waits_a_moment().enqueue(&db).await.unwrap());
         }
         let (kept, others) = runs.split_at(3);
         refuse(&db, "ready", code, &ids(kept)).await;
-        let app = App::new(db.clone()).with(jobs![triggers_waits_a_second]).timings(Timings::FAST);
+        let app = App::new(db.clone()).with(jobs![triggers_waits_a_moment]).timings(Timings::FAST);
         let worker = app.linger(Duration::ZERO).start().await.unwrap();
         for run in others {
             soon(run.result()).await.unwrap();
-        }
-        for run in kept {
-            until(&db, run.id(), |info| info.state == RunState::Waiting).await;
         }
         execute(&db, "delete from public.poison").await;
         for run in kept {
@@ -288,6 +285,23 @@ async fn triggers_counts_in_a_transaction(#[inject] bodies: &Bodies, #[inject] _
     Ok(bodies.0.fetch_add(1, Ordering::SeqCst))
 }
 
+#[job(max_attempts = 1)]
+async fn triggers_fails() -> Result<()> {
+    Err("the card was declined".into())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocked_run_says_what_it_failed_with() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let run = triggers_fails().enqueue(&db).await.unwrap();
+    refuse(&db, "outcome", "P0001", &[run.id()]).await;
+    let worker = worker(&db, jobs![triggers_fails]).await;
+    let error = until(&db, run.id(), |info| info.state == RunState::Blocked).await.error.unwrap();
+    assert!(error.message.contains("elsewhere"), "{error:?}");
+    assert!(error.causes.iter().any(|cause| cause.contains("the card was declined")), "{error:?}");
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn run_whose_every_end_is_refused_is_blocked_and_not_executed_again() {
     let Fixture { db, database: _database } = Fixture::new().await;
@@ -313,27 +327,134 @@ async fn run_whose_every_end_is_refused_is_blocked_and_not_executed_again() {
     worker.stop().await;
 }
 
+#[job(max_attempts = 1)]
+async fn triggers_ends_its_transaction_when_told(
+    #[inject] door: &Door,
+    #[inject] _tx: &mut Tx,
+) -> Result<()> {
+    door.0.acquire().await?.forget();
+    Ok(())
+}
+
 #[workflow(max_attempts = 1)]
-async fn triggers_waits_for_its_child(wf: &Wf) -> Result<()> {
-    let child = wf.start(triggers_ends_when_told()).await?;
-    Ok(child.result().await?)
+async fn triggers_waits_for_its_child(wf: &Wf, is_transactional: bool) -> Result<()> {
+    if is_transactional {
+        Ok(wf.start(triggers_ends_its_transaction_when_told()).await?.result().await?)
+    } else {
+        Ok(wf.start(triggers_ends_when_told()).await?.result().await?)
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
+    let codes = ["P0001", "58030", "25006", "40001"];
+    join_all(codes.iter().flat_map(|code| [(code, false), (code, true)]).map(
+        async |(code, is_transactional)| {
+            let Fixture { db, database: _database } = Fixture::new().await;
+            let door = Door(Arc::new(Semaphore::new(0)));
+            let app = App::new(db.clone())
+                .with(jobs![
+                    triggers_waits_for_its_child,
+                    triggers_ends_when_told,
+                    triggers_ends_its_transaction_when_told
+                ])
+                .provide(door.clone());
+            let worker = app.timings(Timings::FAST).linger(Duration::ZERO).start().await.unwrap();
+            let parent = triggers_waits_for_its_child(is_transactional).enqueue(&db).await.unwrap();
+            until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
+            refuse(&db, "ready", code, &[parent.id()]).await;
+            door.0.add_permits(1);
+            let ended = "select count(*) from runledger.outcome where state = 'completed'";
+            eventually(async || scalar::<i64>(&db, ended).await, |n_ended| *n_ended == 1).await;
+            execute(&db, "delete from public.poison").await;
+            soon(parent.result()).await.unwrap();
+            worker.stop().await;
+        },
+    ))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn child_whose_parent_a_trigger_refuses_to_queue_can_be_cancelled() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let door = Door(Arc::new(Semaphore::new(0)));
-    let app = App::new(db.clone()).with(jobs![triggers_waits_for_its_child, triggers_ends_when_told]);
-    let app = app.provide(door.clone()).timings(Timings::FAST).linger(Duration::ZERO);
-    let worker = app.start().await.unwrap();
-    let parent = triggers_waits_for_its_child().enqueue(&db).await.unwrap();
+    let app = App::new(db.clone()).with(jobs![triggers_waits_for_its_child]).timings(Timings::FAST);
+    let worker = app.linger(Duration::ZERO).start().await.unwrap();
+    let parent = triggers_waits_for_its_child(false).enqueue(&db).await.unwrap();
     until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
-    poison(&db, "ready", "raise exception 'no'", &[parent.id()]).await;
-    door.0.add_permits(1);
-    let ended = "select count(*) from runledger.outcome where state = 'completed'";
-    eventually(async || scalar::<i64>(&db, ended).await, |n_ended| *n_ended == 1).await;
+    refuse(&db, "ready", "P0001", &[parent.id()]).await;
+    let child = scalar(&db, "select run_id from runledger.run where parent_id is not null").await;
+    assert_eq!(db.cancel(child, "enough").await.unwrap(), Cancelled::Now);
     execute(&db, "delete from public.poison").await;
-    soon(parent.result()).await.unwrap();
+    until(&db, parent.id(), |info| info.state == RunState::Failed).await;
+    worker.stop().await;
+}
+
+/// At the default timings: only a call that passes all of them comes to the others in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_orphans_that_a_foreign_server_refuses_hold_no_other() {
+    join_all(["25006", "53100"].map(async |code| {
+        let Fixture { db, database: _database } = Fixture::new().await;
+        let mut runs = Vec::new();
+        for _ in 0..30 {
+            runs.push(triggers_says("orphan".into()).enqueue(&db).await.unwrap());
+        }
+        execute(&db, ORPHANS).await;
+        let (kept, others) = runs.split_at(20);
+        refuse(&db, "ready", code, &ids(kept)).await;
+        let worker = App::new(db.clone()).with(jobs![triggers_says]).start().await.unwrap();
+        for run in others {
+            soon(run.result()).await.unwrap();
+        }
+        worker.stop().await;
+    }))
+    .await;
+}
+
+/// Statements after which the row of this run in `table` cannot be deleted.
+fn keeping(table: &str, run_id: Uuid) -> String {
+    format!(
+        "create table public.keeper (run_id uuid references runledger.{table});
+         insert into public.keeper values ('{run_id}')"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadline_whose_row_a_foreign_key_keeps_holds_up_no_other() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let mut runs = Vec::new();
+    for _ in 0..120 {
+        let run = triggers_says("late".into()).delay(LONG * 10).deadline(LONG);
+        runs.push(run.enqueue(&db).await.unwrap());
+    }
+    execute(&db, &keeping("deadline", runs[0].id())).await;
+    execute(&db, "update runledger.deadline set deadline_at = now() - interval '1 hour'").await;
+    let worker = worker(&db, jobs![triggers_says]).await;
+    let left = "select count(*) from runledger.deadline";
+    eventually(async || scalar::<i64>(&db, left).await, |n_left| *n_left == 1).await;
+    for run in &runs {
+        until(&db, run.id(), |info| info.state == RunState::Cancelled).await;
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pause_whose_row_a_foreign_key_keeps_holds_up_no_other() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    let worker = worker(&db, jobs![triggers_says]).await;
+    let mut ended = Vec::new();
+    for _ in 0..210 {
+        ended.push(triggers_says("ended".into()).enqueue(&db).await.unwrap());
+    }
+    for run in &ended {
+        soon(run.result()).await.unwrap();
+    }
+    let run = triggers_says("later".into()).delay(LONG * 10).enqueue(&db).await.unwrap();
+    let ask = "insert into runledger.pause (run_id, reason) select run_id, '' from runledger.";
+    execute(&db, &format!("{ask}outcome; {}", keeping("pause", ended[0].id()))).await;
+    execute(&db, &format!("{ask}ready")).await;
+    until(&db, run.id(), |info| info.state == RunState::Paused).await;
+    let left = "select count(*) from runledger.pause";
+    eventually(async || scalar::<i64>(&db, left).await, |n_left| *n_left == 1).await;
     worker.stop().await;
 }
 

@@ -79,7 +79,7 @@ impl Met {
 pub(crate) async fn met(attempt: &Attempt, cause: Cause, lasted: Duration) -> Option<Met> {
     match cause.reason {
         Reason::Limit(_) | Reason::Lost => {}
-        Reason::ReadOnly | Reason::Privilege | Reason::Other => return None,
+        Reason::ReadOnly | Reason::Exhausted | Reason::Privilege | Reason::Other => return None,
     }
     let ask = async { limits(&mut *attempt.db.acquire().await?).await };
     let set = answered(ASKING, ask).await.unwrap_or_default();
@@ -104,7 +104,7 @@ fn explained(set: &[SetLimit], reason: Reason, lasted: Duration) -> Option<Met> 
             let reached = set.iter().filter(|set| set.limit.ends_session() && set.after <= lasted);
             reached.min_by_key(|set| set.after).map(|set| met(set, false))
         }
-        Reason::ReadOnly | Reason::Privilege | Reason::Other => None,
+        Reason::ReadOnly | Reason::Exhausted | Reason::Privilege | Reason::Other => None,
     }
 }
 

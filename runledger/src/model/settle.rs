@@ -112,6 +112,18 @@ pub enum Verdict {
     Pause,
 }
 
+#[cfg(feature = "worker")]
+impl Verdict {
+    /// What the attempt failed with.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Fail(failure) | Self::Cancel(failure) | Self::Block(failure) => Some(failure),
+            Self::Requeue { failure, .. } => failure.as_ref(),
+            Self::Complete(_) | Self::Pause => None,
+        }
+    }
+}
+
 /// When a run may be claimed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {

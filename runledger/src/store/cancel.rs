@@ -18,7 +18,7 @@ use super::places::has_repaired;
 #[cfg(feature = "worker")]
 use super::set_aside::SetAside;
 use super::sql;
-use super::wait::{Above, above, wake, wake_parents};
+use super::wait::{Above, above, try_wake_parent, wake};
 use super::write::{commit, write};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Sealer;
@@ -63,7 +63,7 @@ pub(crate) enum Found {
     /// The run is cancelled, or is asked to be.
     Free {
         cancelled: Cancelled,
-        /// The parent to wake afterwards: another transaction keeps it locked.
+        /// The parent to wake afterwards: another transaction keeps it locked, or it cannot be queued.
         to_wake: Option<Uuid>,
     },
 }
@@ -301,7 +301,7 @@ impl Requests {
         budget: Duration,
     ) -> Result<CarriedOut, sqlx::Error> {
         let mut budget = Budget::of(budget);
-        let is_done = self.carry_out_within(connection, at_once, &mut budget).await?;
+        let is_done = Box::pin(self.carry_out_within(connection, at_once, &mut budget)).await?;
         Ok(CarriedOut { is_done, to_wake: std::mem::take(&mut self.to_wake) })
     }
 
@@ -321,7 +321,7 @@ impl Requests {
                 tracing::warn!(%error, runs = ?walk.runs(), "not everything below runs is cancelled; a worker tries again");
                 walk.runs().iter().for_each(|run_id| self.aside.add(*run_id, Duration::ZERO));
             } else {
-                n_forgotten += forget(connection, walk.runs()).await?;
+                n_forgotten += Box::pin(self.aside.spare(connection, walk.runs(), forget)).await?.done.len();
             }
             self.walks.pop();
         }
@@ -384,11 +384,12 @@ impl Requests {
     }
 }
 
-/// Drops the requests for runs that have ended or are missing, and below which nothing goes on. Returns how many.
+/// Drops the requests for runs that have ended or are missing, and below which nothing goes on. Returns these runs, or none
+/// if there was no request.
 #[cfg(feature = "worker")]
-async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<u64, sqlx::Error> {
+async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
     let forgotten = write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection));
-    forgotten.await.map(|done| done.rows_affected())
+    Ok(if forgotten.await?.rows_affected() == 0 { Vec::new() } else { runs.to_vec() })
 }
 
 /// For how long there may be more cancelling.
@@ -440,10 +441,11 @@ async fn tell_above(tx: &mut PgConnection, run_id: Uuid) -> Result<Option<Uuid>,
         Above::Graph(_) => release(tx, &[run_id]).await?,
         Above::Parent(parent) => {
             // A wait for the parent would keep the child locked.
-            if IfLocked::Skip.lock_runs(tx, &[parent]).await?.is_empty() {
+            if IfLocked::Skip.lock_runs(tx, &[parent]).await?.is_empty()
+                || !Box::pin(try_wake_parent(tx, run_id)).await?
+            {
                 return Ok(Some(parent));
             }
-            wake_parents(tx, &[run_id]).await?;
         }
     }
     Ok(None)

@@ -50,18 +50,27 @@ pub(crate) async fn carry_out(
         let reasons: Vec<(Uuid, String)> =
             due.into_iter().map(|(run_id, deadline_ms)| (run_id, reason(deadline_ms))).collect();
         let overdue = reasons.iter().map(|(run_id, reason)| (*run_id, Some(reason.as_str()))).collect();
+        let mut failed = Vec::new();
         for (run_id, error) in cancel_each(connection, overdue, &mut budget, &mut to_wake).await? {
             tracing::warn!(%error, %run_id, "a run whose deadline is over is not cancelled yet; a worker tries again");
             aside.add(run_id, Duration::ZERO);
+            failed.push(run_id);
         }
-        let runs: Vec<Uuid> = reasons.into_iter().map(|(run_id, _)| run_id).collect();
-        write(sql::DEADLINE_FORGET, |forget| sqlx::query(forget).bind(&runs).execute(&mut *connection))
-            .await?;
+        seen.extend(reasons.iter().map(|(run_id, _)| *run_id));
+        let cancelled: Vec<Uuid> =
+            reasons.into_iter().map(|(run_id, _)| run_id).filter(|run_id| !failed.contains(run_id)).collect();
+        Box::pin(aside.spare(connection, &cancelled, forget)).await?;
         if budget.is_spent() {
             return Ok(CarriedOut { is_done: false, to_wake });
         }
-        seen.extend(runs);
     }
+}
+
+/// Drops the deadlines of those of these runs that need no cancel any more.
+#[cfg(feature = "worker")]
+async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    write(sql::DEADLINE_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection)).await?;
+    Ok(Vec::new())
 }
 
 #[cfg(feature = "worker")]

@@ -78,10 +78,10 @@ pub(crate) fn spares_others(error: &SqlxError) -> bool {
     class(error) == Class::Permanent || may_concern_some_runs(error)
 }
 
-/// Whether the error is one that the server gives to every statement that writes: it is read-only or lacks disk, memory or
-/// connections.
-pub(crate) fn may_concern_all_runs(error: &SqlxError) -> bool {
-    class(error) == Class::Refused
+/// Whether the server gives this error to every statement that writes: it is read-only or lacks disk, memory or connections.
+/// The same code from a trigger or from another server concerns only the run that it was met at.
+pub(crate) fn concerns_all_runs(error: &SqlxError) -> bool {
+    matches!(own_cause(error).reason, Reason::ReadOnly | Reason::Exhausted)
 }
 
 /// A limit of the server that ends a statement, a transaction or a session. An operator may have set it on
@@ -128,6 +128,8 @@ pub(crate) enum Reason {
     Limit(Limit),
     /// The transaction is read-only.
     ReadOnly,
+    /// The server lacks disk, memory or connections.
+    Exhausted,
     /// The role lacks a privilege.
     Privilege,
     /// The session is lost, and nothing tells why.
@@ -155,7 +157,8 @@ pub(crate) fn cause(error: &SqlxError) -> Cause {
     Cause { class: class(error), reason }
 }
 
-/// As [`cause`], but a limit or a read-only transaction is the reason only if this server's own check reports it.
+/// As [`cause`], but a limit, a read-only transaction or a lack of something is the reason only if this server reports it for
+/// itself.
 ///
 /// A trigger can raise the same codes, and a foreign table passes on those of another server. `nowait` and a cancelled
 /// statement have the codes of time limits.
@@ -164,6 +167,7 @@ pub(crate) fn own_cause(error: &SqlxError) -> Cause {
     let is_of = |routine| pg(error).is_some_and(|error| error.routine() == Some(routine));
     let is_own = match cause.reason {
         Reason::ReadOnly => is_of("PreventCommandIfReadOnly"),
+        Reason::Exhausted => !PASS_ERRORS_ON.into_iter().any(is_of),
         Reason::Limit(Limit::Statement | Limit::Lock) => is_of("ProcessInterrupts") && !is_cancel(error),
         // The server ends the session with this error.
         Reason::Limit(Limit::Idle | Limit::Transaction) => !lives(error),
@@ -199,6 +203,16 @@ pub(crate) fn cause_in_chain(error: &(dyn StdError + 'static)) -> Option<Cause> 
     None
 }
 
+/// The functions of PostgreSQL with which `raise`, foreign tables, `dblink` and PL/Python report an error of somebody else.
+const PASS_ERRORS_ON: [&str; 4] =
+    ["exec_stmt_raise", "pgfdw_report_error", "dblink_res_error", "PLy_elog_impl"];
+
+/// Whether the server lacks disk, memory or connections. A limit of the configuration, such as `temp_file_limit`, is none of
+/// these: the same statement reaches it again.
+fn is_exhausted(code: &str) -> bool {
+    code.starts_with("53") && code != "53400"
+}
+
 fn reason_of_code(code: &str) -> Reason {
     match code {
         "25P03" => Reason::Limit(Limit::Idle),
@@ -207,6 +221,7 @@ fn reason_of_code(code: &str) -> Reason {
         "55P03" => Reason::Limit(Limit::Lock),
         "25006" => Reason::ReadOnly,
         "42501" => Reason::Privilege,
+        _ if is_exhausted(code) => Reason::Exhausted,
         _ if code.starts_with("08") => Reason::Lost,
         _ => Reason::Other,
     }
@@ -216,14 +231,11 @@ fn class_of_code(code: &str) -> Class {
     match code {
         // serialization failure, deadlock
         "40001" | "40P01" => Class::Conflict,
-        // a limit of the configuration, such as `temp_file_limit`: the same statement reaches it again
-        "53400" => Class::Permanent,
-        // read-only; insufficient resources: disk, memory, connections
-        _ if code == "25006" || code.starts_with("53") => Class::Refused,
         // lock not available, query cancelled (our time-outs), idle and transaction time-outs
         "55P03" | "57014" | "25P03" | "57P05" | "25P04" => Class::Transient,
         // password or privileges changed under us: an operator mends it, the work waits
         "28P01" | "28000" | "42501" => Class::Transient,
+        _ if code == "25006" || is_exhausted(code) => Class::Refused,
         // connection exceptions, operator intervention, system errors
         _ if ["08", "57", "58"].iter().any(|class| code.starts_with(class)) => Class::Transient,
         _ => Class::Permanent,

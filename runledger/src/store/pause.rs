@@ -103,18 +103,27 @@ pub(crate) async fn carry_out(
             .fetch_all(&mut *connection)
             .await?;
         let free = free(connection, &left).await?;
+        let mut failed = Vec::new();
         for run_id in left.iter().filter(|run_id| free.contains(run_id)) {
             if began.elapsed() >= budget {
                 return Ok(());
             }
-            aside.spare(connection, &[*run_id], take_free).await?;
+            failed.extend(Box::pin(aside.spare(connection, &[*run_id], take_free)).await?.failed);
         }
         if left.is_empty() {
             return Ok(());
         }
-        write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(&left).execute(&mut *connection)).await?;
-        left_out.extend(left);
+        left_out.extend(&left);
+        let others: Vec<Uuid> = left.into_iter().filter(|run_id| !failed.contains(run_id)).collect();
+        Box::pin(aside.spare(connection, &others, forget)).await?;
     }
+}
+
+/// Drops those of these requests that came too late.
+#[cfg(feature = "worker")]
+async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection)).await?;
+    Ok(Vec::new())
 }
 
 /// Pauses those of these runs that no other transaction keeps locked.

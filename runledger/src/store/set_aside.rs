@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::error::{Limit, Reason, lives, may_concern_all_runs, own_cause, spares_others};
+use super::error::{Limit, Reason, concerns_all_runs, lives, own_cause, spares_others};
 use super::places::has_repaired;
 
 /// The pause after the first failure of a run. Each further failure doubles it.
@@ -124,7 +124,7 @@ impl SetAside {
                     spared.failed.push(*run_id);
                     tracing::warn!(%error, %run_id, "maintenance fails for a run; it goes on with others and tries again");
                     self.add(*run_id, began.elapsed());
-                    let may_be_an_outage = has_waited(&error) || may_concern_all_runs(&error);
+                    let may_be_an_outage = has_waited(&error) || concerns_all_runs(&error);
                     n_in_a_row = if may_be_an_outage { n_in_a_row + 1 } else { 0 };
                     if n_in_a_row == FAILURES_OF_AN_OUTAGE {
                         // The next call begins with other runs.

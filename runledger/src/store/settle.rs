@@ -13,7 +13,7 @@ use super::locks::IfLocked;
 use super::places::has_repaired;
 use super::session::{BEGIN, BEGIN_RESTLESS, is_read_committed};
 use super::sql;
-use super::wait::{Above, wake_parents};
+use super::wait::{Above, try_wake_parent, wake_parents};
 use super::worker::{Orphan, orphans};
 use super::write;
 use crate::model::failure::Failure;
@@ -119,7 +119,7 @@ async fn settle_once(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InBody {
     /// It is written once the transaction commits. Then these are to be looked at: a parent that another transaction keeps
-    /// locked, and the parent and the run itself if this transaction may not see who waits for them.
+    /// locked or that cannot be queued, and the parent and the run itself if this transaction may not see who waits for them.
     Written(Vec<Uuid>),
     /// The fence is lost, or the connection is not in the transaction with this mark.
     Refused,
@@ -146,7 +146,11 @@ pub(crate) async fn settle_in(
             owed = parent(item).into_iter().chain([item.fence.run_id]).collect();
         }
         match item.above {
-            Above::Parent(_) if owed.is_empty() => wake_parents(tx, &[item.fence.run_id]).await?,
+            Above::Parent(parent) if owed.is_empty() => {
+                if !Box::pin(try_wake_parent(tx, item.fence.run_id)).await? {
+                    owed.push(parent);
+                }
+            }
             Above::Nothing | Above::Parent(_) => {}
             Above::Graph(graph_id) => {
                 release(tx, &[item.fence.run_id]).await?;

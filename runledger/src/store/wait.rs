@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::checkpoint::{Checkpoint, Fence, bind_one};
 use super::enqueue::{NewRun, stored};
+use super::error::spares_others;
 use super::graph::{NewGraph, submit};
 use super::locks::{IfLocked, is_locked};
 use super::places::has_repaired;
@@ -267,6 +268,21 @@ pub(crate) async fn above(connection: &mut PgConnection, run_id: Uuid) -> Result
 /// Wakes the parents that wait for these ended runs.
 pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) -> Result<(), sqlx::Error> {
     write(sql::WAKE_PARENTS, |wake| sqlx::query(wake).bind(ended).execute(connection)).await.map(drop)
+}
+
+/// Wakes the parent that waits for this ended run, or returns false if that fails for the parent alone, because a trigger
+/// may refuse to queue it. The transaction goes on either way.
+pub(crate) async fn try_wake_parent(tx: &mut PgConnection, ended: Uuid) -> Result<bool, sqlx::Error> {
+    let mut savepoint = tx.begin().await?;
+    match wake_parents(&mut savepoint, &[ended]).await {
+        // This releases the savepoint and commits nothing.
+        Ok(()) => sqlx::Transaction::commit(savepoint).await.map(|()| true),
+        Err(error) if spares_others(&error) => {
+            tracing::warn!(%error, run_id = %ended, "the parent of an ended run cannot be queued yet; a worker tries again");
+            savepoint.rollback().await.map(|()| false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Wakes waiting runs for which something has come in other transactions. Returns those that another transaction keeps

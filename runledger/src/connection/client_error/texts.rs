@@ -20,6 +20,7 @@ pub(super) fn not_carried_out(error: &sqlx::Error) -> &'static str {
         }
         Reason::Limit(Limit::Statement | Limit::Transaction | Limit::Idle)
         | Reason::ReadOnly
+        | Reason::Exhausted
         | Reason::Privilege
         | Reason::Lost
         | Reason::Other => {

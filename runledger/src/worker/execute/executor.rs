@@ -313,6 +313,7 @@ impl Executor {
             Verdict::Fail(_) | Verdict::Cancel(_) if is_workflow(attempt.definition) => Some(Duration::ZERO),
             _ => None,
         };
+        let own_failure = settlement.verdict.failure().map(ToString::to_string);
         let is_heard = run.watch.is_some() || self.on_failure.is_some();
         let decided = is_heard.then(|| What::of(&settlement.verdict));
         let decided_at = Instant::now();
@@ -336,7 +337,10 @@ impl Executor {
                 }
             }
             Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, decided)).await,
-            Written::Refused(failure) => Box::pin(self.settle_refused(run, fence, failure)).await,
+            Written::Refused(mut refusal) => {
+                refusal.causes.extend(own_failure);
+                Box::pin(self.settle_refused(run, fence, refusal)).await;
+            }
         }
         if is_cancel {
             self.cancel_below(fence.run_id, None).await;
@@ -355,7 +359,7 @@ impl Executor {
         }
     }
 
-    /// The database refuses the output: the run fails with that as its reason.
+    /// The database refuses the end of the run: the run fails with that as its reason.
     async fn settle_refused(&self, run: &Run, fence: Fence, failure: Failure) {
         let claimed = &run.claimed;
         let reason = failure.clone();
@@ -368,7 +372,10 @@ impl Executor {
                 Box::pin(self.tell(run, What::Failed(reason))).await;
             }
             Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, None)).await,
-            Written::Refused(failure) => Box::pin(self.block_refused(run, fence, failure)).await,
+            Written::Refused(mut refusal) => {
+                refusal.causes = reason.causes;
+                Box::pin(self.block_refused(run, fence, refusal)).await;
+            }
         }
     }
 

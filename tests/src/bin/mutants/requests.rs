@@ -121,8 +121,8 @@ pub const REQUESTS: &[Mutant] = &[
         edits: &[
             Edit {
                 file: "runledger/src/store/deadline.rs",
-                old: "        seen.extend(runs);\n",
-                new: "        drop(runs);\n",
+                old: "        seen.extend(reasons.iter().map(|(run_id, _)| *run_id));\n",
+                new: "        seen.truncate(seen.len());\n",
             },
             Edit {
                 file: "runledger/src/store/cancel.rs",
