@@ -230,7 +230,7 @@ struct Whole {
     origin: Kept,
 }
 
-/// What a new run keeps from the run that it is made of.
+/// The properties of the original run that the new run depends on.
 struct Kept {
     /// The slice that the steps are of.
     slice: i32,

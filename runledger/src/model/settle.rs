@@ -114,7 +114,7 @@ pub enum Verdict {
 
 #[cfg(feature = "worker")]
 impl Verdict {
-    /// What the attempt failed with.
+    /// The failure of the attempt, if it has one.
     pub(crate) fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Fail(failure) | Self::Cancel(failure) | Self::Block(failure) => Some(failure),

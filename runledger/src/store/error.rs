@@ -79,7 +79,7 @@ pub(crate) fn spares_others(error: &SqlxError) -> bool {
 }
 
 /// Whether the server gives this error to every statement that writes: it is read-only or lacks disk, memory or connections.
-/// The same code from a trigger or from another server concerns only the run that it was met at.
+/// The same code from a trigger or from another server concerns one run only.
 pub(crate) fn concerns_all_runs(error: &SqlxError) -> bool {
     matches!(own_cause(error).reason, Reason::ReadOnly | Reason::Exhausted)
 }
@@ -157,7 +157,7 @@ pub(crate) fn cause(error: &SqlxError) -> Cause {
     Cause { class: class(error), reason }
 }
 
-/// As [`cause`], but a limit, a read-only transaction or a lack of something is the reason only if this server reports it for
+/// As [`cause`], but a limit, a read-only transaction or a lack of resources is the reason only if this server reports it for
 /// itself.
 ///
 /// A trigger can raise the same codes, and a foreign table passes on those of another server. `nowait` and a cancelled

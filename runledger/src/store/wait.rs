@@ -270,8 +270,8 @@ pub(crate) async fn wake_parents(connection: &mut PgConnection, ended: &[Uuid]) 
     write(sql::WAKE_PARENTS, |wake| sqlx::query(wake).bind(ended).execute(connection)).await.map(drop)
 }
 
-/// Wakes the parent that waits for this ended run, or returns false if that fails for the parent alone, because a trigger
-/// may refuse to queue it. The transaction goes on either way.
+/// Wakes the parent that waits for this ended run. Returns false if the server refuses that, for example because a trigger
+/// does not let the parent into its queue; the transaction can still be committed.
 pub(crate) async fn try_wake_parent(tx: &mut PgConnection, ended: Uuid) -> Result<bool, sqlx::Error> {
     let mut savepoint = tx.begin().await?;
     match wake_parents(&mut savepoint, &[ended]).await {

@@ -43,8 +43,8 @@ impl Timings {
     }
 
     /// How long a statement of the engine may go without an answer before its connection is given up. With the default
-    /// lease and longer ones, this is longer than the server's own limit of 30 s for a statement. One that was carried out
-    /// all the same is found by the next reconciliation.
+    /// lease and longer ones, this is longer than the server's own limit of 30 s for a statement. The next
+    /// reconciliation finds a statement that was carried out all the same.
     pub(crate) fn patience(&self) -> Duration {
         self.lease.min(Duration::from_secs(30)) + Duration::from_secs(5)
     }

@@ -247,7 +247,7 @@ fn number_refusal(literal: &str) -> Option<Refusal> {
 /// This many digits distinguish every pair of floats. Programs write floats with at most this many.
 const FLOAT_DIGITS: usize = 17;
 
-/// Whether no program writes a float so: neither with the fewest digits nor rounded to as many as here. A number such as
+/// Whether the literal is neither the shortest form of its float, nor the float rounded to the digits of the literal. A number such as
 /// `0.10000000000000001` differs from its float, and is how some programs write that float.
 fn is_rounded(literal: &str) -> bool {
     let Some(written) = Decimal::of(literal) else { return true };

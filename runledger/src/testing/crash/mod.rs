@@ -154,7 +154,7 @@ impl<J: Job> CrashEverywhere<'_, J> {
         self
     }
 
-    /// What the choice of crashes begins with; by default another number each time. The environment variable
+    /// The seed for the choice of crashes. By default, a random number. The environment variable
     /// `RUNLEDGER_CRASH_SEED` replaces it.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
