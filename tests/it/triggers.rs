@@ -302,6 +302,31 @@ async fn blocked_run_says_what_it_failed_with() {
     worker.stop().await;
 }
 
+#[job(max_attempts = 1)]
+async fn triggers_fails_at_length() -> Result<()> {
+    Err("the card was declined; ".repeat(20).into())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_whose_failure_is_too_long_for_an_audit_fails_with_that_as_its_reason() {
+    let Fixture { db, database: _database } = Fixture::new().await;
+    execute(
+        &db,
+        "create table public.audit (error varchar(250));
+         create function public.audit() returns trigger language plpgsql as
+         $$ begin insert into public.audit values (new.error::text); return new; end $$;
+         create trigger audit after insert on runledger.outcome for each row execute function public.audit()",
+    )
+    .await;
+    let run = triggers_fails_at_length().enqueue(&db).await.unwrap();
+    let worker = worker(&db, jobs![triggers_fails_at_length]).await;
+    let ended =
+        until(&db, run.id(), |info| [RunState::Failed, RunState::Blocked].contains(&info.state)).await;
+    assert_eq!(ended.state, RunState::Failed, "{:?}", ended.error);
+    assert!(ended.error.unwrap().message.contains("too long"));
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn run_whose_every_end_is_refused_is_blocked_and_not_executed_again() {
     let Fixture { db, database: _database } = Fixture::new().await;

@@ -337,9 +337,8 @@ impl Executor {
                 }
             }
             Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, decided)).await,
-            Written::Refused(mut refusal) => {
-                refusal.causes.extend(own_failure);
-                Box::pin(self.settle_refused(run, fence, refusal)).await;
+            Written::Refused(refusal) => {
+                Box::pin(self.settle_refused(run, fence, refusal, own_failure)).await;
             }
         }
         if is_cancel {
@@ -359,11 +358,11 @@ impl Executor {
         }
     }
 
-    /// The database refuses the end of the run: the run fails with that as its reason.
-    async fn settle_refused(&self, run: &Run, fence: Fence, failure: Failure) {
+    /// Fails a run whose end the database refuses, with the refusal as its reason. The run's own failure is left out, because
+    /// its text may be what the database refuses. If this end is refused too, the run is blocked, and then it shows both.
+    async fn settle_refused(&self, run: &Run, fence: Fence, reason: Failure, own_failure: Option<String>) {
         let claimed = &run.claimed;
-        let reason = failure.clone();
-        let failed = Outcome::Failed(failure, Retry::Never);
+        let failed = Outcome::Failed(reason.clone(), Retry::Never);
         let settlement = settle(failed, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
         let settled = settled(fence, settlement, claimed, self.db.sealer());
         match self.journal.write(settled.of_saga(true)).await {
@@ -373,7 +372,7 @@ impl Executor {
             }
             Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, None)).await,
             Written::Refused(mut refusal) => {
-                refusal.causes = reason.causes;
+                refusal.causes.extend(own_failure);
                 Box::pin(self.block_refused(run, fence, refusal)).await;
             }
         }
