@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{Graph, GraphPicture, GraphState, Outcome, given};
+use runledger::{Graph, GraphPicture, GraphState, Outcome, value};
 use runledger_examples::{digest_of, list_files, text_of};
 use serde::{Deserialize, Serialize};
 
@@ -96,8 +96,8 @@ fn catalogue(files: &[String], folder: PathBuf) -> Graph<String> {
     let manifest = graph.then(merge, (entries,));
     let approved = graph.gate::<String>("approved");
     graph.after(approved, manifest);
-    let published = graph.then(publish, (manifest, approved, given(folder)));
-    let told = graph.then(tell, (published.on_terminal(),));
+    let published = graph.then(publish, (manifest, approved, value(folder)));
+    let told = graph.then(tell, (published.on_any_outcome(),));
     graph.result(told)
 }
 

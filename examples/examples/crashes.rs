@@ -67,7 +67,7 @@ async fn main() -> Result<()> {
     ) {
         return Ok(());
     }
-    let test = Testing::new().await?.provide_fake(Gateway::default).signals([("approval", true)]);
+    let test = Testing::new().await?.provide_shared_fake(Gateway::default).signals([("approval", true)]);
     match test.crash_everywhere(checkout(false)).invariant(is_paid_once).await {
         Ok(crashes) => println!("without a key: {crashes}"),
         Err(error) => println!("without a key: {error}"),

@@ -25,7 +25,7 @@ async fn all_or_nothing(wf: &Wf, pages: Vec<String>) -> Result<usize> {
 /// Goes on without the pages that cannot be read; a run for each page, on any worker.
 #[workflow]
 async fn as_many_as_there_are(wf: &Wf, pages: Vec<String>) -> Result<(usize, usize)> {
-    let outcomes = wf.map(&pages, |page| count_words(page)).spread().outcomes().await;
+    let outcomes = wf.map(&pages, |page| count_words(page)).as_child_runs().settle_all().await;
     let (counts, failures): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
     Ok((counts.into_iter().flatten().sum(), failures.len()))
 }

@@ -27,7 +27,7 @@ async fn meter(wf: &Wf, n: u32, left: u32, sum: u64) -> Result<u64> {
         return Ok(sum);
     }
     // The same run, with a fresh record. Nothing is written behind this.
-    wf.continue_with(meter(n + SLICE, left - SLICE, sum)).await
+    wf.continue_as_new(meter(n + SLICE, left - SLICE, sum)).await
 }
 
 /// The same in a job: it ends a slice, and finds in its progress how far it has come.
@@ -38,7 +38,7 @@ async fn counter(to: u64, #[inject] context: &Context) -> Result<u64> {
         return Ok(to);
     }
     context.progress(&done).await?;
-    context.continue_after(std::time::Duration::ZERO).await
+    context.continue_later(std::time::Duration::ZERO).await
 }
 
 #[tokio::main]
@@ -76,7 +76,7 @@ mod tests {
             .crash_everywhere(meter(0, readings, 0))
             .invariant(move |end| async move {
                 assert_eq!(*end.result()?, sum);
-                let published = Handle::of(meter, end.db(), end.run_id()).query::<u64>("sum").await?;
+                let published = RunHandle::of(meter, end.db(), end.run_id()).query::<u64>("sum").await?;
                 assert_eq!(published, Some(sum));
                 Ok(())
             })

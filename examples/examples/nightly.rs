@@ -24,7 +24,7 @@ async fn regional(wf: &Wf, region: String, day: u32) -> Result<u64> {
 /// The night. Under its key there is one for each day, however often it is asked for.
 #[workflow]
 async fn nightly(wf: &Wf, day: u32, regions: Vec<String>) -> Result<u64> {
-    let rows = wf.map(&regions, |region| regional(region.clone(), day).key(region)).spread().await?;
+    let rows = wf.map(&regions, |region| regional(region.clone(), day).key(region)).as_child_runs().await?;
     Ok(rows.into_iter().sum())
 }
 

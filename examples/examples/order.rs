@@ -77,7 +77,7 @@ async fn main() -> Result<()> {
         let mut tx = db.begin().await?;
         let (order_id, run_id) = place(&mut tx, cents).await?;
         tx.commit().await?;
-        let run = Handle::of(checkout, &db, run_id);
+        let run = RunHandle::of(checkout, &db, run_id);
         match run.result().await {
             Ok(receipt) => println!("order {order_id}: paid, {receipt}"),
             Err(error) => println!("order {order_id}: refused, {:?}", Error::from(error)),
@@ -116,7 +116,7 @@ mod tests {
     #[tokio::test]
     #[ignore = "slow: `cargo exhaustive`"]
     async fn an_order_is_charged_and_booked_once_whatever_crashes() -> Result<()> {
-        let test = Testing::new().await?.provide_fake(|| Gateway { n_calls: AtomicU32::new(0) });
+        let test = Testing::new().await?.provide_shared_fake(|| Gateway { n_calls: AtomicU32::new(0) });
         sqlx::raw_sql(TABLES).execute(test.db().pool()).await?;
         let crashes = test
             .crash_everywhere(checkout(7, 4200))

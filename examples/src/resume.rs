@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use runledger::{Call, ClientError, Db, Handle, Job};
+use runledger::{Call, ClientError, Db, Job, RunHandle};
 
 use crate::files::{digest_of, text_of};
 
@@ -23,7 +23,7 @@ pub async fn resume_or_begin<J: Job>(
     queue: &str,
     fresh: bool,
     call: impl Fn() -> Call<J>,
-) -> Result<Handle<J>, ClientError> {
+) -> Result<RunHandle<J>, ClientError> {
     let keyed = |key: String| call().queue(queue).idempotency_key(key).enqueue(db);
     let (mut unfinished, n_runs) = runs_of(db, queue).await?;
     if fresh {

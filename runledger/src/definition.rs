@@ -6,7 +6,7 @@ pub(crate) mod failed;
 pub(crate) mod invocation;
 pub(crate) mod job;
 pub mod jobs;
-pub(crate) mod lent;
+pub(crate) mod macro_traits;
 pub(crate) mod provided;
 pub(crate) mod registry;
 pub(crate) mod step_error;
@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use self::invocation::{Finished, Invocation};
-use self::lent::Injectable;
+use self::macro_traits::Injectable;
 use crate::model::backoff::Backoff;
 use crate::model::settle::RetryPolicy;
 use crate::model::version::{FIRST, stored_name};

@@ -16,19 +16,19 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use self::append::{Appended, Window};
+pub use self::append::{AppendReceipt, GraphExtension};
 pub use self::configure::Configure;
 use self::configure::Said;
 pub use self::gate::{GateHandle, GateLink};
-pub use self::inputs::{Condition, Input, Inputs, Need, Node, OnTerminal, Value, given};
+pub use self::inputs::{Condition, Input, Inputs, Need, Node, OnAnyOutcome, Value, value};
 use self::inputs::{NodeWire, Wire};
-use crate::client::handle::Handle;
+use crate::client::handle::RunHandle;
 use crate::definition::call::{AnyCall, Call, Request};
 use crate::definition::job::{Arguments, Job, Payload};
 use crate::definition::jobs::DefinitionOf;
 use crate::definition::{DEFAULT_QUEUE, Definition, Param};
 use crate::engine::builtin::CONCLUDE;
-use crate::model::given::{CONDITION, item};
+use crate::model::dependency_inputs::{CONDITION, item};
 use crate::model::graph::{
     GATE, GraphProblem, MAX_NODES, Plan, PlannedEdge, PlannedKind, PlannedNode, Target,
 };
@@ -37,7 +37,7 @@ use crate::model::payload::Plain;
 use crate::model::request::{Metadata, RequestOptions, identity_said};
 use crate::model::shape::GateType;
 
-/// The job of a graph with the result `T`: what `Handle` says of its run.
+/// The job of a graph with the result `T`: what `RunHandle` says of its run.
 #[derive(Debug)]
 pub struct GraphOf<T>(PhantomData<fn() -> T>);
 
@@ -47,7 +47,7 @@ impl<T: Payload> Job for GraphOf<T> {
 }
 
 /// A handle of a graph with the result `T`.
-pub type GraphHandle<T> = Handle<GraphOf<T>>;
+pub type GraphHandle<T> = RunHandle<GraphOf<T>>;
 
 /// A graph of calls and gates that is submitted as one run: each node starts when the last of those that it needs has ended. `T` is what the graph gives:
 /// the output of its [result](Self::result) node, or nothing.
@@ -132,7 +132,7 @@ impl<T> Graph<T> {
     }
 
     /// Adds a call of a job whose arguments other nodes give: `graph.then(merge, (eu, us))`. It starts when the last of them has ended, with success unless
-    /// [`on_terminal`](Node::on_terminal) says otherwise. An input of another type than its parameter's does not compile.
+    /// [`on_any_outcome`](Node::on_any_outcome) says otherwise. An input of another type than its parameter's does not compile.
     pub fn then<A, F, I>(&mut self, function: F, inputs: I) -> Node<<F::Job as Job>::Output>
     where
         F: DefinitionOf<A>,
@@ -151,7 +151,7 @@ impl<T> Graph<T> {
     }
 
     /// Adds a gate: a node that completes when somebody outside provides a `V`, which its dependents receive.
-    /// See [`Handle::gate`](crate::Handle::gate).
+    /// See [`RunHandle::gate`](crate::RunHandle::gate).
     ///
     /// The submission stores the JSON shape of `V` with the gate. Every program checks a value against the
     /// shape before it completes the gate: see [`GateType`](crate::GateType).
@@ -162,8 +162,8 @@ impl<T> Graph<T> {
     }
 
     /// In an addition, the node of this name that the graph has already, and that gives a `V`. The compiler cannot check this type. See
-    /// [`Handle::window`](crate::Handle::window).
-    pub fn existing<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
+    /// [`RunHandle::extend_from`](crate::RunHandle::extend_from).
+    pub fn existing_node<V: Payload>(&mut self, name: impl Into<String>) -> Node<V> {
         let node = self.declare(name.into(), PlannedKind::Existing(Vec::new()), no_call());
         Node::new(self.tag, node)
     }
@@ -177,7 +177,7 @@ impl<T> Graph<T> {
     }
 
     /// Makes a node depend on another node, given by handle or name: the node starts after the other
-    /// completes, or with `on_terminal()` after any outcome. Both must be nodes of this graph.
+    /// completes, or with `on_any_outcome()` after any outcome. Both must be nodes of this graph.
     pub fn after<V>(&mut self, node: Node<V>, need: impl Into<Need>) -> &mut Self {
         self.edge_of("after", node, need.into(), Vec::new())
     }

@@ -104,13 +104,13 @@ pub mod __private;
 
 #[cfg(feature = "aes-gcm")]
 pub use client::codec::AesGcm;
-pub use client::enqueue::{Submitted, enqueue_all};
-pub use client::handle::Handle;
-pub use client::runs::{ListRuns, NoRunsCursor, RunsCursor, RunsPage, Scope};
-pub use client::signal::{SendSignal, Signalled};
+pub use client::enqueue::{EnqueuedRun, enqueue_all};
+pub use client::handle::RunHandle;
+pub use client::runs::{InvalidRunCursor, ListRuns, RunCursor, RunsPage, TenantScope};
+pub use client::signal::{SendSignal, SignalReceipt};
 pub use client::tuning::SyncMode;
 pub use connection::client_error::ClientError;
-pub use connection::db::{DEFAULT_CONNECTIONS, Db, On, Via};
+pub use connection::db::{BoundConnection, DEFAULT_CONNECTIONS, Db, EnqueueTarget};
 pub use connection::installation::Adopted;
 pub use connection::tx::Tx;
 pub use definition::Definition;
@@ -123,45 +123,45 @@ pub use engine::context::Context;
 #[cfg(feature = "logs")]
 pub use engine::logs::RunLogs;
 pub use graph::{
-    Appended, Condition, Configure, GateHandle, GateLink, Graph, GraphHandle, GraphOf, Input, Inputs, Need,
-    Node, OnTerminal, Value, Window, given,
+    AppendReceipt, Condition, Configure, GateHandle, GateLink, Graph, GraphExtension, GraphHandle, GraphOf,
+    Input, Inputs, Need, Node, OnAnyOutcome, Value, value,
 };
+pub use model::dependency_inputs::Outcome;
 pub use model::failure::{Failure, FailureKind};
-pub use model::given::Outcome;
 pub use model::graph::{GraphError, GraphProblem};
 pub use model::graph_state::GraphState;
 pub use model::history::{History, HistoryError, HistoryStep};
-pub use model::link::{LinkDecision, LinkKey, ShortSecret};
+pub use model::link::{GateLinkKey, LinkDecision, SecretTooShort};
 pub use model::payload::{Codec, CodecError, Limits, PayloadError, PayloadKind, Place, Sealed, Secret};
 pub use model::picture::{EdgeKind, GraphPicture, PictureEdge, PictureError, PictureNode};
 pub use model::replay::{Divergence, StepKey};
 pub use model::shape::GateType;
 pub use model::state::RunState;
-pub use model::tuning::Tuning;
+pub use model::tuning::JobOverrides;
 #[cfg(feature = "worker")]
 pub use model::verification::{Finding, Verdict, Verification};
 pub use runledger_macros::{job, workflow};
 pub use store::cancel::Cancelled;
 pub use store::graph::NodeInfo;
-pub use store::happened::{TimelineEntry, TimelineEvent};
-pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, Unserved, WorkerInfo};
+pub use store::inspect::{AttemptInfo, RunInfo, StepInfo, UnservedJob, WorkerInfo};
 pub use store::log::LogLine;
 pub use store::metrics::{JobMetrics, Metrics, Quantiles};
 pub use store::output::OutputLine;
 pub use store::pause::Paused;
 pub use store::pin::PinInfo;
 pub use store::resource::Resource;
-pub use store::tuning::Tuned;
+pub use store::run_timeline::{TimelineEntry, TimelineEvent};
+pub use store::tuning::StoredOverrides;
 #[cfg(feature = "testing")]
 pub use verify::history::assert_replays;
 #[cfg(feature = "worker")]
 pub use verify::verify;
 #[cfg(feature = "worker")]
 pub use worker::app::{
-    App, DEFAULT_CANCEL_GRACE, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_LINGER, Worker, serve,
+    App, DEFAULT_CANCEL_GRACE, DEFAULT_CONCURRENCY, DEFAULT_DRAIN, DEFAULT_IDLE_RESIDENCY, Worker, serve,
 };
 #[cfg(feature = "worker")]
-pub use worker::observer::{Observed, Observer};
+pub use worker::observer::{AttemptEvent, Observer};
 #[cfg(feature = "worker")]
 pub use worker::timings::Timings;
 pub use workflow::config::JobConfig;
@@ -173,5 +173,5 @@ pub use workflow::{Branch, Child, Map, Race, Saga, SignalWait, StepTx, Wf};
 pub mod prelude {
     #[cfg(feature = "worker")]
     pub use crate::App;
-    pub use crate::{Call, Context, Db, Error, Handle, Result, ResultExt, Tx, Wf, job, jobs, workflow};
+    pub use crate::{Call, Context, Db, Error, Result, ResultExt, RunHandle, Tx, Wf, job, jobs, workflow};
 }

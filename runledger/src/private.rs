@@ -5,7 +5,7 @@ pub use inventory;
 pub use crate::definition::invocation::{Finished, Invocation};
 pub use crate::definition::job::{JobResult, Payload};
 pub use crate::definition::jobs::{DefinitionOf, definition_of, definitions};
-pub use crate::definition::lent::{BodyTransaction, Injectable, assert_injectable, transaction};
+pub use crate::definition::macro_traits::{BodyTransaction, Injectable, assert_injectable, transaction};
 pub use crate::definition::{Definition, Inject, Location, Param, Registration, RunFn, RunFuture};
 pub use crate::model::json::ErasedValue as ErasedArg;
 pub use crate::model::replay;
@@ -17,7 +17,7 @@ pub use crate::store::session::{CLIENT as CLIENT_SETTINGS, ENGINE as SESSION_SET
 pub use crate::store::sql::ALL as STATEMENTS;
 #[cfg(feature = "testing")]
 pub use crate::store::testing::clone_strategy;
-pub use crate::workflow::lent::{WorkflowContext, context};
+pub use crate::workflow::macro_traits::{WorkflowContext, context};
 
 use crate::{Call, Job};
 

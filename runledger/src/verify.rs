@@ -42,7 +42,7 @@ impl App {
 }
 
 /// Calls [`App::verify`] for every job that is linked into the program, on the database of
-/// [`Db::from_env_to_look`]. Logs the summary, and prints it to standard error if a run does not replay. It
+/// [`Db::from_env_read_only`]. Logs the summary, and prints it to standard error if a run does not replay. It
 /// leaves the schema as it is, so a standby works too.
 ///
 /// ```no_run
@@ -57,9 +57,9 @@ impl App {
 /// ```
 ///
 /// # Errors
-/// Same as [`Db::from_env_to_look`] and [`App::verify`].
+/// Same as [`Db::from_env_read_only`] and [`App::verify`].
 pub async fn verify() -> Result<Verification, ClientError> {
-    let verification = App::new(Db::from_env_to_look().await?).verify().await?;
+    let verification = App::new(Db::from_env_read_only().await?).verify().await?;
     if verification.is_ok() {
         tracing::info!("{verification}");
     } else {

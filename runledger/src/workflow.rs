@@ -1,14 +1,14 @@
 //! The workflow's view of its run: steps and sleep here, everything else a module each.
 
-mod anew;
 mod branch;
 pub(crate) mod child;
 pub(crate) mod config;
-pub(crate) mod lent;
+mod continue_as_new;
+pub(crate) mod macro_traits;
 mod map;
 mod mark;
 pub(crate) mod output;
-pub(crate) mod published;
+pub(crate) mod progress;
 mod saga;
 mod signal;
 pub(crate) mod step;
@@ -28,16 +28,16 @@ pub use self::saga::Saga;
 pub use self::signal::SignalWait;
 use self::step::{Step, StepFuture, decode_output};
 pub use self::tx::StepTx;
+use crate::connection::code_context::CodeContext;
 use crate::connection::panic::contained;
-use crate::connection::site::Site;
 use crate::definition::call::Call;
 use crate::definition::invocation::{Finished, Invocation, finished};
 use crate::definition::job::{Job, JobResult, Payload};
 use crate::definition::{DEFAULT_MAX_ATTEMPTS, Kind};
 use crate::engine::attempt::Attempt;
 use crate::engine::call::{body_of, policy_of};
-use crate::engine::halt::Halt;
 use crate::engine::step::{Body, LastFailure, MakeUndo, StepPolicy, Work, resolve};
+use crate::engine::stop::StopReason;
 use crate::engine::waiting::{self, Alarm};
 use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
@@ -165,11 +165,11 @@ impl Wf {
             Body::Code(Box::new(move |_| {
                 // The closure itself may build a step already, `|| wf.run(…)`, and may panic before there is a future.
                 let made = contained(|| {
-                    let _inside = Site::InlineStep.enter();
+                    let _inside = CodeContext::InlineStep.enter();
                     body()
                 });
                 match made {
-                    Ok(body) => Box::pin(async move { ended(Site::InlineStep.of(body).await) }),
+                    Ok(body) => Box::pin(async move { ended(CodeContext::InlineStep.of(body).await) }),
                     Err(panic) => Box::pin(std::future::ready(Finished::failed(panic))),
                 }
             }))
@@ -282,7 +282,7 @@ impl Wf {
         input: &Plain,
     ) -> Result<Vec<i64>, Step<'wf, T>> {
         self.attempt.sealer().fingerprints(input, || input_of(name)).map_err(|error| {
-            self.attempt.halt(Halt::of_payload(&error));
+            self.attempt.stop(StopReason::of_payload(&error));
             never(name)
         })
     }
@@ -302,7 +302,7 @@ impl Wf {
         if let Some(key) = key.filter(|_| OF_ENGINE.contains(&name)) {
             return Err(refused(name, of_engine(name, key)));
         }
-        if Site::InlineStep.is_here() {
+        if CodeContext::InlineStep.is_here() {
             return Err(refused(name, nested(name)));
         }
         self.attempt.claim(&self.scope, name, key, fingerprints, line).ok_or_else(|| never(name))
@@ -362,7 +362,7 @@ fn not_a_step(name: &str) -> Failure {
     Failure::new(FailureKind::Setup, message)
 }
 
-/// The step of an attempt that halts: it never completes, and the executor ends the attempt.
+/// The step of an attempt that stops: it never completes, and the executor ends the attempt.
 pub(crate) fn never<'wf, T>(name: &str) -> Step<'wf, T> {
     Step::new(name.to_owned(), INLINE, |_| Box::pin(std::future::pending()), |_| Err(nested("")))
 }

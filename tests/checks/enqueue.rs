@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::task::Poll;
 
-use runledger::{Db, Handle, enqueue_all};
+use runledger::{Db, RunHandle, enqueue_all};
 use runledger_tests::check::calls::{Submission, Told, doubled_keys, lost_or_invented, torn};
 use runledger_tests::check::{Fleet, jobs};
 use runledger_tests::proxy::{Fault, Proxy};
@@ -44,7 +44,7 @@ async fn an_enqueue_whose_reply_is_lost_gives_the_run_that_it_has_made() -> anyh
     assert_eq!(proxy.n_faults(), 1);
     let there: Vec<uuid::Uuid> =
         sqlx::query_scalar("select run_id from runledger.run").fetch_all(fleet.db.pool()).await?;
-    assert_eq!(there, told.iter().map(Handle::id).collect::<Vec<_>>());
+    assert_eq!(there, told.iter().map(RunHandle::id).collect::<Vec<_>>());
     Ok(())
 }
 

@@ -92,7 +92,7 @@ async fn said(db: &Db, word: &str) -> [usize; 3] {
     assert!(runledger_tests::rows::soon(failed.result()).await.is_err());
     let fork = well.fork("publish:state").await.unwrap();
     assert_eq!(runledger_tests::rows::soon(fork.result()).await.unwrap(), word);
-    let revived = badly.run_again().await.unwrap();
+    let revived = badly.rerun().await.unwrap();
     revived.cancel("not needed").await.unwrap();
     eventually(async || revived.state().await.unwrap(), |state| state.is_terminal()).await;
     worker.stop().await;

@@ -1,7 +1,7 @@
 //! Graphs whose requests are sealed.
 
 use runledger::prelude::*;
-use runledger::{AesGcm, ClientError, Graph, LinkKey, RunState, Secret};
+use runledger::{AesGcm, ClientError, GateLinkKey, Graph, RunState, Secret};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, until, worker};
 
@@ -22,7 +22,7 @@ async fn gate_of_encrypted_graph_takes_no_plain_value() {
         assert!(matches!(&error, ClientError::GateEncrypted { gate, .. } if gate == "gate"), "{error}");
     }
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.decision").await, 0);
-    let reads = db.clone().with_codec_to_read(codec());
+    let reads = db.clone().with_decoder(codec());
     plain.on(&reads).gate("gate").complete("word").await.unwrap();
 }
 
@@ -48,7 +48,7 @@ async fn a_key_is_changed_while_a_workflow_waits_for_its_graph() {
         scalar::<i64>(&db, "select count(*) from runledger.run where input::text like '%abc%'").await,
         0
     );
-    let db = db.with_codec(AesGcm::new("2027", [2; 32]).and_old("2026", [1; 32]));
+    let db = db.with_codec(AesGcm::new("2027", [2; 32]).with_previous_key("2026", [1; 32]));
     let second = worker(&db, jobs![tells_through_a_graph, tells]).await;
     let graph = scalar(&db, "select run_id from runledger.run where graph = 'telling'").await;
     db.graph::<String>(graph).gate("gate").complete(&true).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_sealed_graph_shows_its_result_to_who_has_the_key_and_is_not_said_to_h
 #[tokio::test]
 async fn db_that_seals_signs_no_link_that_shows_a_decision() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let key = LinkKey::new([1; 32]).unwrap();
+    let key = GateLinkKey::new([1; 32]).unwrap();
     let hour = std::time::Duration::from_secs(3600);
     let mut graph = Graph::new("release");
     graph.gate::<bool>("approved");

@@ -62,7 +62,7 @@ async fn a_key_is_changed_while_runs_are_in_flight() {
     let handle = everything("abc".into(), 1, true).enqueue(&old).await.unwrap();
     until(&old, handle.id(), |info| info.state == RunState::Waiting).await;
     first.stop().await;
-    let db = db.with_codec(AesGcm::new("2027", [2; 32]).and_old("2026", [1; 32]));
+    let db = db.with_codec(AesGcm::new("2027", [2; 32]).with_previous_key("2026", [1; 32]));
     let second = worker(&db, jobs()).await;
     let handle = handle.on(&db);
     handle.signal("word", "abc").await.unwrap();
@@ -161,7 +161,7 @@ async fn two_sealed_payloads_that_have_changed_places_do_not_open() {
         let second = worker(&db, jobs![tells_twice, tells]).await;
         if swap.contains("outcome") {
             let id: uuid::Uuid = scalar(&db, "select min(run_id::text)::uuid from runledger.outcome").await;
-            let error = Handle::of(tells, &db, id).result().await.unwrap_err();
+            let error = RunHandle::of(tells, &db, id).result().await.unwrap_err();
             let ClientError::Unreadable { source: PayloadError::Open { source, .. }, .. } = error else {
                 panic!("{error:?}")
             };
@@ -181,7 +181,7 @@ async fn two_sealed_payloads_that_have_changed_places_do_not_open() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_only_reads_opens_what_is_sealed_and_writes_plain() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let reading = db.clone().with_codec_to_read(codec());
+    let reading = db.clone().with_decoder(codec());
     let worker = worker(&reading, jobs()).await;
     let handle = tells("abc".into()).enqueue(&db.with_codec(codec())).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), "abc");

@@ -55,7 +55,7 @@ async fn works(wf: &Wf, how: String, bytes: usize) -> Result<String> {
             wf.emit(&text(bytes));
             None
         }
-        "anew" => return wf.continue_with(works(text(bytes), 0)).await,
+        "anew" => return wf.continue_as_new(works(text(bytes), 0)).await,
         _ => None,
     };
     wf.step("after", || async { Ok::<_, Error>(()) }).await?;

@@ -129,7 +129,7 @@ async fn a_sealed_run_is_forked_and_run_again_also_after_it_has_begun_anew() {
     let fork = handle.fork("signal[word]").await.unwrap();
     assert_eq!(soon(fork.result()).await.unwrap(), "abc");
     assert_eq!(fork.query::<String>("state").await.unwrap().as_deref(), Some("abc"));
-    let again = handle.run_again().await.unwrap();
+    let again = handle.rerun().await.unwrap();
     for _ in 0..2 {
         again.signal("word", "abc").await.unwrap();
     }
@@ -144,15 +144,15 @@ async fn a_program_without_the_codec_is_refused_another_go_and_nothing_is_made()
     let worker = worker(&sealed, jobs()).await;
     let handle = tells("abc".into()).enqueue(&sealed).await.unwrap();
     soon(handle.result()).await.unwrap();
-    let error = handle.on(&db).run_again().await.unwrap_err();
+    let error = handle.on(&db).rerun().await.unwrap_err();
     assert!(matches!(error, ClientError::Unreadable { .. }), "{error}");
     assert_eq!(scalar::<i64>(&db, "select count(*) from runledger.run").await, 1);
-    let again = handle.run_again().await.unwrap();
+    let again = handle.rerun().await.unwrap();
     assert_eq!(soon(again.result()).await.unwrap(), "abc");
     worker.stop().await;
     // What only speaks of sealed payloads is copied as it is.
     let call = tells("\"$sealed\"".into()).enqueue(&db).await.unwrap();
     call.cancel("not needed").await.unwrap();
     until(&db, call.id(), |info| info.state == RunState::Cancelled).await;
-    assert!(call.run_again().await.unwrap().created());
+    assert!(call.rerun().await.unwrap().created());
 }

@@ -1,7 +1,7 @@
 //! Requests that are repeated, and connections that do not say how to seal.
 
 use runledger::prelude::*;
-use runledger::{ClientError, RunState, Signalled};
+use runledger::{ClientError, RunState, SignalReceipt};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, until, worker};
 
@@ -42,8 +42,8 @@ async fn a_keyed_signal_is_recognised_under_a_codec() {
     let Fixture { db, database: _database } = sealed().await;
     let handle = waits().enqueue(&db).await.unwrap();
     let signal = |word: &str| handle.signal("word", word).idempotency_key("one");
-    assert_eq!(signal("hunter2").await.unwrap(), Signalled::Now);
-    assert_eq!(signal("hunter2").await.unwrap(), Signalled::Before);
+    assert_eq!(signal("hunter2").await.unwrap(), SignalReceipt::Now);
+    assert_eq!(signal("hunter2").await.unwrap(), SignalReceipt::Before);
     let error = signal("hunter3").await.unwrap_err();
     assert!(matches!(error, ClientError::SignalConflict { .. }), "{error}");
     assert!(!format!("{error} {error:?}").contains("hunter"));

@@ -144,7 +144,7 @@ async fn a_secret_of_another_type_is_told_without_its_value() {
     let run = AnyCall::by_name("reads", &serde_json::json!({ "token": "hunter2" }));
     let id = runledger::enqueue_all([run], &db).await.unwrap()[0].run_id;
     let worker = worker(&db, jobs![reads]).await;
-    let error = soon(Handle::of(reads, &db, id).result()).await.unwrap_err();
+    let error = soon(RunHandle::of(reads, &db, id).result()).await.unwrap_err();
     let ClientError::RunFailed { failure, .. } = error else { panic!("{error}") };
     assert!(failure.to_string().contains("a secret of another type"), "{failure}");
     assert!(!failure.to_string().contains("hunter2"), "{failure}");

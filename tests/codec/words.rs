@@ -53,7 +53,7 @@ pub async fn everything(wf: &Wf, word: String, slice: u32, ends_well: bool) -> R
     let sent: String = wf.signal("word").await?;
     let child = wf.start(tells(sent).key("child")).await?.result().await?;
     if slice == 0 {
-        return wf.continue_with(everything(child, 1, ends_well)).await;
+        return wf.continue_as_new(everything(child, 1, ends_well)).await;
     }
     let failure = wf.run(fails_with(child.clone())).await.map_err(|error| error.failure().message.clone());
     assert_eq!(failure, Err(format!("no {child}")), "the code is given what it was");
@@ -70,7 +70,7 @@ pub async fn waits(wf: &Wf) -> Result<String> {
 }
 
 /// Runs the workflow to its end.
-pub async fn run_everything(db: &Db, word: &str, ends_well: bool) -> Handle<__everything> {
+pub async fn run_everything(db: &Db, word: &str, ends_well: bool) -> RunHandle<__everything> {
     let handle = everything(word.to_owned(), 0, ends_well).enqueue(db).await.unwrap();
     for _ in 0..2 {
         handle.signal("word", word).await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, GraphState, NodeInfo, RunState, given};
+use runledger::{ClientError, Graph, GraphState, NodeInfo, RunState, value};
 use runledger_tests::Fixture;
 use runledger_tests::check::graphs;
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
@@ -21,12 +21,12 @@ async fn length(text: &str) -> Result<u64> {
 async fn finds(texts: Vec<String>, #[inject] db: &Db, #[inject] context: &Context) -> Result<u64> {
     let graph = db.graph::<()>(context.graph_id().unwrap_or_default());
     let mut more = Graph::new("found");
-    let found = more.existing::<u64>("finds");
+    let found = more.existing_node::<u64>("finds");
     for text in &texts {
         let length = more.call(length(text).key(text));
         more.then(add, (found, length));
     }
-    graph.window("finds").append("all", more).await?;
+    graph.extend_from("finds").append("all", more).await?;
     Ok(texts.len() as u64)
 }
 
@@ -41,8 +41,8 @@ async fn output(db: &Db, node: &NodeInfo) -> String {
 
 fn batch(text: &str) -> Graph {
     let mut more = Graph::new("reads");
-    let first = more.existing::<u64>("length");
-    let more_files = more.existing::<u64>("more files");
+    let first = more.existing_node::<u64>("length");
+    let more_files = more.existing_node::<u64>("more files");
     let length = more.call(length(text).key(text));
     let sum = more.then(add, (first, length));
     let after_all = more.then(add, (sum, more_files));
@@ -61,12 +61,12 @@ async fn nodes_can_be_appended_while_a_named_window_is_open_and_the_same_mutatio
     let handle = graph.enqueue(&db).await.unwrap();
     until(&db, node(&handle, "length").await.run_id, |info| info.state == RunState::Completed).await;
 
-    assert!(handle.window("more files").append("2", batch("second")).await.unwrap().created);
+    assert!(handle.extend_from("more files").append("2", batch("second")).await.unwrap().created);
     // Born ready: what it needs of the graph has ended.
     assert_eq!(output(&db, &node(&handle, "add").await).await, "11");
     assert_eq!(node(&handle, "after all, second").await.n_needs, 1);
-    assert!(!handle.window("more files").append("2", batch("second")).await.unwrap().created);
-    let error = handle.window("more files").append("2", batch("third")).await.unwrap_err();
+    assert!(!handle.extend_from("more files").append("2", batch("second")).await.unwrap().created);
+    let error = handle.extend_from("more files").append("2", batch("third")).await.unwrap_err();
     let ClientError::AdditionConflict { difference, .. } = &error else { panic!("{error}") };
     assert!(difference.contains("nodes"), "{error}");
     assert_eq!(handle.nodes().await.unwrap().len(), 5, "nothing of it is written");
@@ -75,10 +75,10 @@ async fn nodes_can_be_appended_while_a_named_window_is_open_and_the_same_mutatio
     assert_eq!(output(&db, &node(&handle, "after all, second").await).await, "111");
     soon(handle.result()).await.unwrap();
     assert_eq!(handle.graph_state().await.unwrap(), GraphState::Completed);
-    let error = handle.window("more files").append("4", batch("fourth")).await.unwrap_err();
+    let error = handle.extend_from("more files").append("4", batch("fourth")).await.unwrap_err();
     assert!(error.to_string().contains("window `more files` of graph"), "{error}");
     assert!(error.to_string().contains("closed, as it is completed"), "{error}");
-    assert!(!handle.window("more files").append("2", batch("second")).await.unwrap().created);
+    assert!(!handle.extend_from("more files").append("2", batch("second")).await.unwrap().created);
     assert!(matches!(error, ClientError::WindowClosed { .. }), "{error:?}");
     let left: i64 = scalar(&db, "select count(*) from runledger.pending").await;
     assert_eq!(left, 0, "what was counted is forgotten");
@@ -96,15 +96,15 @@ async fn nodes_born_ready_start_at_once_and_hopeless_ones_are_cancelled_with_the
     until(&db, node(&handle, "refuses").await.run_id, |info| info.state == RunState::Failed).await;
 
     let mut more = Graph::new("reads");
-    let refused = more.existing::<u64>("refuses");
-    let hopeless = more.then(add, (refused, given(1)));
-    more.then(add, (hopeless, given(1)));
-    let told = more.then(tells, (refused.on_terminal(),));
-    let too = more.then(tells, (hopeless.on_terminal(),));
+    let refused = more.existing_node::<u64>("refuses");
+    let hopeless = more.then(add, (refused, value(1)));
+    more.then(add, (hopeless, value(1)));
+    let told = more.then(tells, (refused.on_any_outcome(),));
+    let too = more.then(tells, (hopeless.on_any_outcome(),));
     more.after(too, told);
     let free = more.call(length("free"));
     more.configure(free).priority(3);
-    assert!(handle.window("window").append("1", more).await.unwrap().created);
+    assert!(handle.extend_from("window").append("1", more).await.unwrap().created);
     for name in ["add", "add#2"] {
         let node = node(&handle, name).await;
         assert_eq!(node.state, RunState::Cancelled);
@@ -136,11 +136,11 @@ async fn everything_that_is_wrong_with_an_addition_is_said_and_nothing_is_writte
     let before = rows().await;
 
     let mut more = Graph::new("raeds").tenant("somebody").priority(3);
-    let there = more.existing::<u64>("length");
+    let there = more.existing_node::<u64>("length");
     more.configure(there).max_attempts(2).deadline(std::time::Duration::from_secs(1));
     let own = more.call(length("own").key("own"));
     more.after(there, own);
-    let error = handle.window("window").append("1", more).await.unwrap_err().to_string();
+    let error = handle.extend_from("window").append("1", more).await.unwrap_err().to_string();
     for part in [
         "it has a tenant, which only a whole graph has",
         "it has a priority, which only a whole graph has",
@@ -152,10 +152,10 @@ async fn everything_that_is_wrong_with_an_addition_is_said_and_nothing_is_writte
     }
 
     let mut more = Graph::new("raeds");
-    let absent = more.existing::<u64>("lenght");
-    more.then(add, (absent, given(1)));
+    let absent = more.existing_node::<u64>("lenght");
+    more.then(add, (absent, value(1)));
     more.call(length("another"));
-    let error = handle.window("window").append("1", more).await.unwrap_err().to_string();
+    let error = handle.extend_from("window").append("1", more).await.unwrap_err().to_string();
     for part in [
         "it is an addition to `raeds`, and the graph is called `reads`",
         "`lenght` is said to be there already, and the graph has no such node; did you mean `length`?",
@@ -165,23 +165,24 @@ async fn everything_that_is_wrong_with_an_addition_is_said_and_nothing_is_writte
     }
 
     let mut none = Graph::new("reads");
-    none.existing::<u64>("length");
-    let error = handle.window("window").append("1", none).await.unwrap_err().to_string();
+    none.existing_node::<u64>("length");
+    let error = handle.extend_from("window").append("1", none).await.unwrap_err().to_string();
     assert!(error.contains("it has no nodes"), "{error}");
-    let error = handle.window("windwo").append("1", batch("more")).await.unwrap_err().to_string();
+    let error = handle.extend_from("windwo").append("1", batch("more")).await.unwrap_err().to_string();
     assert!(error.contains("has no node `windwo`; did you mean `window`?"), "{error}");
-    let error = handle.window("window").append(" ", batch("more")).await.unwrap_err().to_string();
+    let error = handle.extend_from("window").append(" ", batch("more")).await.unwrap_err().to_string();
     assert!(error.contains("key of the addition"), "{error}");
     let single = length("alone").enqueue(&db).await.unwrap();
-    let error = db.graph::<()>(single.id()).window("window").append("1", batch("more")).await.unwrap_err();
+    let error =
+        db.graph::<()>(single.id()).extend_from("window").append("1", batch("more")).await.unwrap_err();
     assert!(matches!(error, ClientError::NotAGraph { .. }), "{error}");
     let mut new = Graph::new("reads");
-    new.existing::<u64>("length");
+    new.existing_node::<u64>("length");
     let error = new.enqueue(&db).await.unwrap_err().to_string();
     assert!(error.contains("`length` is said to be there already, and the graph is new"), "{error}");
     assert_eq!(rows().await, before + 1, "the single run alone");
     handle.cancel("over").await.unwrap();
-    let error = handle.window("window").append("1", batch("more")).await.unwrap_err();
+    let error = handle.extend_from("window").append("1", batch("more")).await.unwrap_err();
     assert!(error.to_string().contains("closed, as it is cancelled"), "{error}");
 }
 
@@ -211,20 +212,20 @@ async fn an_addition_that_needs_nodes_which_are_just_ending_waits_for_them_or_fi
     let one = async |n: u64| {
         let mut graph = Graph::new("chain");
         let first = graph.call(length("first"));
-        let second = graph.then(add, (first, given(n)));
+        let second = graph.then(add, (first, value(n)));
         let doomed = graph.then(refuses, (second,));
-        graph.then(add, (doomed, given(1)));
+        graph.then(add, (doomed, value(1)));
         let window = graph.gate::<()>("window");
         let handle = graph.result(window).enqueue(&db).await.unwrap();
         for at in 0..8 {
             let mut more = Graph::new("chain");
             let needed = ["length", "add", "refuses", "add#2"][at % 4];
-            let existing = more.existing::<u64>(needed);
-            let sum = more.then(add, (existing, given(1)));
+            let existing = more.existing_node::<u64>(needed);
+            let sum = more.then(add, (existing, value(1)));
             more.configure(sum).name(format!("sum {at}"));
-            let told = more.then(tells, (sum.on_terminal(),));
+            let told = more.then(tells, (sum.on_any_outcome(),));
             more.configure(told).name(format!("told {at}"));
-            assert!(handle.window("window").append(&at.to_string(), more).await.unwrap().created);
+            assert!(handle.extend_from("window").append(&at.to_string(), more).await.unwrap().created);
         }
         handle.gate("window").complete(&()).await.unwrap();
         soon(handle.result()).await.unwrap();
@@ -275,9 +276,9 @@ async fn a_transactional_body_with_an_older_snapshot_does_not_pass_over_an_addit
     let handle = graph.enqueue(&db).await.unwrap();
     BEGUN.acquire().await.unwrap().forget();
     let mut more = Graph::new("long");
-    let looked = more.existing::<u64>("looks_long");
-    more.then(add, (looked, given(1)));
-    handle.window("window").append("1", more).await.unwrap();
+    let looked = more.existing_node::<u64>("looks_long");
+    more.then(add, (looked, value(1)));
+    handle.extend_from("window").append("1", more).await.unwrap();
     GO_ON.add_permits(1);
     assert_eq!(output(&db, &node(&handle, "add").await).await, "1");
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use runledger::prelude::*;
 use runledger::{
-    AnyCall, ClientError, FailureKind, Graph, GraphHandle, GraphState, Outcome, RunState, given,
+    AnyCall, ClientError, FailureKind, Graph, GraphHandle, GraphState, Outcome, RunState, value,
 };
 use runledger_tests::Fixture;
 use runledger_tests::check::graphs;
@@ -48,7 +48,7 @@ fn conditional(n: u64) -> Graph {
     let doubled = graph.call(double(n));
     graph.only_if(doubled, even);
     let again = graph.then(double, (doubled,));
-    graph.then(tells, (again.on_terminal(),));
+    graph.then(tells, (again.on_any_outcome(),));
     graph
 }
 
@@ -163,14 +163,14 @@ async fn an_addition_that_needs_what_was_skipped_is_skipped_and_a_gate_can_be_th
     handle.gate("approved").complete(&false).await.unwrap();
     until(&db, node(&handle, "double").await.run_id, |info| info.state == RunState::Cancelled).await;
     let mut more = Graph::new("addition");
-    let doubled = more.existing::<u64>("double");
-    let approved = more.existing::<bool>("approved");
+    let doubled = more.existing_node::<u64>("double");
+    let approved = more.existing_node::<bool>("approved");
     let again = more.then(double, (doubled,));
     more.configure(again).name("needs it");
-    let own = more.then(double, (given(1),));
+    let own = more.then(double, (value(1),));
     more.configure(own).name("has the condition");
     more.only_if(own, approved);
-    handle.window("window").append("1", more).await.unwrap();
+    handle.extend_from("window").append("1", more).await.unwrap();
     assert!(node(&handle, "needs it").await.is_skipped());
     until(&db, node(&handle, "has the condition").await.run_id, |info| info.state == RunState::Cancelled)
         .await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, GraphHandle, LinkDecision, LinkKey, RunState};
+use runledger::{ClientError, GateLinkKey, Graph, GraphHandle, LinkDecision, RunState};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, worker};
 
@@ -16,8 +16,8 @@ async fn announces(approved: bool) -> Result<bool> {
     Ok(approved)
 }
 
-fn key() -> LinkKey {
-    LinkKey::new([1; 32]).unwrap()
+fn key() -> GateLinkKey {
+    GateLinkKey::new([1; 32]).unwrap()
 }
 
 async fn submitted(db: &Db) -> GraphHandle<bool> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, GraphHandle, LinkKey, NodeInfo, RunState};
+use runledger::{ClientError, GateLinkKey, Graph, GraphHandle, NodeInfo, RunState};
 use runledger_tests::rows::{execute, random, scalar};
 use runledger_tests::{Fixture, eventually};
 use sqlx::Connection;
@@ -15,8 +15,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 const SECRET: [u8; 32] = [1; 32];
 
-fn key() -> LinkKey {
-    LinkKey::new(SECRET).unwrap()
+fn key() -> GateLinkKey {
+    GateLinkKey::new(SECRET).unwrap()
 }
 
 async fn submitted(db: &Db) -> GraphHandle<()> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, GraphHandle, LinkKey, RunState};
+use runledger::{ClientError, GateLinkKey, Graph, GraphHandle, RunState};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, worker};
 
@@ -14,8 +14,8 @@ async fn publishes(approved: bool) -> Result<bool> {
     Ok(approved)
 }
 
-fn key(byte: u8) -> LinkKey {
-    LinkKey::new([byte; 32]).unwrap()
+fn key(byte: u8) -> GateLinkKey {
+    GateLinkKey::new([byte; 32]).unwrap()
 }
 
 async fn submitted(db: &Db) -> GraphHandle<bool> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, GraphHandle, LinkKey, RunState};
+use runledger::{ClientError, GateLinkKey, Graph, GraphHandle, RunState};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{execute, scalar, soon, worker};
 use serde::{Deserialize, Serialize};
@@ -103,7 +103,7 @@ async fn struct_of_a_gate_is_checked_field_by_field() {
 async fn link_to_a_gate_refuses_value_that_does_not_fit() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let handle = submitted(&db).await;
-    let key = LinkKey::new([1; 32]).unwrap();
+    let key = GateLinkKey::new([1; 32]).unwrap();
     let text = handle.gate("approved").link(&key, Duration::from_secs(3600)).await.unwrap();
     let link = db.gate_link(&key, &text).unwrap();
     assert_refused(link.gate().complete(&1).await, &["`true` or `false`"]);
@@ -119,7 +119,7 @@ async fn gates_of_additions_and_of_recovered_graphs_keep_their_types() {
     let handle = graph.enqueue(&db).await.unwrap();
     let mut more = Graph::new("grows");
     more.gate::<u8>("added");
-    handle.window("window").append("1", more).await.unwrap();
+    handle.extend_from("window").append("1", more).await.unwrap();
     assert_refused(handle.gate("added").complete(&-1).await, &["an integer from 0 to 255"]);
     handle.cancel("enough").await.unwrap();
     let again = handle.recover("again").await.unwrap();
@@ -159,7 +159,7 @@ async fn added_during<T>(act: impl AsyncFn(GraphHandle<()>) -> T) -> (T, GraphHa
         let mut addition = Graph::new("grows");
         let gate = addition.gate::<bool>("added");
         addition.then(publishes, (gate,));
-        handle.window("more").append("1", addition).await.unwrap();
+        handle.extend_from("more").append("1", addition).await.unwrap();
         drop(turn);
     };
     let (acted, (), ()) = tokio::join!(act(narrow.graph(handle.id())), added, async { drop(held) });
@@ -176,7 +176,7 @@ async fn gate_that_is_added_during_a_decision_is_not_decided_without_its_type() 
 
 #[tokio::test]
 async fn link_to_a_gate_that_is_added_meanwhile_is_not_signed_without_its_type() {
-    let key = LinkKey::new([7; 32]).unwrap();
+    let key = GateLinkKey::new([7; 32]).unwrap();
     let sign = async |graph: GraphHandle<()>| {
         graph.gate("added").link_to_complete(&key, Duration::from_secs(60), "yes").await
     };

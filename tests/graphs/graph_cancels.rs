@@ -28,7 +28,7 @@ async fn submitted(db: &Db, n_nodes: u64) -> GraphHandle<()> {
         let due = graph.call(add(n, 1));
         let again = graph.then(add, (due, gate));
         let last = graph.then(sum, (vec![due, again],));
-        graph.then(tells, (last.on_terminal(),));
+        graph.then(tells, (last.on_any_outcome(),));
     }
     graph.enqueue(db).await.unwrap()
 }

@@ -104,7 +104,7 @@ async fn a_fork_shares_the_graph_that_a_kept_step_has_started_and_another_go_has
     assert_eq!((soon(behind.result()).await.unwrap(), n_graphs().await), (115, 1));
     let before = handle.fork("halves").await.unwrap();
     assert_eq!((soon(before.result()).await.unwrap(), n_graphs().await), (115, 2));
-    let again = handle.run_again().await.unwrap();
+    let again = handle.rerun().await.unwrap();
     assert_eq!((soon(again.result()).await.unwrap(), n_graphs().await), (115, 3));
     worker.stop().await;
 }

@@ -68,14 +68,14 @@ async fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused_with_
             "`graph_edges.tells_both` is given the parameter `end`",
             one,
             graph(|graph, one, _| {
-                graph.then(tells_both, (one, one.on_terminal()));
+                graph.then(tells_both, (one, one.on_any_outcome()));
             }),
         ),
         (
             "`graph_edges.tells` is given the parameter `end`",
             one,
             graph(|graph, one, _| {
-                let told = graph.then(tells, (one.on_terminal(),));
+                let told = graph.then(tells, (one.on_any_outcome(),));
                 graph.after(told, one);
             }),
         ),
@@ -83,7 +83,7 @@ async fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused_with_
             "`graph_edges.tells_decision` is given the parameter `end`",
             "`decides`",
             graph(|graph, _, yes| {
-                let told = graph.then(tells_decision, (yes.on_terminal(),));
+                let told = graph.then(tells_decision, (yes.on_any_outcome(),));
                 graph.only_if(told, yes);
             }),
         ),
@@ -92,7 +92,7 @@ async fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused_with_
             one,
             graph(|graph, one, _| {
                 let other = graph.call(number(2));
-                let told = graph.map(tells, vec![other.on_terminal(), one.on_terminal()]);
+                let told = graph.map(tells, vec![other.on_any_outcome(), one.on_any_outcome()]);
                 graph.after(told, one);
             }),
         ),
@@ -100,7 +100,7 @@ async fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused_with_
             "`graph_edges.tells_all` is given the parameter `ends[0]`",
             one,
             graph(|graph, one, _| {
-                let told = graph.then(tells_all, (vec![one.on_terminal()],));
+                let told = graph.then(tells_all, (vec![one.on_any_outcome()],));
                 graph.after(told, "graph_edges.number");
             }),
         ),
@@ -111,7 +111,7 @@ async fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused_with_
         let (said, node) = (error.to_string(), node.replacen('`', "`graph_edges.", 1));
         let whole = format!(
             "{given}, which takes any end of {node}, and another edge needs the success of {node}; \
-             use `on_terminal()` on all edges from {node}, or on none"
+             use `on_any_outcome()` on all edges from {node}, or on none"
         );
         assert!(said.contains(&whole), "{said}");
     }
@@ -133,17 +133,17 @@ async fn edges_that_agree_or_only_order_beside_a_parameter_complete() {
         }),
         graph(|graph, one, _| {
             let sum = graph.then(sums, (one, one));
-            graph.after(sum, one.on_terminal());
+            graph.after(sum, one.on_any_outcome());
         }),
         graph(|graph, one, _| {
-            let told = graph.then(tells, (one.on_terminal(),));
-            graph.after(told, one.on_terminal());
+            let told = graph.then(tells, (one.on_any_outcome(),));
+            graph.after(told, one.on_any_outcome());
         }),
         graph(|graph, one, _| {
-            graph.then(tells_all, (vec![one.on_terminal(), one.on_terminal()],));
+            graph.then(tells_all, (vec![one.on_any_outcome(), one.on_any_outcome()],));
         }),
         graph(|graph, one, _| {
-            graph.map(tells, vec![one.on_terminal(), one.on_terminal()]);
+            graph.map(tells, vec![one.on_any_outcome(), one.on_any_outcome()]);
         }),
         graph(|graph, _, yes| {
             let negated = graph.then(negates, (yes,));
@@ -151,11 +151,11 @@ async fn edges_that_agree_or_only_order_beside_a_parameter_complete() {
         }),
         graph(|graph, _, yes| {
             let negated = graph.call(negates(true));
-            graph.only_if(negated, yes).after(negated, yes.on_terminal());
+            graph.only_if(negated, yes).after(negated, yes.on_any_outcome());
         }),
         graph(|graph, one, _| {
             let sum = graph.call(sums(1, 2));
-            graph.after(sum, one).after(sum, one.on_terminal());
+            graph.after(sum, one).after(sum, one.on_any_outcome());
         }),
     ];
     for (at, graph) in graphs.into_iter().enumerate() {
@@ -174,7 +174,7 @@ fn ordered(is_reversed: bool) -> Graph {
     let all = graph.node("all", AnyCall::by_name("graph_edges.adds", &json!({})));
     if is_reversed {
         graph.feed(all, "parts[10]", one).feed(all, "parts[9]", one);
-        graph.only_if(sum, yes).after(sum, yes.on_terminal()).feed(sum, "b", one).feed(sum, "a", one);
+        graph.only_if(sum, yes).after(sum, yes.on_any_outcome()).feed(sum, "b", one).feed(sum, "a", one);
     } else {
         graph.feed(sum, "a", one).feed(sum, "b", one).only_if(sum, yes).only_if(sum, yes);
         graph.feed(all, "parts[9]", one).feed(all, "parts[10]", one);
@@ -199,8 +199,8 @@ async fn keyed_addition_with_its_edges_in_another_order_is_the_same_addition() {
     let mut graph = Graph::new("ordered");
     graph.gate::<bool>("open");
     let handle = graph.enqueue(&db).await.unwrap();
-    let first = handle.window("open").append("more", ordered(false)).await.unwrap();
-    let again = handle.window("open").append("more", ordered(true)).await.unwrap();
+    let first = handle.extend_from("open").append("more", ordered(false)).await.unwrap();
+    let again = handle.extend_from("open").append("more", ordered(true)).await.unwrap();
     assert_eq!((first.created, again.created), (true, false));
 }
 

@@ -99,7 +99,7 @@ async fn addition_refuses_foreign_node_as_dependent() {
         } else {
             more.configure(gate).name("renamed");
         }
-        let said = submitted.window("gate").append(key, more).await.unwrap_err().to_string();
+        let said = submitted.extend_from("gate").append(key, more).await.unwrap_err().to_string();
         assert!(said.contains(&format!("`{key}` is given a node of another graph")), "{said}");
         assert!(said.contains("`existing`"), "{said}");
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, GraphState, RunState, given};
+use runledger::{ClientError, Graph, GraphState, RunState, value};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, worker};
 
@@ -61,7 +61,7 @@ async fn a_map_node_over_a_given_or_an_empty_list_gives_the_outputs_in_its_order
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![lists, squares, counts, refuses_three]).await;
     let mut graph = Graph::new("orders");
-    let some = graph.map(refuses_three, given(vec![5_u64, 1, 4]));
+    let some = graph.map(refuses_three, value(vec![5_u64, 1, 4]));
     let handle = graph.result(some).enqueue(&db).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), [5, 1, 4]);
     let mut graph = Graph::new("empty");

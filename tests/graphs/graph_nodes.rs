@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
-use runledger::{FailureKind, Graph, RunState, given};
+use runledger::{FailureKind, Graph, RunState, value};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, until, worker};
 
@@ -84,7 +84,7 @@ async fn a_thousand_nodes_fan_out_and_in_again_and_no_run_row_is_written_twice()
     let root = graph.call(add(1, 1));
     let wide: Vec<_> = (0..1_000)
         .map(|n| {
-            let node = graph.then(add, (root, given(n)));
+            let node = graph.then(add, (root, value(n)));
             graph.configure(node).name(format!("wide {n}"));
             node
         })

@@ -1,7 +1,7 @@
 //! What `Graph::feed` refuses: a value that the job would not receive.
 
 use runledger::prelude::*;
-use runledger::{AnyCall, Graph, given};
+use runledger::{AnyCall, Graph, value};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, worker};
 use serde_json::json;
@@ -60,7 +60,7 @@ async fn value_fed_beside_a_typed_argument_is_refused() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("fed");
     let source = graph.call(one());
-    let node = graph.then(counts_parts, (given(vec![1]),));
+    let node = graph.then(counts_parts, (value(vec![1]),));
     graph.feed(node, "parts", source);
     let said = graph.enqueue(&db).await.map(drop).unwrap_err().to_string();
     assert!(

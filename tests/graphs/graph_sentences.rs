@@ -6,7 +6,7 @@ use std::time::Duration;
 use runledger::prelude::*;
 use runledger::{
     AnyCall, Cancelled, ClientError, FailureKind, Graph, GraphHandle, GraphState, Need, RunState, Timings,
-    given,
+    value,
 };
 use runledger_tests::Fixture;
 use runledger_tests::check::graphs;
@@ -69,7 +69,7 @@ async fn run_state_follows_from_node_states() {
         let gate = graph.gate::<u64>("gate");
         let last = if fails { graph.then(refuses, (gate,)) } else { graph.then(add, (gate, held)) };
         if told {
-            graph.then(tells, (last.on_terminal(),));
+            graph.then(tells, (last.on_any_outcome(),));
         }
         graph.enqueue(&db).await.unwrap()
     };
@@ -121,8 +121,8 @@ async fn a_graph_whose_deadline_is_over_is_cancelled_with_all_its_nodes() {
     let worker = worker(&db, jobs![never_ends, add, tells]).await;
     let mut graph = Graph::new("late").deadline(Duration::from_secs(3600));
     let runs = graph.call(never_ends());
-    let waits = graph.then(add, (runs, given(1)));
-    graph.then(tells, (waits.on_terminal(),));
+    let waits = graph.then(add, (runs, value(1)));
+    graph.then(tells, (waits.on_any_outcome(),));
     graph.gate::<()>("gate");
     let handle = graph.enqueue(&db).await.unwrap();
     until(&db, node(&handle, "never_ends").await.run_id, |info| info.state == RunState::Running).await;
@@ -166,7 +166,7 @@ async fn a_graph_of_data_is_checked_against_the_registered_jobs_and_types() {
     let handle = graph.enqueue(&db).await.unwrap();
     let mut more = Graph::new("data");
     more.node("typo", AnyCall::by_name("ad", &json!({"a": 1, "b": 2})));
-    let said = handle.window("window").append("1", more).await.unwrap_err().to_string();
+    let said = handle.extend_from("window").append("1", more).await.unwrap_err().to_string();
     assert!(said.contains("the call of `typo` is refused: no job `ad` is known"), "{said}");
     assert_eq!(handle.nodes().await.unwrap().len(), 1);
 
@@ -249,11 +249,11 @@ async fn a_cancel_that_races_a_completion_a_release_or_an_addition_ends_in_one_o
         graph.after(all, window);
         let handle = graph.result(all).enqueue(&db).await.unwrap();
         let mut more = Graph::new("raced");
-        let first = more.existing::<u64>("add[0]");
-        let sum = more.then(add, (first, given(1)));
+        let first = more.existing_node::<u64>("add[0]");
+        let sum = more.then(add, (first, value(1)));
         more.configure(sum).name("added");
         let complete = async || handle.gate("gate").complete(&1_u64).await;
-        let append = async || handle.window("window").append("1", more).await;
+        let append = async || handle.extend_from("window").append("1", more).await;
         let cancel = async || handle.cancel(&format!("race {n}")).await;
         let (completed, appended, cancelled) = match Order::of(n) {
             Order::CancelLast => {
@@ -347,7 +347,7 @@ async fn of_many_submissions_of_one_key_one_is_written_and_another_graph_is_a_co
             tokio::spawn(async move {
                 let mut graph = Graph::new("keyed");
                 let first = graph.call(add(n % 2, 1));
-                graph.then(add, (first, given(1)));
+                graph.then(add, (first, value(1)));
                 graph.idempotency_key(format!("key {key}")).enqueue(&db).await
             })
         });
@@ -374,17 +374,17 @@ async fn a_recovered_graph_has_the_settings_the_conditions_and_the_additions_of_
     let approved = graph.gate::<bool>("approved");
     let one = graph.call(add(1, 1));
     graph.only_if(one, approved);
-    let told = graph.then(tells, (one.on_terminal(),));
+    let told = graph.then(tells, (one.on_any_outcome(),));
     graph.configure(told).tenant("bolt").priority(7).max_attempts(2).timeout(Duration::from_secs(9));
     graph.configure(told).resource("printer").metadata("of", "the node");
     graph.gate::<()>("window");
     let graph = graph.deadline(Duration::from_secs(3600)).metadata("region", "eu");
     let handle = graph.idempotency_key("monday").enqueue(&db).await.unwrap();
     let mut more = Graph::new("settings");
-    let one = more.existing::<u64>("add");
-    let added = more.then(add, (one, given(40)));
+    let one = more.existing_node::<u64>("add");
+    let added = more.then(add, (one, value(40)));
     more.configure(added).name("added").priority(5);
-    handle.window("window").append("1", more).await.unwrap();
+    handle.extend_from("window").append("1", more).await.unwrap();
     handle.cancel("another time").await.unwrap();
     let again = handle.recover("again").await.unwrap();
 
@@ -420,7 +420,7 @@ async fn no_gate_of_a_cancelled_graph_is_decided_about_though_its_own_cancel_is_
     let Fixture { db, database } = Fixture::new().await;
     let mut graph = Graph::new("cancelled");
     let gate = graph.gate::<u64>("gate");
-    graph.then(add, (gate, given(1)));
+    graph.then(add, (gate, value(1)));
     let handle = graph.enqueue(&db).await.unwrap();
     let proxy = Proxy::start(database.url()).await.unwrap();
     let other = Db::connect(proxy.url()).await.unwrap();

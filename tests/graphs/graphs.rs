@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{AnyCall, Cancelled, ClientError, FailureKind, Graph, GraphState, NodeInfo, RunState, given};
+use runledger::{AnyCall, Cancelled, ClientError, FailureKind, Graph, GraphState, NodeInfo, RunState, value};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use serde_json::json;
@@ -80,7 +80,7 @@ async fn outputs_flow_along_edges_and_the_result_node_gives_the_result() {
     let twice = graph.then(add, (total, total));
     let all = graph.then(sum, (vec![eu, us, total, twice],));
     let none = graph.then(sum, (Vec::<runledger::Node<u64>>::new(),));
-    let more = graph.then(add, (all, given(100)));
+    let more = graph.then(add, (all, value(100)));
     graph.after(none, more);
     let handle = graph.result(more).enqueue(&db).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 2 + 3 + 5 + 10 + 100);
@@ -102,10 +102,10 @@ async fn on_success_dependants_of_a_failed_node_are_cancelled_with_a_reason_tran
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("failing");
     let fails = graph.call(refuses(7));
-    let hopeless = graph.then(add, (fails, given(1)));
-    let beyond = graph.then(add, (hopeless, given(1)));
-    let told = graph.then(tells, (fails.on_terminal(),));
-    let told_too = graph.then(tells, (beyond.on_terminal(),));
+    let hopeless = graph.then(add, (fails, value(1)));
+    let beyond = graph.then(add, (hopeless, value(1)));
+    let told = graph.then(tells, (fails.on_any_outcome(),));
+    let told_too = graph.then(tells, (beyond.on_any_outcome(),));
     graph.configure(told_too).name("told-too");
     let handle = graph.result(told).enqueue(&db).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), "failed: 7 is refused");
@@ -133,7 +133,7 @@ async fn a_graph_without_a_result_fails_where_a_node_that_no_other_needs_does_no
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("failing");
     let fails = graph.call(refuses(7));
-    graph.then(add, (fails, given(1)));
+    graph.then(add, (fails, value(1)));
     graph.call(extract("fine"));
     let handle = graph.enqueue(&db).await.unwrap();
     let Err(ClientError::RunFailed { failure, .. }) = soon(handle.result()).await else {
@@ -145,7 +145,7 @@ async fn a_graph_without_a_result_fails_where_a_node_that_no_other_needs_does_no
 
     let mut graph = Graph::new("caught");
     let fails = graph.call(refuses(7));
-    graph.then(tells, (fails.on_terminal(),));
+    graph.then(tells, (fails.on_any_outcome(),));
     let handle = graph.enqueue(&db).await.unwrap();
     soon(handle.result()).await.unwrap();
     assert_eq!(handle.graph_state().await.unwrap(), GraphState::CompletedWithErrors);
@@ -195,7 +195,7 @@ async fn a_gate_that_fails_cancels_what_needs_its_success_and_one_can_time_out()
     let mut graph = Graph::new("refused");
     let gate = graph.gate::<u64>("gate");
     graph.then(add, (gate, gate));
-    let told = graph.then(tells, (gate.on_terminal(),));
+    let told = graph.then(tells, (gate.on_any_outcome(),));
     let handle = graph.result(told).enqueue(&db).await.unwrap();
     handle.gate("gate").fail("not today").await.unwrap();
     handle.gate("gate").fail("not today").await.unwrap();
@@ -207,7 +207,7 @@ async fn a_gate_that_fails_cancels_what_needs_its_success_and_one_can_time_out()
     let gate = graph.gate::<u64>("gate");
     graph.after(gate, before);
     graph.configure(gate).deadline(Duration::from_millis(1));
-    let told = graph.then(tells, (gate.on_terminal(),));
+    let told = graph.then(tells, (gate.on_any_outcome(),));
     let handle = graph.result(told).enqueue(&db).await.unwrap();
     let told = soon(handle.result()).await.unwrap();
     assert_eq!(told, "cancelled: cancelled: it did not end within its deadline of 1ms");
@@ -228,8 +228,8 @@ async fn cancelling_a_graph_cancels_queued_running_waiting_and_blocked_nodes_and
     let worker = worker(&db, all()).await;
     let mut graph = Graph::new("doomed");
     let runs = graph.call(held_up(1));
-    let waits = graph.then(add, (runs, given(1)));
-    let waits_on = graph.then(tells, (waits.on_terminal(),));
+    let waits = graph.then(add, (runs, value(1)));
+    let waits_on = graph.then(tells, (waits.on_any_outcome(),));
     let gate = graph.gate::<bool>("gate");
     graph.after(waits_on, gate);
     let queued = graph.node("queued", AnyCall::by_name("held_up", &json!({"n": 2})));
@@ -254,11 +254,11 @@ async fn cancelling_a_node_decides_about_those_that_need_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("one-less");
     let node = graph.call(add(1, 1));
-    graph.then(add, (node, given(1)));
-    let told = graph.then(tells, (node.on_terminal(),));
+    graph.then(add, (node, value(1)));
+    let told = graph.then(tells, (node.on_any_outcome(),));
     let handle = graph.result(told).enqueue(&db).await.unwrap();
     let id = named(&handle.nodes().await.unwrap(), "add").run_id;
-    runledger::Handle::of(add, &db, id).cancel("not this one").await.unwrap();
+    runledger::RunHandle::of(add, &db, id).cancel("not this one").await.unwrap();
     let nodes = handle.nodes().await.unwrap();
     assert_eq!(named(&nodes, "add#2").state, RunState::Cancelled);
     assert_eq!(named(&nodes, "tells").state, RunState::Queued);
@@ -276,7 +276,7 @@ async fn the_same_key_gives_the_same_graph_and_any_changed_part_is_a_conflict_th
         let both = graph.then(sum, (Vec::<runledger::Node<u64>>::new(),));
         for node in nodes {
             let need = runledger::Need::from(node);
-            graph.after(both, if on_terminal { need.on_terminal() } else { need });
+            graph.after(both, if on_terminal { need.on_any_outcome() } else { need });
         }
         graph.configure(both).priority(priority);
         graph.idempotency_key("monday")
@@ -332,7 +332,7 @@ async fn recovering_a_terminal_graph_makes_a_new_linked_one_with_the_same_shape_
     let gate = graph.gate::<u64>("gate");
     let both = graph.then(add, (one, gate));
     graph.configure(both).priority(7).max_attempts(2);
-    let told = graph.then(tells, (both.on_terminal(),));
+    let told = graph.then(tells, (both.on_any_outcome(),));
     let handle = graph.result(told).tenant("acme").idempotency_key("monday").enqueue(&db).await.unwrap();
     let early = handle.recover("again").await.unwrap_err().to_string();
     assert!(early.contains("is waiting, so it cannot be recovered"), "{early}");
@@ -363,23 +363,24 @@ async fn what_a_run_can_do_by_itself_and_a_part_of_a_graph_cannot_is_refused_wit
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("parts");
     let one = graph.call(extract("eu"));
-    let two = graph.then(add, (one, given(1)));
+    let two = graph.then(add, (one, value(1)));
     let handle = graph.result(two).enqueue(&db).await.unwrap();
     let id = named(&handle.nodes().await.unwrap(), "add").run_id;
-    let node = runledger::Handle::of(add, &db, id);
+    let node = runledger::RunHandle::of(add, &db, id);
     let waits = node.pause("later").await.unwrap_err();
     let of_graph = handle.pause("later").await.unwrap_err();
     for (error, run_id) in [(waits, id), (of_graph, handle.id())] {
         assert!(matches!(error, ClientError::NotPausable { run_id: of } if of == run_id), "{error}");
         assert!(error.to_string().contains("pause nodes that are queued or running"), "{error}");
     }
-    let first = runledger::Handle::of(extract, &db, named(&handle.nodes().await.unwrap(), "extract").run_id);
+    let first =
+        runledger::RunHandle::of(extract, &db, named(&handle.nodes().await.unwrap(), "extract").run_id);
     first.pause("later").await.unwrap();
     let worker = worker(&db, all()).await;
     first.resume().await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 3);
-    for error in [node.run_again().await.unwrap_err(), handle.run_again().await.unwrap_err()] {
-        assert!(matches!(error, ClientError::OfGraph { .. }), "{error}");
+    for error in [node.rerun().await.unwrap_err(), handle.rerun().await.unwrap_err()] {
+        assert!(matches!(error, ClientError::BelongsToGraph { .. }), "{error}");
         assert!(error.to_string().contains("`handle.recover(key)`"), "{error}");
     }
     worker.stop().await;
@@ -390,7 +391,7 @@ async fn a_graph_a_gate_and_a_map_node_take_no_signals_and_say_so_whether_they_g
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("deaf");
     let gate = graph.gate::<u64>("gate");
-    let mapped = graph.map(refuses, given(vec![1, 2]));
+    let mapped = graph.map(refuses, value(vec![1, 2]));
     graph.after(mapped, gate);
     let handle = graph.enqueue(&db).await.unwrap();
     let nodes = handle.nodes().await.unwrap();
@@ -432,7 +433,7 @@ async fn many_siblings_that_finish_at_the_same_moment_each_releasing_its_own_dep
         let chains: Vec<_> = (0..8)
             .map(|n| {
                 let first = graph.call(add(n, 1).key(n));
-                graph.then(add, (first, given(1)))
+                graph.then(add, (first, value(1)))
             })
             .collect();
         let total = graph.then(sum, (chains,));
@@ -474,7 +475,7 @@ async fn a_workflow_that_is_a_node_is_verified_and_exported_with_what_other_node
     until(&db, run, |info| info.state == RunState::Waiting && !info.awaited_signals.is_empty()).await;
     let verified = App::new(db.clone()).with(jobs![extract, add, doubles]).verify().await.unwrap();
     assert!(verified.is_ok(), "{verified}");
-    let history = runledger::Handle::of(doubles, &db, run).export().await.unwrap();
+    let history = runledger::RunHandle::of(doubles, &db, run).export().await.unwrap();
     let text = history.to_json().unwrap();
     assert!(text.contains("\"n\""), "{text}");
     db.signal(run, "go", &()).await.unwrap();
@@ -490,10 +491,10 @@ async fn waiting_for_a_result_returns_on_commit_and_honours_its_deadline_with_a_
     let db = Db::connect_with(database.url().parse().unwrap(), 1).await.unwrap();
     let mut graph = Graph::new("slow");
     let gate = graph.gate::<u64>("gate");
-    let sum = graph.then(add, (gate, given(1)));
+    let sum = graph.then(add, (gate, value(1)));
     let handle = graph.result(sum).enqueue(&db).await.unwrap();
     let error = handle.result_within(Duration::from_millis(50)).await.unwrap_err();
-    assert!(matches!(error, ClientError::StillGoing { .. }), "{error}");
+    assert!(matches!(error, ClientError::WaitTimedOut { .. }), "{error}");
     let waiting = tokio::spawn({
         let handle = handle.clone();
         async move { handle.result().await }

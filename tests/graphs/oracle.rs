@@ -31,8 +31,8 @@ async fn submit_in_parts(db: &Db, shapes: &[Shape], seed: u64) -> GraphHandle<()
             declare(&mut more, shapes, from..to);
             more
         };
-        assert!(handle.window("window").append(&from.to_string(), more()).await.unwrap().created);
-        assert!(!handle.window("window").append(&from.to_string(), more()).await.unwrap().created);
+        assert!(handle.extend_from("window").append(&from.to_string(), more()).await.unwrap().created);
+        assert!(!handle.extend_from("window").append(&from.to_string(), more()).await.unwrap().created);
         from = to;
     }
     handle.gate("window").complete(&()).await.unwrap();

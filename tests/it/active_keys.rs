@@ -140,13 +140,13 @@ async fn a_run_that_is_made_of_another_has_its_active_key_or_is_refused() {
     worker.stop().await;
     let revived = failed.revive(RunState::Failed).await.unwrap();
     assert_eq!(failed.revive(RunState::Failed).await.unwrap().id(), revived.id(), "once");
-    assert_eq!(holder(failed.run_again().await), revived.id());
+    assert_eq!(holder(failed.rerun().await), revived.id());
     assert_eq!(holder(refuses_to_sync(2).active_key("1").enqueue(&db).await), revived.id());
     let by_name = AnyCall::by_name("refuses_to_sync", &serde_json::json!({ "account": 1 })).active_key("1");
     assert_eq!(holder(enqueue_all([by_name], &db).await), revived.id());
     revived.cancel("on purpose").await.unwrap();
-    let again = failed.run_again().await.unwrap();
-    assert_eq!(holder(failed.run_again().await), again.id());
+    let again = failed.rerun().await.unwrap();
+    assert_eq!(holder(failed.rerun().await), again.id());
 }
 
 fn graph(n: u64) -> Graph<u64> {

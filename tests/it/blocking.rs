@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, Handle, RunState, Timings};
+use runledger::{ClientError, RunHandle, RunState, Timings};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::Connection;
@@ -227,7 +227,7 @@ async fn a_cancelled_run_that_does_not_yield_is_ended_without_its_body() {
     let begun =
         async || sqlx::query_scalar::<_, uuid::Uuid>(blocked).fetch_optional(db.pool()).await.unwrap();
     let run_id = eventually(begun, Option::is_some).await.unwrap();
-    let child = Handle::of(blocks_through_its_cancel, &db, run_id);
+    let child = RunHandle::of(blocks_through_its_cancel, &db, run_id);
     child.cancel("too long").await.unwrap();
     let info = until(&db, run_id, |info| info.state == RunState::Cancelled).await;
     assert!(info.error.unwrap().message.ends_with("too long"));

@@ -1,7 +1,7 @@
 //! Cancelling a run and everything below it, whatever comes in between.
 
 use runledger::prelude::*;
-use runledger::{Cancelled, Handle, Job, RunState};
+use runledger::{Cancelled, Job, RunHandle, RunState};
 use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
@@ -19,7 +19,7 @@ async fn runs_for_ever() -> Result<()> {
 }
 
 /// The run, its child and its grandchild, once all three rest: the first two wait, the last one sleeps.
-async fn resting_tree(db: &Db) -> (Handle<impl Job<Output = String>>, Uuid, Uuid) {
+async fn resting_tree(db: &Db) -> (RunHandle<impl Job<Output = String>>, Uuid, Uuid) {
     let handle = grandparent().enqueue(db).await.unwrap();
     let child = child_of(db, handle.id()).await;
     let grandchild = child_of(db, child).await;
@@ -36,7 +36,7 @@ async fn cancel_and_drop_halfway(fixture: &Fixture, run_id: Uuid) {
     let there = Db::connect(proxy.url()).await.unwrap();
     proxy.arm("-- cancel_below:", Fault::Strand);
     let cancel =
-        tokio::spawn(async move { Handle::of(grandparent, &there, run_id).cancel("half of it").await });
+        tokio::spawn(async move { RunHandle::of(grandparent, &there, run_id).cancel("half of it").await });
     until(&fixture.db, run_id, |info| info.state == RunState::Cancelled).await;
     cancel.abort();
     assert!(cancel.await.unwrap_err().is_cancelled());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::{
-    AnyCall, ClientError, GateHandle, Graph, GraphHandle, GraphPicture, LinkKey, RunState, Tuning,
+    AnyCall, ClientError, GateHandle, GateLinkKey, Graph, GraphHandle, GraphPicture, JobOverrides, RunState,
     enqueue_all,
 };
 use runledger_tests::Fixture;
@@ -118,7 +118,7 @@ async fn gate_that_needs_a_value_is_not_completed_without_one() {
 async fn revoked_link_decides_nothing_and_gate_stays_open() {
     let fixture = Fixture::new().await;
     let handle = release(&fixture.db).await;
-    let (run, key) = (handle.id().to_string(), LinkKey::new([1; 32]).unwrap());
+    let (run, key) = (handle.id().to_string(), GateLinkKey::new([1; 32]).unwrap());
     let hour = Duration::from_secs(3600);
     let text = handle.gate("approved").link_to_complete(&key, hour, &7_u64).await.unwrap();
     let said = cli(&fixture, &["gate", "revoke-links", &run, "approved"]).await.done();
@@ -412,12 +412,12 @@ async fn a_job_is_disabled_and_enabled_without_the_rest_of_what_is_tuned_of_it_b
         let tuned = db.tunings().await.unwrap();
         tuned.into_iter().map(|tuned| (tuned.job, tuned.tuning)).collect::<Vec<_>>()
     };
-    let own = Tuning::new().max_attempts(20);
-    db.tune("rests", own.clone()).await.unwrap();
+    let own = JobOverrides::new().max_attempts(20);
+    db.set_overrides("rests", own.clone()).await.unwrap();
     cli(&fixture, &["disable", "rests", "the provider is down"]).await.done();
     cli(&fixture, &["disable", "ships", "no paper", "--json"]).await.value();
     let disabled = own.clone().disabled("the provider is down");
-    let ships = ("ships".to_owned(), Tuning::new().disabled("no paper"));
+    let ships = ("ships".to_owned(), JobOverrides::new().disabled("no paper"));
     assert_eq!(tuned().await, [("rests".to_owned(), disabled), ships.clone()]);
     cli(&fixture, &["enable", "rests"]).await.done();
     assert_eq!(tuned().await, [("rests".to_owned(), own.clone()), ships]);

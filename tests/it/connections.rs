@@ -134,7 +134,7 @@ async fn transactional_bodies_leave_connections_of_the_pool_to_others() {
     }
     gate.add_permits(held.len());
     for run in held {
-        Handle::of(connections_held, &db, run.run_id).result_within(PATIENCE).await.unwrap();
+        RunHandle::of(connections_held, &db, run.run_id).result_within(PATIENCE).await.unwrap();
     }
     worker.stop().await;
 }
@@ -147,18 +147,18 @@ async fn a_limited_wait_ends_though_the_database_does_not_answer() {
     let handle = connections_plain(1).enqueue(&db).await.unwrap();
     // It has looked, and listens.
     let listens = handle.result_within(Duration::from_millis(500)).await;
-    assert!(matches!(listens, Err(ClientError::StillGoing { .. })), "{listens:?}");
+    assert!(matches!(listens, Err(ClientError::WaitTimedOut { .. })), "{listens:?}");
     // The same error, however the database is away.
     let waits = async || {
         tokio::time::timeout(PATIENCE, handle.result_within(Duration::from_millis(100))).await.unwrap()
     };
     proxy.set(Mode::BlackHole);
     let silent = waits().await;
-    assert!(matches!(silent, Err(ClientError::StillGoing { .. })), "{silent:?}");
+    assert!(matches!(silent, Err(ClientError::WaitTimedOut { .. })), "{silent:?}");
     proxy.set(Mode::Refuse);
     proxy.cut();
     let refused = waits().await;
-    assert!(matches!(refused, Err(ClientError::StillGoing { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ClientError::WaitTimedOut { .. })), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

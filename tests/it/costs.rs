@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{DEFAULT_CONCURRENCY, Graph, enqueue_all, given};
+use runledger::{DEFAULT_CONCURRENCY, Graph, enqueue_all, value};
 use runledger_tests::proxy::Proxy;
 use runledger_tests::rows::{scalar, soon};
 use runledger_tests::{Fixture, eventually};
@@ -202,10 +202,10 @@ async fn a_graph_costs_one_statement_and_an_addition_five_whatever_their_size() 
         let handle = graph.enqueue(&db).await.unwrap();
         let submission = ours(&proxy);
         let mut more = Graph::new("costed");
-        more.existing::<u64>("first 0");
+        more.existing_node::<u64>("first 0");
         nodes(&mut more, "second ", n_nodes);
         proxy.forget();
-        handle.window("window").append("1", more).await.unwrap();
+        handle.extend_from("window").append("1", more).await.unwrap();
         if round > 0 {
             assert_eq!(submission, ["submit_graph"]);
             let all = ["lock_runs", "addition", "append_lock", "append_look", "submit_graph"];
@@ -221,7 +221,7 @@ async fn a_node_that_releases_another_costs_one_statement_beside_its_settlement(
     let mut graph = Graph::new("chain");
     let mut last = graph.call(add(0, 1));
     for _ in 1..6 {
-        last = graph.then(add, (last, given(1)));
+        last = graph.then(add, (last, value(1)));
     }
     let handle = graph.result(last).enqueue(counted.db()).await.unwrap();
     assert_eq!(soon(handle.result()).await.unwrap(), 6);

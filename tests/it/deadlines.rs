@@ -125,7 +125,7 @@ async fn a_node_that_becomes_ready_has_its_own_deadline_or_none() {
     }
     let limited = "select string_agg(node, ', ') from runledger.deadline join runledger.run using (run_id)";
     assert_eq!(scalar::<Option<String>>(&db, limited).await.as_deref(), Some("limited"));
-    Handle::cancel(&graph, "over").await.unwrap();
+    RunHandle::cancel(&graph, "over").await.unwrap();
     worker.stop().await;
 }
 

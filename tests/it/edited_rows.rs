@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{Graph, RunState, Scope};
+use runledger::{Graph, RunState, TenantScope};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{execute, soon, until, worker};
 
@@ -52,7 +52,7 @@ async fn null_among_the_awaited_signals_of_a_run_does_not_hide_runs() {
         let edit =
             format!("update runledger.waiting set wait_signals = {edit} where run_id = '{}'", run.id());
         execute(&db, &edit).await;
-        let page = db.runs(Scope::All).await.unwrap();
+        let page = db.runs(TenantScope::All).await.unwrap();
         assert_eq!(page.runs.len(), 2);
         assert!(page.runs.iter().all(|run| run.awaited_signals.contains(&"go".to_owned())), "{page:?}");
         assert!(run.info().await.unwrap().awaited_signals.contains(&"go".to_owned()));
@@ -71,14 +71,14 @@ async fn metrics_count_runs_with_infinite_instants() {
     for instant in ["infinity", "-infinity", "294276-12-31", "4713-01-01 BC"] {
         for edit in ["outcome set started_at", "outcome set finished_at", "run set start_at"] {
             execute(&db, &format!("update runledger.{edit} = '{instant}'")).await;
-            let metrics = db.metrics(Scope::All, HOUR).await.unwrap();
+            let metrics = db.metrics(TenantScope::All, HOUR).await.unwrap();
             assert_eq!(metrics.jobs[0].queued + metrics.jobs[0].scheduled, 2, "{edit}: {metrics:?}");
             assert_eq!(metrics.jobs[0].completed, 1, "{edit}: {metrics:?}");
         }
         // One of two queued runs.
         let first = "run_id = (select run_id from runledger.ready order by run_id limit 1)";
         execute(&db, &format!("update runledger.ready set ready_at = '{instant}' where {first}")).await;
-        let metrics = db.metrics(Scope::All, HOUR).await.unwrap();
+        let metrics = db.metrics(TenantScope::All, HOUR).await.unwrap();
         assert_eq!(metrics.jobs[0].queued + metrics.jobs[0].scheduled, 2, "{instant}: {metrics:?}");
         assert!(metrics.jobs[0].oldest.is_some(), "{instant}: {metrics:?}");
     }

@@ -321,7 +321,7 @@ async fn a_call_by_name_runs_like_a_typed_one() {
     let call = AnyCall::by_name("enqueue_greet", &json!({"name": "ada"}));
     let run = enqueue_all([call], &db).await.unwrap()[0].run_id;
     let worker = App::new(db.clone()).with(jobs![enqueue_greet]).start().await.unwrap();
-    let run = Handle::of(enqueue_greet, &db, run);
+    let run = RunHandle::of(enqueue_greet, &db, run);
     assert_eq!(run.result_within(PATIENCE).await.unwrap(), "hello ada");
     worker.stop().await;
 }

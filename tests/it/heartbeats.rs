@@ -151,7 +151,7 @@ async fn worker_that_its_database_does_not_let_in_waits_with_what_it_has_to_writ
         ))
     };
     sqlx::raw_sql(allow(false)).execute(&mut admin).await.unwrap();
-    lines_until(&mut log, "the journal waits for the database").await;
+    lines_until(&mut log, "the commit queue waits for the database").await;
     sqlx::raw_sql(allow(true)).execute(&mut admin).await.unwrap();
     until(&fixture.db, run.id(), |info| info.state == RunState::Completed).await;
 }

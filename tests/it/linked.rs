@@ -21,12 +21,12 @@ async fn a_completed_run_can_be_run_again_as_a_new_linked_run() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let call = doubles(4).idempotency_key("four").tenant("acme").priority(3).queue("other").max_attempts(2);
     let handle = call.enqueue(&db).await.unwrap();
-    let early = handle.run_again().await.unwrap_err();
+    let early = handle.rerun().await.unwrap_err();
     assert!(matches!(early, ClientError::WrongState { state: RunState::Queued, .. }), "{early}");
     let app = App::new(db.clone()).with(jobs![doubles]).queues(["other"]);
     let worker = app.start().await.unwrap();
     soon(handle.result()).await.unwrap();
-    let again = handle.run_again().await.unwrap();
+    let again = handle.rerun().await.unwrap();
     assert!(again.created());
     assert_eq!(soon(again.result()).await.unwrap(), 8);
     let (info, before) = (again.info().await.unwrap(), handle.info().await.unwrap());
@@ -35,7 +35,7 @@ async fn a_completed_run_can_be_run_again_as_a_new_linked_run() {
     assert_eq!(info.queue, before.queue);
     let same = "select count(distinct options::text) from runledger.run where options is not null";
     assert_eq!(scalar::<i64>(&db, same).await, 1);
-    assert_ne!(handle.run_again().await.unwrap().id(), again.id(), "each time another");
+    assert_ne!(handle.rerun().await.unwrap().id(), again.id(), "each time another");
     worker.stop().await;
 }
 
@@ -187,7 +187,7 @@ async fn a_cancelled_run_is_revived_only_when_it_is_quiet() {
     until(&db, child, |info| info.state == RunState::Running).await;
     handle.cancel("for now").await.unwrap();
     let loud = handle.revive(RunState::Cancelled).await.unwrap_err();
-    assert!(matches!(loud, ClientError::NotQuiet { below, .. } if below == child), "{loud}");
+    assert!(matches!(loud, ClientError::DescendantsRunning { below, .. } if below == child), "{loud}");
     OUTLIVES.add_permits(2);
     until(&db, child, |info| info.state.is_terminal()).await;
     let revived = handle.revive(RunState::Cancelled).await.unwrap();
@@ -272,7 +272,7 @@ async fn a_fork_takes_the_signals_that_none_of_its_steps_has_taken() {
         let fork = handle.fork(&step.key).await.unwrap();
         assert_eq!(soon(fork.result()).await.unwrap(), (1, 2), "from `{}`", step.key);
     }
-    let again = handle.run_again().await.unwrap();
+    let again = handle.rerun().await.unwrap();
     again.signal("number", &3).await.unwrap();
     again.signal("number", &4).await.unwrap();
     assert_eq!(soon(again.result()).await.unwrap(), (3, 4));

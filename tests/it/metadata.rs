@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, Need, Scope};
+use runledger::{ClientError, Graph, Need, TenantScope};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, worker};
 use serde_json::json;
@@ -21,7 +21,7 @@ async fn slices(n: u64, #[inject] context: &Context) -> Result<u64> {
         return Ok(done);
     }
     context.progress(&(done + 1)).await?;
-    context.continue_after(Duration::ZERO).await
+    context.continue_later(Duration::ZERO).await
 }
 
 fn graph() -> Graph<u64> {
@@ -42,7 +42,7 @@ async fn what_is_said_of_a_run_is_told_again_and_is_part_of_its_request() {
         (&info.metadata["region"], &info.metadata["order"]),
         (&json!("eu"), &json!({"lines": [1, 2]}))
     );
-    let listed = db.runs(Scope::Global).await.unwrap();
+    let listed = db.runs(TenantScope::Global).await.unwrap();
     assert_eq!(listed.runs[0].metadata, info.metadata);
 
     assert_eq!(call().enqueue(&db).await.unwrap().id(), run.id());
@@ -105,7 +105,7 @@ async fn every_option_of_a_node_what_it_needs_and_which_is_the_result_are_part_o
         };
         match change {
             12 => graph.after(last, two),
-            13 => graph.after(last, Need::from(two).on_terminal()),
+            13 => graph.after(last, Need::from(two).on_any_outcome()),
             14 => {
                 graph.call(tells(3).key("three"));
                 &mut graph

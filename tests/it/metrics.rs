@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{JobMetrics, RunState, Scope};
+use runledger::{JobMetrics, RunState, TenantScope};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{execute, soon, until, worker};
 
@@ -53,7 +53,7 @@ async fn runs_are_counted_by_tenant_job_and_state_and_timed() {
     later.cancel("not needed").await.unwrap();
     worker.stop().await;
 
-    let all = db.metrics(Scope::All, HOUR).await.unwrap();
+    let all = db.metrics(TenantScope::All, HOUR).await.unwrap();
     assert!(!all.is_partial);
     let names: Vec<_> = all.jobs.iter().map(|it| (it.tenant.as_str(), it.job.as_str())).collect();
     assert_eq!(names, [("", "nobody_serves"), ("acme", "awaits"), ("acme", "counts"), ("bob", "counts")]);
@@ -69,14 +69,14 @@ async fn runs_are_counted_by_tenant_job_and_state_and_timed() {
     assert!(unserved.oldest.is_some() && unserved.wait.is_none(), "no worker has ended one");
     assert_eq!(of(&all.jobs, "acme", "awaits").waiting, 1);
 
-    let acme = db.metrics(Scope::tenant("acme"), HOUR).await.unwrap();
+    let acme = db.metrics(TenantScope::tenant("acme"), HOUR).await.unwrap();
     assert_eq!(acme.jobs.len(), 2);
-    let global = db.metrics(Scope::Global, HOUR).await.unwrap();
+    let global = db.metrics(TenantScope::Global, HOUR).await.unwrap();
     assert_eq!(global.jobs.len(), 1);
 
     // What was created before the window counts as long as it has not ended.
     execute(&db, "update runledger.run set created_at = created_at - interval '2 hours'").await;
-    let all = db.metrics(Scope::All, HOUR).await.unwrap();
+    let all = db.metrics(TenantScope::All, HOUR).await.unwrap();
     let names: Vec<_> = all.jobs.iter().map(|it| (it.tenant.as_str(), it.job.as_str())).collect();
     assert_eq!(names, [("", "nobody_serves"), ("acme", "awaits")]);
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{Definition, Failure, Graph, Observed, Observer, RunState, Timings, Worker, enqueue_all};
+use runledger::{AttemptEvent, Definition, Failure, Graph, Observer, RunState, Timings, Worker, enqueue_all};
 use runledger_tests::proxy::{Fault, Proxy};
 use runledger_tests::rows::{execute, scalar, soon, take_away, until};
 use runledger_tests::{Fixture, eventually};
@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 struct Told {
     event: &'static str,
-    attempt: Observed,
+    attempt: AttemptEvent,
     state: RunState,
     failure: Option<String>,
     delay: Option<Duration>,
@@ -41,7 +41,7 @@ impl Recorder {
     fn note(
         &self,
         event: &'static str,
-        attempt: &Observed,
+        attempt: &AttemptEvent,
         failure: Option<&Failure>,
         delay: Option<Duration>,
     ) {
@@ -77,57 +77,57 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn started(&self, attempt: &Observed) {
+    fn started(&self, attempt: &AttemptEvent) {
         self.note("started", attempt, None, None);
     }
 
-    fn completed(&self, attempt: &Observed) {
+    fn completed(&self, attempt: &AttemptEvent) {
         self.note("completed", attempt, None, None);
     }
 
-    fn retried(&self, attempt: &Observed, failure: &Failure, delay: Duration) {
+    fn retried(&self, attempt: &AttemptEvent, failure: &Failure, delay: Duration) {
         self.note("retried", attempt, Some(failure), Some(delay));
     }
 
-    fn failed(&self, attempt: &Observed, failure: &Failure) {
+    fn failed(&self, attempt: &AttemptEvent, failure: &Failure) {
         self.note("failed", attempt, Some(failure), None);
     }
 
-    fn cancelled(&self, attempt: &Observed) {
+    fn cancelled(&self, attempt: &AttemptEvent) {
         self.note("cancelled", attempt, None, None);
     }
 
-    fn undoing(&self, attempt: &Observed) {
+    fn undoing(&self, attempt: &AttemptEvent) {
         self.note("undoing", attempt, None, None);
     }
 
-    fn waiting(&self, attempt: &Observed) {
+    fn waiting(&self, attempt: &AttemptEvent) {
         self.note("waiting", attempt, None, None);
     }
 
-    fn continued(&self, attempt: &Observed, delay: Duration) {
+    fn continued(&self, attempt: &AttemptEvent, delay: Duration) {
         self.note("continued", attempt, None, Some(delay));
     }
 
-    fn paused(&self, attempt: &Observed) {
+    fn paused(&self, attempt: &AttemptEvent) {
         self.note("paused", attempt, None, None);
     }
 
-    fn released(&self, attempt: &Observed) {
+    fn released(&self, attempt: &AttemptEvent) {
         self.note("released", attempt, None, None);
     }
 
-    fn blocked(&self, attempt: &Observed, failure: &Failure) {
+    fn blocked(&self, attempt: &AttemptEvent, failure: &Failure) {
         self.note("blocked", attempt, Some(failure), None);
     }
 
-    fn lost(&self, attempt: &Observed) {
+    fn lost(&self, attempt: &AttemptEvent) {
         self.note("lost", attempt, None, None);
     }
 }
 
 fn app<const N: usize>(db: &Db, jobs: [&'static Definition; N]) -> App {
-    App::new(db.clone()).with(jobs).timings(Timings::FAST).linger(Duration::ZERO)
+    App::new(db.clone()).with(jobs).timings(Timings::FAST).idle_residency(Duration::ZERO)
 }
 
 async fn observed<const N: usize>(db: &Db, jobs: [&'static Definition; N]) -> (Worker, Recorder) {
@@ -159,7 +159,7 @@ async fn an_observer_is_told_how_each_attempt_ends_once_that_is_committed() {
 
     let well = well.tenant("acme").enqueue(&db).await.unwrap();
     let told = recorder.ended(well.id(), &[("started", 1), ("completed", 1)], RunState::Completed).await;
-    let Observed { job, version, tenant, worker_id, worker: name, .. } = &told.attempt;
+    let AttemptEvent { job, version, tenant, worker_id, worker: name, .. } = &told.attempt;
     assert_eq!((job.as_str(), *version, tenant.as_str()), ("ends", 1, "acme"));
     assert_eq!((*worker_id, &**name), (worker.id(), "observed"));
 
@@ -190,7 +190,7 @@ async fn hangs() -> Result<()> {
 
 #[job]
 async fn begins_anew(#[inject] context: &Context) -> Result<()> {
-    context.continue_after(HOUR).await
+    context.continue_later(HOUR).await
 }
 
 #[workflow]
@@ -383,12 +383,12 @@ async fn an_attempt_whose_end_is_committed_and_not_acknowledged_is_told_as_it_en
 struct Panics(Arc<AtomicU64>);
 
 impl Observer for Panics {
-    fn started(&self, attempt: &Observed) {
+    fn started(&self, attempt: &AttemptEvent) {
         self.0.fetch_add(1, Ordering::SeqCst);
         panic!("at the start of {}", attempt.run_id);
     }
 
-    fn completed(&self, attempt: &Observed) {
+    fn completed(&self, attempt: &AttemptEvent) {
         self.0.fetch_add(1, Ordering::SeqCst);
         panic!("at the end of {}", attempt.run_id);
     }
@@ -444,12 +444,12 @@ struct Slow {
 }
 
 impl Observer for Slow {
-    fn started(&self, _attempt: &Observed) {
+    fn started(&self, _attempt: &AttemptEvent) {
         self.gate.pass();
         self.n_told.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn completed(&self, _attempt: &Observed) {
+    fn completed(&self, _attempt: &AttemptEvent) {
         self.gate.pass();
         self.n_told.fetch_add(1, Ordering::SeqCst);
     }

@@ -37,7 +37,7 @@ async fn second_item_fails(n: u64) -> Result<u64> {
 
 #[workflow(max_attempts = 1)]
 async fn spreads(wf: &Wf) -> Result<u64> {
-    Ok(wf.map(0..6, second_item_fails).spread().limit(3).await?.into_iter().sum())
+    Ok(wf.map(0..6, second_item_fails).as_child_runs().limit(3).await?.into_iter().sum())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -281,7 +281,7 @@ async fn a_failed_run_is_revived_only_when_it_is_quiet() {
     until(&db, child, |info| info.state == RunState::Running).await;
     until(&db, handle.id(), |info| info.state == RunState::Failed).await;
     let loud = handle.revive(RunState::Failed).await.unwrap_err();
-    assert!(matches!(loud, ClientError::NotQuiet { below, .. } if below == child), "{loud}");
+    assert!(matches!(loud, ClientError::DescendantsRunning { below, .. } if below == child), "{loud}");
     MENDED.store(true, std::sync::atomic::Ordering::SeqCst);
     OUTLIVES.add_permits(2);
     until(&db, child, |info| info.state.is_terminal()).await;

@@ -257,7 +257,7 @@ async fn a_panic_in_maintenance_costs_the_worker_its_number_and_not_its_life() {
 
 #[tokio::test]
 async fn a_panic_in_a_writer_of_the_journal_costs_the_worker_its_number_and_not_its_life() {
-    let (site, _subscriber) = watched("the journal waits").await;
+    let (site, _subscriber) = watched("the commit queue waits").await;
     // Which of the writers a run has is chance, and one that has not written before has no connection to lose.
     while site.n_panics() == 0 {
         site.gate.send_replace(false);

@@ -3,7 +3,7 @@
 pub mod reading;
 
 use runledger::prelude::*;
-use runledger::{AnyCall, ClientError, EdgeKind, Graph, GraphPicture, GraphState, Outcome, RunState, given};
+use runledger::{AnyCall, ClientError, EdgeKind, Graph, GraphPicture, GraphState, Outcome, RunState, value};
 use runledger_tests::rows::{scalar, soon, worker};
 use runledger_tests::{Fixture, eventually, golden};
 use serde_json::json;
@@ -47,7 +47,7 @@ fn gallery() -> Graph<String> {
     let approved = graph.gate::<bool>("approved");
     graph.after(approved, blended);
     let framed = graph.then(frame, (blended, approved));
-    graph.then(hang, (framed.on_terminal(),));
+    graph.then(hang, (framed.on_any_outcome(),));
     let torn = graph.call(tear(3));
     graph.then(blend, (vec![torn],));
     graph.result(framed)
@@ -153,10 +153,10 @@ async fn the_page_about_graphs_has_the_picture_of_its_graph() {
     let mut graph = Graph::new("nightly");
     let eu = graph.call(extract("eu").key("eu"));
     let us = graph.call(extract("us").key("us"));
-    let merged = graph.then(merge, (vec![eu, us], given(100)));
+    let merged = graph.then(merge, (vec![eu, us], value(100)));
     let approved = graph.gate::<bool>("approved");
     let published = graph.then(publish, (merged, approved));
-    graph.then(clean_up, (published.on_terminal(),));
+    graph.then(clean_up, (published.on_any_outcome(),));
     let handle = graph.result(published).enqueue(&db).await.unwrap();
     eventually(async || handle.graph_state().await.unwrap(), |state| *state == GraphState::Waiting).await;
     let table = handle.picture().await.unwrap().to_string();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use runledger::prelude::*;
-use runledger::{Handle, RunState};
+use runledger::{RunHandle, RunState};
 use runledger_tests::chain::{Line, Log, chain};
 use runledger_tests::rows::{scalar, soon};
 use runledger_tests::{Fixture, eventually};
@@ -103,7 +103,7 @@ pub fn signal(child: &Child, signal: Signal) {
 
 const LINKS: u64 = 6;
 
-async fn chains(site: &Site, n_runs: usize) -> Vec<Handle<impl runledger::Job<Output = u64>>> {
+async fn chains(site: &Site, n_runs: usize) -> Vec<RunHandle<impl runledger::Job<Output = u64>>> {
     let mut handles = Vec::new();
     for _ in 0..n_runs {
         handles.push(chain(LINKS, 200).enqueue(site.db()).await.unwrap());
@@ -111,7 +111,7 @@ async fn chains(site: &Site, n_runs: usize) -> Vec<Handle<impl runledger::Job<Ou
     handles
 }
 
-async fn assert_completed_in_one_attempt<J: runledger::Job<Output = u64>>(handles: &[Handle<J>]) {
+async fn assert_completed_in_one_attempt<J: runledger::Job<Output = u64>>(handles: &[RunHandle<J>]) {
     for handle in handles {
         assert_eq!(soon(handle.result()).await.unwrap(), LINKS);
         assert_eq!(handle.info().await.unwrap().attempt, 1, "a crash consumes no attempt");

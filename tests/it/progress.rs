@@ -69,7 +69,7 @@ async fn revived_job_keeps_its_last_progress() {
     let revived = handle.revive(RunState::Failed).await.unwrap();
     assert_eq!(soon(revived.result()).await.unwrap(), 3);
     assert_eq!(revived.progress::<u32>().await.unwrap(), Some(3));
-    let again = handle.run_again().await.unwrap();
+    let again = handle.rerun().await.unwrap();
     assert!(soon(again.result()).await.is_err(), "a run from the start has said nothing yet");
     worker.stop().await;
 }
@@ -140,7 +140,7 @@ async fn goes_on(#[inject] context: &Context) -> Result<u32> {
     let before: Option<u32> = context.last_progress().await?;
     if before.is_none() {
         context.progress(&7).await?;
-        return context.continue_after(Duration::ZERO).await;
+        return context.continue_later(Duration::ZERO).await;
     }
     Ok(before.unwrap_or_default())
 }
@@ -246,7 +246,7 @@ async fn the_heartbeat_of_a_job_limits_its_silence_as_a_run_and_as_a_step() {
     let step = runs_what_beats().enqueue(&db).await.unwrap();
     assert_eq!(soon(step.result()).await.unwrap(), 3);
     for (run_id, key) in [(run.id(), ""), (step.id(), "beats")] {
-        let tries = Handle::of(beats, &db, run_id).attempts().await.unwrap();
+        let tries = RunHandle::of(beats, &db, run_id).attempts().await.unwrap();
         let failure = tries[0].error.clone().unwrap();
         assert_eq!((failure.kind, tries[0].step_key.as_str()), (FailureKind::Timeout, key));
         assert!(failure.message.contains("said nothing of its progress for 2s"), "{failure}");

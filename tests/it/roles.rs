@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runledger::prelude::*;
-use runledger::{ClientError, RunState, Scope};
+use runledger::{ClientError, RunState, TenantScope};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use sqlx::postgres::PgConnectOptions;
@@ -105,8 +105,8 @@ async fn grants_of_the_page_suffice_for_each_role() {
         assert_eq!(error.code().as_deref(), Some("42501"), "{beyond}: {error}");
     }
 
-    let viewer = Db::connect_to_look(&url("viewer")).await.unwrap();
-    assert_eq!(viewer.runs(Scope::All).limit(5).await.unwrap().runs.len(), 2);
+    let viewer = Db::connect_read_only(&url("viewer")).await.unwrap();
+    assert_eq!(viewer.runs(TenantScope::All).limit(5).await.unwrap().runs.len(), 2);
     let written = sqlx::query("delete from runledger.log").execute(viewer.pool()).await.unwrap_err();
     assert_eq!(written.into_database_error().unwrap().code().as_deref(), Some("42501"));
 

@@ -1,7 +1,7 @@
 //! Lists of runs: whose they are is said, and pages follow one another.
 
 use runledger::prelude::*;
-use runledger::{ListRuns, RunInfo, RunState, RunsCursor, Scope, enqueue_all};
+use runledger::{ListRuns, RunCursor, RunInfo, RunState, TenantScope, enqueue_all};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{execute, soon, worker};
 use uuid::Uuid;
@@ -22,7 +22,7 @@ async fn all(list: &ListRuns) -> (Vec<Uuid>, usize) {
     loop {
         runs.extend(page.runs.iter().map(|run| run.run_id));
         let Some(next) = page.next else { return (runs, n_pages) };
-        let next: RunsCursor = next.to_string().parse().unwrap();
+        let next: RunCursor = next.to_string().parse().unwrap();
         page = list.clone().after(next).await.unwrap();
         n_pages += 1;
     }
@@ -40,21 +40,26 @@ async fn runs_are_listed_within_the_scope_that_is_said() {
         of.push(call.enqueue(&db).await.unwrap().id());
     }
     let [acme, bolt, global] = of[..] else { unreachable!() };
-    assert_eq!(ids(&db.runs(Scope::All).await.unwrap().runs), [global, bolt, acme], "the latest first");
-    assert_eq!(ids(&db.runs(Scope::tenant("acme")).await.unwrap().runs), [acme]);
-    assert_eq!(ids(&db.runs(Scope::Global).await.unwrap().runs), [global]);
-    assert_eq!(ids(&db.runs(Scope::tenant("nobody")).await.unwrap().runs), [0_u128; 0].map(Uuid::from_u128));
-    let unsaid = db.runs(Scope::tenant("")).await.unwrap_err();
-    assert!(unsaid.to_string().contains("tenant"), "no tenant is said by `Scope::Global`: {unsaid}");
+    assert_eq!(ids(&db.runs(TenantScope::All).await.unwrap().runs), [global, bolt, acme], "the latest first");
+    assert_eq!(ids(&db.runs(TenantScope::tenant("acme")).await.unwrap().runs), [acme]);
+    assert_eq!(ids(&db.runs(TenantScope::Global).await.unwrap().runs), [global]);
+    assert_eq!(
+        ids(&db.runs(TenantScope::tenant("nobody")).await.unwrap().runs),
+        [0_u128; 0].map(Uuid::from_u128)
+    );
+    let unsaid = db.runs(TenantScope::tenant("")).await.unwrap_err();
+    assert!(unsaid.to_string().contains("tenant"), "no tenant is said by `TenantScope::Global`: {unsaid}");
 
-    assert_eq!(db.run_within(&Scope::tenant("acme"), acme).await.unwrap().run_id, acme);
-    assert_eq!(db.run_within(&Scope::All, bolt).await.unwrap().run_id, bolt);
-    assert_eq!(db.run_within(&Scope::Global, global).await.unwrap().run_id, global);
-    let unsaid = db.run_within(&Scope::tenant(""), global).await.unwrap_err();
-    assert!(unsaid.to_string().contains("tenant"), "no tenant is said by `Scope::Global`: {unsaid}");
-    for (scope, of_other) in
-        [(Scope::tenant("acme"), bolt), (Scope::Global, acme), (Scope::tenant("bolt"), global)]
-    {
+    assert_eq!(db.run_within(&TenantScope::tenant("acme"), acme).await.unwrap().run_id, acme);
+    assert_eq!(db.run_within(&TenantScope::All, bolt).await.unwrap().run_id, bolt);
+    assert_eq!(db.run_within(&TenantScope::Global, global).await.unwrap().run_id, global);
+    let unsaid = db.run_within(&TenantScope::tenant(""), global).await.unwrap_err();
+    assert!(unsaid.to_string().contains("tenant"), "no tenant is said by `TenantScope::Global`: {unsaid}");
+    for (scope, of_other) in [
+        (TenantScope::tenant("acme"), bolt),
+        (TenantScope::Global, acme),
+        (TenantScope::tenant("bolt"), global),
+    ] {
         let error = db.run_within(&scope, of_other).await.unwrap_err().to_string();
         let unknown = db.run_within(&scope, Uuid::from_u128(1)).await.unwrap_err().to_string();
         let same = unknown.replace(&Uuid::from_u128(1).to_string(), &of_other.to_string());
@@ -78,7 +83,7 @@ async fn pages_follow_one_another_though_runs_are_created_meanwhile_and_many_at_
     let mut expected: Vec<Uuid> = created.iter().map(|run| run.run_id).collect();
     expected.sort_unstable();
     expected.reverse();
-    let list = db.runs(Scope::All).limit(40);
+    let list = db.runs(TenantScope::All).limit(40);
     let first = list.clone().await.unwrap();
     unlisted().enqueue(&db).await.unwrap();
     let mut runs = ids(&first.runs);
@@ -87,7 +92,7 @@ async fn pages_follow_one_another_though_runs_are_created_meanwhile_and_many_at_
     runs.extend(others);
     assert_eq!(runs, expected);
     assert_eq!(n_pages, 6, "the last of 7 pages is not full");
-    let of_one = db.runs(Scope::tenant("a")).limit(10);
+    let of_one = db.runs(TenantScope::tenant("a")).limit(10);
     let (runs, _) = all(&of_one).await;
     assert_eq!(runs.len(), 84);
 }
@@ -97,21 +102,22 @@ async fn a_job_a_queue_and_a_state_are_wanted_together() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let worker = worker(&db, jobs![listed]).await;
     for run in enqueue_all((0..20).map(listed), &db).await.unwrap() {
-        let _ = soon(Handle::of(listed, &db, run.run_id).result()).await;
+        let _ = soon(RunHandle::of(listed, &db, run.run_id).result()).await;
     }
     worker.stop().await;
     unlisted().enqueue(&db).await.unwrap();
     listed(1).enqueue(&db).await.unwrap();
     let n = async |list: ListRuns| all(&list).await.0.len();
-    assert_eq!(n(db.runs(Scope::All)).await, 22);
-    assert_eq!(n(db.runs(Scope::All).job("listed")).await, 21, "by any of its names");
-    assert_eq!(n(db.runs(Scope::All).queue("lists").state(RunState::Failed)).await, 10);
-    let ended = db.runs(Scope::All).job("listed").state(RunState::Failed).state(RunState::Completed).limit(3);
+    assert_eq!(n(db.runs(TenantScope::All)).await, 22);
+    assert_eq!(n(db.runs(TenantScope::All).job("listed")).await, 21, "by any of its names");
+    assert_eq!(n(db.runs(TenantScope::All).queue("lists").state(RunState::Failed)).await, 10);
+    let ended =
+        db.runs(TenantScope::All).job("listed").state(RunState::Failed).state(RunState::Completed).limit(3);
     let (runs, n_pages) = all(&ended).await;
     assert_eq!((runs.len(), n_pages), (20, 7));
-    assert_eq!(n(db.runs(Scope::All).state(RunState::Queued)).await, 2);
-    assert_eq!(n(db.runs(Scope::All).job("nothing")).await, 0);
-    let page = db.runs(Scope::Global).job("unlisted").await.unwrap();
+    assert_eq!(n(db.runs(TenantScope::All).state(RunState::Queued)).await, 2);
+    assert_eq!(n(db.runs(TenantScope::All).job("nothing")).await, 0);
+    let page = db.runs(TenantScope::Global).job("unlisted").await.unwrap();
     assert_eq!((page.runs[0].job.as_str(), page.runs[0].state), ("unlisted", RunState::Queued));
 }
 
@@ -127,12 +133,12 @@ const MANY: &str = "
 async fn a_page_looks_at_a_bounded_number_of_runs_whatever_is_wanted() {
     let Fixture { db, database: _database } = Fixture::new().await;
     execute(&db, MANY).await;
-    let failed = db.runs(Scope::All).state(RunState::Failed);
+    let failed = db.runs(TenantScope::All).state(RunState::Failed);
     let first = failed.clone().await.unwrap();
     assert!(first.runs.is_empty() && first.next.is_some(), "it stopped after two thousand: {first:?}");
     let (runs, n_pages) = all(&failed).await;
     assert_eq!(runs.len(), 1);
     assert_eq!(n_pages, 50_000 / 2_000 + 1);
-    let of_tenant = db.runs(Scope::tenant("t0")).state(RunState::Failed);
+    let of_tenant = db.runs(TenantScope::tenant("t0")).state(RunState::Failed);
     assert_eq!(all(&of_tenant).await, (runs, 50_000 / 3 / 2_000 + 1));
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use runledger::__private::{MIGRATIONS, SESSION_SETTINGS, STATEMENTS};
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, Via};
+use runledger::{ClientError, EnqueueTarget, Graph};
 use runledger_tests::rows::scalar;
 use runledger_tests::{Fixture, PATIENCE};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
@@ -119,7 +119,7 @@ async fn engine_runs_no_shadow_where_public_precedes_pg_catalog() {
 
 #[tokio::test]
 async fn application_connection_with_public_before_pg_catalog_is_refused() {
-    async fn assert_refused<'c>(via: impl Via<'c>) {
+    async fn assert_refused<'c>(via: impl EnqueueTarget<'c>) {
         let error = search_path_double(1).enqueue(via).await.unwrap_err();
         let ClientError::UnsafeSearchPath { search_path } = &error else { panic!("{error:?}") };
         assert_eq!(search_path, "public, pg_catalog");

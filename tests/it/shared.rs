@@ -67,13 +67,13 @@ async fn deeds(db: &Db) -> Vec<String> {
 }
 
 /// A run with these choices.
-async fn begun(db: &Db, choices: &[&str]) -> Handle<__stay> {
+async fn begun(db: &Db, choices: &[&str]) -> RunHandle<__stay> {
     choose(db, choices).await;
     stay().enqueue(db).await.unwrap()
 }
 
 /// Another go at a run from its decision to stay, with these choices.
-async fn forked(db: &Db, origin: &Handle<__stay>, choices: &[&str]) -> Handle<__stay> {
+async fn forked(db: &Db, origin: &RunHandle<__stay>, choices: &[&str]) -> RunHandle<__stay> {
     choose(db, choices).await;
     origin.fork("chooses[stays]").await.unwrap()
 }
@@ -154,9 +154,9 @@ async fn a_fork_that_ends_badly_takes_back_what_it_did_itself_and_leaves_the_res
 }
 
 /// The step before which what was done was taken back.
-async fn refused(origin: &Handle<__stay>, step: &str) -> String {
+async fn refused(origin: &RunHandle<__stay>, step: &str) -> String {
     match origin.fork(step).await {
-        Err(ClientError::TakenBack { key, .. }) => key,
+        Err(ClientError::StepCompensated { key, .. }) => key,
         other => panic!("{other:?}"),
     }
 }
@@ -227,7 +227,7 @@ async fn tours(wf: &Wf, round: u32) -> Result<u32> {
         saga.undo().await;
     }
     if wf.run(chooses("goes on".into()).key("goes-on")).await? {
-        return wf.continue_with(tours(round + 1)).await;
+        return wf.continue_as_new(tours(round + 1)).await;
     }
     Ok(round)
 }

@@ -217,7 +217,7 @@ async fn starved(own: &Db) -> (Worker, Arc<Semaphore>, tokio::sync::mpsc::Unboun
     let worker = App::new(own.clone())
         .with(jobs![small_plain, small_waits, small_fails, small_taken, small_taken_back, small_everything])
         .timings(Timings::FAST)
-        .linger(Duration::ZERO)
+        .idle_residency(Duration::ZERO)
         .provide(Arc::clone(&gate))
         .on_failure(move |failed| {
             let tell = tell.clone();

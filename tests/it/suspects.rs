@@ -50,7 +50,7 @@ async fn supervise(fixture: &Fixture, how: &[&str]) -> u32 {
     n_deaths
 }
 
-async fn assert_completed<J: Job>(handles: &[runledger::Handle<J>]) {
+async fn assert_completed<J: Job>(handles: &[runledger::RunHandle<J>]) {
     for handle in handles {
         let info = handle.info().await.unwrap();
         assert_eq!(info.state, RunState::Completed, "{info:?}");

@@ -60,9 +60,9 @@ async fn a_run_tells_what_has_happened_to_it_in_order() {
     assert_eq!(told.last().unwrap().what, TimelineEvent::Completed);
     assert_eq!(db.timeline(Uuid::nil()).await.unwrap(), []);
 
-    let again = tried.run_again().await.unwrap();
+    let again = tried.rerun().await.unwrap();
     let told = tried.timeline().await.unwrap();
-    let made = told.iter().find(|it| it.what == TimelineEvent::MadeOfIt).unwrap();
+    let made = told.iter().find(|it| it.what == TimelineEvent::Rerun).unwrap();
     assert_eq!(made.detail, Some(again.id().to_string()));
 
     let mut graph = Graph::new("decides");

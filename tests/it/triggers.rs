@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use runledger::prelude::*;
-use runledger::{Cancelled, Handle, Job, RunState, Timings};
+use runledger::{Cancelled, Job, RunHandle, RunState, Timings};
 use runledger_tests::rows::{LONG, execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use tokio::sync::Semaphore;
@@ -33,8 +33,8 @@ const ORPHANS: &str = "with taken as (delete from runledger.ready returning run_
     insert into runledger.lease (run_id, token, worker_id, attempt, crashes, claims, claimed_at)
     select run_id, gen_random_uuid(), 1, 1, 0, 1, now() from taken";
 
-fn ids<J: Job>(runs: &[Handle<J>]) -> Vec<Uuid> {
-    runs.iter().map(Handle::id).collect()
+fn ids<J: Job>(runs: &[RunHandle<J>]) -> Vec<Uuid> {
+    runs.iter().map(RunHandle::id).collect()
 }
 
 /// Refuses the rows of these runs in `table` with this code, for as long as they are in `poison`.
@@ -149,7 +149,7 @@ async fn wait_that_a_trigger_keeps_from_timing_out_holds_up_no_other() {
         let (kept, others) = runs.split_at(3);
         refuse(&db, "ready", code, &ids(kept)).await;
         let app = App::new(db.clone()).with(jobs![triggers_waits_a_moment]).timings(Timings::FAST);
-        let worker = app.linger(Duration::ZERO).start().await.unwrap();
+        let worker = app.idle_residency(Duration::ZERO).start().await.unwrap();
         for run in others {
             soon(run.result()).await.unwrap();
         }
@@ -384,7 +384,7 @@ async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
                     triggers_ends_its_transaction_when_told
                 ])
                 .provide(door.clone());
-            let worker = app.timings(Timings::FAST).linger(Duration::ZERO).start().await.unwrap();
+            let worker = app.timings(Timings::FAST).idle_residency(Duration::ZERO).start().await.unwrap();
             let parent = triggers_waits_for_its_child(is_transactional).enqueue(&db).await.unwrap();
             until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
             refuse(&db, "ready", code, &[parent.id()]).await;
@@ -403,7 +403,7 @@ async fn child_whose_parent_a_trigger_refuses_to_queue_ends_all_the_same() {
 async fn child_whose_parent_a_trigger_refuses_to_queue_can_be_cancelled() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![triggers_waits_for_its_child]).timings(Timings::FAST);
-    let worker = app.linger(Duration::ZERO).start().await.unwrap();
+    let worker = app.idle_residency(Duration::ZERO).start().await.unwrap();
     let parent = triggers_waits_for_its_child(false).enqueue(&db).await.unwrap();
     until(&db, parent.id(), |info| info.state == RunState::Waiting).await;
     refuse(&db, "ready", "P0001", &[parent.id()]).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, RunState, SyncMode, Tuning};
+use runledger::{ClientError, JobOverrides, RunState, SyncMode};
 use runledger_tests::rows::{scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 
@@ -35,7 +35,7 @@ async fn tries_as_a_step(wf: &Wf) -> Result<Vec<u64>> {
 }
 
 /// How many attempts a run took that has failed.
-async fn attempts<J: runledger::Job>(run: &Handle<J>) -> i32
+async fn attempts<J: runledger::Job>(run: &RunHandle<J>) -> i32
 where
     J::Output: std::fmt::Debug,
 {
@@ -46,7 +46,7 @@ where
 #[tokio::test(flavor = "multi_thread")]
 async fn no_run_of_a_disabled_job_is_claimed_by_any_worker_until_it_is_enabled_and_others_go_on() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    db.tune("pays", Tuning::new().disabled("the provider is down")).await.unwrap();
+    db.set_overrides("pays", JobOverrides::new().disabled("the provider is down")).await.unwrap();
     let worker = worker(&db, jobs![pays, mails]).await;
     let waits = pays(1).enqueue(&db).await.unwrap();
     for n in 0..3 {
@@ -60,11 +60,11 @@ async fn no_run_of_a_disabled_job_is_claimed_by_any_worker_until_it_is_enabled_a
         (tuned[0].job.as_str(), tuned[0].tuning.why_disabled()),
         ("pays", Some("the provider is down"))
     );
-    assert!(db.untune("pays").await.unwrap());
+    assert!(db.clear_overrides("pays").await.unwrap());
     assert_eq!(soon(waits.result()).await.unwrap(), 1, "without a restart");
-    assert!(!db.untune("pays").await.unwrap(), "nothing is said of it any more");
+    assert!(!db.clear_overrides("pays").await.unwrap(), "nothing is said of it any more");
 
-    db.tune("paid", Tuning::new().disabled("by its old name")).await.unwrap();
+    db.set_overrides("paid", JobOverrides::new().disabled("by its old name")).await.unwrap();
     let disabled = async || {
         let run = pays(2).enqueue(&db).await.unwrap();
         soon(mails(2).enqueue(&db).await.unwrap().result()).await.unwrap();
@@ -80,9 +80,9 @@ async fn no_run_of_a_disabled_job_is_claimed_by_any_worker_until_it_is_enabled_a
 async fn a_job_that_is_enabled_as_soon_as_a_worker_has_started_is_claimed_by_it() {
     let Fixture { db, database: _database } = Fixture::new().await;
     for n in 0..5 {
-        db.tune("pays", Tuning::new().disabled("for a moment")).await.unwrap();
+        db.set_overrides("pays", JobOverrides::new().disabled("for a moment")).await.unwrap();
         let worker = worker(&db, jobs![pays]).await;
-        db.untune("pays").await.unwrap();
+        db.clear_overrides("pays").await.unwrap();
         assert_eq!(soon(pays(n).enqueue(&db).await.unwrap().result()).await.unwrap(), n);
         worker.stop().await;
     }
@@ -91,8 +91,10 @@ async fn a_job_that_is_enabled_as_soon_as_a_worker_has_started_is_claimed_by_it(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_retuned_job_is_tried_as_said_on_every_worker_that_starts_later_and_a_call_comes_before_that() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    db.tune("fails_each_time", Tuning::new().max_attempts(2)).await.unwrap();
-    db.tune("never_comes_to_an_end", Tuning::new().timeout(Duration::from_millis(50))).await.unwrap();
+    db.set_overrides("fails_each_time", JobOverrides::new().max_attempts(2)).await.unwrap();
+    db.set_overrides("never_comes_to_an_end", JobOverrides::new().timeout(Duration::from_millis(50)))
+        .await
+        .unwrap();
     for _deploy in 0..2 {
         let worker = worker(&db, jobs![fails_each_time, never_comes_to_an_end, tries_as_a_step, pays]).await;
         assert_eq!(attempts(&fails_each_time().enqueue(&db).await.unwrap()).await, 2);
@@ -100,8 +102,8 @@ async fn a_retuned_job_is_tried_as_said_on_every_worker_that_starts_later_and_a_
         assert_eq!(attempts(&never_comes_to_an_end().enqueue(&db).await.unwrap()).await, 1);
         worker.stop().await;
     }
-    let backoff = Tuning::new().backoff(Duration::from_secs(3600), Duration::from_secs(3600));
-    db.tune("fails_each_time", backoff).await.unwrap();
+    let backoff = JobOverrides::new().backoff(Duration::from_secs(3600), Duration::from_secs(3600));
+    db.set_overrides("fails_each_time", backoff).await.unwrap();
     let worker = worker(&db, jobs![fails_each_time]).await;
     let run = fails_each_time().enqueue(&db).await.unwrap();
     until(&db, run.id(), |info| info.state == RunState::Queued && info.attempt == 1).await;
@@ -113,8 +115,8 @@ async fn a_retuned_job_is_tried_as_said_on_every_worker_that_starts_later_and_a_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_of_a_workflow_is_tried_as_said_and_a_disabled_job_goes_on_to_be_a_step() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    db.tune("fails_each_time", Tuning::new().max_attempts(2)).await.unwrap();
-    db.tune("pays", Tuning::new().disabled("its own runs only")).await.unwrap();
+    db.set_overrides("fails_each_time", JobOverrides::new().max_attempts(2)).await.unwrap();
+    db.set_overrides("pays", JobOverrides::new().disabled("its own runs only")).await.unwrap();
     let worker = worker(&db, jobs![fails_each_time, tries_as_a_step, pays]).await;
     let run = tries_as_a_step().enqueue(&db).await.unwrap();
     assert_eq!(soon(run.result()).await.unwrap(), [1]);
@@ -126,24 +128,27 @@ async fn a_step_of_a_workflow_is_tried_as_said_and_a_disabled_job_goes_on_to_be_
 #[tokio::test]
 async fn a_synchronisation_changes_what_differs_and_forgets_the_rest_only_where_it_is_exact() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let two = || Tuning::new().max_attempts(2).backoff(Duration::from_secs(2), Duration::from_secs(1));
-    db.tune("mails", Tuning::new().timeout(Duration::ZERO)).await.unwrap();
-    assert_eq!(db.sync_tunings([("pays", two())], SyncMode::Additive).await.unwrap(), 1);
-    assert_eq!(db.sync_tunings([("pays", two())], SyncMode::Additive).await.unwrap(), 0, "as it was");
-    let of = |jobs: Vec<runledger::Tuned>| jobs.into_iter().map(|tuned| tuned.job).collect::<Vec<_>>();
+    let two = || JobOverrides::new().max_attempts(2).backoff(Duration::from_secs(2), Duration::from_secs(1));
+    db.set_overrides("mails", JobOverrides::new().timeout(Duration::ZERO)).await.unwrap();
+    assert_eq!(db.apply_overrides([("pays", two())], SyncMode::Merge).await.unwrap(), 1);
+    assert_eq!(db.apply_overrides([("pays", two())], SyncMode::Merge).await.unwrap(), 0, "as it was");
+    let of =
+        |jobs: Vec<runledger::StoredOverrides>| jobs.into_iter().map(|tuned| tuned.job).collect::<Vec<_>>();
     assert_eq!(of(db.tunings().await.unwrap()), ["mails", "pays"]);
-    assert_eq!(db.sync_tunings([("pays", two())], SyncMode::Exact).await.unwrap(), 1);
+    assert_eq!(db.apply_overrides([("pays", two())], SyncMode::Replace).await.unwrap(), 1);
     assert_eq!(of(db.tunings().await.unwrap()), ["pays"]);
     assert_eq!(db.tunings().await.unwrap()[0].tuning, two());
 
-    let unknown =
-        db.sync_tunings([("pays", Tuning::new()), ("pay", two())], SyncMode::Exact).await.unwrap_err();
+    let unknown = db
+        .apply_overrides([("pays", JobOverrides::new()), ("pay", two())], SyncMode::Replace)
+        .await
+        .unwrap_err();
     assert!(unknown.to_string().contains("did you mean `pays`"), "{unknown}");
-    let twice = db.sync_tunings([("pays", two()), ("pays", two())], SyncMode::Additive).await.unwrap_err();
+    let twice = db.apply_overrides([("pays", two()), ("pays", two())], SyncMode::Merge).await.unwrap_err();
     assert!(twice.to_string().contains("name job `pays` twice"), "{twice}");
-    let of_ours = db.tune("runledger.graph", two()).await.unwrap_err();
+    let of_ours = db.set_overrides("runledger.graph", two()).await.unwrap_err();
     assert!(matches!(of_ours, ClientError::UnknownJob { .. } | ClientError::Name(_)), "{of_ours}");
     assert_eq!(of(db.tunings().await.unwrap()), ["pays"], "nothing was written");
-    assert_eq!(db.sync_tunings(Vec::<(String, Tuning)>::new(), SyncMode::Exact).await.unwrap(), 1);
+    assert_eq!(db.apply_overrides(Vec::<(String, JobOverrides)>::new(), SyncMode::Replace).await.unwrap(), 1);
     assert_eq!(of(db.tunings().await.unwrap()), [""; 0]);
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runledger::prelude::*;
-use runledger::{AnyCall, Graph, RunState, Scope};
+use runledger::{AnyCall, Graph, RunState, TenantScope};
 use runledger_tests::rows::{execute, scalar, soon, until, worker};
 use runledger_tests::{Fixture, eventually};
 use serde_json::json;
@@ -194,7 +194,7 @@ async fn options_that_only_sql_cannot_read_hold_up_no_retry_and_no_list() {
     let worker = worker(&db, jobs![fails_once]).await;
     assert_eq!(soon(other.result()).await.unwrap(), 2);
     assert_eq!(soon(run.result()).await.unwrap(), 2);
-    assert_eq!(db.runs(Scope::All).await.unwrap().runs.len(), 2);
+    assert_eq!(db.runs(TenantScope::All).await.unwrap().runs.len(), 2);
     worker.stop().await;
 }
 

@@ -215,7 +215,7 @@ static MOST_ASKED: AtomicU32 = AtomicU32::new(0);
 
 #[tokio::test]
 async fn a_fake_outlives_the_workers_of_its_run_and_is_no_other_runs() {
-    let test = Testing::new().await.unwrap().with(jobs![pays, pay]).provide_fake(Provider::default);
+    let test = Testing::new().await.unwrap().with(jobs![pays, pay]).provide_shared_fake(Provider::default);
     let holds = |end: runledger::testing::Ended<()>| async move {
         let provider = end.fake::<Provider>().unwrap();
         let asked = provider.asked.load(Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::testing::{Crashes, Testing};
-use runledger::{Error, Handle, RunState};
+use runledger::{Error, RunHandle, RunState};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -121,7 +121,7 @@ async fn an_inline_transaction_with_an_enqueue_a_line_and_a_published_value_surv
             let follow_ups = "select count(*) from runledger.run where job = 'book'";
             let n: i64 = sqlx::query_scalar(follow_ups).fetch_one(end.db().pool()).await?;
             assert_eq!(n, 1, "the run that the transaction enqueues is there once");
-            let handle = Handle::of(stocks, end.db(), end.run_id());
+            let handle = RunHandle::of(stocks, end.db(), end.run_id());
             let lines: Vec<String> =
                 handle.output(0).await?.into_iter().map(|line| line.decode()).collect::<Result<_, _>>()?;
             assert_eq!(lines, ["stocked"]);
@@ -139,7 +139,7 @@ async fn nightly(wf: &Wf, day: u32) -> Result<u32> {
         return Ok(day); // with a record of nothing
     }
     wf.run(book(&format!("night {day} {}", wf.uuid()))).await?;
-    wf.continue_with(nightly(day + 1).delay(DAY)).await
+    wf.continue_as_new(nightly(day + 1).delay(DAY)).await
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn a_run_that_a_deadline_ends_survives() {
             let error = end.result().unwrap_err().to_string();
             assert!(error.contains("deadline"), "{error}");
             assert_eq!(deeds(end.db()).await, ["seat"]);
-            let handle = Handle::of(patient, end.db(), end.run_id());
+            let handle = RunHandle::of(patient, end.db(), end.run_id());
             assert_eq!(handle.state().await?, RunState::Cancelled);
             Ok(())
         })

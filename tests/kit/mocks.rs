@@ -91,14 +91,16 @@ async fn without_its_mock_a_job_wants_what_it_injects() {
 #[tokio::test]
 async fn a_mock_that_fails_is_retried_as_its_job_says() {
     let tries = AtomicU32::new(0);
-    let test = kit()
-        .await
-        .signals([("approval", true)])
-        .skipping_time()
-        .mock(charge, move |_: Order, _: String| {
-            let try_number = tries.fetch_add(1, Ordering::Relaxed);
-            async move { if try_number < 2 { Err("connection reset")? } else { Ok(format!("try {try_number}")) } }
-        });
+    let test =
+        kit().await.signals([("approval", true)]).auto_advance_time().mock(
+            charge,
+            move |_: Order, _: String| {
+                let try_number = tries.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    if try_number < 2 { Err("connection reset")? } else { Ok(format!("try {try_number}")) }
+                }
+            },
+        );
     let run = test.start(checkout(order())).await.unwrap();
     assert_eq!(run.result().await.unwrap().0, "try 2", "two pauses of an hour are over at once");
     assert_eq!(test.calls(charge), 3);
@@ -127,7 +129,7 @@ async fn meets(#[inject] outside: &Outside) -> Result<u32> {
 #[tokio::test]
 async fn a_fake_is_made_for_each_database_and_shown_to_the_test() {
     for _ in 0..2 {
-        let test = Testing::new().await.unwrap().with(jobs![meets]).provide_fake(Outside::default);
+        let test = Testing::new().await.unwrap().with(jobs![meets]).provide_shared_fake(Outside::default);
         assert_eq!(test.start(meets()).await.unwrap().result().await.unwrap(), 1);
         assert_eq!(test.fake::<Outside>().unwrap().0.load(Ordering::Relaxed), 1);
     }

@@ -96,12 +96,12 @@ async fn crashed_body_that_hangs_is_reported_beside_a_child_that_goes_on() {
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn run_beside_an_endless_sleeper_is_reported_as_stuck() {
-    let test = Testing::new().await.unwrap().with(jobs![nightly, waits]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![nightly, waits]).auto_advance_time();
     let test = test.patience(Duration::from_secs(3));
     let _endless = test.start(nightly()).await.unwrap();
     let waits = test.start(waits()).await.unwrap();
     let error = tokio::time::timeout(LONG, waits.result()).await.expect("the kit gives up").unwrap_err();
-    assert!(matches!(error, ClientError::Setup(_)), "{error:?}");
+    assert!(matches!(error, ClientError::Config(_)), "{error:?}");
     let said = error.to_string();
     assert!(said.contains("1000 times") && said.contains("signal `approval` is waited for"), "{said}");
 }
@@ -109,7 +109,7 @@ async fn run_beside_an_endless_sleeper_is_reported_as_stuck() {
 #[tokio::test]
 #[ignore = "slow: `cargo exhaustive`"]
 async fn run_that_sleeps_thousands_of_times_ends() {
-    let test = Testing::new().await.unwrap().with(jobs![naps]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![naps]).auto_advance_time();
     assert_eq!(test.start(naps(1_500)).await.unwrap().result().await.unwrap(), 1_500);
 }
 

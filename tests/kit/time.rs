@@ -32,7 +32,7 @@ async fn until_a_day(wf: &Wf, days: u32) -> Result<u64> {
 
 #[tokio::test]
 async fn a_sleep_until_an_instant_of_skipped_time_is_over_when_that_instant_is_reached() {
-    let test = Testing::new().await.unwrap().with(jobs![until_a_day]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![until_a_day]).auto_advance_time();
     let run = test.start(until_a_day(90)).await.unwrap();
     assert!(is_about(run.result().await.unwrap(), 90 * DAY));
     let again = test.start(until_a_day(1)).await.unwrap().result().await.unwrap();
@@ -49,7 +49,7 @@ fn is_about(seconds: u64, wanted: Duration) -> bool {
 
 #[tokio::test]
 async fn sleeps_of_months_are_over_at_once_and_have_passed_by_the_workflows_clock() {
-    let test = Testing::new().await.unwrap().with(jobs![months]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![months]).auto_advance_time();
     let took = test.start(months(5)).await.unwrap().result().await.unwrap();
     assert!(took.len() == 5 && took.iter().all(|took| is_about(*took, 30 * DAY)), "{took:?}");
 }
@@ -58,7 +58,7 @@ async fn sleeps_of_months_are_over_at_once_and_have_passed_by_the_workflows_cloc
 async fn time_passes_only_when_the_test_says_so_where_it_does_not_pass_by_itself() {
     let test = Testing::new().await.unwrap().with(jobs![months]);
     let run = test.start(months(1)).await.unwrap();
-    run.at_rest().await.unwrap();
+    run.wait_until_idle().await.unwrap();
     assert_eq!(run.handle().state().await.unwrap(), RunState::Queued, "it sleeps");
     let skipped = test.skip_time().await.unwrap();
     assert!(skipped > 29 * DAY && skipped <= 30 * DAY, "{skipped:?}");
@@ -89,7 +89,7 @@ async fn first(wf: &Wf, one: u32, other: u32) -> Result<Vec<u32>> {
 
 #[tokio::test]
 async fn instants_keep_their_order_within_a_run() {
-    let test = Testing::new().await.unwrap().with(jobs![first, tick]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![first, tick]).auto_advance_time();
     assert_eq!(test.start(first(9, 2)).await.unwrap().result().await.unwrap(), [2, 9]);
 }
 
@@ -116,7 +116,7 @@ async fn later(wf: &Wf) -> Result<Vec<SystemTime>> {
 
 #[tokio::test]
 async fn runs_wake_in_the_order_of_their_instants() {
-    let test = Testing::new().await.unwrap().with(jobs![later, stamps, sleeper]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![later, stamps, sleeper]).auto_advance_time();
     let began = SystemTime::now();
     let woke = test.start(later()).await.unwrap().result().await.unwrap();
     let days: Vec<u64> = woke.iter().map(|at| seconds(began, *at) / DAY.as_secs()).collect();
@@ -130,10 +130,10 @@ async fn gives_up(wf: &Wf) -> Result<bool> {
 
 #[tokio::test]
 async fn a_wait_with_a_limit_runs_out_where_nobody_sends() {
-    let test = Testing::new().await.unwrap().with(jobs![gives_up]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![gives_up]).auto_advance_time();
     assert!(!test.start(gives_up()).await.unwrap().result().await.unwrap());
     let test =
-        Testing::new().await.unwrap().with(jobs![gives_up]).skipping_time().signals([("approval", true)]);
+        Testing::new().await.unwrap().with(jobs![gives_up]).auto_advance_time().signals([("approval", true)]);
     assert!(test.start(gives_up()).await.unwrap().result().await.unwrap());
 }
 
@@ -144,7 +144,7 @@ async fn never() -> Result<()> {
 
 #[tokio::test]
 async fn pauses_between_attempts_and_delays_are_skipped_too() {
-    let test = Testing::new().await.unwrap().with(jobs![never]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![never]).auto_advance_time();
     let run = test.start(never().delay(90 * DAY)).await.unwrap();
     assert!(matches!(run.result().await, Err(ClientError::RunFailed { .. })));
     assert_eq!(test.calls(never), 3);
@@ -159,7 +159,7 @@ async fn waits_a_month_for_a_signal(wf: &Wf) -> Result<u64> {
 async fn deadline_that_time_is_skipped_to_waits_for_whoever_has_locked_the_run() {
     let test = Testing::new().await.unwrap().with(jobs![waits_a_month_for_a_signal]);
     let run = test.start(waits_a_month_for_a_signal().deadline(30 * DAY)).await.unwrap();
-    run.at_rest().await.unwrap();
+    run.wait_until_idle().await.unwrap();
     let mut tx = test.db().pool().begin().await.unwrap();
     sqlx::query("select run_id from runledger.run for update").execute(&mut *tx).await.unwrap();
     let unlock = async {

@@ -22,7 +22,7 @@ async fn order(wf: &Wf, n: u64) -> Result<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_that_are_awaited_together_leave_the_pool_to_bodies() {
-    let test = Testing::new().await.unwrap().with(jobs![order, books]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![order, books]).auto_advance_time();
     let test = test.patience(Duration::from_secs(1));
     let mut runs = Vec::new();
     for n in 0..16 {
@@ -57,7 +57,7 @@ async fn sender(wf: &Wf, to: String) -> Result<()> {
 async fn results_that_are_awaited_together_skip_time_once() {
     for _ in 0..12 {
         let test = Testing::new().await.unwrap().with(jobs![limited, sender, sends]);
-        let test = test.provide_with(Clone::clone).skipping_time();
+        let test = test.provide_with(Clone::clone).auto_advance_time();
         let waits = test.start(limited()).await.unwrap();
         let sends = test.start(sender(waits.handle().id().to_string())).await.unwrap();
         let (got, _) = tokio::join!(waits.result(), sends.result());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use runledger::prelude::*;
 use runledger::testing::{CrashError, Testing};
-use runledger::{ClientError, Graph, Tuning};
+use runledger::{ClientError, Graph, JobOverrides};
 
 use super::patience::ticks;
 
@@ -39,7 +39,7 @@ async fn sleeps(wf: &Wf) -> Result<()> {
 
 async fn said<T: std::fmt::Debug>(result: impl Future<Output = Result<T, ClientError>>) -> String {
     let error = tokio::time::timeout(LONG, result).await.expect("the kit gives up").unwrap_err();
-    assert!(matches!(error, ClientError::Setup(_)), "{error:?}");
+    assert!(matches!(error, ClientError::Config(_)), "{error:?}");
     error.to_string()
 }
 
@@ -53,7 +53,7 @@ async fn run_that_the_test_does_not_serve_is_reported() {
         said.contains("no worker of the test serves `mail`") && said.contains("`Testing::with`"),
         "{said}"
     );
-    run.at_rest().await.unwrap();
+    run.wait_until_idle().await.unwrap();
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn unserved_child_is_reported_beside_a_run_that_goes_on() {
 
 #[tokio::test]
 async fn time_passes_although_a_child_is_not_served() {
-    let test = Testing::new().await.unwrap().with(jobs![sleeps]).skipping_time();
+    let test = Testing::new().await.unwrap().with(jobs![sleeps]).auto_advance_time();
     let run = test.start(sleeps()).await.unwrap();
     tokio::time::timeout(LONG, run.result()).await.expect("the sleep is skipped").unwrap();
 }
@@ -138,12 +138,12 @@ async fn queue_named_by_the_test_is_served() {
 #[tokio::test]
 async fn disabled_job_stuck_run_gives_the_reason() {
     let test = Testing::new().await.unwrap().with(jobs![mail]).patience(Duration::from_secs(1));
-    test.db().tune("mail", Tuning::new().disabled("no stamps")).await.unwrap();
+    test.db().set_overrides("mail", JobOverrides::new().disabled("no stamps")).await.unwrap();
     let run = test.start(mail()).await.unwrap();
     let said = said(run.result()).await;
     assert!(said.contains("job `mail` is disabled: no stamps"), "{said}");
-    assert!(said.contains("`Db::untune`") && !said.contains("permit"), "{said}");
-    run.at_rest().await.unwrap();
+    assert!(said.contains("`Db::clear_overrides`") && !said.contains("permit"), "{said}");
+    run.wait_until_idle().await.unwrap();
 }
 
 #[job(name = "kit.letter", aliases = ["kit.post"])]
@@ -155,13 +155,13 @@ async fn letter() -> Result<()> {
 async fn job_disabled_under_another_of_its_names_gives_that_name_and_the_reason() {
     for name in ["kit.post", "kit.letter"] {
         let test = Testing::new().await.unwrap().with(jobs![letter]).patience(Duration::from_secs(1));
-        test.db().tune(name, Tuning::new().disabled("no stamps")).await.unwrap();
+        test.db().set_overrides(name, JobOverrides::new().disabled("no stamps")).await.unwrap();
         let run = test.start(letter()).await.unwrap();
         let said = said(run.result()).await;
         assert!(said.contains(&format!("job `{name}` is disabled: no stamps")), "{said}");
-        assert!(said.contains("`Db::untune`") && !said.contains("permit"), "{said}");
-        run.at_rest().await.unwrap();
-        assert!(test.db().untune(name).await.unwrap());
+        assert!(said.contains("`Db::clear_overrides`") && !said.contains("permit"), "{said}");
+        run.wait_until_idle().await.unwrap();
+        assert!(test.db().clear_overrides(name).await.unwrap());
         run.result().await.unwrap();
     }
 }

@@ -246,7 +246,7 @@ async fn long_loop(wf: &Wf, from: u32, n: u32) -> Result<u32> {
     if end == n {
         return Ok(end);
     }
-    wf.continue_with(long_loop(end, n)).await
+    wf.continue_as_new(long_loop(end, n)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

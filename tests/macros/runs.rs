@@ -3,7 +3,7 @@
 use compiles::charge::{Gateway, Order, charge, checkout, record_sale};
 use compiles::{facades, hostile, payloads};
 use runledger::__private::DefinitionOf;
-use runledger::{AnyCall, App, Call, ClientError, Handle, Job, Worker, enqueue_all};
+use runledger::{AnyCall, App, Call, ClientError, Job, RunHandle, Worker, enqueue_all};
 use runledger_tests::{Fixture, PATIENCE};
 use serde_json::{Value, json};
 use sqlx::Connection;
@@ -33,7 +33,7 @@ where
     let fixture = Fixture::new().await;
     let submitted = enqueue_all([AnyCall::by_name(job, &input)], &fixture.db).await.unwrap();
     let worker = start(&fixture).await;
-    let result = Handle::of(function, &fixture.db, submitted[0].run_id).result_within(PATIENCE).await;
+    let result = RunHandle::of(function, &fixture.db, submitted[0].run_id).result_within(PATIENCE).await;
     worker.stop().await;
     result
 }

@@ -16,7 +16,7 @@ async fn doubles(n: u64) -> Result<u64> {
     if n == 13 { Err(Error::terminal("an unlucky number")) } else { Ok(2 * n) }
 }
 
-async fn keys<J: runledger::Job>(handle: &Handle<J>) -> Vec<String> {
+async fn keys<J: runledger::Job>(handle: &RunHandle<J>) -> Vec<String> {
     let mut keys: Vec<String> = handle.steps().await.unwrap().into_iter().map(|step| step.key).collect();
     keys.sort_unstable();
     keys
@@ -47,7 +47,7 @@ async fn a_map_gives_the_outputs_in_the_order_of_the_items_whatever_its_limit() 
 #[workflow]
 async fn tells_apart(wf: &Wf, items: Vec<u64>, spread: bool) -> Result<Vec<Option<u64>>> {
     let map = wf.map(items, doubles);
-    let outcomes = if spread { map.spread().outcomes().await } else { map.outcomes().await };
+    let outcomes = if spread { map.as_child_runs().settle_all().await } else { map.settle_all().await };
     Ok(outcomes.into_iter().map(Result::ok).collect())
 }
 
@@ -110,7 +110,7 @@ async fn a_lower_limit_of_a_map_is_no_change_for_a_run_that_had_more_under_way()
 
 #[workflow]
 async fn spreads(wf: &Wf, items: Vec<u64>, limit: Option<usize>) -> Result<Vec<u64>> {
-    let map = wf.map(items, doubles).spread();
+    let map = wf.map(items, doubles).as_child_runs();
     Ok(match limit {
         Some(limit) => map.limit(limit).await?,
         None => map.await?,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, RunState, given};
+use runledger::{ClientError, Graph, RunState, value};
 use runledger_tests::rows::{scalar, soon, take_away, until, worker};
 use runledger_tests::{Fixture, eventually};
 use uuid::Uuid;
@@ -21,7 +21,7 @@ async fn counts(n: u64, later: u64, #[inject] context: &Context) -> Result<u64> 
         return Ok(done);
     }
     context.progress(&done).await?;
-    context.continue_after(Duration::from_millis(later)).await
+    context.continue_later(Duration::from_millis(later)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,7 +65,7 @@ async fn rounds(wf: &Wf, round: u32, n_rounds: u32, keys: Vec<Uuid>) -> Result<V
     if round + 1 == n_rounds {
         return Ok(all);
     }
-    wf.continue_with(rounds(round + 1, n_rounds, all)).await
+    wf.continue_as_new(rounds(round + 1, n_rounds, all)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +101,7 @@ async fn waits_between(wf: &Wf, round: u32) -> Result<u32> {
     if round == 1 {
         return Ok(round);
     }
-    wf.continue_with(waits_between(round + 1).delay(Duration::from_secs(3600))).await
+    wf.continue_as_new(waits_between(round + 1).delay(Duration::from_secs(3600))).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,15 +124,15 @@ async fn a_workflow_can_continue_later() {
 #[workflow]
 async fn continues_wrongly(wf: &Wf, how: u32) -> Result<u32> {
     match how {
-        0 => wf.continue_with(waits_between(0)).await,
-        1 => wf.continue_with(continues_wrongly(1).priority(3)).await,
+        0 => wf.continue_as_new(waits_between(0)).await,
+        1 => wf.continue_as_new(continues_wrongly(1).priority(3)).await,
         _ => Ok(wf.run(continues_inside()).await?),
     }
 }
 
 #[job]
 async fn continues_inside(#[inject] context: &Context) -> Result<u32> {
-    context.continue_after(Duration::ZERO).await
+    context.continue_later(Duration::ZERO).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,7 +163,7 @@ async fn fails_until_mended(round: u32) -> Result<u32> {
 #[workflow(max_attempts = 1)]
 async fn a_child_a_round(wf: &Wf, round: u32) -> Result<u32> {
     let output = wf.start(fails_until_mended(round)).await?.result().await?;
-    if round == 2 { Ok(output) } else { wf.continue_with(a_child_a_round(round + 1)).await }
+    if round == 2 { Ok(output) } else { wf.continue_as_new(a_child_a_round(round + 1)).await }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,7 +207,7 @@ async fn pays_in_parts(wf: &Wf, owed: u64, paid: u64) -> Result<u64> {
         wf.signal::<()>("last").await?;
     }
     let paid = paid + wf.run(pays(10)).await?;
-    if owed == 10 { Ok(paid) } else { wf.continue_with(pays_in_parts(owed - 10, paid)).await }
+    if owed == 10 { Ok(paid) } else { wf.continue_as_new(pays_in_parts(owed - 10, paid)).await }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,7 +217,7 @@ async fn node_that_other_nodes_feed_continues_with_the_arguments_that_it_says() 
     let first = worker(&db, jobs()).await;
     let mut graph = Graph::new("payment");
     let owed = graph.call(owes(30));
-    let payment = graph.then(pays_in_parts, (owed, given(0)));
+    let payment = graph.then(pays_in_parts, (owed, value(0)));
     let graph = graph.result(payment).enqueue(&db).await.unwrap();
     let nodes = graph.nodes().await.unwrap();
     let payment = nodes.iter().find(|node| node.name == "pays_in_parts").unwrap().run_id;
@@ -231,7 +231,7 @@ async fn node_that_other_nodes_feed_continues_with_the_arguments_that_it_says() 
     assert_eq!(verification.n_replaying, verification.n_runs, "{verification}");
 
     let second = worker(&db, jobs()).await;
-    Handle::of(pays_in_parts, &db, payment).signal("last", &()).await.unwrap();
+    RunHandle::of(pays_in_parts, &db, payment).signal("last", &()).await.unwrap();
     assert_eq!(soon(graph.result()).await.unwrap(), 30);
     second.stop().await;
 }
@@ -247,7 +247,7 @@ async fn waits_then_works(wf: &Wf, round: u32) -> Result<u32> {
         return Ok(round);
     }
     wf.signal::<()>("go").await?;
-    wf.continue_with(waits_then_works(round + 1)).await
+    wf.continue_as_new(waits_then_works(round + 1)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -37,7 +37,7 @@ async fn run_with_a_history_above_the_limit_is_blocked_and_others_go_on() {
     let info = until(&db, large.id(), |info| has_left(info.state)).await;
     assert_eq!(info.state, RunState::Blocked);
     let reason = info.error.unwrap().message;
-    assert!(reason.contains("the history of this run has") && reason.contains("continue_with"), "{reason}");
+    assert!(reason.contains("the history of this run has") && reason.contains("continue_as_new"), "{reason}");
     worker.stop().await;
 }
 
@@ -67,7 +67,7 @@ async fn outputs_of_steps_under_way_are_refused_where_the_history_is_full() {
     let steps = run.steps().await.unwrap();
     let refused: Vec<_> = steps.iter().filter_map(|step| step.result.as_ref().err()).collect();
     assert_eq!(refused.len(), 2);
-    assert!(refused[0].message.contains("continue_with"), "{}", refused[0].message);
+    assert!(refused[0].message.contains("continue_as_new"), "{}", refused[0].message);
     worker.stop().await;
 }
 

@@ -33,7 +33,7 @@ async fn waits_shortly(wf: &Wf) -> Result<u64> {
 async fn a_run_that_is_answered_while_it_stays_is_not_replayed() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app = App::new(db.clone()).with(jobs![waits_shortly, answered_child]).timings(Timings::FAST);
-    let worker = app.linger(FOR_EVER).start().await.unwrap();
+    let worker = app.idle_residency(FOR_EVER).start().await.unwrap();
     let handle = waits_shortly().enqueue(&db).await.unwrap();
     let recorded = format!("select count(*) from runledger.step where run_id = '{}'", handle.id());
     eventually(async || scalar::<i64>(&db, &recorded).await, |n_steps| *n_steps == 2).await;
@@ -62,7 +62,7 @@ async fn a_run_that_stays_is_nudged_at_the_end_of_its_child() {
     let mut listener = sqlx::postgres::PgListener::connect(database.url()).await.unwrap();
     listener.listen("runledger_nudge").await.unwrap();
     let app = App::new(db.clone()).with(jobs![stays_beside_its_child, told_child]).timings(Timings::FAST);
-    let worker = app.linger(FOR_EVER).start().await.unwrap();
+    let worker = app.idle_residency(FOR_EVER).start().await.unwrap();
     let run = stays_beside_its_child().enqueue(&db).await.unwrap();
     let n_leases = "select count(*) from runledger.lease";
     eventually(async || scalar::<i64>(&db, n_leases).await, |n| *n == 2).await;
@@ -90,7 +90,7 @@ async fn a_run_that_waits_leaves_where_it_takes_the_last_slot() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let app =
         App::new(db.clone()).with(jobs![waits_behind_a_gate, child_behind_a_gate]).timings(Timings::FAST);
-    let worker = app.linger(FOR_EVER).concurrency(2).start().await.unwrap();
+    let worker = app.idle_residency(FOR_EVER).concurrency(2).start().await.unwrap();
     let mut handles = Vec::new();
     for n in 0..4 {
         handles.push(waits_behind_a_gate(n).enqueue(&db).await.unwrap());
@@ -122,7 +122,7 @@ async fn a_run_that_waits_for_many_things_and_one_that_may_not_stay_leave_at_onc
     for (n_children, linger) in [(9, FOR_EVER), (1, Duration::ZERO)] {
         let Fixture { db, database: _database } = Fixture::new().await;
         let app = App::new(db.clone()).with(jobs![waits_for_endless, endless_child]).timings(Timings::FAST);
-        let worker = app.linger(linger).start().await.unwrap();
+        let worker = app.idle_residency(linger).start().await.unwrap();
         let handle = waits_for_endless(n_children).enqueue(&db).await.unwrap();
         until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
         handle.cancel("nobody answers").await.unwrap();

@@ -55,7 +55,7 @@ async fn a_panic_of_an_inline_step_leaves_the_steps_of_other_runs_alone() {
     );
     let runs = enqueue_all((0..100).map(nested_innocent), &fixture.db).await.unwrap();
     for (n, run) in (0..).zip(runs) {
-        let handle = Handle::of(nested_innocent, &fixture.db, run.run_id);
+        let handle = RunHandle::of(nested_innocent, &fixture.db, run.run_id);
         assert_eq!(handle.result_within(PATIENCE).await.unwrap(), n + 1);
     }
     worker.stop().await;
@@ -113,7 +113,7 @@ async fn nested_continues(wf: &Wf, round: u64, calls_it_inside: bool) -> Result<
     if round > 0 {
         return Ok(round);
     }
-    let anew = || wf.continue_with::<_, Result<u64, StepError>>(nested_continues(1, false));
+    let anew = || wf.continue_as_new::<_, Result<u64, StepError>>(nested_continues(1, false));
     if calls_it_inside {
         let built = Mutex::new(None);
         wf.step("outer", || async {
@@ -140,7 +140,7 @@ async fn a_workflow_does_not_begin_anew_in_the_body_of_a_step() {
         let refused = run.result_within(PATIENCE).await;
         let Err(ClientError::RunFailed { failure, .. }) = refused else { panic!("{refused:?}") };
         let said = failure.to_string();
-        assert!(said.contains("`continue_with` was started inside the body of another step"), "{said}");
+        assert!(said.contains("`continue_as_new` was started inside the body of another step"), "{said}");
     }
     worker.stop().await;
 }
@@ -226,7 +226,7 @@ async fn an_undo_asks_for_nothing_when_it_is_made_and_is_not_carried_out_in_the_
 /// Asks the engine for something between its steps.
 #[workflow]
 async fn asks_between(wf: &Wf, what: String, #[inject] db: &Db) -> Result<u64> {
-    let own = Handle::of(asks_between, db, wf.run_id());
+    let own = RunHandle::of(asks_between, db, wf.run_id());
     match what.as_str() {
         "enqueue" => drop(nested_plain(1).enqueue(db).await?),
         "enqueue_all" => drop(enqueue_all([nested_plain(1), nested_plain(2)], db).await?),

@@ -196,7 +196,7 @@ async fn a_run_whose_steps_were_taken_back_is_not_revived() {
     let handle = journey("fails".into()).enqueue(&db).await.unwrap();
     assert!(soon(handle.result()).await.is_err());
     let error = handle.revive(RunState::Failed).await.unwrap_err();
-    assert!(matches!(error, ClientError::Undone { .. }), "{error}");
+    assert!(matches!(error, ClientError::CompensationsRan { .. }), "{error}");
     worker.stop().await;
 }
 

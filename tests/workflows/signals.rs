@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use runledger::prelude::*;
-use runledger::{ClientError, FailureKind, RunState, Signalled};
+use runledger::{ClientError, FailureKind, RunState, SignalReceipt};
 use runledger_tests::check::signals::wrong;
 use runledger_tests::rows::{execute, random, scalar, soon, take_away, until, worker};
 use runledger_tests::{Fixture, eventually};
@@ -200,9 +200,9 @@ async fn a_signal_is_sent_once_under_its_key_also_after_it_was_taken() {
     let worker = worker(&db, jobs![collects, works]).await;
     let handle = collects(2, 0).enqueue(&db).await.unwrap();
     let send = async |value: u32| handle.signal("value", &value).idempotency_key("one").await;
-    assert_eq!(send(1).await.unwrap(), Signalled::Now);
+    assert_eq!(send(1).await.unwrap(), SignalReceipt::Now);
     until(&db, handle.id(), |info| info.state == RunState::Waiting).await;
-    assert_eq!(send(1).await.unwrap(), Signalled::Before);
+    assert_eq!(send(1).await.unwrap(), SignalReceipt::Before);
     let error = send(2).await.unwrap_err();
     assert!(matches!(&error, ClientError::SignalConflict { key, .. } if key == "one"), "{error}");
     handle.signal("value", &3).await.unwrap();
@@ -417,7 +417,7 @@ async fn in_rounds(wf: &Wf, first: u32, anew: bool) -> Result<(u32, u32)> {
             slept = pause => { slept?; }
         }
         if anew && round % 3 == 2 {
-            return wf.continue_with(in_rounds(round + 1, anew)).await;
+            return wf.continue_as_new(in_rounds(round + 1, anew)).await;
         }
     }
     unreachable!("a run has no such number of rounds")
@@ -494,7 +494,7 @@ async fn a_signal_a_round(wf: &Wf, round: u32, values: Vec<u32>) -> Result<Vec<u
     values.push(wf.signal("value").await?);
     if round == 0 {
         wf.signal::<u32>("other").await?;
-        return wf.continue_with(a_signal_a_round(1, values)).await;
+        return wf.continue_as_new(a_signal_a_round(1, values)).await;
     }
     values.push(wf.signal::<u32>("value").timeout(Duration::from_millis(1)).await?.unwrap_or_default());
     if values.len() == 3 && values[2] == 0 { Err(Error::terminal("too few")) } else { Ok(values) }

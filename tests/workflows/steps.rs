@@ -305,7 +305,8 @@ async fn is_logged(wf: &Wf) -> Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_program_logs_of_a_workflow_shows_nothing_of_its_record() {
     let Fixture { db, database: _database } = Fixture::new().await;
-    let app = App::new(db.clone()).with(jobs![is_logged]).timings(Timings::FAST).linger(Duration::ZERO);
+    let app =
+        App::new(db.clone()).with(jobs![is_logged]).timings(Timings::FAST).idle_residency(Duration::ZERO);
     let worker = app.start().await.unwrap();
     let handle = is_logged().enqueue(&db).await.unwrap();
     eventually(async || handle.state().await.unwrap(), |state| *state == RunState::Waiting).await;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, stream};
 use runledger::prelude::*;
-use runledger::{Handle, RunState, Saga, Step, Submitted, enqueue_all};
+use runledger::{EnqueuedRun, RunHandle, RunState, Saga, Step, enqueue_all};
 use runledger_tests::Fixture;
 use runledger_tests::rows::take_some_away;
 use runledger_tests::seed::seed;
@@ -372,11 +372,11 @@ const MISHEARD: &str = "
     ]";
 
 /// Every second program has a word from the beginning: most end before somebody talks to them.
-async fn enqueue_with_words(db: &Db, seeds: impl Iterator<Item = u64>) -> Vec<Submitted> {
+async fn enqueue_with_words(db: &Db, seeds: impl Iterator<Item = u64>) -> Vec<EnqueuedRun> {
     let mut tx = db.pool().begin().await.unwrap();
     let runs = enqueue_all(seeds.map(program), &mut *tx).await.unwrap();
     for run in runs.iter().step_by(2) {
-        Handle::of(program, db, run.run_id).signal("word", &99).send(&mut *tx).await.unwrap();
+        RunHandle::of(program, db, run.run_id).signal("word", &99).send(&mut *tx).await.unwrap();
     }
     tx.commit().await.unwrap();
     runs

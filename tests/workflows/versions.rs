@@ -45,7 +45,7 @@ async fn pass_by(db: &Db) {
     }
 }
 
-async fn claims(db: &Db, handle: &Handle<impl runledger::Job>) -> i32 {
+async fn claims(db: &Db, handle: &RunHandle<impl runledger::Job>) -> i32 {
     scalar(db, &format!("select claims from runledger.ready where run_id = '{}'", handle.id())).await
 }
 
@@ -124,7 +124,7 @@ async fn sends_both(wf: &Wf) -> Result<String> {
 
 #[workflow]
 async fn continues_as_the_second(wf: &Wf) -> Result<String> {
-    wf.continue_with(other::continues_as_the_second()).await
+    wf.continue_as_new(other::continues_as_the_second()).await
 }
 
 mod other {
@@ -232,7 +232,7 @@ async fn a_run_that_a_worker_holds_is_not_moved() {
     let run = held_up().enqueue(&db).await.unwrap();
     until(&db, run.id(), |info| info.state == RunState::Running).await;
     let refused = run.pin(2).await.unwrap_err();
-    assert!(matches!(refused, ClientError::Held { .. }), "{refused}");
+    assert!(matches!(refused, ClientError::RunIsRunning { .. }), "{refused}");
     assert!(refused.to_string().contains("pause it"), "{refused}");
     assert!(run.pins().await.unwrap().is_empty());
     GATE.add_permits(1);

@@ -257,7 +257,7 @@ async fn a_waiter_whose_listener_went_with_the_runtime_of_another_waiter_starts_
     let url = database.url().to_owned();
     runtime.spawn(async move {
         let db = Db::connect(&url).await.unwrap();
-        let _ = Handle::of(quick, &db, first.id()).result().await;
+        let _ = RunHandle::of(quick, &db, first.id()).result().await;
     });
     let before = eventually(async || listeners(&db).await, |pids| pids.len() == 1).await;
     let waiter = tokio::spawn(async move { second.result().await });

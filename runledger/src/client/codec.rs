@@ -20,7 +20,7 @@ use crate::model::payload::{Codec, CodecError, Place, Sealed};
 /// ```
 /// use runledger::AesGcm;
 ///
-/// let codec = AesGcm::new("2027", [2; 32]).and_old("2026", [1; 32]);
+/// let codec = AesGcm::new("2027", [2; 32]).with_previous_key("2026", [1; 32]);
 /// ```
 pub struct AesGcm {
     present: Key,
@@ -46,7 +46,7 @@ impl AesGcm {
 
     /// Opens also what was sealed with this key, and seals nothing with it.
     #[must_use]
-    pub fn and_old(mut self, key_id: impl Into<String>, key: [u8; 32]) -> Self {
+    pub fn with_previous_key(mut self, key_id: impl Into<String>, key: [u8; 32]) -> Self {
         self.old.push(Key::new(key_id.into(), &key));
         self
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection, PgPool};
 use uuid::Uuid;
 
-use super::handle::Handle;
+use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
-use crate::connection::db::{Db, Home, Route, Via, connection, not_between_steps, why_none};
+use crate::connection::db::{Db, EnqueueTarget, Home, Target, connection, not_between_steps, why_none};
 use crate::connection::inbox::Delivery;
 use crate::definition::call::{AnyCall, Call, Request};
 use crate::definition::job::Job;
@@ -36,7 +36,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(20);
 /// A run that a batch has enqueued, or has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Submitted {
+pub struct EnqueuedRun {
     /// The run.
     pub run_id: Uuid,
     /// Whether it is new; false where a run with this idempotency key and an equal request was there.
@@ -56,17 +56,17 @@ impl<J: Job> Call<J> {
     ///
     /// # Cancel safety
     /// A dropped future may or may not have enqueued the run. With an idempotency key the call can be repeated.
-    pub fn enqueue<'c, V: Via<'c>>(
+    pub fn enqueue<'c, V: EnqueueTarget<'c>>(
         self,
         via: V,
-    ) -> impl Future<Output = Result<Handle<J>, ClientError>> + Send + use<'c, J, V> {
+    ) -> impl Future<Output = Result<RunHandle<J>, ClientError>> + Send + use<'c, J, V> {
         let route = via.via();
         async move {
             let home = home_of(&route);
             let submitted = submit(vec![self.request], route).await?;
             match submitted.first() {
-                Some(run) => Ok(Handle::new(run.run_id, run.created, home)),
-                None => Err(ClientError::Setup("the database answered an enqueue with nothing".to_owned())),
+                Some(run) => Ok(RunHandle::new(run.run_id, run.created, home)),
+                None => Err(ClientError::Config("the database answered an enqueue with nothing".to_owned())),
             }
         }
     }
@@ -79,17 +79,17 @@ impl<J: Job> Call<J> {
 pub fn enqueue_all<'c, C, V>(
     calls: impl IntoIterator<Item = C>,
     via: V,
-) -> impl Future<Output = Result<Vec<Submitted>, ClientError>> + Send
+) -> impl Future<Output = Result<Vec<EnqueuedRun>, ClientError>> + Send
 where
     C: Into<AnyCall>,
-    V: Via<'c>,
+    V: EnqueueTarget<'c>,
 {
     let requests: Vec<Request> = calls.into_iter().map(|call| call.into().request).collect();
     let route = via.via();
     submit(requests, route)
 }
 
-async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<Submitted>, ClientError> {
+async fn submit(mut requests: Vec<Request>, mut route: Target<'_>) -> Result<Vec<EnqueuedRun>, ClientError> {
     not_between_steps()?;
     route.check_path().await?;
     for request in requests.iter_mut().filter(|request| request.definition.is_none()) {
@@ -109,11 +109,11 @@ async fn submit(mut requests: Vec<Request>, mut route: Route<'_>) -> Result<Vec<
     };
     let batch = Batch { runs: requests.into_iter().map(sealed).collect::<Result<_, _>>()?, sealer: &sealer };
     match route {
-        Route::Tx(connection, _) | Route::Connection(connection, _) => {
+        Target::Tx(connection, _) | Target::Connection(connection, _) => {
             submit_on_connection(connection, &batch, true).await
         }
-        Route::Db(db) => submit_on_db(db, &batch).await,
-        Route::Pool(pool) => submit_on_pool(pool, &batch, false, true).await,
+        Target::Db(db) => submit_on_db(db, &batch).await,
+        Target::Pool(pool) => submit_on_pool(pool, &batch, false, true).await,
     }
 }
 
@@ -124,13 +124,13 @@ struct Batch<'s> {
 }
 
 /// A single run without a key shares its commit with others of this client.
-async fn submit_on_db(db: &Db, batch: &Batch<'_>) -> Result<Vec<Submitted>, ClientError> {
+async fn submit_on_db(db: &Db, batch: &Batch<'_>) -> Result<Vec<EnqueuedRun>, ClientError> {
     let [run] = &batch.runs[..] else { return submit_on_pool(db.pool(), batch, true, true).await };
     if run.idempotency_key.is_some() || !run.options.are_of_one_statement() {
         return submit_on_pool(db.pool(), batch, true, true).await;
     }
     match db.inbox().put(db.pool(), run.clone()).await {
-        Delivery::Committed => Ok(vec![Submitted { run_id: run.run_id, created: true }]),
+        Delivery::Committed => Ok(vec![EnqueuedRun { run_id: run.run_id, created: true }]),
         Delivery::NoConnection => Err(why_none(db.pool()).await),
         Delivery::Unknown => submit_on_pool(db.pool(), batch, true, false).await,
     }
@@ -142,7 +142,7 @@ async fn submit_on_connection(
     connection: &mut PgConnection,
     batch: &Batch<'_>,
     is_first: bool,
-) -> Result<Vec<Submitted>, ClientError> {
+) -> Result<Vec<EnqueuedRun>, ClientError> {
     let runs = &batch.runs;
     let is_one_statement = runs.len() == 1 || runs.iter().all(|run| run.idempotency_key.is_none());
     if is_one_statement && runs.iter().all(|run| run.options.are_of_one_statement()) {
@@ -159,7 +159,7 @@ async fn submit_on_pool(
     batch: &Batch<'_>,
     is_clean: bool,
     is_first: bool,
-) -> Result<Vec<Submitted>, ClientError> {
+) -> Result<Vec<EnqueuedRun>, ClientError> {
     let (mut tries, mut is_first) = (Tries::new(), is_first);
     loop {
         match submit_once(&mut *connection(pool).await?, batch, is_clean, is_first).await {
@@ -198,7 +198,7 @@ async fn submit_once(
     batch: &Batch<'_>,
     is_clean: bool,
     is_first: bool,
-) -> Result<Vec<Submitted>, ClientError> {
+) -> Result<Vec<EnqueuedRun>, ClientError> {
     if is_clean {
         return submit_on_connection(connection, batch, is_first).await;
     }
@@ -214,13 +214,13 @@ async fn submit_on(
     connection: &mut PgConnection,
     batch: &Batch<'_>,
     is_first: bool,
-) -> Result<Vec<Submitted>, ClientError> {
+) -> Result<Vec<EnqueuedRun>, ClientError> {
     let Batch { runs, sealer } = batch;
     if is_first && runs.iter().all(|run| run.idempotency_key.is_none()) {
         enqueue_fresh(&mut *connection, runs).await?;
         deadline::set(&mut *connection, runs.iter()).await?;
         activate_all(connection, runs.iter()).await?;
-        return Ok(runs.iter().map(|run| Submitted { run_id: run.run_id, created: true }).collect());
+        return Ok(runs.iter().map(|run| EnqueuedRun { run_id: run.run_id, created: true }).collect());
     }
     // One statement cannot write one key twice: a repetition within the batch is compared with the first of its kind.
     let mut first: HashMap<Uuid, &NewRun> = HashMap::with_capacity(runs.len());
@@ -259,7 +259,7 @@ async fn submit_on(
     }
     Ok(runs
         .iter()
-        .map(|run| Submitted {
+        .map(|run| EnqueuedRun {
             run_id: run.run_id,
             // An id without a key is made for this submission alone: where it was there, an earlier try of ours wrote it. One with a key is new once.
             created: run.idempotency_key.is_none() || created.remove(&run.run_id),
@@ -279,7 +279,7 @@ async fn activate_all<'r>(
             let message = format!(
                 "two calls of job `{job}` in one batch have the active key `{key}`, and both would go on; nothing was written; leave one of them out"
             );
-            return Err(ClientError::Setup(message));
+            return Err(ClientError::Config(message));
         }
     }
     let runs: Vec<Uuid> = keys.into_values().collect();
@@ -351,21 +351,21 @@ pub(crate) fn input_difference(one: &str, other: &str) -> Option<String> {
 }
 
 /// Refuses a name that neither this program nor a living worker knows in this version, as long as somebody knows any.
-async fn check_is_known(name: &str, version: u32, route: &mut Route<'_>) -> Result<(), ClientError> {
+async fn check_is_known(name: &str, version: u32, route: &mut Target<'_>) -> Result<(), ClientError> {
     unknown_job(&known_jobs(route).await?, name, version).map_or(Ok(()), Err)
 }
 
 /// Every name under which this program or a living worker knows a job, as it is stored.
-pub(crate) async fn known_jobs(route: &mut Route<'_>) -> Result<Vec<String>, ClientError> {
+pub(crate) async fn known_jobs(route: &mut Target<'_>) -> Result<Vec<String>, ClientError> {
     let mut known: Vec<String> = registry::registered()
         .flat_map(|definition| {
             definition.names().map(|its| stored_name(its, definition.version).into_owned())
         })
         .collect();
     known.extend(match route {
-        Route::Db(db) => jobs_known(&mut *connection(db.pool()).await?).await?,
-        Route::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
-        Route::Tx(connection, _) | Route::Connection(connection, _) => jobs_known(connection).await?,
+        Target::Db(db) => jobs_known(&mut *connection(db.pool()).await?).await?,
+        Target::Pool(pool) => jobs_known(&mut *connection(pool).await?).await?,
+        Target::Tx(connection, _) | Target::Connection(connection, _) => jobs_known(connection).await?,
     });
     Ok(known)
 }
@@ -388,10 +388,10 @@ pub(crate) fn unknown_job(known: &[String], name: &str, version: u32) -> Option<
     Some(ClientError::UnknownJob { name: name.to_owned(), hint })
 }
 
-pub(crate) fn home_of(route: &Route<'_>) -> Option<Home> {
+pub(crate) fn home_of(route: &Target<'_>) -> Option<Home> {
     match route {
-        Route::Db(db) => Some(db.home()),
-        Route::Pool(pool) => Some(Home { pool: (*pool).clone(), sealer: Sealer::default() }),
-        Route::Tx(..) | Route::Connection(..) => None,
+        Target::Db(db) => Some(db.home()),
+        Target::Pool(pool) => Some(Home { pool: (*pool).clone(), sealer: Sealer::default() }),
+        Target::Tx(..) | Target::Connection(..) => None,
     }
 }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::ended;
-use crate::connection::answer::{PATIENCE, answered};
+use super::completion_listener;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, Home, connection};
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::definition::job::Job;
 use crate::definition::jobs::DefinitionOf;
 use crate::model::failure::{Failure, FailureKind, words};
@@ -35,19 +35,19 @@ const RIDE_OUT: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// A run of the job `J`. Cheap to clone; dropping it changes nothing.
-pub struct Handle<J> {
+pub struct RunHandle<J> {
     run_id: Uuid,
     created: bool,
     home: Option<Home>,
     marker: PhantomData<fn() -> J>,
 }
 
-impl<J: Job> Handle<J> {
+impl<J: Job> RunHandle<J> {
     pub(crate) fn new(run_id: Uuid, created: bool, home: Option<Home>) -> Self {
         Self { run_id, created, home, marker: PhantomData }
     }
 
-    /// The handle of a run that is known by its id. The function names the job, and so the type of the result: `Handle::of(charge, &db, id)`.
+    /// The handle of a run that is known by its id. The function names the job, and so the type of the result: `RunHandle::of(charge, &db, id)`.
     ///
     /// Asks the database nothing: whether there is such a run shows at the first question.
     pub fn of<Arguments, F>(function: F, db: &Db, run_id: Uuid) -> Self
@@ -127,7 +127,7 @@ impl<J: Job> Handle<J> {
     /// As [`result`](Self::result), for at most `limit`, whether the database answers or not: a last look at the end of `limit` has a second.
     ///
     /// # Errors
-    /// As [`result`](Self::result), and [`ClientError::StillGoing`] where no end is known when `limit` is over, also because the database is away.
+    /// As [`result`](Self::result), and [`ClientError::WaitTimedOut`] where no end is known when `limit` is over, also because the database is away.
     pub async fn result_within(&self, limit: Duration) -> Result<J::Output, ClientError> {
         let began = Instant::now();
         match tokio::time::timeout(limit.saturating_add(LAST_LOOK), self.wait(Some(limit))).await {
@@ -209,7 +209,7 @@ impl<J: Job> Handle<J> {
     async fn wait(&self, limit: Option<Duration>) -> Result<J::Output, ClientError> {
         let pool = self.pool()?;
         let (began, mut answered) = (Instant::now(), Instant::now());
-        let mut waiter = ended::Waiter::new(pool, self.run_id);
+        let mut waiter = completion_listener::Waiter::new(pool, self.run_id);
         loop {
             let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
             let is_over = left.is_some_and(|left| left.is_zero());
@@ -243,7 +243,7 @@ impl<J: Job> Handle<J> {
     }
 
     fn still_going(&self, began: Instant) -> ClientError {
-        ClientError::StillGoing { run_id: self.run_id, waited: began.elapsed() }
+        ClientError::WaitTimedOut { run_id: self.run_id, waited: began.elapsed() }
     }
 
     fn output_of(&self, end: End) -> Result<J::Output, ClientError> {
@@ -284,7 +284,7 @@ impl<J: Job> Handle<J> {
 
     async fn end(&self) -> Result<End, ClientError> {
         let mut connection = connection(self.pool()?).await?;
-        answered(PATIENCE, inspect::end_of_run(&mut connection, self.run_id))
+        with_timeout(STATEMENT_LIMIT, inspect::end_of_run(&mut connection, self.run_id))
             .await?
             .ok_or(ClientError::NoSuchRun { run_id: self.run_id })
     }
@@ -308,15 +308,15 @@ impl<J: Job> Handle<J> {
     }
 }
 
-impl<J: Job> Clone for Handle<J> {
+impl<J: Job> Clone for RunHandle<J> {
     fn clone(&self) -> Self {
         Self::new(self.run_id, self.created, self.home.clone())
     }
 }
 
-impl<J> fmt::Debug for Handle<J> {
+impl<J> fmt::Debug for RunHandle<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("run_id", &self.run_id).finish_non_exhaustive()
+        f.debug_struct("RunHandle").field("run_id", &self.run_id).finish_non_exhaustive()
     }
 }
 
@@ -345,7 +345,7 @@ impl Db {
     ///
     /// # Errors
     /// A failure of the database.
-    pub async fn unserved(&self) -> Result<Vec<inspect::Unserved>, ClientError> {
+    pub async fn unserved(&self) -> Result<Vec<inspect::UnservedJob>, ClientError> {
         Ok(inspect::unserved(&mut *connection(self.pool()).await?).await?)
     }
 

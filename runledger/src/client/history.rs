@@ -3,13 +3,13 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::handle::Handle;
+use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
 use crate::model::history::History;
 use crate::model::payload::{PayloadKind, Place, Sealer};
-use crate::model::{given, recorded};
+use crate::model::{dependency_inputs, recorded};
 use crate::store::history::{self, Record};
 
 impl Db {
@@ -33,14 +33,14 @@ async fn export(
     let record = history::history(connection, run_id).await?.ok_or(ClientError::NoSuchRun { run_id })?;
     let Record { job, tenant, graph_id, state, attempt, input, given, steps } = record;
     let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input);
-    let input = input.and_then(|input| given::fill(input, given, sealer));
+    let input = input.and_then(|input| dependency_inputs::bind(input, given, sealer));
     let opened = input.and_then(|input| Ok((input, recorded::open(steps, run_id, sealer)?)));
     let (input, steps) = opened.map_err(|source| ClientError::Unreadable { run_id, source })?;
     let history = History::new(run_id, &job, tenant, state, attempt, input, steps);
     Ok(history.in_graph(graph_id).keyed(sealer.opens()))
 }
 
-impl<J: Job> Handle<J> {
+impl<J: Job> RunHandle<J> {
     /// As [`Db::export`].
     ///
     /// # Errors

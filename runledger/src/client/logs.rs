@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::handle::Handle;
+use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
@@ -46,7 +46,7 @@ fn opened(sealer: &Sealer, run_id: Uuid, stored: StoredLogLine) -> Result<LogLin
     })
 }
 
-impl<J: Job> Handle<J> {
+impl<J: Job> RunHandle<J> {
     /// What the bodies of this run have logged, as [`Db::logs`].
     ///
     /// # Errors

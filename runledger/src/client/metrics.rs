@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::runs::Scope;
+use super::runs::TenantScope;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::store::metrics::{self, Metrics};
@@ -19,7 +19,7 @@ impl Db {
     ///
     /// # Errors
     /// A tenant that breaks the rule of names, or a failure of the database.
-    pub async fn metrics(&self, scope: Scope, window: Duration) -> Result<Metrics, ClientError> {
+    pub async fn metrics(&self, scope: TenantScope, window: Duration) -> Result<Metrics, ClientError> {
         let tenants = scope.tenants()?;
         Ok(metrics::metrics(&mut *connection(self.pool()).await?, tenants, window, LOOK_AT).await?)
     }

@@ -2,18 +2,18 @@
 
 #[cfg(feature = "aes-gcm")]
 pub(crate) mod codec;
-pub(crate) mod ended;
+pub(crate) mod completion_listener;
 pub(crate) mod enqueue;
 pub(crate) mod graph_copy;
 pub(crate) mod handle;
-pub(crate) mod happened;
 pub(crate) mod history;
-pub(crate) mod linked;
 pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod operate;
 pub(crate) mod pin;
+pub(crate) mod rerun;
 pub(crate) mod resource;
 pub(crate) mod runs;
 pub(crate) mod signal;
+pub(crate) mod timeline;
 pub(crate) mod tuning;

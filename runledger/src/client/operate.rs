@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::handle::Handle;
+use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::Db;
 use crate::definition::Definition;
@@ -29,18 +29,18 @@ impl Db {
         self.untyped(run_id).steps().await
     }
 
-    /// Cancels a run, and everything that goes on below it, as [`Handle::cancel`](crate::Handle::cancel) does, at its cost.
+    /// Cancels a run, and everything that goes on below it, as [`RunHandle::cancel`](crate::RunHandle::cancel) does, at its cost.
     ///
     /// # Errors
     /// [`ClientError::NoSuchRun`], or a failure of the database.
     ///
     /// # Cancel safety
-    /// As that of [`Handle::cancel`](crate::Handle::cancel): a dropped future may have cancelled a part, and can be repeated.
+    /// As that of [`RunHandle::cancel`](crate::RunHandle::cancel): a dropped future may have cancelled a part, and can be repeated.
     pub async fn cancel(&self, run_id: Uuid, reason: &str) -> Result<Cancelled, ClientError> {
         self.untyped(run_id).cancel(reason).await
     }
 
-    /// Pauses a run until it is resumed, as [`Handle::pause`](crate::Handle::pause) does, at its cost.
+    /// Pauses a run until it is resumed, as [`RunHandle::pause`](crate::RunHandle::pause) does, at its cost.
     ///
     /// # Errors
     /// [`ClientError::WrongState`], [`NotPausable`](ClientError::NotPausable), [`NoSuchRun`](ClientError::NoSuchRun), or a failure of the database.
@@ -51,7 +51,7 @@ impl Db {
         self.untyped(run_id).pause(reason).await
     }
 
-    /// Lets a paused or blocked run go on, as [`Handle::resume`](crate::Handle::resume) does, at its cost.
+    /// Lets a paused or blocked run go on, as [`RunHandle::resume`](crate::RunHandle::resume) does, at its cost.
     ///
     /// # Errors
     /// [`ClientError::WrongState`] where the run is neither, [`NoSuchRun`](ClientError::NoSuchRun), or a failure of the database.
@@ -63,8 +63,8 @@ impl Db {
     }
 
     /// A handle whose type says nothing of the run: nothing that is asked of it here reads a result.
-    pub(crate) fn untyped(&self, run_id: Uuid) -> Handle<Untyped> {
-        Handle::new(run_id, false, Some(self.home()))
+    pub(crate) fn untyped(&self, run_id: Uuid) -> RunHandle<Untyped> {
+        RunHandle::new(run_id, false, Some(self.home()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::handle::Handle;
+use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
@@ -20,7 +20,7 @@ impl Db {
     /// Costs a transaction of three statements.
     ///
     /// # Errors
-    /// [`ClientError::Held`] where a worker holds the run: pause it before. [`ClientError::WrongState`] where it has ended,
+    /// [`ClientError::RunIsRunning`] where a worker holds the run: pause it before. [`ClientError::WrongState`] where it has ended,
     /// [`ClientError::PartHasNoVersions`] of a graph, a gate or a map node, [`ClientError::NoSuchRun`], or a failure of the database.
     ///
     /// # Cancel safety
@@ -39,7 +39,7 @@ impl Db {
     }
 }
 
-impl<J: Job> Handle<J> {
+impl<J: Job> RunHandle<J> {
     /// As [`Db::pin`].
     ///
     /// # Errors
@@ -63,7 +63,7 @@ fn moved(run_id: Uuid, pinned: Option<Pinned>) -> Result<bool, ClientError> {
         Some(Pinned::Moved) => Ok(true),
         Some(Pinned::Already) => Ok(false),
         Some(Pinned::OfEngine) => Err(ClientError::PartHasNoVersions { run_id }),
-        Some(Pinned::Refused(RunState::Running)) => Err(ClientError::Held { run_id }),
+        Some(Pinned::Refused(RunState::Running)) => Err(ClientError::RunIsRunning { run_id }),
         Some(Pinned::Refused(state)) => {
             Err(ClientError::WrongState { run_id, state, verb: "moved to another version of its code" })
         }

@@ -32,7 +32,7 @@ impl Db {
             let message = format!(
                 "resource `{resource}` cannot have {permits} permits: at most {MOST}; leave the resource out of calls that need no limit"
             );
-            return Err(ClientError::Setup(message));
+            return Err(ClientError::Config(message));
         }
         Ok(resource::set_permits(&mut *connection(self.pool()).await?, resource, permits).await?)
     }

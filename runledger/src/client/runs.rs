@@ -26,7 +26,7 @@ const LOOK_AT: u16 = 2_000;
 
 /// Whose runs are meant. It is always said: what was forgotten must not mean everybody's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum TenantScope {
     /// Those of one tenant.
     Tenant(String),
     /// Those of no tenant.
@@ -35,7 +35,7 @@ pub enum Scope {
     All,
 }
 
-impl Scope {
+impl TenantScope {
     /// The runs of one tenant.
     pub fn tenant(name: impl Into<String>) -> Self {
         Self::Tenant(name.into())
@@ -74,15 +74,15 @@ impl Db {
     ///
     /// ```no_run
     /// # use runledger::prelude::*;
-    /// # use runledger::{RunState, Scope};
+    /// # use runledger::{RunState, TenantScope};
     /// # async fn show(db: &Db) -> Result<()> {
-    /// let mut page = db.runs(Scope::tenant("acme")).job("charge").state(RunState::Failed).await?;
+    /// let mut page = db.runs(TenantScope::tenant("acme")).job("charge").state(RunState::Failed).await?;
     /// loop {
     ///     for run in &page.runs {
     ///         println!("{} {} {}", run.run_id, run.job, run.state);
     ///     }
     ///     let Some(next) = page.next else { break };
-    ///     page = db.runs(Scope::tenant("acme")).job("charge").state(RunState::Failed).after(next).await?;
+    ///     page = db.runs(TenantScope::tenant("acme")).job("charge").state(RunState::Failed).after(next).await?;
     /// }
     /// # Ok(())
     /// # }
@@ -90,11 +90,11 @@ impl Db {
     ///
     /// Runs that are created meanwhile stand before the first page; none is left out or given twice. Costs one statement, which looks at as many runs as it
     /// gives, or, where a job, a queue or a state is wanted, at 2,000 at most: so a page may have fewer runs than its limit, or none, and there are others behind
-    /// it as long as it has a `next`. With [`Scope::All`] it looks at so many of each tenant.
+    /// it as long as it has a `next`. With [`TenantScope::All`] it looks at so many of each tenant.
     ///
     /// # Errors
     /// The tenant is not a valid name, the job or queue contains a NUL character, or the database failed.
-    pub fn runs(&self, scope: Scope) -> ListRuns {
+    pub fn runs(&self, scope: TenantScope) -> ListRuns {
         ListRuns { db: self.clone(), scope, wanted: Wanted::default(), limit: DEFAULT }
     }
 
@@ -102,7 +102,7 @@ impl Db {
     ///
     /// # Errors
     /// [`ClientError::NoSuchRun`], the name of a tenant that breaks the rule, or a failure of the database.
-    pub async fn run_within(&self, scope: &Scope, run_id: Uuid) -> Result<RunInfo, ClientError> {
+    pub async fn run_within(&self, scope: &TenantScope, run_id: Uuid) -> Result<RunInfo, ClientError> {
         scope.check()?;
         let run = self.run(run_id).await?;
         if scope.has(&run.tenant) { Ok(run) } else { Err(ClientError::NoSuchRun { run_id }) }
@@ -114,7 +114,7 @@ impl Db {
 #[derive(Clone, Debug)]
 pub struct ListRuns {
     db: Db,
-    scope: Scope,
+    scope: TenantScope,
     wanted: Wanted,
     limit: u16,
 }
@@ -146,7 +146,7 @@ impl ListRuns {
     }
 
     /// From where the page before has ended.
-    pub fn after(mut self, place: RunsCursor) -> Self {
+    pub fn after(mut self, place: RunCursor) -> Self {
         self.wanted.before = Some(place.0);
         self
     }
@@ -164,7 +164,7 @@ impl ListRuns {
         let wanted =
             Wanted { tenants: scope.tenants()?, look_at: look_at.into(), limit: limit.into(), ..wanted };
         let found = runs(&mut *connection(db.pool()).await?, &wanted, db.sealer()).await?;
-        Ok(RunsPage { runs: found.runs, next: found.rest.map(RunsCursor) })
+        Ok(RunsPage { runs: found.runs, next: found.rest.map(RunCursor) })
     }
 }
 
@@ -184,34 +184,34 @@ pub struct RunsPage {
     /// The latest first. None of them may be wanted, though there are others behind.
     pub runs: Vec<RunInfo>,
     /// Where the next page begins; none where there is none.
-    pub next: Option<RunsCursor>,
+    pub next: Option<RunCursor>,
 }
 
 /// A place in a list of runs: as text it goes through a URL and comes back by [`str::parse`]. It is a place in time, whatever runs are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunsCursor(Spot);
+pub struct RunCursor(Spot);
 
 /// A text that is no place in a list of runs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is no place in a list of runs; give back what `RunsPage::next` was as text")]
-pub struct NoRunsCursor(String);
+pub struct InvalidRunCursor(String);
 
-impl fmt::Display for RunsCursor {
+impl fmt::Display for RunCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.0.created_at.unix_micros(), self.0.run_id.simple())
     }
 }
 
-impl FromStr for RunsCursor {
-    type Err = NoRunsCursor;
+impl FromStr for RunCursor {
+    type Err = InvalidRunCursor;
 
-    fn from_str(text: &str) -> Result<Self, NoRunsCursor> {
+    fn from_str(text: &str) -> Result<Self, InvalidRunCursor> {
         let spot = || {
             let (micros, run_id) = text.split_once('.')?;
             let created_at = Timestamp::from_unix_micros(micros.parse().ok()?);
             Some(Spot { created_at, run_id: Uuid::try_parse(run_id).ok()? })
         };
-        spot().map(Self).ok_or_else(|| NoRunsCursor(text.chars().take(80).collect()))
+        spot().map(Self).ok_or_else(|| InvalidRunCursor(text.chars().take(80).collect()))
     }
 }
 
@@ -221,13 +221,13 @@ mod tests {
 
     #[test]
     fn a_place_goes_through_text_and_other_text_is_none() {
-        let place = RunsCursor(Spot {
+        let place = RunCursor(Spot {
             created_at: Timestamp::from_unix_micros(1_795_000_000_123_456),
             run_id: Uuid::from_u128(7),
         });
         assert_eq!(place.to_string().parse(), Ok(place));
         for text in ["", ".", "1", "1.", "x.00000000000000000000000000000007", "1.7", "1.2.3"] {
-            assert_eq!(text.parse::<RunsCursor>(), Err(NoRunsCursor(text.to_owned())));
+            assert_eq!(text.parse::<RunCursor>(), Err(InvalidRunCursor(text.to_owned())));
         }
     }
 }

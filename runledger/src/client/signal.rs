@@ -10,9 +10,9 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::enqueue::input_difference;
-use super::handle::Handle;
+use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
-use crate::connection::db::{Db, Home, Route, Via, connection, not_between_steps};
+use crate::connection::db::{Db, EnqueueTarget, Home, Target, connection, not_between_steps};
 use crate::definition::Kind;
 use crate::definition::job::Job;
 use crate::engine::signals::key_of;
@@ -29,7 +29,7 @@ const TRIES: u32 = 4;
 /// The delay before such a repetition; it doubles.
 const FIRST_DELAY: Duration = Duration::from_millis(20);
 
-impl<J: Job> Handle<J> {
+impl<J: Job> RunHandle<J> {
     /// Sends a value to the run, which takes it by [`Wf::signal`](crate::Wf::signal) of the same name, now or later. Signals of one name are taken in the
     /// order in which they were sent, each once. Await what this gives, or [`send`](SendSignal::send) it in a transaction.
     ///
@@ -44,7 +44,7 @@ impl<J: Job> Handle<J> {
     /// ```no_run
     /// # use runledger::prelude::*;
     /// # #[workflow] async fn checkout(wf: &Wf) -> Result<bool> { Ok(wf.signal("approval").await?) }
-    /// # async fn approve(handle: Handle<__checkout>) -> Result<()> {
+    /// # async fn approve(handle: RunHandle<__checkout>) -> Result<()> {
     /// handle.signal("approval", &true).await?;
     /// # Ok(())
     /// # }
@@ -57,7 +57,7 @@ impl<J: Job> Handle<J> {
 }
 
 impl Db {
-    /// Sends a value to a run that is known by its id, as [`Handle::signal`] does. To a run of a job it is sent too, which has no use for it: an id tells nothing of that. A graph,
+    /// Sends a value to a run that is known by its id, as [`RunHandle::signal`] does. To a run of a job it is sent too, which has no use for it: an id tells nothing of that. A graph,
     /// a gate and a map node refuse it, with [`ClientError::PartTakesNoSignals`].
     pub fn signal<T: Serialize + ?Sized>(&self, run_id: Uuid, name: &str, payload: &T) -> SendSignal {
         SendSignal::new(run_id, Some(self.home()), name, payload)
@@ -78,7 +78,7 @@ pub struct SendSignal {
 
 /// What became of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signalled {
+pub enum SignalReceipt {
     /// It is sent.
     Now,
     /// It had been sent before, under this idempotency key.
@@ -108,20 +108,22 @@ impl SendSignal {
     /// itself nor be signalled by others.
     ///
     /// # Errors
-    /// As [`Handle::signal`], and [`ClientError::Isolation`] in a transaction above `read committed`.
+    /// As [`RunHandle::signal`], and [`ClientError::Isolation`] in a transaction above `read committed`.
     ///
     /// # Cancel safety
     /// A dropped future may or may not have sent the signal. With an idempotency key it can be repeated.
-    pub async fn send<'c, V: Via<'c>>(self, via: V) -> Result<Signalled, ClientError> {
+    pub async fn send<'c, V: EnqueueTarget<'c>>(self, via: V) -> Result<SignalReceipt, ClientError> {
         not_between_steps()?;
         let mut route = via.via();
         let sealer = route.sealer()?;
         let signal = self.checked(&sealer)?;
         route.check_path().await?;
         let sending = match route {
-            Route::Tx(connection, _) | Route::Connection(connection, _) => send(connection, &signal).await?,
-            Route::Pool(pool) => on_pool(pool, &signal).await?,
-            Route::Db(db) => on_pool(db.pool(), &signal).await?,
+            Target::Tx(connection, _) | Target::Connection(connection, _) => {
+                send(connection, &signal).await?
+            }
+            Target::Pool(pool) => on_pool(pool, &signal).await?,
+            Target::Db(db) => on_pool(db.pool(), &signal).await?,
         };
         signalled(sending, &signal, &sealer)
     }
@@ -149,7 +151,7 @@ impl SendSignal {
 }
 
 impl IntoFuture for SendSignal {
-    type Output = Result<Signalled, ClientError>;
+    type Output = Result<SignalReceipt, ClientError>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -187,10 +189,10 @@ async fn on_pool(pool: &PgPool, signal: &NewSignal) -> Result<Sending, ClientErr
     Ok(send_alone(&mut *connection(pool).await?, signal).await?)
 }
 
-fn signalled(sending: Sending, signal: &NewSignal, sealer: &Sealer) -> Result<Signalled, ClientError> {
+fn signalled(sending: Sending, signal: &NewSignal, sealer: &Sealer) -> Result<SignalReceipt, ClientError> {
     let run_id = signal.run_id;
     match sending {
-        Sending::Done => Ok(Signalled::Now),
+        Sending::Done => Ok(SignalReceipt::Now),
         Sending::Earlier(earlier) => {
             // No two texts are sealed alike, so both are opened.
             let key = key_of(&signal.name, &signal.idempotency_key);
@@ -198,7 +200,7 @@ fn signalled(sending: Sending, signal: &NewSignal, sealer: &Sealer) -> Result<Si
             let both = sealer.open(&place, earlier);
             let both = both.and_then(|one| Ok((one, sealer.open(&place, signal.payload.clone())?)));
             match both.map_err(|source| ClientError::Unreadable { run_id, source })? {
-                (one, other) if input_difference(&one, &other).is_none() => Ok(Signalled::Before),
+                (one, other) if input_difference(&one, &other).is_none() => Ok(SignalReceipt::Before),
                 _ => Err(ClientError::SignalConflict {
                     run_id,
                     name: signal.name.clone(),

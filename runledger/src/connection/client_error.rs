@@ -185,7 +185,7 @@ pub enum ClientError {
         "run `{run_id}` is a graph or a node of one, and what it is given comes from other nodes; nothing was written; `handle.recover(key)` of the graph runs it again as a \
          whole"
     )]
-    OfGraph {
+    BelongsToGraph {
         /// The run.
         run_id: Uuid,
     },
@@ -515,7 +515,7 @@ pub enum ClientError {
     #[error(
         "no end of run `{run_id}` is known after {waited:?}; nothing has changed for the run, and its result can be awaited again"
     )]
-    StillGoing {
+    WaitTimedOut {
         /// The run.
         run_id: Uuid,
         /// How long the caller waited.
@@ -523,18 +523,18 @@ pub enum ClientError {
     },
     /// What the steps of a run did has been taken back, so it cannot go on from them.
     #[error(
-        "what the steps of run `{run_id}` did has been taken back, so it cannot be revived; run it again from the start: `handle.run_again()`"
+        "what the steps of run `{run_id}` did has been taken back, so it cannot be revived; run it again from the start: `handle.rerun()`"
     )]
-    Undone {
+    CompensationsRan {
         /// The run.
         run_id: Uuid,
     },
     /// What a step of a run did has been taken back after the steps that another was to go on from, or is about to be.
     #[error(
         "what step `{key}` of run `{run_id}` did has been taken back, or is about to be, so no run can go on from it; nothing was written; fork from a step \
-         before it, or run it again from the start: `handle.run_again()`"
+         before it, or run it again from the start: `handle.rerun()`"
     )]
-    TakenBack {
+    StepCompensated {
         /// The run.
         run_id: Uuid,
         /// The step.
@@ -555,7 +555,7 @@ pub enum ClientError {
         "run `{run_id}` is running, and what its code records now would be held against that of the other version; nothing was written; pause it \
          (`handle.pause`), which takes place at its next await, move it, and resume it"
     )]
-    Held {
+    RunIsRunning {
         /// The run.
         run_id: Uuid,
     },
@@ -563,7 +563,7 @@ pub enum ClientError {
     #[error(
         "run `{run_id}` has ended, but run `{below}`, which it has started, still goes on; nothing was written; revive it once that one has ended"
     )]
-    NotQuiet {
+    DescendantsRunning {
         /// The run.
         run_id: Uuid,
         /// One of those that go on.
@@ -593,5 +593,5 @@ pub enum ClientError {
     Dev(#[from] crate::dev::DevError),
     /// The program's own set-up is wrong.
     #[error("{0}")]
-    Setup(String),
+    Config(String),
 }

@@ -9,23 +9,23 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Postgres, Transaction};
 
-use super::answer::{PATIENCE, answered};
 use super::client_error::ClientError;
+use super::code_context::refuses_effects;
+use super::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use super::inbox::Inbox;
 use super::installation::adopt_if_idle;
 use super::outage::warn_outage;
 use super::server_check::{check_server, check_writable};
-use super::site::refuses_effects;
 use super::source::{Build, Source, choose, parsed, shown_host};
 use super::tx::Tx;
 use crate::model::payload::{Codec, Limits, Sealer};
 use crate::store::error::{Class, class, unopened};
+use crate::store::failover::ServerEpoch;
 use crate::store::migrate::{is_current, migrate};
 #[cfg(feature = "worker")]
 use crate::store::reserve::Reserve;
 use crate::store::server::{server, socket_folder};
 use crate::store::session::{ClientSessions, acquire, begin_body, has_lost_statements, unsafe_path};
-use crate::store::timeline::Era;
 use crate::store::without_connection::{self, with_reason};
 
 /// How many connections a [`Db`] opens at most where it is not told.
@@ -56,7 +56,7 @@ pub struct Db {
     #[expect(dead_code, reason = "held, not read")]
     sealing: Option<Arc<Sealing>>,
     /// Of what a worker has in hand: the time within which that may be written.
-    era: Option<Arc<Era>>,
+    era: Option<Arc<ServerEpoch>>,
     /// Spare connections of a worker, used while bodies hold the whole pool.
     #[cfg(feature = "worker")]
     reserve: Option<Reserve>,
@@ -90,7 +90,7 @@ impl Db {
     ///
     /// # Errors
     /// As [`connect`](Self::connect), and where the schema `runledger` is not there, or older than this program.
-    pub async fn connect_to_look(url: &str) -> Result<Self, ClientError> {
+    pub async fn connect_read_only(url: &str) -> Result<Self, ClientError> {
         Self::connect_for(For::Looking, parsed(url)?, DEFAULT_CONNECTIONS).await
     }
 
@@ -111,7 +111,7 @@ impl Db {
     ///
     /// # Errors
     /// As [`from_env`](Self::from_env), and where the schema `runledger` is not there, or older than this program.
-    pub async fn from_env_to_look() -> Result<Self, ClientError> {
+    pub async fn from_env_read_only() -> Result<Self, ClientError> {
         Self::of_env(For::Looking).await
     }
 
@@ -194,7 +194,7 @@ impl Db {
         check_server(&server)?;
         match purpose {
             For::Looking if is_current(&mut connection).await? => Ok(()),
-            For::Looking => Err(ClientError::Setup(NOT_CURRENT.to_owned())),
+            For::Looking => Err(ClientError::Config(NOT_CURRENT.to_owned())),
             For::Work => {
                 check_writable(server, &self.pool.connect_options())?;
                 migrate(&mut connection).await?;
@@ -208,7 +208,7 @@ impl Db {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub async fn beside(pool: &PgPool) -> Result<Self, ClientError> {
+    pub async fn connect_like(pool: &PgPool) -> Result<Self, ClientError> {
         Self::connect_with((*pool.connect_options()).clone(), DEFAULT_CONNECTIONS).await
     }
 
@@ -229,7 +229,7 @@ impl Db {
                 let may_be_replaced = acquired.may_be_replaced(meta.age);
                 Box::pin(async move {
                     Ok(!may_be_replaced
-                        && (meta.idle_for < RESTED || answered(PONG, connection.ping()).await.is_ok()))
+                        && (meta.idle_for < RESTED || with_timeout(PONG, connection.ping()).await.is_ok()))
                 })
             })
             // Without the rollback acknowledged writes are lost; a connection that refuses it is of no more use.
@@ -240,7 +240,7 @@ impl Db {
                         warn_outage!(static, "a user of a connection has forgotten a savepoint or a transaction (`std::mem::forget`), so it is closed");
                         return Ok(false);
                     }
-                    let reset = answered(PATIENCE, sessions.reset(connection)).await;
+                    let reset = with_timeout(STATEMENT_LIMIT, sessions.reset(connection)).await;
                     match &reset {
                         Err(error) if has_lost_statements(error) => {
                             warn_outage!(static, %error, "a user of a connection has dropped its prepared statements (`deallocate all`, `discard all`), so it is closed");
@@ -284,7 +284,7 @@ impl Db {
     /// As [`with_codec`](Self::with_codec), for reading: what is sealed is opened, and what this writes is plain but for [`Secret`](crate::Secret)s and what
     /// it takes over. The first half of switching a codec on while a fleet goes on: every process must be able to open before the first one seals.
     #[must_use]
-    pub fn with_codec_to_read(self, codec: impl Codec) -> Self {
+    pub fn with_decoder(self, codec: impl Codec) -> Self {
         let sealer = self.sealer.with_codec(Arc::new(codec), false);
         Self { sealer, sealing: None, ..self }
     }
@@ -297,8 +297,8 @@ impl Db {
     }
 
     /// A connection, or the caller's open transaction, with the codec and the limits of this database: `charge(order).enqueue(db.on(&mut tx)).await?`.
-    pub fn on<'c>(&self, connection: &'c mut PgConnection) -> On<'c> {
-        On { connection, sealer: self.sealer.clone() }
+    pub fn on<'c>(&self, connection: &'c mut PgConnection) -> BoundConnection<'c> {
+        BoundConnection { connection, sealer: self.sealer.clone() }
     }
 
     pub(crate) fn sealer(&self) -> &Sealer {
@@ -381,7 +381,7 @@ impl Db {
     /// The same database for what a worker has in hand under one number: once a promoted server has taken the place of the one on which it began there are no
     /// connections any more. The promoted server may lack records that the worker knows of, and has its leases: their fence would let it write what rests on those.
     #[cfg(feature = "worker")]
-    pub(crate) fn within(self, era: Arc<Era>) -> Self {
+    pub(crate) fn within(self, era: Arc<ServerEpoch>) -> Self {
         Self { era: Some(era), ..self }
     }
 
@@ -470,15 +470,15 @@ enum For {
 }
 
 /// Where a statement is carried out: on a pool, on a connection, or in the caller's open transaction.
-pub trait Via<'c>: sealed::Sealed {
+pub trait EnqueueTarget<'c>: sealed::Sealed {
     #[doc(hidden)]
-    fn via(self) -> Route<'c>;
+    fn via(self) -> Target<'c>;
 }
 
-/// The ways that a [`Via`] takes.
+/// The ways that a [`EnqueueTarget`] takes.
 #[doc(hidden)]
 #[derive(Debug)]
-pub enum Route<'c> {
+pub enum Target<'c> {
     /// A connection of a [`Db`], none of which has a forgotten transaction; the statement is a transaction of its own.
     Db(&'c Db),
     /// A connection of an application's pool.
@@ -490,7 +490,7 @@ pub enum Route<'c> {
     Connection(&'c mut PgConnection, Option<Sealer>),
 }
 
-impl Route<'_> {
+impl Target<'_> {
     /// Refuses a connection of the application if functions of other schemas can replace PostgreSQL's own on
     /// it. Costs a round trip on a connection of the application, and nothing on the sessions of a [`Db`].
     ///
@@ -524,15 +524,15 @@ impl Route<'_> {
 /// A connection with the codec and the limits of a database, made by [`Db::on`].
 #[derive(Debug)]
 #[must_use = "it does nothing by itself"]
-pub struct On<'c> {
+pub struct BoundConnection<'c> {
     connection: &'c mut PgConnection,
     sealer: Sealer,
 }
 
-impl sealed::Sealed for On<'_> {}
-impl<'c> Via<'c> for On<'c> {
-    fn via(self) -> Route<'c> {
-        Route::Connection(self.connection, Some(self.sealer))
+impl sealed::Sealed for BoundConnection<'_> {}
+impl<'c> EnqueueTarget<'c> for BoundConnection<'c> {
+    fn via(self) -> Target<'c> {
+        Target::Connection(self.connection, Some(self.sealer))
     }
 }
 
@@ -541,45 +541,45 @@ pub(crate) mod sealed {
 }
 
 impl sealed::Sealed for &Db {}
-impl<'c> Via<'c> for &'c Db {
-    fn via(self) -> Route<'c> {
-        Route::Db(self)
+impl<'c> EnqueueTarget<'c> for &'c Db {
+    fn via(self) -> Target<'c> {
+        Target::Db(self)
     }
 }
 
 impl sealed::Sealed for &PgPool {}
-impl<'c> Via<'c> for &'c PgPool {
-    fn via(self) -> Route<'c> {
-        Route::Pool(self)
+impl<'c> EnqueueTarget<'c> for &'c PgPool {
+    fn via(self) -> Target<'c> {
+        Target::Pool(self)
     }
 }
 
 impl sealed::Sealed for &mut PgConnection {}
-impl<'c> Via<'c> for &'c mut PgConnection {
-    fn via(self) -> Route<'c> {
-        Route::Connection(self, None)
+impl<'c> EnqueueTarget<'c> for &'c mut PgConnection {
+    fn via(self) -> Target<'c> {
+        Target::Connection(self, None)
     }
 }
 
 impl sealed::Sealed for &mut PoolConnection<Postgres> {}
-impl<'c> Via<'c> for &'c mut PoolConnection<Postgres> {
-    fn via(self) -> Route<'c> {
-        Route::Connection(self, None)
+impl<'c> EnqueueTarget<'c> for &'c mut PoolConnection<Postgres> {
+    fn via(self) -> Target<'c> {
+        Target::Connection(self, None)
     }
 }
 
 impl sealed::Sealed for &mut Transaction<'_, Postgres> {}
-impl<'c> Via<'c> for &'c mut Transaction<'_, Postgres> {
-    fn via(self) -> Route<'c> {
-        Route::Connection(self, None)
+impl<'c> EnqueueTarget<'c> for &'c mut Transaction<'_, Postgres> {
+    fn via(self) -> Target<'c> {
+        Target::Connection(self, None)
     }
 }
 
 impl sealed::Sealed for &mut Tx {}
-impl<'c> Via<'c> for &'c mut Tx {
-    fn via(self) -> Route<'c> {
+impl<'c> EnqueueTarget<'c> for &'c mut Tx {
+    fn via(self) -> Target<'c> {
         let sealer = self.sealer().clone();
-        Route::Tx(self, sealer)
+        Target::Tx(self, sealer)
     }
 }
 

@@ -16,11 +16,11 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::answer::{PATIENCE, answered};
+use super::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use super::task;
 use crate::store::enqueue::{NewRun, enqueue_fresh};
+use crate::store::failover::ServerEpoch;
 use crate::store::session::acquire;
-use crate::store::timeline::Era;
 
 /// The largest batch: beyond it a statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 256;
@@ -30,10 +30,10 @@ const LINGER: Duration = Duration::from_millis(2);
 
 /// How long a run may lie in the inbox before its owner takes it out: longer than the task waits for the answer to the statement before it, and then for
 /// a connection. A server that is slow must not make all of them go alone.
-const UNTAKEN: Duration = Duration::from_secs(PATIENCE.as_secs() + 10);
+const UNTAKEN: Duration = Duration::from_secs(STATEMENT_LIMIT.as_secs() + 10);
 
 /// How long an owner waits beyond that for a run that was taken: longer than the task waits for the answer to its statement.
-const TAKEN: Duration = PATIENCE;
+const TAKEN: Duration = STATEMENT_LIMIT;
 
 /// What became of a run in the inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,11 +141,11 @@ struct Server {
 
 impl Server {
     async fn serve(mut self, pool: PgPool) {
-        let mut era = Era::begin(&pool.connect_options());
+        let mut era = ServerEpoch::begin(&pool.connect_options());
         let Some(mut connection) = self.connect(&pool).await else { return };
         while !self.is_closed {
             if era.is_over() {
-                era = Era::begin(&pool.connect_options());
+                era = ServerEpoch::begin(&pool.connect_options());
                 drop(connection);
                 let Some(next) = self.connect(&pool).await else { return };
                 connection = next;
@@ -159,7 +159,7 @@ impl Server {
             }
             let (runs, owners): (Vec<NewRun>, Vec<_>) =
                 batch.into_iter().map(|item| (item.run, item.delivered)).unzip();
-            if let Err(error) = answered(PATIENCE, enqueue_fresh(&mut connection, &runs)).await {
+            if let Err(error) = with_timeout(STATEMENT_LIMIT, enqueue_fresh(&mut connection, &runs)).await {
                 // It may be in the middle of an answer that nobody waits for.
                 connection.close_on_drop();
                 tracing::debug!(%error, n_runs = runs.len(), "a shared enqueue failed; each run is enqueued again alone");

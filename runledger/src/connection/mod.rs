@@ -1,8 +1,9 @@
 //! The database as everything else sees it: its address, the pool, transactions, time-outs of statements, and notifications.
 
-pub(crate) mod answer;
 pub(crate) mod client_error;
+pub(crate) mod code_context;
 pub(crate) mod db;
+pub(crate) mod db_timeout;
 pub(crate) mod inbox;
 pub(crate) mod installation;
 pub(crate) mod outage;
@@ -10,7 +11,6 @@ pub(crate) mod panic;
 mod server_check;
 #[cfg(feature = "worker")]
 pub(crate) mod session;
-pub(crate) mod site;
 pub(crate) mod source;
 pub(crate) mod task;
 pub(crate) mod tx;

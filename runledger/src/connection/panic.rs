@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll};
 
-use super::site::Site;
+use super::code_context::CodeContext;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::panic::caught;
 
@@ -28,12 +28,12 @@ pub(crate) fn contained<T>(code: impl FnOnce() -> T) -> Result<T, Failure> {
 /// A body whose panics become failures, wherever it is dropped too.
 pub(crate) struct Caught<F> {
     body: Option<F>,
-    site: Site,
+    site: CodeContext,
 }
 
 impl<F> Caught<F> {
     /// A body that stands at this site.
-    pub(crate) fn new(site: Site, body: F) -> Self {
+    pub(crate) fn new(site: CodeContext, body: F) -> Self {
         Self { body: Some(body), site }
     }
 

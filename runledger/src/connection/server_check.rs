@@ -13,7 +13,7 @@ pub(crate) fn check_server(server: &Server) -> Result<(), ClientError> {
     }
     if server.encoding != "UTF8" {
         let Server { database, encoding, .. } = server;
-        return Err(ClientError::Setup(format!(
+        return Err(ClientError::Config(format!(
             "database `{database}` has the encoding `{encoding}`, and Runledger needs `UTF8`; nothing was written; create a database with `encoding 'UTF8'` \
              (and `template template0`)"
         )));

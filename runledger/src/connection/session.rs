@@ -8,11 +8,11 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, PgConnection, Postgres};
 
-use super::answer::{PATIENCE, answered};
 use super::db::Db;
+use super::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::store::error::unopened;
+use crate::store::failover::ServerEpoch;
 use crate::store::session::{connect, for_engine, for_writer};
-use crate::store::timeline::Era;
 
 /// The way to connections for the engine's own statements.
 #[derive(Clone, Debug)]
@@ -46,12 +46,12 @@ impl Session {
     ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         let mut connection = self.db.acquire().await?;
         connection.close_on_drop();
-        self.answered(set_up(&mut connection)).await.map_err(unopened)?;
+        self.with_timeout(set_up(&mut connection)).await.map_err(unopened)?;
         Ok(connection)
     }
 
     /// The same session for the runs that a worker executes under one number.
-    pub(crate) fn within(self, era: Arc<Era>) -> Self {
+    pub(crate) fn within(self, era: Arc<ServerEpoch>) -> Self {
         Self { db: self.db.within(era), ..self }
     }
 
@@ -67,7 +67,7 @@ impl Session {
 
     /// A connection beside the pool with the engine's settings, for a farewell that bodies which hold the whole pool must not prevent.
     pub(crate) async fn open_beside(&self) -> Result<PgConnection, sqlx::Error> {
-        self.answered(async {
+        self.with_timeout(async {
             let mut connection = connect(&engine_options(&self.db)).await?;
             for_engine(&mut connection).await?;
             Ok(connection)
@@ -81,15 +81,15 @@ impl Session {
         &self,
         claim: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, sqlx::Error> {
-        answered(self.patience.max(PATIENCE), claim).await
+        with_timeout(self.patience.max(STATEMENT_LIMIT), claim).await
     }
 
     /// The answer to a statement of the engine, or an error where none comes; the connection must be given up then.
-    pub(crate) async fn answered<T>(
+    pub(crate) async fn with_timeout<T>(
         &self,
         statement: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, sqlx::Error> {
-        answered(self.patience, statement).await
+        with_timeout(self.patience, statement).await
     }
 }
 

@@ -19,13 +19,13 @@ where
 
 /// Carries out work to its end, whether whoever waits for it polls, is dropped or does not: what such work holds is not held for as long as a program likes.
 /// The work is told when nobody waits for it any more.
-pub(crate) async fn apart<F>(name: &'static str, work: impl FnOnce(LetGo) -> F) -> F::Output
+pub(crate) async fn spawn_detached<F>(name: &'static str, work: impl FnOnce(Abandoned) -> F) -> F::Output
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     let (let_go, _waiting) = oneshot::channel();
-    match spawn(name, work(LetGo(let_go))).await {
+    match spawn(name, work(Abandoned(let_go))).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
@@ -37,9 +37,9 @@ where
 
 /// Tells work that is carried out apart whether anybody waits for it.
 #[derive(Debug)]
-pub(crate) struct LetGo(oneshot::Sender<()>);
+pub(crate) struct Abandoned(oneshot::Sender<()>);
 
-impl LetGo {
+impl Abandoned {
     /// What a future gives; none where nobody waits for the work any more, before it has given that.
     pub(crate) async fn or<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
@@ -53,12 +53,12 @@ impl LetGo {
 /// Spawns one of the tasks that live and end together.
 #[cfg(feature = "worker")]
 pub(crate) fn spawn_on(
-    crew: &mut JoinSet<()>,
+    tasks: &mut JoinSet<()>,
     name: &'static str,
     future: impl Future<Output = ()> + Send + 'static,
 ) {
     tracing::trace!(task = name, "spawned");
-    crew.spawn(future);
+    tasks.spawn(future);
 }
 
 /// Returns when a flag is raised, or nobody is left to raise it.

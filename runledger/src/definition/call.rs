@@ -70,7 +70,7 @@ macro_rules! options {
         /// [`ClientError::Active`], which names it. 1 to 256 bytes.
         ///
         /// It says nothing of runs that have ended; an [`idempotency_key`](Self::idempotency_key) is for the same request, sent again. A call may have both: the same
-        /// request again gives the run that is there. A run that is made of this one by `run_again`, `fork` or `revive` has the key too, and is refused like any other.
+        /// request again gives the run that is there. A run that is made of this one by `rerun`, `fork` or `revive` has the key too, and is refused like any other.
         /// A job that was renamed keeps its keys, as those.
         ///
         /// Costs one statement at the enqueue, in a transaction of its own with that, which waits for one that has just given the key to another run; other runs
@@ -149,7 +149,7 @@ macro_rules! options {
         /// its code and it has one.
         ///
         /// Afterwards it is cancelled, with that as the reason, and with it what it has started: a run that no worker holds by the next heartbeat of any
-        /// worker, a running one at its next await. Where no worker lives, nobody does it. A run that is made of this one by `run_again`, `fork` or
+        /// worker, a running one at its next await. Where no worker lives, nobody does it. A run that is made of this one by `rerun`, `fork` or
         /// `revive` has as long from its own start.
         ///
         /// Costs one statement at the enqueue, in a transaction of its own with that; runs without a deadline cost nothing.
@@ -346,7 +346,7 @@ pub(crate) fn check_metadata(metadata: &Metadata) -> Result<(), ClientError> {
         check_key("name of metadata", name)?;
         if let Err(error) = encode(value) {
             let message = format!("the metadata `{name}` cannot be stored: {error}; nothing was written");
-            return Err(ClientError::Setup(message));
+            return Err(ClientError::Config(message));
         }
     }
     let n_bytes =
@@ -355,7 +355,7 @@ pub(crate) fn check_metadata(metadata: &Metadata) -> Result<(), ClientError> {
         let message = format!(
             "the metadata has {n_bytes} bytes as JSON, and {MAX_METADATA} is the limit; keep what is larger in the input or in a table of yours"
         );
-        return Err(ClientError::Setup(message));
+        return Err(ClientError::Config(message));
     }
     Ok(())
 }

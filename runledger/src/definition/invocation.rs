@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::error::Error;
 use super::job::{JobResult, Payload};
-use super::lent::Injectable;
+use super::macro_traits::Injectable;
 use super::provided::Provided;
 use crate::connection::tx::Tx;
 use crate::engine::attempt::Attempt;

@@ -10,10 +10,10 @@ use super::{Definition, Registration};
 use crate::connection::client_error::ClientError;
 use crate::model::name::check_job_name;
 use crate::model::settle::RetryPolicy;
-use crate::model::tuning::Tuning;
+use crate::model::tuning::JobOverrides;
 use crate::model::version::{FIRST, stored_name};
 use crate::store::config::Configs;
-use crate::store::tuning::Tuned;
+use crate::store::tuning::StoredOverrides;
 
 impl Definition {
     /// The name and the aliases.
@@ -58,7 +58,7 @@ pub(crate) fn names_of(name: &str) -> BTreeSet<String> {
 pub(crate) struct Registry {
     by_name: BTreeMap<Cow<'static, str>, &'static Definition>,
     /// What operators say, by one of the names of the job: as far as this worker has read it.
-    tunings: Arc<RwLock<BTreeMap<String, Tuning>>>,
+    tunings: Arc<RwLock<BTreeMap<String, JobOverrides>>>,
     /// What operators configure, as far as this worker has read it.
     configs: Arc<RwLock<Arc<Configs>>>,
 }
@@ -94,7 +94,7 @@ impl Registry {
             }
         }
         if registry.by_name.is_empty() {
-            return Err(ClientError::Setup(EMPTY.to_owned()));
+            return Err(ClientError::Config(EMPTY.to_owned()));
         }
         for definition in built_in {
             registry.add(definition.name, definition)?;
@@ -108,8 +108,8 @@ impl Registry {
     }
 
     /// Takes over what operators say: all there is.
-    pub(crate) fn tune(&self, said: Vec<Tuned>) {
-        let said = said.into_iter().map(|Tuned { job, tuning, .. }| (job, tuning)).collect();
+    pub(crate) fn set_overrides(&self, said: Vec<StoredOverrides>) {
+        let said = said.into_iter().map(|StoredOverrides { job, tuning, .. }| (job, tuning)).collect();
         *self.tunings.write().unwrap_or_else(PoisonError::into_inner) = said;
     }
 
@@ -140,7 +140,11 @@ impl Registry {
         self.get(stored).and_then(is_disabled) != Some(true)
     }
 
-    fn of_tuning<T>(&self, definition: &'static Definition, of: impl FnOnce(&Tuning) -> T) -> Option<T> {
+    fn of_tuning<T>(
+        &self,
+        definition: &'static Definition,
+        of: impl FnOnce(&JobOverrides) -> T,
+    ) -> Option<T> {
         let tunings = self.tunings.read().unwrap_or_else(PoisonError::into_inner);
         if tunings.is_empty() {
             return None;
@@ -175,7 +179,7 @@ impl Registry {
                     FIRST => (String::new(), "give one of them another: `#[job(name = \"…\")]`"),
                     version => (format!(" in version {version}"), "give one of them another name or version"),
                 };
-                Err(ClientError::Setup(format!(
+                Err(ClientError::Config(format!(
                     "two jobs are called `{name}`{version}: one at {one}, one at {two}; runs are stored by name, so {remedy}"
                 )))
             }
@@ -190,7 +194,7 @@ impl Registry {
         });
         match other {
             None => Ok(()),
-            Some(other) => Err(ClientError::Setup(format!(
+            Some(other) => Err(ClientError::Config(format!(
                 "versions {} and {} of `{name}` have different oldest names, `{}` and `{}`, so an idempotency key would make two runs of one: one is at {}, \
                  one at {}; give both the same first alias",
                 other.version,

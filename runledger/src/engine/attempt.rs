@@ -14,18 +14,18 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::clock::Clock;
-#[cfg(feature = "worker")]
-use super::halt::Rest;
-use super::halt::{Halt, Wait};
-use super::journal::Journal;
-use super::kept::AtWork;
-#[cfg(feature = "worker")]
-use super::kept::Kept;
+use super::detached_writes::RecordedApart;
+use super::group_commit::CommitQueue;
 use super::liveness::Liveness;
-use super::marks::Marks;
-use super::nudge::Nudges;
+use super::markers::Markers;
 use super::output::Lines;
-use super::recording::RecordedApart;
+#[cfg(feature = "worker")]
+use super::stop::PollVerdict;
+use super::stop::{StopReason, Wait};
+use super::unpolled::AtWork;
+#[cfg(feature = "worker")]
+use super::unpolled::UnpolledSteps;
+use super::wakeups::Wakeups;
 use crate::connection::db::Db;
 use crate::definition::Definition;
 use crate::definition::call::is_workflow;
@@ -60,11 +60,11 @@ pub(crate) struct Attempt {
     pub(crate) provided: Arc<Provided>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) db: Db,
-    pub(crate) journal: Journal,
+    pub(crate) commit_queue: CommitQueue,
     pub(crate) liveness: Liveness,
     pub(crate) transactions: Arc<Semaphore>,
     pub(crate) clock: Clock,
-    pub(crate) nudges: Arc<Nudges>,
+    pub(crate) wakeups: Arc<Wakeups>,
     /// Held by the look for a signal that is under way: there is one at a time.
     pub(crate) looking: tokio::sync::Mutex<()>,
     /// What polls the body, where something that the body does not await has an end.
@@ -121,7 +121,7 @@ pub(crate) struct Progress {
     /// Whether something has come for the code since it was polled last.
     has_news: bool,
     /// Values that the code has been given and that nothing of the run may overtake on its way to the database.
-    pub(crate) marks: Marks,
+    pub(crate) markers: Markers,
     /// What the workflow has emitted in this attempt.
     pub(crate) lines: Lines,
     /// Failed tries of steps, by key: how many, and when the first of them began.
@@ -130,7 +130,7 @@ pub(crate) struct Progress {
     pub(crate) at_work: AtWork,
     /// When bodies last said how far they are, by the key of their step.
     beats: HashMap<String, Instant>,
-    halt: Option<Halt>,
+    stop: Option<StopReason>,
     /// Whether the attempt's own transaction has ended it.
     #[cfg(feature = "worker")]
     has_ended: bool,
@@ -167,7 +167,7 @@ pub(crate) struct Scene {
 }
 
 impl Attempt {
-    /// Claims the next step. None where the attempt halts: the step's future then never completes, and the executor ends the attempt.
+    /// Claims the next step. None where the attempt stops: the step's future then never completes, and the executor ends the attempt.
     /// `line` is that of the code that builds the step; the input of the step may be on record under any of the fingerprints.
     pub(crate) fn claim(
         &self,
@@ -188,7 +188,7 @@ impl Attempt {
         })
     }
 
-    /// Asks the record. None where it and the code disagree: then the attempt halts.
+    /// Asks the record. None where it and the code disagree: then the attempt stops.
     fn follow<T>(&self, ask: impl FnOnce(&mut Replay) -> Result<T, Divergence>) -> Option<T> {
         let mut progress = self.progress();
         match ask(&mut progress.replay) {
@@ -197,7 +197,7 @@ impl Attempt {
                 Some(answer)
             }
             Err(divergence) => {
-                progress.halt.get_or_insert(Halt::Diverged(divergence));
+                progress.stop.get_or_insert(StopReason::Diverged(divergence));
                 None
             }
         }
@@ -218,7 +218,7 @@ impl Attempt {
         self.progress().replay.branch(scope, name)
     }
 
-    /// Whether a change of the code is in force, with the claim that records a fresh decision. None where the attempt halts.
+    /// Whether a change of the code is in force, with the claim that records a fresh decision. None where the attempt stops.
     pub(crate) fn patched(&self, name: &str) -> Option<(bool, Option<Claim>)> {
         self.follow(|replay| replay.patched(name))
     }
@@ -329,7 +329,7 @@ impl Attempt {
         Checkpoint { result: Ok(output), seen_len, seen: progress.replay.seen(seen_len), ..place }
     }
 
-    /// Claims the step that takes back what another did. None where the attempt halts.
+    /// Claims the step that takes back what another did. None where the attempt stops.
     pub(crate) fn claim_undo(&self, key: &str) -> Option<Claim> {
         self.follow(|replay| replay.claim_undo(key))
     }
@@ -375,7 +375,7 @@ impl Attempt {
         .await;
     }
 
-    /// Claims the step that says which of the dropped steps of a saga are taken back. None where the attempt halts.
+    /// Claims the step that says which of the dropped steps of a saga are taken back. None where the attempt stops.
     pub(crate) fn claim_saga(&self, first: &str) -> Option<Claim> {
         self.follow(|replay| replay.claim_saga(first))
     }
@@ -434,8 +434,8 @@ impl Attempt {
     }
 
     /// The marks, where they are kept until they are written.
-    pub(crate) fn with_marks<T>(&self, work: impl FnOnce(&mut Marks) -> T) -> T {
-        work(&mut self.progress().marks)
+    pub(crate) fn with_markers<T>(&self, work: impl FnOnce(&mut Markers) -> T) -> T {
+        work(&mut self.progress().markers)
     }
 
     /// What the workflow has emitted.
@@ -444,8 +444,8 @@ impl Attempt {
     }
 
     /// Ends the attempt at the executor's next look, which is now.
-    pub(crate) fn halt(&self, halt: Halt) {
-        self.progress().halt.get_or_insert(halt);
+    pub(crate) fn stop(&self, stop: StopReason) {
+        self.progress().stop.get_or_insert(stop);
         self.driver.wake();
     }
 
@@ -490,36 +490,36 @@ impl Attempt {
     }
 
     /// The steps that the code passes by, after a poll that began at this instant.
-    pub(crate) fn kept(&self, polled_from: Instant) -> Kept {
-        self.progress().at_work.kept(polled_from)
+    pub(crate) fn kept(&self, polled_from: Instant) -> UnpolledSteps {
+        self.progress().at_work.unpolled(polled_from)
     }
 
     /// What to do with a workflow whose future is pending, and which passes these steps by.
-    pub(crate) fn rest(&self, kept: &Kept) -> Rest {
+    pub(crate) fn rest(&self, kept: &UnpolledSteps) -> PollVerdict {
         let progress = self.progress();
-        if let Some(halt) = &progress.halt {
-            return Rest::Halted(halt.clone());
+        if let Some(stop) = &progress.stop {
+            return PollVerdict::Stopped(stop.clone());
         }
         if progress.has_news {
-            return Rest::Working;
+            return PollVerdict::Working;
         }
         let none_gated = progress.gated.is_empty() && progress.early.is_empty();
         let follows = self.mode == Mode::Undo || progress.replay.is_met();
-        let waits = || Rest::Waiting(progress.moves, progress.waits.values().cloned().collect());
+        let waits = || PollVerdict::Waiting(progress.moves, progress.waits.values().cloned().collect());
         match (progress.active, progress.waits.is_empty(), none_gated) {
             // Code that has left the record must not wait for something new: it would be found out only when that comes.
-            (0, false, _) if !follows => Rest::Stalled(progress.moves),
+            (0, false, _) if !follows => PollVerdict::Stalled(progress.moves),
             (0, false, _) => waits(),
-            (0, true, false) => Rest::Stalled(progress.moves),
+            (0, true, false) => PollVerdict::Stalled(progress.moves),
             // What it passes by does not go on before something else has come for it.
             (active, false, _) if follows && kept.count == Some(active) => waits(),
-            (_, _, _) => Rest::Working,
+            (_, _, _) => PollVerdict::Working,
         }
     }
 
     /// Why the attempt cannot go on, if it cannot.
-    pub(crate) fn halted(&self) -> Option<Halt> {
-        self.progress().halt.clone()
+    pub(crate) fn stop_reason(&self) -> Option<StopReason> {
+        self.progress().stop.clone()
     }
 
     /// The divergence of a workflow that ends without reaching recorded steps.

@@ -10,7 +10,7 @@ use crate::definition::{Definition, RunFuture};
 /// Starts one try of a job's body.
 pub(crate) fn run(definition: &'static Definition, invocation: Invocation) -> RunFuture {
     #[cfg(feature = "testing")]
-    if let Some(part) = super::scene::part(&invocation.provided) {
+    if let Some(part) = super::test_hooks::worker_hooks(&invocation.provided) {
         return part.run(definition, invocation);
     }
     (definition.run)(invocation)
@@ -25,7 +25,7 @@ pub(crate) fn around<'a>(
     begin: impl FnOnce() -> Try<'a> + Send + 'a,
 ) -> Try<'a> {
     #[cfg(feature = "testing")]
-    if let Some(part) = super::scene::part(&attempt.provided) {
+    if let Some(part) = super::test_hooks::worker_hooks(&attempt.provided) {
         return Box::pin(async move { part.around(attempt.fence.run_id, key, in_transaction, begin).await });
     }
     begin()

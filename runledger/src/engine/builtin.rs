@@ -5,8 +5,8 @@ use std::time::Duration;
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 
-use crate::connection::answer::{PATIENCE, answered};
 use crate::connection::db::Db;
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::definition::invocation::{Finished, Invocation};
 use crate::definition::{Definition, Location, RunFuture};
 use crate::model::failure::{Failure, FailureKind, Retry};
@@ -43,7 +43,7 @@ async fn conclude(invocation: &Invocation) -> Result<Plain, (Failure, Retry)> {
             .map_err(|error| (Failure::from_chain(FailureKind::Decode, &error), Retry::Never))?;
     let (db, run_id) = (&invocation.attempt.db, invocation.attempt.fence.run_id);
     let ends = async { graph::ends(&mut *wait_for_connection(db).await?, run_id, result.as_deref()).await };
-    let ends = answered(PATIENCE, ends)
+    let ends = with_timeout(STATEMENT_LIMIT, ends)
         .await
         .map_err(|error| (Failure::from_chain(FailureKind::Error, &error), Retry::Policy))?;
     end(ends, result.as_deref(), db.sealer()).map_err(|failure| (failure, Retry::Never))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use crate::connection::answer::answered;
+use crate::connection::db_timeout::with_timeout;
 use crate::model::failure::{Failure, FailureKind};
 use crate::store::error::{Cause, Class, Limit, Reason};
 use crate::store::limits::{May, SetLimit, limits};
@@ -82,7 +82,7 @@ pub(crate) async fn met(attempt: &Attempt, cause: Cause, lasted: Duration) -> Op
         Reason::ReadOnly | Reason::Exhausted | Reason::Privilege | Reason::Other => return None,
     }
     let ask = async { limits(&mut *attempt.db.acquire().await?).await };
-    let set = answered(ASKING, ask).await.unwrap_or_default();
+    let set = with_timeout(ASKING, ask).await.unwrap_or_default();
     explained(&set, cause.reason, lasted)
 }
 

@@ -23,8 +23,8 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 use uuid::Uuid;
 
-use crate::connection::answer::{PATIENCE, answered};
 use crate::connection::db::Db;
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::outage::{Outage, warn_outage};
 use crate::connection::task;
 use crate::model::log::Line;
@@ -317,7 +317,7 @@ async fn attempt(
 }
 
 async fn kept(db: &Db, lines: &[NewLogLine]) -> Result<Vec<Fate>, sqlx::Error> {
-    answered(PATIENCE, async { keep(&mut *db.acquire().await?, lines).await }).await
+    with_timeout(STATEMENT_LIMIT, async { keep(&mut *db.acquire().await?, lines).await }).await
 }
 
 /// The lines that are to be sent again, and how many there is no room for.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::attempt::Attempt;
-use super::halt::Halt;
+use super::stop::StopReason;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain};
 use crate::store::output::{Emitted, MOST_BYTES, MOST_LINES};
@@ -40,10 +40,10 @@ impl Lines {
 ///
 /// # Errors
 /// Why the attempt cannot go on: there are too many, or it cannot be stored.
-pub(crate) fn keep(attempt: &Attempt, branch: &str, value: Plain) -> Result<(), Halt> {
+pub(crate) fn keep(attempt: &Attempt, branch: &str, value: Plain) -> Result<(), StopReason> {
     let key = attempt.key_of_slice(branch);
-    let number = attempt.with_lines(|lines| lines.count(&key, value.len())).map_err(Halt::Refused)?;
-    let line = line(attempt, &key, number, value).map_err(|error| Halt::of_payload(&error))?;
+    let number = attempt.with_lines(|lines| lines.count(&key, value.len())).map_err(StopReason::Refused)?;
+    let line = line(attempt, &key, number, value).map_err(|error| StopReason::of_payload(&error))?;
     attempt.with_lines(|lines| lines.unwritten.push(line));
     Ok(())
 }

@@ -8,12 +8,12 @@ use serde_json::value::RawValue;
 
 use super::attempt::{Attempt, Mode};
 use super::call::{body_of, policy_of};
-use super::halt::Halt;
-use super::step::{LastFailure, Work, halted, outcome, record};
+use super::step::{LastFailure, Work, outcome, record, stop_reason};
+use super::stop::StopReason;
 use super::waiting::REPEAT;
-use crate::connection::answer::{PATIENCE, answered};
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::outage::warn_outage;
-use crate::connection::task::apart;
+use crate::connection::task::spawn_detached;
 use crate::definition::Definition;
 use crate::definition::call::is_workflow;
 use crate::definition::registry::Registry;
@@ -86,13 +86,13 @@ pub(crate) async fn done_of(attempt: &Arc<Attempt>, first: &str, dropped: &[&str
         }
     };
     attempt.turn(claim.ordinal).await;
-    let halt = match decided.map(|done| serde_json::from_str(&done)) {
+    let stop = match decided.map(|done| serde_json::from_str(&done)) {
         Ok(Ok(done)) => return done,
-        Ok(Err(error)) => Halt::unreadable(claim.key.as_str(), error.to_string()),
+        Ok(Err(error)) => StopReason::unreadable(claim.key.as_str(), error.to_string()),
         // The run fails with it, and all is taken back.
-        Err(failure) => Halt::Refused(failure),
+        Err(failure) => StopReason::Refused(failure),
     };
-    halted(attempt, halt).await
+    stop_reason(attempt, stop).await
 }
 
 /// As [`undo`], as a step of the workflow's code.
@@ -113,9 +113,9 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
         match shared(attempt, key).await {
             Shared::No => {}
             Shared::With(sharer) => {
-                return halted(attempt, Halt::UndoFailed(shared_with(&claim, key, &sharer))).await;
+                return stop_reason(attempt, StopReason::UndoFailed(shared_with(&claim, key, &sharer))).await;
             }
-            Shared::TakenBack => {
+            Shared::StepCompensated => {
                 let _ = record(attempt, &claim, 0, Ok(Plain::ready("null".to_owned()))).await;
                 return claim.ordinal;
             }
@@ -123,7 +123,9 @@ async fn undo(attempt: &Arc<Attempt>, key: &str, call: &str) -> u64 {
     }
     let (call, definition) = match found(call, &attempt.registry) {
         Ok(found) => found,
-        Err(failure) => return halted(attempt, Halt::UndoFailed(in_vain(&claim, failure))).await,
+        Err(failure) => {
+            return stop_reason(attempt, StopReason::UndoFailed(compensation_failed(&claim, failure))).await;
+        }
     };
     let body = body_of(definition, Arc::clone(attempt), claim.key.as_str().into(), call.input.get().into());
     let work = Work {
@@ -145,7 +147,7 @@ enum Shared {
     /// Another run still rests on it, or takes it back itself, or may have done so.
     With(Sharer),
     /// Another run has taken it back.
-    TakenBack,
+    StepCompensated,
 }
 
 /// Asks the other runs that have this step on record.
@@ -153,7 +155,7 @@ async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
     let _working = attempt.begin_work().await;
     let sharers = loop {
         // Apart: the code may keep what waits here without polling it, and it holds a connection.
-        match apart("sharers", |_| asked(Arc::clone(attempt), key.to_owned())).await {
+        match spawn_detached("sharers", |_| asked(Arc::clone(attempt), key.to_owned())).await {
             Ok(sharers) => break sharers,
             Err(error) => {
                 warn_outage!(static, %error, "what is to be taken back in a fork waits for the database");
@@ -162,7 +164,7 @@ async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
         tokio::time::sleep(REPEAT).await;
     };
     if sharers.iter().any(|sharer| sharer.is_undone) {
-        return Shared::TakenBack;
+        return Shared::StepCompensated;
     }
     // Another fork takes nothing back before this one asks.
     let is_in_doubt = |sharer: &Sharer| sharer.has_forgotten || (sharer.is_before && !sharer.has_ended);
@@ -171,7 +173,7 @@ async fn shared(attempt: &Arc<Attempt>, key: &str) -> Shared {
 
 async fn asked(attempt: Arc<Attempt>, key: String) -> Result<Vec<Sharer>, sqlx::Error> {
     let ask = async { sharers(&mut *attempt.db.acquire().await?, attempt.fence.run_id, &key).await };
-    answered(PATIENCE, ask).await
+    with_timeout(STATEMENT_LIMIT, ask).await
 }
 
 /// Why a run is parked that would take back what another one may need, or may have taken back.
@@ -189,7 +191,7 @@ fn shared_with(claim: &Claim, key: &str, sharer: &Sharer) -> Failure {
 }
 
 /// Why a run is parked whose steps are to be undone.
-pub(crate) fn in_vain(claim: &Claim, failure: Failure) -> Failure {
+pub(crate) fn compensation_failed(claim: &Claim, failure: Failure) -> Failure {
     let message = format!(
         "step `{}` could not take back what was done: {}; mend the cause and resume the run, or cancel it, which leaves that undone",
         claim.key, failure.message

@@ -7,20 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::{Attempt, Waiting};
-use super::halt::{Halt, Wait};
-use super::kept::at_work;
-use super::marks;
-use super::step::{halted, record};
+use super::markers;
+use super::step::{record, stop_reason};
+use super::stop::{StopReason, Wait};
+use super::unpolled::at_work;
 use super::waiting::{ASK_AGAIN, Alarm, IsNews, REPEAT, instant, looked};
-use crate::connection::answer::{PATIENCE, answered};
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::outage::warn_outage;
-use crate::connection::task::LetGo;
+use crate::connection::task::Abandoned;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadKind, Place, Stored};
 use crate::model::replay::{Claim, StepKind};
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Class, class};
-use crate::store::signal::{Left, Taking, first_left};
+use crate::store::signal::{Left, SignalTake, first_left};
 
 /// Until when a step waits for a signal: the step that records the instant, and the time from now where it is not recorded yet.
 pub(crate) struct Limit {
@@ -68,11 +68,11 @@ pub(crate) async fn receive(
             let Found { number, payload, output } = found;
             let step = attempt.received(claim, StepKind::Signal.fingerprint(0), output);
             let name = name.to_owned();
-            marks::keep_signal(attempt, Taking { step, name, number, slice: attempt.slice });
+            markers::keep_signal(attempt, SignalTake { step, name, number, slice: attempt.slice });
             Ok(payload)
         }
         // Its turn did not come at once, as it does where the code has met its record.
-        Received::Signal(_) => halted(attempt, Halt::FailedOver).await,
+        Received::Signal(_) => stop_reason(attempt, StopReason::FailedOver).await,
     }
 }
 
@@ -84,7 +84,7 @@ async fn wait(
 ) -> Received {
     let mut missed = None;
     loop {
-        let mut nudges = attempt.nudges.listen();
+        let mut wakeups = attempt.wakeups.listen();
         let look = Look {
             attempt: Arc::clone(attempt),
             claim: claim.clone(),
@@ -95,14 +95,14 @@ async fn wait(
             Looked::Found(found) if !attempt.is_given(name, found.number) => return Received::Signal(found),
             // Every look begins with the record of what was given before it, so this one has lost that.
             Looked::Found(found) if missed == Some(found.number) => {
-                return halted(attempt, Halt::FailedOver).await;
+                return stop_reason(attempt, StopReason::FailedOver).await;
             }
             // Another wait was faster.
             Looked::Found(found) => {
                 missed = Some(found.number);
                 continue;
             }
-            Looked::Halted(halt) => return halted(attempt, halt).await,
+            Looked::Halted(stop) => return stop_reason(attempt, stop).await,
             Looked::TimedOut => {
                 let after = until.map(|(limit, _)| limit.after).unwrap_or_default();
                 let late = Err(timed_out(name, after));
@@ -114,7 +114,7 @@ async fn wait(
         };
         let left = until.map_or(ASK_AGAIN, |(_, until)| until.since(attempt.clock.now()).min(ASK_AGAIN));
         tokio::select! {
-            () = nudges.nudged() => {}
+            () = wakeups.notified() => {}
             () = tokio::time::sleep(left) => {}
         }
         drop(waiting);
@@ -133,7 +133,7 @@ struct Look {
 /// What a look has come to.
 enum Looked {
     Found(Found),
-    Halted(Halt),
+    Halted(StopReason),
     /// There is none, and the limit is over.
     TimedOut,
     /// There is none. The step waits from here on.
@@ -141,9 +141,9 @@ enum Looked {
 }
 
 impl Look {
-    async fn carry_out(self, mut let_go: LetGo) -> (Looked, IsNews) {
+    async fn carry_out(self, mut let_go: Abandoned) -> (Looked, IsNews) {
         match self.patiently(&mut let_go).await {
-            Err(halt) => (Looked::Halted(halt), IsNews::Yes),
+            Err(stop) => (Looked::Halted(stop), IsNews::Yes),
             Ok(Some(found)) => (Looked::Found(found), IsNews::Yes),
             Ok(None) if self.until.is_some_and(|(_, until)| until <= self.attempt.clock.now()) => {
                 (Looked::TimedOut, IsNews::Yes)
@@ -159,18 +159,19 @@ impl Look {
     }
 
     /// The first signal that is left, however long the database is away. None where none is, or nobody asks any more.
-    async fn patiently(&self, let_go: &mut LetGo) -> Result<Option<Found>, Halt> {
+    async fn patiently(&self, let_go: &mut Abandoned) -> Result<Option<Found>, StopReason> {
         let Self { attempt, name, .. } = self;
         let Some(_looking) = let_go.or(attempt.looking.lock()).await else { return Ok(None) };
         // What the code was given before is not left any more then.
-        marks::first(attempt).await?;
+        markers::flush(attempt).await?;
         if let Some(left) = attempt.left(name) {
             return self.opened(left);
         }
         loop {
             let left = match attempt.db.acquire().await {
                 Ok(mut connection) => {
-                    answered(PATIENCE, first_left(&mut connection, attempt.fence.run_id, name)).await
+                    with_timeout(STATEMENT_LIMIT, first_left(&mut connection, attempt.fence.run_id, name))
+                        .await
                 }
                 Err(error) => Err(error),
             };
@@ -181,7 +182,7 @@ impl Look {
                 }
                 Ok(None) => return Ok(None),
                 Err(error) if class(&error) == Class::Permanent => {
-                    return Err(Halt::Refused(Failure::from_chain(FailureKind::Error, &error)));
+                    return Err(StopReason::Refused(Failure::from_chain(FailureKind::Error, &error)));
                 }
                 Err(error) => {
                     warn_outage!(static, %error, "the wait for a signal waits for the database");
@@ -194,7 +195,7 @@ impl Look {
     }
 
     /// A signal as the code reads it. A sealed payload is sealed for its own place, and needs to be for that of the step.
-    fn opened(&self, left: Left) -> Result<Option<Found>, Halt> {
+    fn opened(&self, left: Left) -> Result<Option<Found>, StopReason> {
         let Self { attempt, claim, name, .. } = self;
         let (run_id, key) = (attempt.fence.run_id, key_of(name, &left.idempotency_key));
         let (from, to) =
@@ -203,7 +204,7 @@ impl Look {
             let payload = attempt.sealer().open(&to, output.clone())?;
             Ok(Found { number: left.number, payload, output })
         });
-        opened.map(Some).map_err(|error| Halt::Sealed(error.to_failure()))
+        opened.map(Some).map_err(|error| StopReason::Sealed(error.to_failure()))
     }
 }
 

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use super::attempt::{Attempt, Waiting};
 use super::beat::watched;
 use super::body::around;
-use super::halt::{Halt, Wait};
-use super::kept::{StepWork, at_work};
-use super::saga::in_vain;
+use super::saga::compensation_failed;
 use super::span::within_span;
-use super::{marks, transaction};
+use super::stop::{StopReason, Wait};
+use super::unpolled::{StepWork, at_work};
+use super::{markers, transaction};
+use crate::connection::code_context::CodeContext;
 use crate::connection::panic::{Caught, contained};
-use crate::connection::site::Site;
-use crate::connection::task::apart;
+use crate::connection::task::spawn_detached;
 use crate::connection::tx::Tx;
 use crate::definition::invocation::{Finished, unstorable};
 use crate::model::failure::{Failure, FailureKind, Retry};
@@ -85,7 +85,7 @@ pub(crate) enum LastFailure {
 }
 
 /// Gives the recorded result of a step, or runs its body until it has one, records it, and gives it when its turn has come. Never completes where
-/// the attempt halts.
+/// the attempt stops.
 pub(crate) async fn resolve(
     attempt: &Arc<Attempt>,
     claim: &Claim,
@@ -113,7 +113,7 @@ async fn perform(attempt: &Arc<Attempt>, claim: &Claim, work: &Work<'_>) -> Resu
     let deadline = work.policy.deadline.map(|limit| (began_at.plus(limit), limit));
     loop {
         tries += 1;
-        let next: StepWork<'_, _> = Box::pin(tried(attempt, claim, work, tries, deadline));
+        let next: StepWork<'_, _> = Box::pin(try_until_done(attempt, claim, work, tries, deadline));
         match at_work(attempt, claim, next).await {
             Next::Done(result) => return result,
             Next::Again(until, waiting) => {
@@ -132,7 +132,7 @@ enum Next<'a> {
 }
 
 /// Tries once, and records what is final.
-async fn tried<'a>(
+async fn try_until_done<'a>(
     attempt: &'a Arc<Attempt>,
     claim: &Claim,
     work: &Work<'_>,
@@ -142,7 +142,7 @@ async fn tried<'a>(
     attempt.liveness.guard().await;
     let left = deadline.map(|(until, _)| until.since(attempt.clock.now()));
     let began = Instant::now();
-    let tried = one_try(attempt, claim, work, work.policy.within(left), tries).await;
+    let tried = try_once(attempt, claim, work, work.policy.within(left), tries).await;
     let (failure, retry) = match tried {
         Tried::Recorded(result) => return Next::Done(result),
         Tried::Output(output) => return Next::Done(record_output(attempt, claim, work, output).await),
@@ -158,19 +158,21 @@ async fn tried<'a>(
         // Where the next try could not begin in time there is nothing to wait for.
         let is_last = delay.is_some_and(|delay| now.plus(delay) >= until);
         if is_last || (failure.kind == FailureKind::Timeout && now >= until) {
-            return Next::Done(last(attempt, claim, work, too_late(limit, tries, &failure)).await);
+            return Next::Done(
+                finish_last_failure(attempt, claim, work, too_late(limit, tries, &failure)).await,
+            );
         }
     }
     let Some(delay) = delay else {
-        return Next::Done(last(attempt, claim, work, failure).await);
+        return Next::Done(finish_last_failure(attempt, claim, work, failure).await);
     };
-    keep(attempt, claim, tries, &failure, began.elapsed()).await;
+    record_failed_try(attempt, claim, tries, &failure, began.elapsed()).await;
     let until = attempt.clock.now().plus(delay);
     Next::Again(until, attempt.waiting(claim.ordinal, Wait::Until(until)))
 }
 
 /// The end of a step whose last try has failed.
-async fn last(
+async fn finish_last_failure(
     attempt: &Arc<Attempt>,
     claim: &Claim,
     work: &Work<'_>,
@@ -178,7 +180,9 @@ async fn last(
 ) -> Result<String, Failure> {
     match work.last_failure {
         LastFailure::IsItsResult => record(attempt, claim, work.fingerprint, Err(failure)).await,
-        LastFailure::Parks => halted(attempt, Halt::UndoFailed(in_vain(claim, failure))).await,
+        LastFailure::Parks => {
+            stop_reason(attempt, StopReason::UndoFailed(compensation_failed(claim, failure))).await
+        }
     }
 }
 
@@ -196,7 +200,7 @@ enum Tried {
     Failed(Failure, Retry),
 }
 
-async fn one_try(
+async fn try_once(
     attempt: &Arc<Attempt>,
     claim: &Claim,
     work: &Work<'_>,
@@ -206,11 +210,11 @@ async fn one_try(
     let key = claim.key.as_str();
     let watched = |body| watched(attempt, key, policy.heartbeat, body);
     // What the body may be given to pass on, an id of `wf.uuid()` above all, must be the same when it is run again.
-    marks_first(attempt).await;
+    flush_markers(attempt).await;
     match &work.body {
         Body::Code(code) => {
             match bounded(
-                Site::Elsewhere,
+                CodeContext::Other,
                 watched(around(attempt, key, false, || within_span(attempt, key, code(tries)))),
                 policy.timeout,
             )
@@ -223,19 +227,19 @@ async fn one_try(
         }
         Body::Transaction(code) => {
             attempt.holds_transaction(claim.ordinal);
-            transacted(attempt, claim, work, policy, |tx| code(tries, tx)).await
+            run_in_tx(attempt, claim, work, policy, |tx| code(tries, tx)).await
         }
         // What makes the undo borrows from the code, as the body of the other does.
         Body::OwnTransaction(code) if work.undo.is_some() => {
             attempt.holds_transaction(claim.ordinal);
-            transacted(attempt, claim, work, policy, |tx| code(tries, tx)).await
+            run_in_tx(attempt, claim, work, policy, |tx| code(tries, tx)).await
         }
         Body::OwnTransaction(code) => {
             let (attempt, claim, code) = (Arc::clone(attempt), claim.clone(), Arc::clone(code));
             let body = Body::OwnTransaction(Arc::clone(&code));
             let work = Work { body, undo: None, ..*work };
-            let done = apart("transaction", |mut let_go| async move {
-                let_go.or(transacted(&attempt, &claim, &work, policy, |tx| code(tries, tx))).await
+            let done = spawn_detached("transaction", |mut let_go| async move {
+                let_go.or(run_in_tx(&attempt, &claim, &work, policy, |tx| code(tries, tx))).await
             });
             match done.await {
                 Some(tried) => tried,
@@ -247,7 +251,7 @@ async fn one_try(
 }
 
 /// One try of a body in a transaction that also records the step.
-async fn transacted<'a>(
+async fn run_in_tx<'a>(
     attempt: &Arc<Attempt>,
     claim: &Claim,
     work: &Work<'_>,
@@ -257,7 +261,7 @@ async fn transacted<'a>(
     let key = claim.key.as_str();
     let run = |tx| {
         let body = around(attempt, key, true, || within_span(attempt, key, code(tx)));
-        bounded(Site::Elsewhere, watched(attempt, key, policy.heartbeat, body), policy.timeout)
+        bounded(CodeContext::Other, watched(attempt, key, policy.heartbeat, body), policy.timeout)
     };
     let commit = transaction::Commit::Step { claim, work };
     match Box::pin(transaction::perform(attempt, commit, run)).await {
@@ -282,7 +286,7 @@ async fn record_output(
             Ok(output.into_text())
         }
         Err(Unstorable::For(failure)) => record(attempt, claim, work.fingerprint, Err(failure)).await,
-        Err(Unstorable::Now(failure)) => halted(attempt, Halt::Sealed(failure)).await,
+        Err(Unstorable::Now(failure)) => stop_reason(attempt, StopReason::Sealed(failure)).await,
     }
 }
 
@@ -338,7 +342,7 @@ pub(crate) fn note_undo(attempt: &Attempt, claim: &Claim, undo: Option<String>) 
 }
 
 /// Polls a try at its site, under panic capture and its time limit.
-pub(crate) async fn bounded(site: Site, body: Try<'_>, timeout: Option<Duration>) -> Finished {
+pub(crate) async fn bounded(site: CodeContext, body: Try<'_>, timeout: Option<Duration>) -> Finished {
     let mut caught = Caught::new(site, body);
     let finished = match timeout {
         None => Ok((&mut caught).await),
@@ -372,32 +376,34 @@ pub(crate) async fn record(
             record_step(attempt, claim, step).await;
             result.map(Plain::into_text)
         }
-        Err(error) if error.is_of_codec() => halted(attempt, Halt::Sealed(error.to_failure())).await,
+        Err(error) if error.is_of_codec() => {
+            stop_reason(attempt, StopReason::Sealed(error.to_failure())).await
+        }
         // What is in the place of the output has no more bytes than a failure may have.
         Err(error) => Box::pin(record(attempt, claim, fingerprint, Err(error.to_failure()))).await,
     }
 }
 
 async fn record_step(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint) {
-    or_halted(attempt, marks::checkpoint(attempt, step).await.or_halt()).await;
+    or_stopped(attempt, markers::checkpoint(attempt, step).await.or_stop()).await;
     attempt.acknowledge(claim);
 }
 
 /// As [`record_step`], whether the future that waits for it lives on or not: what the step did is done, and what is not on record is not taken back.
 async fn record_undoable(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint, undo: String) {
     let (recording, claim) = (attempt.recording(claim.key.as_str()), claim.clone());
-    let is_recorded = apart("recording", |_| async move {
+    let is_recorded = spawn_detached("recording", |_| async move {
         let attempt = recording.attempt();
         let written = tokio::select! {
             biased;
-            written = marks::checkpoint(attempt, step) => written,
+            written = markers::checkpoint(attempt, step) => written,
             // The worker has stopped, and nobody waits for this any more.
-            () = attempt.journal.closed(attempt.fence.run_id) => return false,
+            () = attempt.commit_queue.closed(attempt.fence.run_id) => return false,
         };
-        let halt = written.or_halt().err();
-        let is_recorded = halt.is_none();
-        if let Some(halt) = halt {
-            attempt.halt(halt);
+        let stop = written.or_stop().err();
+        let is_recorded = stop.is_none();
+        if let Some(stop) = stop {
+            attempt.stop(stop);
         } else {
             attempt.acknowledge(&claim);
             note_undo(attempt, &claim, Some(undo));
@@ -409,7 +415,7 @@ async fn record_undoable(attempt: &Arc<Attempt>, claim: &Claim, step: Checkpoint
     }
 }
 
-async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: &Failure, took: Duration) {
+async fn record_failed_try(attempt: &Attempt, claim: &Claim, tries: u32, failure: &Failure, took: Duration) {
     let item = FailedTry {
         fence: attempt.fence,
         key: claim.key.as_str().to_owned(),
@@ -419,24 +425,24 @@ async fn keep(attempt: &Attempt, claim: &Claim, tries: u32, failure: &Failure, t
             .seal_failure(&place_of_error(attempt.fence.run_id, claim.key.as_str()), failure),
         took_us: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
     };
-    or_halted(attempt, attempt.journal.write(item).await.or_halt()).await;
+    or_stopped(attempt, attempt.commit_queue.write(item).await.or_stop()).await;
 }
 
 /// Writes the marks of the run, if it has any. Never returns where the attempt cannot go on.
-pub(crate) async fn marks_first(attempt: &Arc<Attempt>) {
-    or_halted(attempt, marks::first(attempt).await).await;
+pub(crate) async fn flush_markers(attempt: &Arc<Attempt>) {
+    or_stopped(attempt, markers::flush(attempt).await).await;
 }
 
 /// Goes on, or does not return.
-async fn or_halted(attempt: &Attempt, written: Result<(), Halt>) {
-    if let Err(halt) = written {
-        halted::<()>(attempt, halt).await;
+async fn or_stopped(attempt: &Attempt, written: Result<(), StopReason>) {
+    if let Err(stop) = written {
+        stop_reason::<()>(attempt, stop).await;
     }
 }
 
 /// Tells the executor why the attempt ends, and waits for it to drop this future.
-pub(crate) async fn halted<T>(attempt: &Attempt, halt: Halt) -> T {
-    attempt.halt(halt);
+pub(crate) async fn stop_reason<T>(attempt: &Attempt, stop: StopReason) -> T {
+    attempt.stop(stop);
     std::future::pending().await
 }
 

@@ -11,12 +11,12 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use uuid::Uuid;
 
 use super::attempt::Attempt;
-use super::halt::Halt;
 use super::limits::{Meddling, Met, met};
-use super::step::{Unstorable, Work, checkpoint_of, halted, note_undo, unit_random};
-use crate::connection::answer::{PATIENCE, answered, is_given_up};
+use super::step::{Unstorable, Work, checkpoint_of, note_undo, stop_reason, unit_random};
+use super::stop::StopReason;
+use crate::connection::db_timeout::{STATEMENT_LIMIT, has_timed_out, with_timeout};
 use crate::connection::outage::warn_outage;
-use crate::connection::task::apart;
+use crate::connection::task::spawn_detached;
 use crate::connection::tx::Tx;
 use crate::definition::invocation::Finished;
 use crate::model::failure::{Failure, FailureKind, Retry};
@@ -116,7 +116,7 @@ where
                         return Err(explained(attempt, failed, cause, began.elapsed()).await);
                     }
                     End::Undone(undone) => *undone,
-                    End::Halted(halt) => return halted(attempt, halt).await,
+                    End::Halted(stop) => return stop_reason(attempt, stop).await,
                 }
             }
         };
@@ -216,7 +216,7 @@ async fn undone_by(retry: Retry, cause: Option<Cause>, tx: Option<Tx>, mark: &st
     }
     let Some(mut tx) = tx else { return Ended::ByBody };
     // In a failed transaction the server answers so; on a lost connection nothing does.
-    match answered(PONG, body_state(&mut tx, mark)).await {
+    match with_timeout(PONG, body_state(&mut tx, mark)).await {
         Ok(_) => Ended::ByBody,
         Err(error) if !is_aborted(&error) => Ended::Undone(cause, None),
         Err(_) => match cause.class {
@@ -231,7 +231,7 @@ async fn meddling(tx: &mut PgConnection, cause: Cause, role: Option<&[u8]>) -> O
     if !Meddling::is_possible(cause) {
         return None;
     }
-    let may = answered(PONG, may_write(tx)).await.ok()?;
+    let may = with_timeout(PONG, may_write(tx)).await.ok()?;
     Meddling::of(cause, &may, role)
 }
 
@@ -245,14 +245,14 @@ enum End {
     /// The commit failed as a statement of the body does.
     ByStatement((Failure, Retry), Cause),
     /// The attempt cannot go on.
-    Halted(Halt),
+    Halted(StopReason),
 }
 
 /// A transaction, the permission to hold its connection, and whether its body is suspected of changing its transaction.
 type Permitted = (Tx, Result<OwnedSemaphorePermit, AcquireError>, bool);
 
 /// Records what a body has given and commits, whether the future that waits for it lives on or not: what is committed behind a future that is dropped has to be
-/// known, and the end of the attempt waits for it. A settlement that came before would wait for the lease in the statement of the journal, and with it all other runs.
+/// known, and the end of the attempt waits for it. A settlement that came before would wait for the lease in the statement of the commit queue, and with it all other runs.
 async fn finish(
     attempt: &Arc<Attempt>,
     commit: Commit<'_, '_>,
@@ -263,17 +263,17 @@ async fn finish(
     let record = match Record::of(attempt, commit, output) {
         Ok(record) => record,
         Err(Unstorable::For(failure)) => return End::Failed((failure, Retry::Never)),
-        Err(Unstorable::Now(failure)) => return End::Halted(Halt::Sealed(failure)),
+        Err(Unstorable::Now(failure)) => return End::Halted(StopReason::Sealed(failure)),
     };
     let (recording, mark) = (attempt.recording(record.key().unwrap_or_default()), mark.to_owned());
-    let committed = apart("recording", |_| async move {
+    let committed = spawn_detached("recording", |_| async move {
         let _permit = permit;
         let attempt = recording.attempt();
         tokio::select! {
             biased;
             end = write_and_commit(attempt, record, tx, &mark, suspected) => Some(end),
             // The worker has stopped, and nobody waits for this any more.
-            () = attempt.journal.closed(attempt.fence.run_id) => None,
+            () = attempt.commit_queue.closed(attempt.fence.run_id) => None,
         }
     });
     let lets_go = commit.ordinal().filter(|ordinal| attempt.lets_go_of_transaction(*ordinal));
@@ -293,21 +293,21 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
         }
         record.write(&mut tx, mark).await
     };
-    match answered(PATIENCE, write).await {
+    match with_timeout(STATEMENT_LIMIT, write).await {
         Ok(true) => {}
         Ok(false) => return unwritten(&mut tx, mark).await,
         Err(error) if is_aborted(&error) => return End::Failed(went_on(&error)),
         Err(error) if class(&error) == Class::Permanent => {
             return End::Failed((Failure::from_chain(FailureKind::Error, &error), Retry::Never));
         }
-        Err(error) if is_given_up(&error) => return undone_by_engine(&error),
+        Err(error) if has_timed_out(&error) => return undone_by_engine(&error),
         Err(error) => {
             let meddling = meddling(&mut tx, own_cause(&error), role.as_deref()).await;
             return undone_with(&error, meddling, true);
         }
     }
     write::of_steps(record.key().into_iter());
-    match answered(PATIENCE, write::commit("body", tx.commit_whole())).await {
+    match with_timeout(STATEMENT_LIMIT, write::commit("body", tx.commit_whole())).await {
         Ok(()) => {
             record.acknowledge(attempt);
             End::Done
@@ -326,11 +326,11 @@ async fn write_and_commit(attempt: &Attempt, record: Record, mut tx: Tx, mark: &
 
 /// The record was not written: the body has left its transaction or changed its encoding, or the lease is lost.
 async fn unwritten(tx: &mut PgConnection, mark: &str) -> End {
-    match answered(PATIENCE, body_state(tx, mark)).await {
+    match with_timeout(STATEMENT_LIMIT, body_state(tx, mark)).await {
         Ok(state) if !state.in_body => End::Failed(transaction_not_found()),
         Ok(state) => match state.foreign_encoding() {
             Some(encoding) => End::Failed(encoding_changed(encoding)),
-            None => End::Halted(Halt::LeaseLost),
+            None => End::Halted(StopReason::LeaseLost),
         },
         Err(error) => undone(&error),
     }
@@ -411,7 +411,7 @@ impl Record {
             }
             #[cfg(feature = "worker")]
             Self::Run(run) => {
-                attempt.journal.wakes.owe(run.owed.into_inner().unwrap_or_else(PoisonError::into_inner));
+                attempt.commit_queue.wakes.owe(run.owed.into_inner().unwrap_or_else(PoisonError::into_inner));
                 attempt.note_end();
             }
         }
@@ -424,7 +424,7 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
     loop {
         if let Ok(mut connection) = attempt.db.acquire().await
             && let Ok(Found { held, result }) =
-                answered(PATIENCE, recorded(&mut connection, attempt.fence, &key)).await
+                with_timeout(STATEMENT_LIMIT, recorded(&mut connection, attempt.fence, &key)).await
         {
             return match (record, result, held) {
                 (record @ Record::Step(_), Some(result), _) => match opened(attempt, &key, result) {
@@ -432,18 +432,18 @@ async fn after_lost_commit(attempt: &Attempt, record: Record, error: &sqlx::Erro
                         record.acknowledge(attempt);
                         End::Recorded(result)
                     }
-                    Err(error) => End::Halted(Halt::Sealed(error.to_failure())),
+                    Err(error) => End::Halted(StopReason::Sealed(error.to_failure())),
                 },
                 (_, _, true) => {
                     let may_be_limit = own_cause(error).reason == Reason::Limit(Limit::Transaction);
                     undone_with(error, None, may_be_limit)
                 }
-                (Record::Step(_), None, false) => End::Halted(Halt::LeaseLost),
+                (Record::Step(_), None, false) => End::Halted(StopReason::LeaseLost),
                 // The settlement deletes the lease: gone, it was committed, or somebody else has the run. Either way nothing is left to write.
                 #[cfg(feature = "worker")]
                 (record @ Record::Run(_), _, false) => {
                     record.acknowledge(attempt);
-                    End::Halted(Halt::LeaseLost)
+                    End::Halted(StopReason::LeaseLost)
                 }
             };
         }
@@ -470,7 +470,7 @@ async fn begin(attempt: &Attempt) -> (Tx, String) {
     loop {
         // Each time: the last transaction may have failed because this worker was declared dead.
         attempt.liveness.guard().await;
-        match answered(PATIENCE, attempt.db.begin_marked(&mark)).await {
+        match with_timeout(STATEMENT_LIMIT, attempt.db.begin_marked(&mark)).await {
             Ok(tx) if attempt.liveness.is_proven() => return (tx, mark),
             // The wait for a connection was long. A guard here would count as idle time of the body's transaction.
             Ok(tx) => drop(tx),

@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::attempt::{Attempt, Waiting};
-use super::halt::{Halt, Wait};
-use super::kept::at_work;
-use super::step::{halted, marks_first, record};
-use crate::connection::answer::{PATIENCE, answered};
+use super::step::{flush_markers, record, stop_reason};
+use super::stop::{StopReason, Wait};
+use super::unpolled::at_work;
 use crate::connection::db::Db;
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::outage::warn_outage;
-use crate::connection::task::{LetGo, apart};
+use crate::connection::task::{Abandoned, spawn_detached};
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer};
 use crate::model::recorded::place_of_error;
@@ -66,7 +66,7 @@ pub(crate) async fn instant(
             Ok(micros) => Ok(Timestamp::from_unix_micros(micros)),
             Err(_) => {
                 let why = format!("an instant in microseconds was expected, and `{recorded}` is recorded");
-                halted(attempt, Halt::unreadable(claim.key.as_str(), why)).await
+                stop_reason(attempt, StopReason::unreadable(claim.key.as_str(), why)).await
             }
         };
     }
@@ -114,7 +114,7 @@ pub(crate) async fn start(
                 match child(attempt.sealer()).map(Box::new) {
                     Ok(child) => start_now(attempt, claim, fingerprint, child).await,
                     Err(error) if error.is_of_codec() => {
-                        halted(attempt, Halt::Sealed(error.to_failure())).await
+                        stop_reason(attempt, StopReason::Sealed(error.to_failure())).await
                     }
                     Err(error) => record(attempt, claim, fingerprint, Err(error.to_failure())).await,
                 }
@@ -132,7 +132,7 @@ async fn start_now(
     fingerprint: i64,
     child: Box<NewChild>,
 ) -> Result<String, Failure> {
-    marks_first(attempt).await;
+    flush_markers(attempt).await;
     // The id of a run is no payload: it is never sealed, so that statements find it.
     let child_id = child.run().run_id;
     let start = Arc::new(Start {
@@ -142,17 +142,17 @@ async fn start_now(
     });
     loop {
         // Apart: the code may keep what waits here without polling it, and it holds a connection.
-        match apart("start", |_| started(attempt.db.clone(), Arc::clone(&start))).await {
+        match spawn_detached("start", |_| started(attempt.db.clone(), Arc::clone(&start))).await {
             Ok(Started::Yes) => break,
             Ok(Started::TooDeep) => {
                 let refusal = too_deep(attempt, start.child.name()).await;
                 return record(attempt, claim, fingerprint, Err(refusal)).await;
             }
-            Ok(Started::LeaseLost) => return halted(attempt, Halt::LeaseLost).await,
-            Ok(Started::ParentCancelled) => return halted(attempt, Halt::Cancelled).await,
+            Ok(Started::LeaseLost) => return stop_reason(attempt, StopReason::LeaseLost).await,
+            Ok(Started::ParentCancelled) => return stop_reason(attempt, StopReason::Cancelled).await,
             Err(error) if class(&error) == Class::Permanent => {
                 let failure = Failure::from_chain(FailureKind::Error, &error);
-                return halted(attempt, Halt::Refused(failure)).await;
+                return stop_reason(attempt, StopReason::Refused(failure)).await;
             }
             Err(error) => {
                 warn_outage!(static, %error, "the start of a child waits for the database");
@@ -178,20 +178,21 @@ async fn started(db: Db, start: Arc<Start>) -> Result<Started, sqlx::Error> {
         return Ok(Started::LeaseLost);
     }
     let mut connection = connection?;
-    answered(PATIENCE, start_child(&mut connection, &start.step, &start.output, &start.child)).await
+    with_timeout(STATEMENT_LIMIT, start_child(&mut connection, &start.step, &start.output, &start.child))
+        .await
 }
 
 /// Why a run has no child more. The run at the top of the chain is asked for here alone: where it cannot be had, the refusal goes without it.
 async fn too_deep(attempt: &Attempt, job: &str) -> Failure {
     let run_id = attempt.fence.run_id;
     let ask = async { topmost(&mut *attempt.db.acquire().await?, run_id).await };
-    let root = match answered(PATIENCE, ask).await {
+    let root = match with_timeout(STATEMENT_LIMIT, ask).await {
         Ok(root) => format!("run `{root}`"),
         Err(error) => format!("a run that could not be asked for ({error})"),
     };
     let message = format!(
         "no child `{job}` is started: {MAX_DEPTH} runs are above this one, up to {root}, and a chain of parents has at most so many; if a workflow starts \
-         itself, directly or through others, let it end or use `wf.continue_with`"
+         itself, directly or through others, let it end or use `wf.continue_as_new`"
     );
     Failure::new(FailureKind::Setup, message)
 }
@@ -222,18 +223,18 @@ async fn wait_for_child(
     wait: &Wait,
 ) -> Result<Plain, Failure> {
     loop {
-        let mut nudges = attempt.nudges.listen();
+        let mut wakeups = attempt.wakeups.listen();
         let look = |let_go| look_at_child(Arc::clone(attempt), let_go, child, (claim.ordinal, wait.clone()));
         let waiting = match looked(attempt, "child", look).await {
             Seen::Ended(end) => {
                 return match opened(attempt.sealer(), child, end) {
                     Ok(result) => result,
-                    Err(error) => halted(attempt, Halt::Sealed(error.to_failure())).await,
+                    Err(error) => stop_reason(attempt, StopReason::Sealed(error.to_failure())).await,
                 };
             }
             Seen::Absent => {
                 if attempt.has_started(child) {
-                    return halted(attempt, Halt::FailedOver).await;
+                    return stop_reason(attempt, StopReason::FailedOver).await;
                 }
                 let message = format!("child run `{child}` is not in this database any more: it was deleted");
                 return Err(Failure::new(FailureKind::Error, message));
@@ -241,7 +242,7 @@ async fn wait_for_child(
             Seen::GoesOn(waiting) => waiting,
         };
         tokio::select! {
-            () = nudges.nudged() => {}
+            () = wakeups.notified() => {}
             () = tokio::time::sleep(ASK_AGAIN) => {}
         }
         drop(waiting);
@@ -258,13 +259,13 @@ enum Seen {
 /// A look at a child, which ends whether its wait is polled or not: it holds a connection.
 async fn look_at_child(
     attempt: Arc<Attempt>,
-    mut let_go: LetGo,
+    mut let_go: Abandoned,
     child: Uuid,
     (ordinal, wait): (u64, Wait),
 ) -> (Seen, IsNews) {
     let end = match let_go.or(attempt.db.acquire()).await {
         Some(Ok(mut connection)) => {
-            Some(answered(PATIENCE, inspect::end_of_run(&mut connection, child)).await)
+            Some(with_timeout(STATEMENT_LIMIT, inspect::end_of_run(&mut connection, child)).await)
         }
         Some(Err(error)) => Some(Err(error)),
         None => None,
@@ -293,7 +294,7 @@ pub(crate) enum IsNews {
 pub(crate) async fn looked<T, F>(
     attempt: &Arc<Attempt>,
     name: &'static str,
-    look: impl FnOnce(LetGo) -> F,
+    look: impl FnOnce(Abandoned) -> F,
 ) -> T
 where
     T: Send + 'static,
@@ -301,7 +302,7 @@ where
 {
     let working = Attempt::begin_work_of(Arc::clone(attempt)).await;
     let (tell, mut told) = oneshot::channel();
-    let look = apart(name, |let_go| {
+    let look = spawn_detached(name, |let_go| {
         let look = look(let_go);
         async move {
             let (seen, is_news) = look.await;

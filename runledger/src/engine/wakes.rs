@@ -1,5 +1,5 @@
 //! Runs to be woken once another transaction no longer keeps them locked: a child has ended meanwhile, or the run has
-//! left its worker to wait. Neither waits for the lock, or it would keep its slot, and the journal, from other runs.
+//! left its worker to wait. Neither waits for the lock, or it would keep its slot, and the commit queue, from other runs.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -126,14 +126,14 @@ async fn carry_out_once(
     for owed in owed.chunks(AT_ONCE) {
         let wake =
             async |connection: &mut PgConnection, runs: &[Uuid]| wake(connection, runs, IfLocked::Skip).await;
-        let spared = session.answered(aside.spare(&mut connection, owed, wake)).await?;
+        let spared = session.with_timeout(aside.spare(&mut connection, owed, wake)).await?;
         locked.extend(spared.done);
         failed.extend(spared.failed);
     }
     if is_patient && !locked.is_empty() {
         // The newest first: the others may stay locked for long. If it is locked too, it comes after them.
         let newest = locked.split_off(locked.len() - 1);
-        let still_locked = session.answered(wake(&mut connection, &newest, IfLocked::Queue)).await?;
+        let still_locked = session.with_timeout(wake(&mut connection, &newest, IfLocked::Queue)).await?;
         locked.splice(..0, still_locked);
     }
     locked.splice(..0, failed);

@@ -11,7 +11,7 @@ use super::submit::request_difference;
 use super::{Graph, GraphHandle};
 use crate::client::enqueue::Tries;
 use crate::connection::client_error::ClientError;
-use crate::connection::db::{Route, connection};
+use crate::connection::db::{Target, connection};
 use crate::definition::job::Payload;
 use crate::model::graph::{
     AdditionRequest, GRAPH, GraphError, GraphProblem, MAX_NODES, NodeEnding, PlannedKind,
@@ -29,10 +29,10 @@ use crate::store::write::commit;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A node of a graph that lets others be added as long as it goes on: what [`Handle::window`](crate::Handle::window) gives.
+/// A node of a graph that lets others be added as long as it goes on: what [`RunHandle::extend_from`](crate::RunHandle::extend_from) gives.
 #[must_use = "nothing is added until `append` is called"]
 #[derive(Debug)]
-pub struct Window<'h, T> {
+pub struct GraphExtension<'h, T> {
     graph: &'h GraphHandle<T>,
     name: String,
 }
@@ -40,21 +40,21 @@ pub struct Window<'h, T> {
 /// What became of an addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Appended {
+pub struct AppendReceipt {
     /// Whether the nodes are new. False where the same was added under this key before.
     pub created: bool,
 }
 
 impl<T: Payload> GraphHandle<T> {
     /// The window of this name: a node of this graph, a gate or a call, that goes on. As long as it does the graph does, and nodes can be added to it:
-    /// `handle.window("files").append("batch 7", more).await?`. A gate is closed by whoever decides about it; a call can add nodes from its own body, and closes the
+    /// `handle.extend_from("files").append("batch 7", more).await?`. A gate is closed by whoever decides about it; a call can add nodes from its own body, and closes the
     /// window by ending.
-    pub fn window(&self, name: impl Into<String>) -> Window<'_, T> {
-        Window { graph: self, name: name.into() }
+    pub fn extend_from(&self, name: impl Into<String>) -> GraphExtension<'_, T> {
+        GraphExtension { graph: self, name: name.into() }
     }
 }
 
-impl<T: Payload> Window<'_, T> {
+impl<T: Payload> GraphExtension<'_, T> {
     /// Adds nodes to the graph: those of `more`, a graph of the same name, which are known from then on like those that were submitted with it. What needs nothing
     /// that goes on starts at once, and what needs the success of a node that did not complete is cancelled at once. Nodes that are there are named by
     /// [`Graph::existing`]; none of them can be made to wait for a new one.
@@ -70,7 +70,7 @@ impl<T: Payload> Window<'_, T> {
     ///
     /// # Cancel safety
     /// A dropped future may or may not have added the nodes. It can be repeated.
-    pub async fn append(self, key: &str, more: Graph) -> Result<Appended, ClientError> {
+    pub async fn append(self, key: &str, more: Graph) -> Result<AppendReceipt, ClientError> {
         check_key("key of the addition", key)?;
         let sealer = self.graph.sealer();
         let request = Request::new(self.graph.id(), &self.name, key, more, sealer)?;
@@ -131,10 +131,10 @@ impl<'r> Request<'r> {
     }
 
     /// Adds the nodes in a transaction. None where a node that they need is about to end or to move.
-    async fn send(&self, connection: &mut PgConnection) -> Result<Option<Appended>, ClientError> {
+    async fn send(&self, connection: &mut PgConnection) -> Result<Option<AppendReceipt>, ClientError> {
         let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
         let answer = self.write(&mut tx).await;
-        if let Ok(Some(Appended { created: true })) = answer {
+        if let Ok(Some(AppendReceipt { created: true })) = answer {
             commit("append", tx.commit()).await?;
         } else {
             tx.rollback().await?;
@@ -142,7 +142,7 @@ impl<'r> Request<'r> {
         answer
     }
 
-    async fn write(&self, tx: &mut PgConnection) -> Result<Option<Appended>, ClientError> {
+    async fn write(&self, tx: &mut PgConnection) -> Result<Option<AppendReceipt>, ClientError> {
         let run_id = self.graph_id;
         let Some(whole) = addition::whole(tx, run_id, self.key).await? else {
             return Err(ClientError::NoSuchRun { run_id });
@@ -152,7 +152,7 @@ impl<'r> Request<'r> {
         }
         if let Some(earlier) = &whole.request {
             return match request_difference(earlier, &self.text) {
-                None => Ok(Some(Appended { created: false })),
+                None => Ok(Some(AppendReceipt { created: false })),
                 Some(difference) => {
                     Err(ClientError::AdditionConflict { run_id, key: self.key.to_owned(), difference })
                 }
@@ -185,7 +185,7 @@ impl<'r> Request<'r> {
         let edges = self.edges.clone();
         let addition = NewAddition { graph_id: run_id, key: self.key, request: &self.text, nodes, edges };
         graph::add(tx, &addition).await?;
-        Ok(Some(Appended { created: true }))
+        Ok(Some(AppendReceipt { created: true }))
     }
 
     /// What is wrong with the addition, seen with the graph.
@@ -195,7 +195,7 @@ impl<'r> Request<'r> {
         whole: &Whole,
         there: &HashMap<Uuid, &Standing>,
     ) -> Result<Vec<GraphProblem>, ClientError> {
-        let mut problems = undefined(&self.unnamed, &mut Route::Tx(&mut *tx, self.sealer.clone())).await?;
+        let mut problems = undefined(&self.unnamed, &mut Target::Tx(&mut *tx, self.sealer.clone())).await?;
         if let Some(name) = whole.name.as_ref().filter(|name| **name != self.graph_name) {
             problems.push(GraphProblem::OtherGraph { name: self.graph_name.clone(), whole: name.clone() });
         }

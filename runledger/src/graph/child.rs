@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Graph, GraphOf};
 use crate::connection::client_error::ClientError;
 use crate::definition::job::Payload;
-use crate::engine::halt::Halt;
+use crate::engine::stop::StopReason;
 use crate::engine::waiting;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Sealer;
@@ -52,7 +52,7 @@ impl Wf {
         let draft = match graph.draft(&Sealer::default(), Vec::new()) {
             Ok(draft) => draft,
             Err(ClientError::Encode { source, .. }) if source.is_of_codec() => {
-                self.attempt().halt(Halt::of_payload(&source));
+                self.attempt().stop(StopReason::of_payload(&source));
                 return never(&name);
             }
             Err(error) => return refused(&name, Failure::from_chain(FailureKind::Setup, &error)),

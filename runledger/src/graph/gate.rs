@@ -27,7 +27,7 @@ use crate::store::inspect;
 /// How many nodes one look takes in.
 const AT_ONCE: i64 = 1000;
 
-/// A gate of a graph, by its name: what [`Handle::gate`](crate::Handle::gate) gives.
+/// A gate of a graph, by its name: what [`RunHandle::gate`](crate::RunHandle::gate) gives.
 #[must_use = "a gate stays as it is until it is decided about"]
 #[derive(Debug)]
 pub struct GateHandle<'h, T> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::definition::job::Payload;
-use crate::model::given::Outcome;
+use crate::model::dependency_inputs::Outcome;
 use crate::model::graph::Target;
 use crate::model::json::ErasedValue;
 
@@ -17,14 +17,14 @@ pub struct Node<T> {
 
 /// The end of a node, whatever it is: what [`Node::on_terminal`] gives.
 #[derive(Clone, Copy, Debug)]
-pub struct OnTerminal<T>(Node<T>);
+pub struct OnAnyOutcome<T>(Node<T>);
 
 /// A value that is known when the graph is declared, beside nodes that give the others: what [`given`] makes.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<T>(T);
 
 /// A value among the inputs of [`Graph::then`](super::Graph::then).
-pub fn given<T: Payload>(value: T) -> Value<T> {
+pub fn value<T: Payload>(value: T) -> Value<T> {
     Value(value)
 }
 
@@ -35,8 +35,8 @@ impl<T> Node<T> {
 
     /// The end of this node, whatever it is: what needs that starts also where the node failed or was cancelled, and is given its [`Outcome`].
     #[must_use]
-    pub fn on_terminal(self) -> OnTerminal<T> {
-        OnTerminal(self)
+    pub fn on_any_outcome(self) -> OnAnyOutcome<T> {
+        OnAnyOutcome(self)
     }
 }
 
@@ -59,7 +59,7 @@ impl<T> fmt::Debug for Node<T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not give the `{T}` that this parameter takes",
     label = "gives something else than `{T}`",
-    note = "a `Node<T>` gives a `T`, `node.on_terminal()` an `Outcome<T>`, a `Vec<Node<T>>` a `Vec<T>`, and `given(value)` the value"
+    note = "a `Node<T>` gives a `T`, `node.on_any_outcome()` an `Outcome<T>`, a `Vec<Node<T>>` a `Vec<T>`, and `value(value)` the value"
 )]
 pub trait Input<T> {
     #[doc(hidden)]
@@ -101,8 +101,8 @@ impl<T> From<Node<T>> for NodeWire {
     }
 }
 
-impl<T> From<OnTerminal<T>> for NodeWire {
-    fn from(OnTerminal(node): OnTerminal<T>) -> Self {
+impl<T> From<OnAnyOutcome<T>> for NodeWire {
+    fn from(OnAnyOutcome(node): OnAnyOutcome<T>) -> Self {
         Self { on_terminal: true, ..node.into() }
     }
 }
@@ -113,7 +113,7 @@ impl<T> Input<T> for Node<T> {
     }
 }
 
-impl<T> Input<Outcome<T>> for OnTerminal<T> {
+impl<T> Input<Outcome<T>> for OnAnyOutcome<T> {
     fn wire(self) -> Wire {
         Wire::Node(self.into())
     }
@@ -126,7 +126,7 @@ impl<T> Input<Vec<T>> for Vec<Node<T>> {
     }
 }
 
-impl<T> Input<Vec<Outcome<T>>> for Vec<OnTerminal<T>> {
+impl<T> Input<Vec<Outcome<T>>> for Vec<OnAnyOutcome<T>> {
     fn wire(self) -> Wire {
         Wire::List(self.into_iter().map(NodeWire::from).collect())
     }
@@ -207,8 +207,8 @@ impl<T> From<Node<T>> for Need {
     }
 }
 
-impl<T> From<OnTerminal<T>> for Need {
-    fn from(OnTerminal(node): OnTerminal<T>) -> Self {
+impl<T> From<OnAnyOutcome<T>> for Need {
+    fn from(OnAnyOutcome(node): OnAnyOutcome<T>) -> Self {
         Self { on_terminal: true, ..node.into() }
     }
 }
@@ -228,7 +228,7 @@ impl From<String> for Need {
 impl Need {
     /// Any end of it, also a failure.
     #[must_use]
-    pub fn on_terminal(self) -> Self {
+    pub fn on_any_outcome(self) -> Self {
         Self { on_terminal: true, ..self }
     }
 }

@@ -148,5 +148,5 @@ async fn each(wf: &Wf, asked: Asked) -> Result<Vec<Box<RawValue>>, Error> {
         }
         call.typed::<Item>(at.to_string())
     };
-    Ok(wf.map(items.into_iter().enumerate(), call).spread().await?)
+    Ok(wf.map(items.into_iter().enumerate(), call).as_child_runs().await?)
 }

@@ -8,13 +8,13 @@ use super::Declared;
 use super::map::identity;
 use crate::client::enqueue::{known_jobs, unknown_job};
 use crate::connection::client_error::ClientError;
-use crate::connection::db::Route;
+use crate::connection::db::Target;
 use crate::definition::{Param, registry};
+use crate::model::dependency_inputs::{CONDITION, Parameter, item};
 use crate::model::failure::Failure;
-use crate::model::given::{CONDITION, Parameter, item};
 use crate::model::graph::{
-    Checked, GraphError, GraphProblem, MAP, Need, NeedRequest, NodeEnding, NodeRequest, Plan, PlannedKind,
-    Standing, standings,
+    Checked, GraphError, GraphProblem, MAP, Need, NeedRequest, NodeEnding, NodeRequest, NodeStatus, Plan,
+    PlannedKind, standings,
 };
 use crate::model::json::{ErasedValue, Fields};
 use crate::model::name::hint;
@@ -81,7 +81,7 @@ pub(super) fn unnamed(plan: &Plan, nodes: &[Declared]) -> Vec<Unnamed> {
 /// Those of them that no living worker knows either.
 pub(super) async fn undefined(
     unnamed: &[Unnamed],
-    route: &mut Route<'_>,
+    route: &mut Target<'_>,
 ) -> Result<Vec<GraphProblem>, ClientError> {
     if unnamed.is_empty() {
         return Ok(Vec::new());
@@ -204,7 +204,7 @@ impl Prepared {
     }
 
     /// Where the nodes stand at first, by their places; `ended` says how those ended that are there.
-    pub(super) fn standings(&self, ended: impl Fn(&str) -> Option<NodeEnding>) -> Vec<Standing> {
+    pub(super) fn standings(&self, ended: impl Fn(&str) -> Option<NodeEnding>) -> Vec<NodeStatus> {
         standings(&self.checked.needs, |place| self.name(place), |place| ended(self.name(place)))
     }
 
@@ -229,10 +229,10 @@ impl Prepared {
         &self,
         graph_id: Uuid,
         sealer: &Sealer,
-        standings: &[Standing],
+        standings: &[NodeStatus],
     ) -> Result<Vec<NewNode>, NotSealed> {
         let new = self.nodes.iter().zip(standings).filter(|(node, _)| !node.is_existing);
-        new.map(|(node, Standing { n_waits, hopeless })| {
+        new.map(|(node, NodeStatus { n_waits, hopeless })| {
             let run = NewRun { run_id: child_run_id(graph_id, &node.name), ..node.run.clone() };
             let not_sealed = |source| NotSealed { job: node.run.job.clone(), source };
             Ok(NewNode {
@@ -261,12 +261,12 @@ fn run_of(declared: Declared) -> Result<NewRun<Plain>, ClientError> {
     let Declared { mut request, values, said: _, accepts: _ } = declared;
     if let Some(option) = request.idempotency_key.as_ref() {
         let rule = "a node is known by its name in the graph; give the key to the graph";
-        return Err(ClientError::Setup(format!("it has the idempotency key `{option}`: {rule}")));
+        return Err(ClientError::Config(format!("it has the idempotency key `{option}`: {rule}")));
     }
     if let Some(key) = request.active_key.as_ref() {
         let rule =
             "a node waits for those that it needs, and would be refused too late; give the key to the graph";
-        return Err(ClientError::Setup(format!("it has the active key `{key}`: {rule}")));
+        return Err(ClientError::Config(format!("it has the active key `{key}`: {rule}")));
     }
     if !values.is_empty() {
         let fields: Vec<(&'static str, &dyn ErasedValue)> =

@@ -6,9 +6,9 @@ use uuid::Uuid;
 use super::prepare::{NotSealed, Prepared, prepare, undefined, unnamed};
 use super::{Graph, GraphHandle};
 use crate::client::enqueue::{Tries, activate, home_of, input_difference, stored_difference};
-use crate::client::handle::Handle;
+use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
-use crate::connection::db::{Route, Via, connection, not_between_steps};
+use crate::connection::db::{EnqueueTarget, Target, connection, not_between_steps};
 use crate::definition::DEFAULT_QUEUE;
 use crate::definition::call::{active_key, check_metadata};
 use crate::definition::job::Payload;
@@ -31,7 +31,7 @@ impl<T: Payload> Graph<T> {
     ///
     /// # Cancel safety
     /// A dropped future may or may not have submitted the graph. With an idempotency key it can be repeated.
-    pub fn enqueue<'c, V: Via<'c>>(
+    pub fn enqueue<'c, V: EnqueueTarget<'c>>(
         self,
         via: V,
     ) -> impl Future<Output = Result<GraphHandle<T>, ClientError>> + Send + use<'c, T, V> {
@@ -46,13 +46,13 @@ impl<T: Payload> Graph<T> {
             let problems = undefined(&unnamed, &mut route).await?;
             let graph = self.draft(&sealer, problems)?.into_new_graph(run_id, &sealer)?;
             let created = match route {
-                Route::Tx(connection, _) | Route::Connection(connection, _) => {
+                Target::Tx(connection, _) | Target::Connection(connection, _) => {
                     submit(connection, &graph, &sealer).await?
                 }
-                Route::Db(db) => submit_on_pool(db.pool(), &graph, &sealer, true).await?,
-                Route::Pool(pool) => submit_on_pool(pool, &graph, &sealer, false).await?,
+                Target::Db(db) => submit_on_pool(db.pool(), &graph, &sealer, true).await?,
+                Target::Pool(pool) => submit_on_pool(pool, &graph, &sealer, false).await?,
             };
-            Ok(Handle::new(graph.run.run_id, created, home))
+            Ok(RunHandle::new(graph.run.run_id, created, home))
         }
     }
 

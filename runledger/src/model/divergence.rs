@@ -201,12 +201,12 @@ impl fmt::Display for Divergence {
                 return write!(
                     f,
                     "the history of this run has {size} bytes, and above {MAX_HISTORY} a run begins no step; the step was not executed; store large \
-                     outputs elsewhere and return their keys, or continue with `wf.continue_with`, which starts the history of the run afresh"
+                     outputs elsewhere and return their keys, or continue with `wf.continue_as_new`, which starts the history of the run afresh"
                 );
             }
             Self::Crowded { scope } => {
                 let most = 1_u64 << LOCAL_BITS;
-                let advice = "continue a long loop with `wf.continue_with`, which starts the history of the run afresh";
+                let advice = "continue a long loop with `wf.continue_as_new`, which starts the history of the run afresh";
                 return if scope.is_empty() {
                     write!(f, "the workflow has {most} steps, the most that it can have; nothing was overwritten; {advice}")
                 } else {

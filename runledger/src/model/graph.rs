@@ -12,7 +12,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 use thiserror::Error;
 
-pub use self::addition::{Hopeless, NodeEnding, Standing, standings};
+pub use self::addition::{NodeEnding, NodeStatus, Unreachable, standings};
 pub use self::unordered::unordered;
 use super::name::{NameError, check_key, check_name, hint};
 use super::request::RequestOptions;
@@ -197,7 +197,7 @@ pub enum GraphProblem {
     },
     /// A new graph has a node that is said to be there.
     #[error(
-        "`{node}` is said to be there already, and the graph is new; only what `handle.window(…).append(…)` is given has such nodes"
+        "`{node}` is said to be there already, and the graph is new; only what `handle.extend_from(…).append(…)` is given has such nodes"
     )]
     NotThere {
         /// The node.
@@ -213,7 +213,7 @@ pub enum GraphProblem {
     },
     /// An addition has a node with a name that the graph has.
     #[error(
-        "the graph has a node `{name}` already; tell them apart with `.key(…)`, or say `existing` where that one is meant"
+        "the graph has a node `{name}` already; tell them apart with `.key(…)`, or say `existing_node` where that one is meant"
     )]
     Taken {
         /// The name.
@@ -408,7 +408,7 @@ impl Plan {
                 parameter: parameter.clone(),
                 why: format!(
                     "which takes any end of `{needed}`, and another edge needs the success of `{needed}`; \
-                     use `on_terminal()` on all edges from `{needed}`, or on none"
+                     use `on_any_outcome()` on all edges from `{needed}`, or on none"
                 ),
             }
         };

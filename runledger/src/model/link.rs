@@ -27,7 +27,7 @@ const SIGNATURE: usize = 32;
 
 /// The secret with which links are signed (HMAC-SHA-256), and those of before, whose links are still taken.
 #[derive(Clone)]
-pub struct LinkKey {
+pub struct GateLinkKey {
     secrets: Vec<Vec<u8>>,
 }
 
@@ -95,25 +95,25 @@ impl LinkDecision {
 #[error(
     "a secret of {n} bytes is too short to sign links with: take {FEWEST} random ones, as `openssl rand 32` gives them"
 )]
-pub struct ShortSecret {
+pub struct SecretTooShort {
     /// How many bytes it has.
     pub n: usize,
 }
 
-impl LinkKey {
+impl GateLinkKey {
     /// A key of at least 32 bytes, which nobody can guess.
     ///
     /// # Errors
-    /// [`ShortSecret`].
-    pub fn new(secret: impl Into<Vec<u8>>) -> Result<Self, ShortSecret> {
+    /// [`SecretTooShort`].
+    pub fn new(secret: impl Into<Vec<u8>>) -> Result<Self, SecretTooShort> {
         Ok(Self { secrets: vec![checked(secret.into())?] })
     }
 
     /// The same key, which also takes links that were signed with an older secret: for the time until those have expired.
     ///
     /// # Errors
-    /// [`ShortSecret`].
-    pub fn or(mut self, older: impl Into<Vec<u8>>) -> Result<Self, ShortSecret> {
+    /// [`SecretTooShort`].
+    pub fn or(mut self, older: impl Into<Vec<u8>>) -> Result<Self, SecretTooShort> {
         self.secrets.push(checked(older.into())?);
         Ok(self)
     }
@@ -183,8 +183,8 @@ fn text(said: &mut &[u8]) -> Option<Option<String>> {
     Some(Some(String::from_utf8(text.to_vec()).ok()?))
 }
 
-fn checked(secret: Vec<u8>) -> Result<Vec<u8>, ShortSecret> {
-    if secret.len() < FEWEST { Err(ShortSecret { n: secret.len() }) } else { Ok(secret) }
+fn checked(secret: Vec<u8>) -> Result<Vec<u8>, SecretTooShort> {
+    if secret.len() < FEWEST { Err(SecretTooShort { n: secret.len() }) } else { Ok(secret) }
 }
 
 /// Of a key of any length there is one.
@@ -194,9 +194,9 @@ fn mac(secret: &[u8], said: &[u8]) -> Option<Hmac<Sha256>> {
     Some(mac)
 }
 
-impl fmt::Debug for LinkKey {
+impl fmt::Debug for GateLinkKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkKey").finish_non_exhaustive()
+        f.debug_struct("GateLinkKey").finish_non_exhaustive()
     }
 }
 
@@ -204,8 +204,8 @@ impl fmt::Debug for LinkKey {
 mod tests {
     use super::*;
 
-    fn key(byte: u8) -> LinkKey {
-        LinkKey::new([byte; 32]).unwrap_or_else(|error| panic!("{error}"))
+    fn key(byte: u8) -> GateLinkKey {
+        GateLinkKey::new([byte; 32]).unwrap_or_else(|error| panic!("{error}"))
     }
 
     fn link(by: Option<&str>) -> Link {
@@ -290,6 +290,6 @@ mod tests {
         let signed = key(1).sign(&link(None));
         assert_eq!(key(2).open(&signed), None);
         assert_eq!(key(2).or([1; 32]).map(|key| key.open(&signed)), Ok(Some(link(None))));
-        assert_eq!(LinkKey::new([1; 31]).map(|_| ()), Err(ShortSecret { n: 31 }));
+        assert_eq!(GateLinkKey::new([1; 31]).map(|_| ()), Err(SecretTooShort { n: 31 }));
     }
 }

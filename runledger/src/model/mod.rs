@@ -5,12 +5,13 @@
 
 pub mod backoff;
 mod deliveries;
+pub mod dependency_inputs;
 pub mod divergence;
 pub mod failure;
-pub mod given;
 pub mod graph;
 pub mod graph_state;
 pub mod history;
+pub mod history_prefix;
 pub mod history_size;
 pub mod json;
 pub mod link;
@@ -19,7 +20,6 @@ pub mod name;
 pub(crate) mod panic;
 pub mod payload;
 pub mod picture;
-pub mod prefix;
 pub mod recorded;
 pub mod replay;
 pub mod request;

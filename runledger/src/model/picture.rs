@@ -17,13 +17,13 @@ use uuid::Uuid;
 
 use super::graph_state::GraphState;
 use super::state::RunState;
-use crate::model::given::CONDITION;
+use crate::model::dependency_inputs::CONDITION;
 
 /// The format of the JSON that this program writes, and the only one that it reads.
 const FORMAT: u32 = 1;
 
 /// The nodes and edges of a graph, for people and tools: before it is submitted ([`Graph::picture`](crate::Graph::picture)), or with where each node stands
-/// ([`Handle::picture`](crate::Handle::picture)).
+/// ([`RunHandle::picture`](crate::RunHandle::picture)).
 ///
 /// `Display` gives a table for a terminal. Of what nodes are given and give it shows nothing; the reasons have the messages of errors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,15 +8,15 @@ use super::settle::RetryPolicy;
 
 /// What an operator says of a job. What is not said is as the job's own definition has it; what a call says of itself comes before both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "a tuning does nothing until it is stored: `db.tune(job, tuning)`"]
-pub struct Tuning {
+#[must_use = "a tuning does nothing until it is stored: `db.set_overrides(job, tuning)`"]
+pub struct JobOverrides {
     pub(crate) disabled: Option<String>,
     pub(crate) max_attempts: Option<u32>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) backoff: Option<(Duration, Duration)>,
 }
 
-impl Tuning {
+impl JobOverrides {
     /// A tuning that says nothing.
     pub fn new() -> Self {
         Self::default()
@@ -80,20 +80,20 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_job_stays_when_it_is_disabled_and_enabled_again() {
-        let tuning = Tuning::new().max_attempts(7).disabled("the bank\0 is away");
+        let tuning = JobOverrides::new().max_attempts(7).disabled("the bank\0 is away");
         assert_eq!(tuning.why_disabled(), Some("the bank\u{fffd} is away"));
         let tuning = tuning.enabled();
-        assert_eq!((tuning.why_disabled(), &tuning), (None, &Tuning::new().max_attempts(7)));
+        assert_eq!((tuning.why_disabled(), &tuning), (None, &JobOverrides::new().max_attempts(7)));
     }
 
     #[test]
     fn what_a_tuning_does_not_say_is_as_the_job_has_it() {
         let own = RetryPolicy { max_attempts: 3, backoff: Backoff::DEFAULT };
-        assert_eq!(Tuning::new().policy(own), own);
-        assert_eq!(Tuning::new().max_attempts(7).policy(own), RetryPolicy { max_attempts: 7, ..own });
+        assert_eq!(JobOverrides::new().policy(own), own);
+        assert_eq!(JobOverrides::new().max_attempts(7).policy(own), RetryPolicy { max_attempts: 7, ..own });
         let (first, cap) = (Duration::from_secs(2), Duration::from_secs(9));
         let backoff = Backoff::new(first, cap);
-        assert_eq!(Tuning::new().backoff(first, cap).policy(own), RetryPolicy { backoff, ..own });
+        assert_eq!(JobOverrides::new().backoff(first, cap).policy(own), RetryPolicy { backoff, ..own });
     }
 
     #[test]
@@ -101,15 +101,15 @@ mod tests {
         let most = Duration::from_millis(i64::MAX.unsigned_abs());
         let (short, long) = (Duration::from_micros(1), Duration::from_micros(2_900));
         assert_eq!(
-            [0, u32::MAX].map(|n| Tuning::new().max_attempts(n).max_attempts),
+            [0, u32::MAX].map(|n| JobOverrides::new().max_attempts(n).max_attempts),
             [Some(1), Some(0x7fff_ffff)]
         );
         assert_eq!(
-            [short, long, Duration::MAX].map(|timeout| Tuning::new().timeout(timeout).timeout),
+            [short, long, Duration::MAX].map(|timeout| JobOverrides::new().timeout(timeout).timeout),
             [Duration::from_millis(1), Duration::from_millis(2), most].map(Some)
         );
         let two = Duration::from_millis(2);
-        assert_eq!(Tuning::new().backoff(long, short).backoff, Some((two, two)));
-        assert_eq!(Tuning::new().backoff(long, Duration::MAX).backoff, Some((two, most)));
+        assert_eq!(JobOverrides::new().backoff(long, short).backoff, Some((two, two)));
+        assert_eq!(JobOverrides::new().backoff(long, Duration::MAX).backoff, Some((two, most)));
     }
 }

@@ -13,8 +13,8 @@ use super::places::has_repaired;
 use super::wait::Above;
 use super::write::write;
 use super::{given, sql};
+use crate::model::dependency_inputs::DependencyOutput;
 use crate::model::failure::Failure;
-use crate::model::given::Given;
 use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
 use crate::model::request::RequestOptions;
@@ -52,7 +52,7 @@ impl Position {
 
 /// What a look at the lanes sees.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct Scan {
     /// The database's clock.
     pub(crate) now: Timestamp,
     /// The first run of each lane that has runs.
@@ -153,7 +153,7 @@ pub(crate) struct Claimed {
 pub(crate) struct Content {
     pub(crate) input: Stored,
     /// For a node of a graph: the values that its dependencies provide.
-    pub(crate) given: Vec<Given>,
+    pub(crate) given: Vec<DependencyOutput>,
     pub(crate) options: RequestOptions,
     pub(crate) steps: Vec<StoredStep>,
     /// How often each unrecorded step has failed so far, and since when.
@@ -353,13 +353,13 @@ pub(crate) async fn lanes(
     connection: &mut PgConnection,
     queues: &[String],
     jobs: &[String],
-) -> Result<Look, sqlx::Error> {
+) -> Result<Scan, sqlx::Error> {
     let rows = sqlx::query(sql::LANES).bind(queues).bind(jobs).fetch_all(connection).await?;
     // Whoever serves no queue or no job sees nothing, not even a clock.
     let now = rows.first().map_or(Ok(Timestamp::DISTANT_PAST), |row| row.try_get("now"))?;
     let need_permits = rows.first().map_or(Ok(false), |row| row.try_get("need_permits"))?;
     let firsts = rows.iter().filter_map(|row| first(row).transpose()).collect::<Result<_, _>>()?;
-    Ok(Look { now, firsts, need_permits })
+    Ok(Scan { now, firsts, need_permits })
 }
 
 fn first(row: &PgRow) -> Result<Option<(Lane, First)>, sqlx::Error> {

@@ -12,7 +12,7 @@ use super::session::BEGIN_RESTLESS;
 use super::write::{commit, write};
 use super::{sparse, sql};
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::graph::Hopeless;
+use crate::model::graph::Unreachable;
 use crate::model::link::Link;
 use crate::model::payload::{Sealer, Stored};
 use crate::model::recorded::place_of_error;
@@ -42,7 +42,7 @@ pub(crate) struct NewNode {
     /// For how many others it waits.
     pub(crate) n_waits: i32,
     /// Why it is cancelled at once, if so.
-    pub(crate) hopeless: Option<Hopeless>,
+    pub(crate) hopeless: Option<Unreachable>,
     /// For a gate: the values that it accepts.
     pub(crate) accepts: Option<GateType>,
 }

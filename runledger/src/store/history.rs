@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::checkpoint::steps;
 use super::{given, sql};
-use crate::model::given::Given;
+use crate::model::dependency_inputs::DependencyOutput;
 use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
 
@@ -19,7 +19,7 @@ pub(crate) struct Record {
     pub(crate) attempt: u32,
     pub(crate) input: Stored,
     /// What it is given by the nodes that it needs, where it is one of a graph.
-    pub(crate) given: Vec<Given>,
+    pub(crate) given: Vec<DependencyOutput>,
     pub(crate) steps: Vec<StoredStep>,
 }
 

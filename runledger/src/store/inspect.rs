@@ -38,8 +38,8 @@ pub struct RunInfo {
     pub idempotency_key: Option<String>,
     /// The run that started it.
     pub parent_id: Option<Uuid>,
-    /// The run that it is another go at, where it was made by [`run_again`](crate::Handle::run_again), [`fork`](crate::Handle::fork) or
-    /// [`revive`](crate::Handle::revive).
+    /// The run that it is another go at, where it was made by [`rerun`](crate::RunHandle::rerun), [`fork`](crate::RunHandle::fork) or
+    /// [`revive`](crate::RunHandle::revive).
     pub origin_id: Option<Uuid>,
     /// When it was enqueued.
     pub created_at: SystemTime,
@@ -134,7 +134,7 @@ pub struct WorkerInfo {
 /// A job, in one version, that has queued runs in a queue and no living worker that serves them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Unserved {
+pub struct UnservedJob {
     /// The queue.
     pub queue: String,
     /// The name of the job.
@@ -147,7 +147,7 @@ pub struct Unserved {
     pub serves_elsewhere: bool,
 }
 
-impl fmt::Display for Unserved {
+impl fmt::Display for UnservedJob {
     /// What waits and what to do about it, as a sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { queue, job, version, other_versions, serves_elsewhere } = self;
@@ -255,7 +255,7 @@ pub(crate) async fn workers(connection: &mut PgConnection) -> Result<Vec<WorkerI
 }
 
 /// Jobs with queued runs that no living worker serves.
-pub(crate) async fn unserved(connection: &mut PgConnection) -> Result<Vec<Unserved>, sqlx::Error> {
+pub(crate) async fn unserved(connection: &mut PgConnection) -> Result<Vec<UnservedJob>, sqlx::Error> {
     let rows = sqlx::query(sql::UNSERVED).fetch_all(&mut *connection).await?;
     let known = if rows.is_empty() { Vec::new() } else { jobs_known(connection).await? };
     let unserved = |row: &PgRow| {
@@ -263,7 +263,7 @@ pub(crate) async fn unserved(connection: &mut PgConnection) -> Result<Vec<Unserv
         let (job, version) = parts(stored);
         let other_versions = others(stored, known.iter().map(String::as_str));
         let serves_elsewhere = known.iter().any(|known| known == stored);
-        Ok(Unserved {
+        Ok(UnservedJob {
             queue: row.try_get("queue")?,
             job: job.to_owned(),
             version,

@@ -1,6 +1,6 @@
 //! Locks of runs that another transaction may hold for long.
 //!
-//! A user's transaction that has sent a signal keeps the run locked until it ends. Maintenance and the journal
+//! A user's transaction that has sent a signal keeps the run locked until it ends. Maintenance and the commit queue
 //! work for many runs, so they leave a locked run for later.
 
 use std::collections::HashSet;

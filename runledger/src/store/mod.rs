@@ -10,10 +10,10 @@ pub mod config;
 pub mod deadline;
 pub mod enqueue;
 pub mod error;
+pub(crate) mod failover;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
 pub mod graph;
-pub mod happened;
 pub mod history;
 pub mod inspect;
 pub(crate) mod installation;
@@ -33,6 +33,7 @@ pub mod progress;
 #[cfg(feature = "worker")]
 pub(crate) mod reserve;
 pub mod resource;
+pub mod run_timeline;
 pub mod runs;
 pub mod server;
 pub mod session;
@@ -44,7 +45,6 @@ pub mod signal;
 pub mod sql;
 #[cfg(feature = "testing")]
 pub(crate) mod testing;
-pub(crate) mod timeline;
 mod timestamp;
 pub mod tuning;
 #[cfg(feature = "worker")]
@@ -58,14 +58,15 @@ pub mod write;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::model::given::{self, Given};
+use crate::model::dependency_inputs::{self, DependencyOutput};
 use crate::model::unreadable::Unreadable;
 
 /// What a row says that a node is given by those that it needs: its column `given`.
-pub(crate) fn given(row: &PgRow) -> Result<Vec<Given>, Unreadable> {
+pub(crate) fn given(row: &PgRow) -> Result<Vec<DependencyOutput>, Unreadable> {
     let text: Option<&str> =
         row.try_get("given").map_err(|error| Unreadable::new("edge.parameters", &error))?;
-    text.map_or(Ok(Vec::new()), given::read).map_err(|error| Unreadable::new("edge.parameters", &error))
+    text.map_or(Ok(Vec::new()), dependency_inputs::read)
+        .map_err(|error| Unreadable::new("edge.parameters", &error))
 }
 
 /// For statements about one run, where an unreadable row affects no other run.

@@ -10,7 +10,7 @@ use crate::model::payload::Stored;
 
 /// Something that a body has said of how far it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Noted {
+pub(crate) struct ProgressWrite {
     pub(crate) fence: Fence,
     /// The step; empty for the run itself.
     pub(crate) step_key: String,
@@ -18,7 +18,10 @@ pub(crate) struct Noted {
 }
 
 /// Keeps it, and says of each whether its fence held.
-pub(crate) async fn note(connection: &mut PgConnection, items: &[&Noted]) -> Result<Vec<bool>, sqlx::Error> {
+pub(crate) async fn note(
+    connection: &mut PgConnection,
+    items: &[&ProgressWrite],
+) -> Result<Vec<bool>, sqlx::Error> {
     let row = write(sql::PROGRESS, |keep| {
         sqlx::query(keep)
             .bind(items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>())

@@ -9,8 +9,8 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Postgres, Row};
 
+use super::failover::Address;
 use super::sql;
-use super::timeline::Address;
 
 /// For the engine's own statements: hot tables are always met through their indexes, one probe a row, whatever the statistics of an empty table say. Nor by
 /// bitmaps: one gathers and sorts all that is due where a claim wants the first ten, which looks as cheap to a planner that expects one row.

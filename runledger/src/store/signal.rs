@@ -109,7 +109,7 @@ pub(crate) async fn first_left(
 
 /// A signal that a step was given, to be recorded with it.
 #[derive(Clone, Debug)]
-pub(crate) struct Taking {
+pub(crate) struct SignalTake {
     /// With the payload, sealed for the step, as its output.
     pub(crate) step: Checkpoint,
     pub(crate) name: String,
@@ -120,7 +120,7 @@ pub(crate) struct Taking {
 
 /// What became of the taking of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Took {
+pub(crate) enum SignalTakeResult {
     /// The step is recorded with it.
     Yes,
     /// There is no such signal any more, or another step has it; nothing was written.
@@ -132,8 +132,8 @@ pub(crate) enum Took {
 /// Records steps with the signals that they were given, each both or neither.
 pub(crate) async fn take(
     connection: &mut PgConnection,
-    takings: &[&Taking],
-) -> Result<Vec<Took>, sqlx::Error> {
+    takings: &[&SignalTake],
+) -> Result<Vec<SignalTakeResult>, sqlx::Error> {
     let steps: Vec<&Checkpoint> = takings.iter().map(|taking| &taking.step).collect();
     of_steps(steps.iter().map(|step| step.key.as_str()));
     let row = write(sql::TAKE_SIGNAL, |take| {
@@ -154,9 +154,9 @@ pub(crate) async fn take(
     .await?;
     let (held, taken) = (held(&row, takings.len())?, positions(&row, "taken", takings.len())?);
     let took = |(held, taken)| match (held, taken) {
-        (false, _) => Took::LeaseLost,
-        (true, false) => Took::Gone,
-        (true, true) => Took::Yes,
+        (false, _) => SignalTakeResult::LeaseLost,
+        (true, false) => SignalTakeResult::Gone,
+        (true, true) => SignalTakeResult::Yes,
     };
     Ok(held.into_iter().zip(taken).map(took).collect())
 }

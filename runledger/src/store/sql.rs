@@ -133,11 +133,11 @@ statements! {
     TAKE_SIGNAL = "take_signal";
     TIMELINE = "timeline";
     TOPMOST = "topmost";
-    TUNE = "tune";
+    SET_OVERRIDES = "set_overrides";
     TUNINGS = "tunings";
     UNCONFIGURE = "unconfigure";
     UNSERVED = "unserved";
-    UNTUNE = "untune";
+    CLEAR_OVERRIDES = "clear_overrides";
     TIMERS_DUE = "timers_due";
     WAKE_DUE = "wake_due";
     WAKE_MET = "wake_met";

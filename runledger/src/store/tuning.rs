@@ -8,51 +8,51 @@ use sqlx::{PgConnection, Row};
 use super::sql;
 use super::write::write;
 use crate::model::timestamp::Timestamp;
-use crate::model::tuning::Tuning;
+use crate::model::tuning::JobOverrides;
 
 /// A job that somebody has tuned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Tuned {
+pub struct StoredOverrides {
     /// The job.
     pub job: String,
     /// What was said of it.
-    pub tuning: Tuning,
+    pub tuning: JobOverrides,
     /// When it was said last, by the database's clock.
     pub changed_at: SystemTime,
 }
 
 /// Everything that is said, by job.
-pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<Tuned>, sqlx::Error> {
+pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<StoredOverrides>, sqlx::Error> {
     sqlx::query(sql::TUNINGS).fetch_all(connection).await?.iter().map(tuned).collect()
 }
 
-fn tuned(row: &PgRow) -> Result<Tuned, sqlx::Error> {
+fn tuned(row: &PgRow) -> Result<StoredOverrides, sqlx::Error> {
     let millis = |name: &str| -> Result<Option<Duration>, sqlx::Error> {
         let millis: Option<i64> = row.try_get(name)?;
         Ok(millis.map(|millis| Duration::from_millis(millis.unsigned_abs())))
     };
-    let tuning = Tuning {
+    let tuning = JobOverrides {
         disabled: row.try_get("disabled")?,
         max_attempts: row.try_get::<Option<i32>, _>("max_attempts")?.map(i32::unsigned_abs),
         timeout: millis("timeout_ms")?,
         backoff: millis("backoff_first_ms")?.zip(millis("backoff_cap_ms")?),
     };
     let changed_at: Timestamp = row.try_get("changed_at")?;
-    Ok(Tuned { job: row.try_get("job")?, tuning, changed_at: changed_at.into() })
+    Ok(StoredOverrides { job: row.try_get("job")?, tuning, changed_at: changed_at.into() })
 }
 
 /// Says these; where they are all there is, what was said of other jobs is forgotten. How many jobs have another tuning than before.
 pub(crate) async fn say(
     connection: &mut PgConnection,
-    tunings: &[(String, Tuning)],
+    tunings: &[(String, JobOverrides)],
     are_all: bool,
 ) -> Result<u64, sqlx::Error> {
     let millis = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-    let of = |part: fn(&Tuning) -> Option<Duration>| {
+    let of = |part: fn(&JobOverrides) -> Option<Duration>| {
         tunings.iter().map(|(_, tuning)| part(tuning).map(millis)).collect::<Vec<_>>()
     };
-    let row = write(sql::TUNE, |say| {
+    let row = write(sql::SET_OVERRIDES, |say| {
         sqlx::query(say)
             .bind(are_all)
             .bind(tunings.iter().map(|(job, _)| job.as_str()).collect::<Vec<_>>())
@@ -74,6 +74,7 @@ pub(crate) async fn say(
 
 /// Forgets what was said of a job. False where nothing was.
 pub(crate) async fn forget(connection: &mut PgConnection, job: &str) -> Result<bool, sqlx::Error> {
-    let gone = write(sql::UNTUNE, |forget| sqlx::query(forget).bind(job).fetch_optional(connection)).await?;
+    let gone = write(sql::CLEAR_OVERRIDES, |forget| sqlx::query(forget).bind(job).fetch_optional(connection))
+        .await?;
     Ok(gone.is_some())
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::checkpoint::steps;
 use super::error::problem_of_rows;
 use super::{given, sql};
-use crate::model::given::Given;
+use crate::model::dependency_inputs::DependencyOutput;
 use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
 use crate::model::unreadable::Unreadable;
@@ -36,7 +36,7 @@ pub(crate) struct InFlight {
 pub(crate) struct Content {
     pub(crate) input: Stored,
     /// For a node of a graph: the values that its dependencies provide.
-    pub(crate) given: Vec<Given>,
+    pub(crate) given: Vec<DependencyOutput>,
     pub(crate) steps: Vec<StoredStep>,
 }
 

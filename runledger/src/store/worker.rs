@@ -18,7 +18,7 @@ use crate::model::timestamp::Timestamp;
 
 /// What a heartbeat brings back.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct HeartbeatReply {
     /// False: this worker was declared dead; its runs are being given to others.
     pub(crate) alive: bool,
     /// Whether somebody asked it to drain.
@@ -137,14 +137,14 @@ pub(crate) async fn heartbeat(
     connection: &mut PgConnection,
     worker_id: i64,
     overdue_after: f64,
-) -> Result<Pulse, sqlx::Error> {
+) -> Result<HeartbeatReply, sqlx::Error> {
     let row = write(sql::HEARTBEAT, |beat| {
         sqlx::query(beat).bind(worker_id).bind(overdue_after).fetch_one(connection)
     })
     .await?;
     let now: Timestamp = row.try_get("now")?;
     let last: Option<Timestamp> = row.try_get("last")?;
-    Ok(Pulse {
+    Ok(HeartbeatReply {
         alive: row.try_get("alive")?,
         draining: row.try_get("draining")?,
         cancels: row.try_get("cancels")?,
@@ -270,7 +270,7 @@ async fn bury_with_sessions(
     seconds: f64,
     why: &str,
 ) -> Result<bool, sqlx::Error> {
-    let buried = bury(tx, worker_id, seconds, why).await?;
+    let buried = mark_dead(tx, worker_id, seconds, why).await?;
     if buried {
         end_sessions(tx, worker_id).await?;
     }
@@ -278,7 +278,7 @@ async fn bury_with_sessions(
 }
 
 /// Declares a worker dead if it is still silent for `seconds`.
-pub(crate) async fn bury(
+pub(crate) async fn mark_dead(
     connection: &mut PgConnection,
     worker_id: i64,
     seconds: f64,
@@ -291,7 +291,10 @@ pub(crate) async fn bury(
 }
 
 /// Lets the silence of workers begin now whose last heartbeat lies more than so many seconds in the future.
-pub(crate) async fn pull_back(connection: &mut PgConnection, seconds: f64) -> Result<(), sqlx::Error> {
+pub(crate) async fn clamp_future_heartbeats(
+    connection: &mut PgConnection,
+    seconds: f64,
+) -> Result<(), sqlx::Error> {
     write(sql::WORKER_PULL_BACK, |pull| sqlx::query(pull).bind(seconds).execute(connection)).await.map(drop)
 }
 

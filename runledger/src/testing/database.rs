@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 
 use crate::connection::db::no_connection;
 use crate::connection::source::{parsed, shown_host, text};
-use crate::connection::task::apart;
+use crate::connection::task::spawn_detached;
 use crate::store::server::socket_folder;
 use crate::store::testing as store;
 use crate::{ClientError, Db};
@@ -50,13 +50,13 @@ impl Server {
         };
         if USUAL.get().is_none() {
             // A task of its own: a caller whose future nobody polls must not keep the server from others.
-            let found = apart("test server", |mut let_go| async move {
+            let found = spawn_detached("test server", |mut let_go| async move {
                 let_go.or(async { Box::pin(USUAL.get_or_try_init(find)).await.map(drop) }).await
             });
             found.await.unwrap_or(Ok(()))?;
         }
         let found = USUAL.get().cloned();
-        found.ok_or_else(|| ClientError::Setup("the server of the tests was not found".to_owned()))
+        found.ok_or_else(|| ClientError::Config("the server of the tests was not found".to_owned()))
     }
 
     /// The one at this address.
@@ -78,7 +78,7 @@ impl Server {
 
     #[cfg(not(unix))]
     async fn embedded() -> Result<Arc<Self>, ClientError> {
-        Err(ClientError::Setup(format!(
+        Err(ClientError::Config(format!(
             "there is no embedded PostgreSQL on this platform; set `{URL_VARIABLE}` to the address of a server"
         )))
     }

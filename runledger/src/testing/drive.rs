@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::database::admin;
 use super::standstill::{Standstill, is_over, unclaimed};
 use crate::client::signal::SendSignal;
-use crate::engine::scene::Scene;
+use crate::engine::test_hooks::TestHooks;
 use crate::model::payload::{Plain, Sealer};
 use crate::store::testing::{Look, look, skip};
 use crate::{ClientError, Db};
@@ -87,7 +87,7 @@ enum Then {
 #[derive(Clone, Debug)]
 pub(super) struct Drive {
     db: Db,
-    scene: Arc<Scene>,
+    scene: Arc<TestHooks>,
     script: Script,
     names: Names,
     patience: Duration,
@@ -97,7 +97,13 @@ pub(super) struct Drive {
 pub(super) type Names = Arc<[(&'static str, &'static str)]>;
 
 impl Drive {
-    pub(super) fn new(db: &Db, scene: Arc<Scene>, script: Script, names: Names, patience: Duration) -> Self {
+    pub(super) fn new(
+        db: &Db,
+        scene: Arc<TestHooks>,
+        script: Script,
+        names: Names,
+        patience: Duration,
+    ) -> Self {
         Self { db: db.clone(), scene, script, names, patience }
     }
 
@@ -131,14 +137,14 @@ impl Drive {
             }
             if let Some(limit) = standstill.limit(&look, self.patience) {
                 let (state, why) = (look.state(), limit.why(&look));
-                return Err(ClientError::Setup(format!("run `{run_id}` is {state} and {limit}{why}")));
+                return Err(ClientError::Config(format!("run `{run_id}` is {state} and {limit}{why}")));
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
     /// Waits until nothing goes on.
-    pub(super) async fn at_rest(&self, hand: &Arc<Hand>, run_id: Uuid) -> Result<(), ClientError> {
+    pub(super) async fn wait_until_idle(&self, hand: &Arc<Hand>, run_id: Uuid) -> Result<(), ClientError> {
         self.once_at_rest(hand, run_id, Then::Nothing).await.map(drop)
     }
 
@@ -147,7 +153,7 @@ impl Drive {
         self.once_at_rest(hand, Uuid::nil(), Then::Skip).await?.ok_or_else(|| {
             let message = "no run sleeps, so there is no time to skip; a run that waits for a signal without a limit, or for a person, goes on when it is \
                            given what it waits for";
-            ClientError::Setup(message.to_owned())
+            ClientError::Config(message.to_owned())
         })
     }
 
@@ -167,7 +173,7 @@ impl Drive {
             if began.elapsed() > self.patience {
                 let (patience, unclaimed) = (self.patience, unclaimed(&look));
                 let unclaimed = unclaimed.map(|unclaimed| format!(", and {unclaimed}")).unwrap_or_default();
-                return Err(ClientError::Setup(format!(
+                return Err(ClientError::Config(format!(
                     "the test is not at rest after {patience:?}: workers hold {} runs{unclaimed}",
                     look.n_leased
                 )));
@@ -196,7 +202,7 @@ impl Drive {
         });
         looking
             .await
-            .unwrap_or_else(|error| Err(ClientError::Setup(format!("a look at the test failed: {error}"))))
+            .unwrap_or_else(|error| Err(ClientError::Config(format!("a look at the test failed: {error}"))))
     }
 
     async fn act(&self, connection: &mut PgConnection, look: &Look, then: Then) -> Result<bool, ClientError> {

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::definition::invocation::{Finished, Invocation};
 use crate::definition::job::Payload;
 use crate::definition::{Definition, RunFuture};
-use crate::engine::scene;
+use crate::engine::test_hooks;
 
 /// A body that can stand in the place of a job's: a closure that takes the job's arguments, owned, and gives a [`Result`] of its output.
 #[diagnostic::on_unimplemented(
@@ -25,7 +25,7 @@ pub trait Mock<Arguments, Owned, Output> {
 /// A mock without its types.
 #[doc(hidden)]
 #[expect(missing_debug_implementations, reason = "a closure has nothing to show")]
-pub struct Erased(pub(super) scene::Mock);
+pub struct Erased(pub(super) test_hooks::Mock);
 
 /// An argument of a call, and the owned type that a mock takes it as.
 #[diagnostic::on_unimplemented(

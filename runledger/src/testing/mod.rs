@@ -25,7 +25,7 @@
 //!     .await?
 //!     .with(jobs![checkout, charge])
 //!     .mock(charge, |cents: u64| async move { Ok(format!("{cents} cents")) })
-//!     .skipping_time();
+//!     .auto_advance_time();
 //! let run = test.start(checkout(4200)).await?;
 //! assert_eq!(run.result().await?, "4200 cents");
 //! assert_eq!(test.calls(charge), 1);
@@ -53,11 +53,11 @@ use self::database::{Database, Server};
 use self::drive::{Drive, Hand, Names, PATIENCE, Script};
 pub use self::mock::{Mock, Takes};
 pub use self::run::TestRun;
-use crate::connection::task::apart;
+use crate::connection::task::spawn_detached;
 use crate::definition::jobs::DefinitionOf;
 use crate::definition::provided::Provided;
 use crate::definition::registry::registered;
-use crate::engine::scene::{self, Part, Role, Scene, Skipped, Steps};
+use crate::engine::test_hooks::{self, Role, Skipped, Steps, TestHooks, WorkerHooks};
 use crate::model::payload::{Codec, Plain};
 use crate::{App, Call, ClientError, Db, Definition, Job, Timings, Worker};
 
@@ -73,7 +73,7 @@ const CONNECTIONS: u32 = 12;
 pub struct Testing {
     db: Db,
     plan: Plan,
-    worker: Arc<OnceCell<(Worker, Arc<Scene>)>>,
+    worker: Arc<OnceCell<(Worker, Arc<TestHooks>)>>,
     hand: Arc<Hand>,
     // Last: it is dropped under whatever is left of the others.
     database: Database,
@@ -86,7 +86,7 @@ struct Plan {
     queues: Option<Vec<String>>,
     values: Vec<Provide>,
     fakes: Vec<Fake>,
-    mocks: HashMap<scene::Code, scene::Mock>,
+    mocks: HashMap<test_hooks::Code, test_hooks::Mock>,
     script: Script,
     skips: bool,
     patience: Option<Duration>,
@@ -155,7 +155,7 @@ impl Testing {
 
     /// Provides a value that stands for something outside, such as a payment provider: one is made for each database, and no crash of a worker harms it.
     /// [`fake`](Self::fake) gives it to the test.
-    pub fn provide_fake<T: Send + Sync + 'static>(
+    pub fn provide_shared_fake<T: Send + Sync + 'static>(
         mut self,
         make: impl Fn() -> T + Send + Sync + 'static,
     ) -> Self {
@@ -214,7 +214,7 @@ impl Testing {
     ///
     /// Time passes while the test waits in [`TestRun::result`], which fails after 5,000 skips and signals. A wait
     /// for a signal with a limit times out unless the signal was sent or named by [`signals`](Self::signals) before.
-    pub fn skipping_time(mut self) -> Self {
+    pub fn auto_advance_time(mut self) -> Self {
         self.plan.skips = true;
         self
     }
@@ -256,14 +256,14 @@ impl Testing {
     /// skipped time.
     ///
     /// # Errors
-    /// [`ClientError::Setup`] if no run sleeps, or if a run is active for longer than
+    /// [`ClientError::Config`] if no run sleeps, or if a run is active for longer than
     /// [`patience`](Self::patience); or a failure of the database.
     pub async fn skip_time(&self) -> Result<Duration, ClientError> {
         let (_, scene) = self.worker().await?;
         Box::pin(self.drive(scene).skip(&self.hand)).await
     }
 
-    fn drive(&self, scene: &Arc<Scene>) -> Drive {
+    fn drive(&self, scene: &Arc<TestHooks>) -> Drive {
         let patience = self.plan.patience.unwrap_or(PATIENCE);
         Drive::new(&self.db, Arc::clone(scene), self.plan.script.clone(), self.plan.names(), patience)
     }
@@ -274,23 +274,25 @@ impl Testing {
         self.worker.get().map_or(0, |(_, scene)| scene.calls(F::DEFINITION))
     }
 
-    /// What [`provide_fake`](Self::provide_fake) has made. None before the first [`start`](Self::start), or where nothing makes such a value.
+    /// What [`provide_shared_fake`](Self::provide_shared_fake) has made. None before the first [`start`](Self::start), or where nothing makes such a value.
     #[must_use]
     pub fn fake<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.worker.get().and_then(|(_, scene)| scene.fakes.get::<T>())
     }
 
-    async fn worker(&self) -> Result<&(Worker, Arc<Scene>), ClientError> {
+    async fn worker(&self) -> Result<&(Worker, Arc<TestHooks>), ClientError> {
         if self.worker.get().is_none() {
             let (cell, plan, db) = (Arc::clone(&self.worker), self.plan.clone(), self.db.clone());
             // A task of its own: a caller whose future nobody polls must not keep the worker from others.
-            let started = apart("test worker", |mut let_go| async move {
+            let started = spawn_detached("test worker", |mut let_go| async move {
                 let start = async || plan.start(&db).await;
                 let_go.or(async { cell.get_or_try_init(start).await.map(drop) }).await
             });
             started.await.unwrap_or(Ok(()))?;
         }
-        self.worker.get().ok_or_else(|| ClientError::Setup("the worker of the test did not start".to_owned()))
+        self.worker
+            .get()
+            .ok_or_else(|| ClientError::Config("the worker of the test did not start".to_owned()))
     }
 }
 
@@ -302,13 +304,13 @@ impl fmt::Debug for Testing {
 
 impl Plan {
     /// A scene for another database.
-    fn scene(&self) -> Arc<Scene> {
+    fn scene(&self) -> Arc<TestHooks> {
         self.scene_with(Steps::default())
     }
 
     /// A scene for another database, in which a step may be held up.
-    fn scene_with(&self, steps: Steps) -> Arc<Scene> {
-        let mut scene = Scene { mocks: self.mocks.clone(), steps, ..Scene::default() };
+    fn scene_with(&self, steps: Steps) -> Arc<TestHooks> {
+        let mut scene = TestHooks { mocks: self.mocks.clone(), steps, ..TestHooks::default() };
         if self.skips {
             scene.skipped = Skipped::by_itself();
         }
@@ -319,7 +321,7 @@ impl Plan {
     }
 
     /// Starts the worker of a test, in a scene.
-    async fn start(&self, db: &Db) -> Result<(Worker, Arc<Scene>), ClientError> {
+    async fn start(&self, db: &Db) -> Result<(Worker, Arc<TestHooks>), ClientError> {
         let scene = self.scene();
         let app = self.app(db, &scene, Role::Only)?.timings(Timings::FAST);
         let worker = Box::pin(app.start()).await?;
@@ -348,15 +350,15 @@ impl Plan {
     }
 
     /// A worker in a scene.
-    fn app(&self, db: &Db, scene: &Arc<Scene>, role: Role) -> Result<App, ClientError> {
+    fn app(&self, db: &Db, scene: &Arc<TestHooks>, role: Role) -> Result<App, ClientError> {
         if let Some(refused) = &self.refused {
-            return Err(ClientError::Setup(refused.clone()));
+            return Err(ClientError::Config(refused.clone()));
         }
         let mut provided = scene.fakes.clone();
         for value in &self.values {
             value(&mut provided, db);
         }
-        provided.insert(Arc::new(Part { scene: Arc::clone(scene), role }));
+        provided.insert(Arc::new(WorkerHooks { scene: Arc::clone(scene), role }));
         let mut app = App::new(db.clone()).provide_all(provided);
         if let Some(queues) = &self.queues {
             app = app.queues(queues.iter().cloned());

@@ -7,27 +7,27 @@ use serde::Serialize;
 use super::Testing;
 use super::drive::Drive;
 use crate::client::signal::SendSignal;
-use crate::{ClientError, Handle, Job, StepInfo};
+use crate::{ClientError, Job, RunHandle, StepInfo};
 
 /// A run that a test has started. It borrows the test, with which its database goes.
 pub struct TestRun<'t, J> {
-    handle: Handle<J>,
+    handle: RunHandle<J>,
     drive: Drive,
     test: &'t Testing,
 }
 
 impl<'t, J: Job> TestRun<'t, J> {
-    pub(super) fn new(test: &'t Testing, handle: Handle<J>, drive: Drive) -> Self {
+    pub(super) fn new(test: &'t Testing, handle: RunHandle<J>, drive: Drive) -> Self {
         Self { handle, drive, test }
     }
 
     /// Its handle, for everything that is not said here.
     #[must_use]
-    pub fn handle(&self) -> &Handle<J> {
+    pub fn handle(&self) -> &RunHandle<J> {
         &self.handle
     }
 
-    /// Sends a signal to the run, as [`Handle::signal`] does.
+    /// Sends a signal to the run, as [`RunHandle::signal`] does.
     pub fn signal<T: Serialize + ?Sized>(&self, name: &str, payload: &T) -> SendSignal {
         self.handle.signal(name, payload)
     }
@@ -36,7 +36,7 @@ impl<'t, J: Job> TestRun<'t, J> {
     /// [`Testing::signals`] named, and skips time if the test does so.
     ///
     /// # Errors
-    /// Same as [`Handle::result`], and [`ClientError::Setup`]
+    /// Same as [`RunHandle::result`], and [`ClientError::Config`]
     ///
     /// - if nothing has happened for [`patience`](Testing::patience), 30 s by default;
     /// - if the run has not progressed for ten times as long, while other runs were at work;
@@ -52,13 +52,13 @@ impl<'t, J: Job> TestRun<'t, J> {
     /// check the state before you skip time or send a signal.
     ///
     /// # Errors
-    /// [`ClientError::Setup`] if a run is active for longer than [`patience`](Testing::patience), or a
+    /// [`ClientError::Config`] if a run is active for longer than [`patience`](Testing::patience), or a
     /// failure of the database.
-    pub async fn at_rest(&self) -> Result<(), ClientError> {
-        Box::pin(self.drive.at_rest(&self.test.hand, self.handle.id())).await
+    pub async fn wait_until_idle(&self) -> Result<(), ClientError> {
+        Box::pin(self.drive.wait_until_idle(&self.test.hand, self.handle.id())).await
     }
 
-    /// The recorded steps, as [`Handle::steps`] gives them.
+    /// The recorded steps, as [`RunHandle::steps`] gives them.
     ///
     /// # Errors
     /// A failure of the database.

@@ -24,7 +24,7 @@ pub(super) struct Standstill {
     /// When the run under test last progressed.
     own_since: Option<Instant>,
     /// Since the last event of the run under test.
-    nudges: u32,
+    wakeups: u32,
     all_nudges: u32,
 }
 
@@ -48,13 +48,13 @@ impl Standstill {
         }
         if self.n_own_events.replace(look.n_own_events) != Some(look.n_own_events) {
             self.own_since = Some(Instant::now());
-            self.nudges = 0;
+            self.wakeups = 0;
         }
     }
 
     /// Counts a skip of time, or a signal that was sent.
     pub(super) fn nudged(&mut self) {
-        self.nudges += 1;
+        self.wakeups += 1;
         self.all_nudges += 1;
         self.since = Some(Instant::now());
         self.own_since = self.since;
@@ -71,7 +71,7 @@ impl Standstill {
     /// The limit that is reached, if one is.
     pub(super) fn limit(&self, look: &Look, patience: Duration) -> Option<GivenUp> {
         let beside_others = patience.saturating_mul(BESIDE_OTHERS);
-        if self.nudges >= MOST_WITHOUT_PROGRESS {
+        if self.wakeups >= MOST_WITHOUT_PROGRESS {
             Some(GivenUp::WithoutProgress)
         } else if self.all_nudges >= MOST {
             Some(GivenUp::Nudges)
@@ -132,7 +132,7 @@ impl GivenUp {
         };
         match (self, look.next) {
             (Self::Patience(_), Some(next)) if why.is_empty() => format!(
-                ": the next instant is {next:?} away; skip it with `test.skip_time()`, or `Testing::skipping_time`"
+                ": the next instant is {next:?} away; skip it with `test.skip_time()`, or `Testing::auto_advance_time`"
             ),
             (Self::Patience(_), None) if why.is_empty() => {
                 ": nobody will wake it: is its job, and that of each of its children, named in `Testing::with`?".to_owned()
@@ -178,7 +178,7 @@ fn obstacles(look: &Look) -> Vec<String> {
         ));
     }
     for (job, reason) in &look.disabled {
-        obstacles.push(format!("job `{job}` is disabled: {reason}; enable it with `Db::untune`"));
+        obstacles.push(format!("job `{job}` is disabled: {reason}; enable it with `Db::clear_overrides`"));
     }
     for (job, state) in &look.parked {
         obstacles.push(format!("a run of `{job}` is {state}"));

@@ -22,7 +22,7 @@ impl App {
     /// The same with the codec of sealed runs, for [`offline`](Self::offline): their histories are plain, but the inputs of their steps can be compared
     /// by whoever has the key alone.
     pub fn codec(mut self, codec: impl Codec) -> Self {
-        self.db = self.db.with_codec_to_read(codec);
+        self.db = self.db.with_decoder(codec);
         self
     }
 }
@@ -33,7 +33,7 @@ impl History {
     /// undos. It must still be able to undo those steps.
     ///
     /// # Errors
-    /// [`ClientError::Setup`]: the app has no job, or does not provide what its jobs ask for.
+    /// [`ClientError::Config`]: the app has no job, or does not provide what its jobs ask for.
     pub async fn replays(&self, app: &App) -> Result<Verdict, ClientError> {
         let registry = app.code()?;
         let sealer = app.db.sealer();

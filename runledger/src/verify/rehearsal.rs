@@ -18,11 +18,11 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-use crate::connection::answer::{PATIENCE, answered};
 use crate::connection::client_error::ClientError;
+use crate::connection::code_context::{CodeContext, take_refusal};
 use crate::connection::db::{Db, connection};
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::panic::Caught;
-use crate::connection::site::{Site, take_refusal};
 use crate::definition::Definition;
 use crate::definition::invocation::{Finished, Invocation};
 use crate::definition::provided::Provided;
@@ -30,10 +30,10 @@ use crate::definition::registry::Registry;
 use crate::engine::attempt::{Attempt, Mode, Progress};
 use crate::engine::clock::Clock;
 use crate::engine::context::Context;
-use crate::engine::halt::Halt;
-use crate::engine::journal::Journal;
+use crate::engine::group_commit::CommitQueue;
 use crate::engine::liveness::Liveness;
 use crate::engine::saga::found;
+use crate::engine::stop::StopReason;
 use crate::engine::wakes::Wakes;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer};
@@ -42,7 +42,7 @@ use crate::model::settle::Counters;
 use crate::model::timestamp::Timestamp;
 use crate::model::verification::{Verdict, Verification};
 use crate::model::version::{others, parts};
-use crate::model::{given, recorded};
+use crate::model::{dependency_inputs, recorded};
 use crate::store::checkpoint::Fence;
 use crate::store::verify::{Content, InFlight, MAX_STATEMENTS, Pages};
 use crate::store::wait::Above;
@@ -60,7 +60,7 @@ pub(crate) async fn verify(
     loop {
         let page = {
             let mut connection = connection(db.pool()).await?;
-            answered(PATIENCE * MAX_STATEMENTS, pages.next(&mut connection)).await?
+            with_timeout(STATEMENT_LIMIT * MAX_STATEMENTS, pages.next(&mut connection)).await?
         };
         let Some(page) = page else { return Ok(verification) };
         let (sealer, stage) = (db.sealer(), &stage);
@@ -183,7 +183,7 @@ fn opened(
 ) -> Result<(Arc<str>, Vec<Recorded>), PayloadError> {
     let Content { input, given, steps } = content;
     let input = sealer.open(&Place::new(run_id, PayloadKind::Input, ""), input)?;
-    Ok((given::fill(input, given, sealer)?.into(), recorded::open(steps, run_id, sealer)?))
+    Ok((dependency_inputs::bind(input, given, sealer)?.into(), recorded::open(steps, run_id, sealer)?))
 }
 
 /// What attempts have around them that do nothing.
@@ -191,7 +191,7 @@ fn opened(
 pub(crate) struct Stage {
     provided: Arc<Provided>,
     db: Db,
-    journal: Journal,
+    commit_queue: CommitQueue,
     liveness: Liveness,
     transactions: Arc<Semaphore>,
     registry: Arc<Registry>,
@@ -199,13 +199,13 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(provided: Arc<Provided>, registry: Arc<Registry>, sealer: &Sealer) -> Self {
-        // A journal without writers, a heart that does not beat, and no place for a transaction: each lets its callers wait for ever.
-        let (journal, _writers) = Journal::new(1, Wakes::new().0);
+        // A commit queue without writers, a heart that does not beat, and no place for a transaction: each lets its callers wait for ever.
+        let (commit_queue, _writers) = CommitQueue::new(1, Wakes::new().0);
         let (_heart, liveness) = Liveness::new(Duration::ZERO);
         Self {
             provided,
             db: Db::nowhere().sealed_by(sealer),
-            journal,
+            commit_queue,
             liveness,
             transactions: Arc::new(Semaphore::new(0)),
             registry,
@@ -281,7 +281,7 @@ impl Stage {
         let number = attempt.counters.attempt.unsigned_abs();
         let context = Context::new(Arc::clone(&attempt), definition, None, number);
         let invocation = Invocation::new(Arc::clone(&attempt), context, Arc::clone(&script.input), None);
-        let mut body = Caught::new(Site::BetweenSteps, (definition.run)(invocation));
+        let mut body = Caught::new(CodeContext::BetweenSteps, (definition.run)(invocation));
         let signal = Arc::new(Signal::default());
         let waker = Waker::from(Arc::clone(&signal));
         let mut moves = 0;
@@ -293,8 +293,8 @@ impl Stage {
             if take_refusal() {
                 return Verdict::Breaks { divergence: attempt.asks_between_steps() };
             }
-            if let Some(halt) = attempt.halted() {
-                return halted(&attempt, halt);
+            if let Some(stop) = attempt.stop_reason() {
+                return stop_reason(&attempt, stop);
             }
             let scene = attempt.scene(&waker);
             if let Poll::Ready(finished) = polled {
@@ -334,11 +334,11 @@ impl Stage {
             provided: Arc::clone(&self.provided),
             registry: Arc::clone(&self.registry),
             db: self.db.clone(),
-            journal: self.journal.clone(),
+            commit_queue: self.commit_queue.clone(),
             liveness: self.liveness.clone(),
             transactions: Arc::clone(&self.transactions),
             clock: Clock::new(Timestamp::DISTANT_PAST, &self.provided),
-            nudges: Arc::default(),
+            wakeups: Arc::default(),
             looking: tokio::sync::Mutex::default(),
             driver: AtomicWaker::new(),
             marking: tokio::sync::Mutex::default(),
@@ -350,16 +350,18 @@ impl Stage {
     }
 }
 
-fn halted(attempt: &Attempt, halt: Halt) -> Verdict {
-    match halt {
-        Halt::Diverged(divergence) => Verdict::Breaks { divergence },
+fn stop_reason(attempt: &Attempt, stop: StopReason) -> Verdict {
+    match stop {
+        StopReason::Diverged(divergence) => Verdict::Breaks { divergence },
         // What the code asks for is refused: the run would end here.
         // Or it begins anew, or is parked for an undo, which is judged by itself.
-        Halt::Refused(_) | Halt::Continued { .. } | Halt::UndoFailed(_) => met(attempt),
+        StopReason::Refused(_) | StopReason::Continued { .. } | StopReason::UndoFailed(_) => met(attempt),
         // Of what is done for a step that is not recorded, and so never in a rehearsal.
-        Halt::LeaseLost | Halt::Cancelled | Halt::FailedOver | Halt::Sealed(_) | Halt::Kept(_) => {
-            Verdict::Undecided
-        }
+        StopReason::LeaseLost
+        | StopReason::Cancelled
+        | StopReason::FailedOver
+        | StopReason::Sealed(_)
+        | StopReason::Unpolled(_) => Verdict::Undecided,
     }
 }
 

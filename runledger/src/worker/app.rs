@@ -32,13 +32,13 @@ pub const DEFAULT_CONCURRENCY: usize = 128;
 /// How long a shutdown waits for running attempts, where it is not told.
 pub const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
 
-/// For how long a workflow that only waits stays in its process, unless [`App::linger`] says otherwise.
-pub const DEFAULT_LINGER: Duration = Duration::from_millis(300);
+/// For how long a workflow that only waits stays in its process, unless [`App::idle_residency`] says otherwise.
+pub const DEFAULT_IDLE_RESIDENCY: Duration = Duration::from_millis(300);
 
 /// How long a run may take to heed its cancel, unless [`App::cancel_grace`] says otherwise.
 pub const DEFAULT_CANCEL_GRACE: Duration = Duration::from_secs(10);
 
-/// The fewest connections a worker's pool can do with: the claimer, the journal, and one for everything else.
+/// The fewest connections a worker's pool can do with: the claimer, the commit queue, and one for everything else.
 const FEWEST_CONNECTIONS: u32 = 3;
 
 const NONE_GIVEN: &str = "`App::with` was given no job, so this worker would serve nothing; name its jobs, as in `.with(jobs![charge])`, or \
@@ -73,7 +73,7 @@ pub struct App {
     concurrency: usize,
     timings: Timings,
     drain: Duration,
-    linger: Duration,
+    idle_residency: Duration,
     cancel_grace: Duration,
     on_failure: Option<FailureHook>,
     #[cfg(feature = "logs")]
@@ -93,7 +93,7 @@ impl App {
             concurrency: DEFAULT_CONCURRENCY,
             timings: Timings::DEFAULT,
             drain: DEFAULT_DRAIN,
-            linger: DEFAULT_LINGER,
+            idle_residency: DEFAULT_IDLE_RESIDENCY,
             cancel_grace: DEFAULT_CANCEL_GRACE,
             on_failure: None,
             #[cfg(feature = "logs")]
@@ -165,8 +165,8 @@ impl App {
     /// A run that waits for a child, a signal or an instant longer than that leaves: it then takes no slot, no connection and no memory, and whoever claims
     /// it when it is woken reads its record and replays it. One that is answered while it stays is spared both. It stays only as long as this process has
     /// a free slot, so lingering costs memory and nothing else; with zero only sleeps of less than 300 milliseconds stay.
-    pub fn linger(mut self, limit: Duration) -> Self {
-        self.linger = limit;
+    pub fn idle_residency(mut self, limit: Duration) -> Self {
+        self.idle_residency = limit;
         self
     }
 
@@ -236,14 +236,14 @@ impl App {
             None => own_queues(&registry),
         };
         if queues.is_empty() {
-            return Err(ClientError::Setup(NO_QUEUE.to_owned()));
+            return Err(ClientError::Config(NO_QUEUE.to_owned()));
         }
         for queue in &queues {
             check_name("queue", queue)?;
         }
         #[cfg(feature = "logs")]
         if self.logs.is_some() && !RunLogs::are_heard() {
-            return Err(ClientError::Setup(NOT_HEARD.to_owned()));
+            return Err(ClientError::Config(NOT_HEARD.to_owned()));
         }
         let name = self.name.unwrap_or_else(|| format!("worker-{}", uuid::Uuid::now_v7().simple()));
         check_key("worker name", &name)?;
@@ -257,7 +257,7 @@ impl App {
             concurrency: self.concurrency,
             timings: self.timings,
             drain: self.drain,
-            linger: self.linger,
+            idle_residency: self.idle_residency,
             cancel_grace: self.cancel_grace,
             on_failure: self.on_failure,
             #[cfg(feature = "logs")]
@@ -270,7 +270,7 @@ impl App {
     /// The jobs and workflows, with all that they ask for.
     pub(crate) fn code(&self) -> Result<Registry, ClientError> {
         let registry = match &self.definitions {
-            Some(given) if given.is_empty() => return Err(ClientError::Setup(NONE_GIVEN.to_owned())),
+            Some(given) if given.is_empty() => return Err(ClientError::Config(NONE_GIVEN.to_owned())),
             Some(given) => Registry::collect(given.iter().copied(), BUILT_IN)?,
             None => Registry::collect(registered(), BUILT_IN)?,
         };
@@ -345,7 +345,7 @@ fn check_provided(registry: &Registry, provided: &Provided) -> Result<(), Client
     if missing.is_empty() {
         return Ok(());
     }
-    Err(ClientError::Setup(format!(
+    Err(ClientError::Config(format!(
         "nothing provides what these ask for: {}; add `.provide(…)` to the app",
         missing.join(", ")
     )))
@@ -354,7 +354,8 @@ fn check_provided(registry: &Registry, provided: &Provided) -> Result<(), Client
 /// Whether another body stands in the place of the job's own.
 #[cfg(feature = "testing")]
 fn is_mocked(definition: &Definition, provided: &Provided) -> bool {
-    crate::engine::scene::part(provided).is_some_and(|part| part.scene.mocks.contains_key(&definition.code()))
+    crate::engine::test_hooks::worker_hooks(provided)
+        .is_some_and(|part| part.scene.mocks.contains_key(&definition.code()))
 }
 
 #[cfg(not(feature = "testing"))]
@@ -363,7 +364,7 @@ fn is_mocked(_definition: &Definition, _provided: &Provided) -> bool {
 }
 
 fn no_thread(error: &std::io::Error) -> ClientError {
-    ClientError::Setup(format!(
+    ClientError::Config(format!(
         "the system gives no thread for an observer of this worker: {error}; observe with fewer, or raise the limit of threads"
     ))
 }
@@ -373,8 +374,8 @@ fn check_pool(db: &Db) -> Result<(), ClientError> {
     if connections >= FEWEST_CONNECTIONS {
         return Ok(());
     }
-    Err(ClientError::Setup(format!(
-        "a worker's pool needs at least {FEWEST_CONNECTIONS} connections, this one has {connections}: the claimer and the journal keep one each; \
+    Err(ClientError::Config(format!(
+        "a worker's pool needs at least {FEWEST_CONNECTIONS} connections, this one has {connections}: the claimer and the commit queue keep one each; \
          raise it in `Db::connect_with`"
     )))
 }

@@ -7,7 +7,7 @@
 pub(crate) mod app;
 mod claim;
 pub(crate) mod execute;
-pub(crate) mod held;
+pub(crate) mod in_flight;
 pub(crate) mod observer;
 mod process_workers;
 pub(crate) mod report;

@@ -8,21 +8,21 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use super::held::Held;
+use super::in_flight::InFlight;
 use crate::store::checkpoint::Fence;
 use crate::store::server::server_key;
 
 /// The workers of this process with one address and database. Another name of the same server is not recognized.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessWorkers {
-    held: Mutex<Vec<Weak<Held>>>,
+    in_flight: Mutex<Vec<Weak<InFlight>>>,
     /// A claim reads, a trial writes.
     claims: Arc<RwLock<()>>,
 }
 
 impl ProcessWorkers {
     /// Adds a worker, by its runs, to those of its database.
-    pub(crate) fn with(held: &Arc<Held>, options: &PgConnectOptions) -> Arc<Self> {
+    pub(crate) fn with(in_flight: &Arc<InFlight>, options: &PgConnectOptions) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<String, Weak<ProcessWorkers>>> = Mutex::new(BTreeMap::new());
         let name = format!("{}/{:?}", server_key(options), options.get_database());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,7 +30,7 @@ impl ProcessWorkers {
         let workers = all.get(&name).and_then(Weak::upgrade).unwrap_or_default();
         all.insert(name, Arc::downgrade(&workers));
         drop(all);
-        workers.held().push(Arc::downgrade(held));
+        workers.in_flight().push(Arc::downgrade(in_flight));
         workers
     }
 
@@ -47,13 +47,13 @@ impl ProcessWorkers {
 
     /// Whether every other run of the process is older than `company` or has outlived a trial.
     pub(crate) fn are_alone_with(&self, fence: Fence, company: Duration) -> bool {
-        let mut held = self.held();
-        held.retain(|held| held.strong_count() > 0);
-        held.iter().filter_map(Weak::upgrade).all(|held| held.is_alone(fence, company))
+        let mut in_flight = self.in_flight();
+        in_flight.retain(|in_flight| in_flight.strong_count() > 0);
+        in_flight.iter().filter_map(Weak::upgrade).all(|in_flight| in_flight.is_alone(fence, company))
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<Weak<Held>>> {
+    fn in_flight(&self) -> MutexGuard<'_, Vec<Weak<InFlight>>> {
         // Nothing panics while it holds the lock.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,24 +17,24 @@ use super::claim::claimer::{Claimer, drain};
 use super::claim::permits::Freed;
 use super::execute::executor::Executor;
 use super::execute::writer;
-use super::held::{Held, Order};
+use super::in_flight::{InFlight, StopOrder};
 use super::process_workers::ProcessWorkers;
 use super::report::hook::FailureHook;
 use super::report::observers::Observers;
 use super::timings::Timings;
 use super::upkeep::control::Control;
-use super::upkeep::heartbeat::Heart;
-use super::upkeep::maintenance::{Fate, Maintenance, adopt_orphans, release};
-use crate::connection::answer::{PATIENCE, answered};
+use super::upkeep::heartbeat::Heartbeat;
+use super::upkeep::maintenance::{Maintenance, WorkerExit, adopt_orphans, release};
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, no_connection};
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::installation::check_home;
 use crate::connection::outage::{Outage, Recovery, warn_outage};
 use crate::connection::session::{Session, engine_options};
 use crate::connection::task;
 use crate::definition::provided::Provided;
 use crate::definition::registry::Registry;
-use crate::engine::journal::Journal;
+use crate::engine::group_commit::CommitQueue;
 use crate::engine::liveness::Liveness;
 #[cfg(feature = "logs")]
 use crate::engine::logs::Logs;
@@ -42,9 +42,9 @@ use crate::engine::wakes::{self, Wakes};
 use crate::model::failure::Failure;
 use crate::model::timestamp::Timestamp;
 use crate::store::error::{Reason, cause, spares_others};
+use crate::store::failover::ServerEpoch;
 use crate::store::pooler::shares_sessions;
 use crate::store::set_aside::SetAside;
-use crate::store::timeline::Era;
 use crate::store::{config, tuning, worker};
 
 /// What a worker is made of.
@@ -58,7 +58,7 @@ pub(crate) struct Plan {
     pub(crate) concurrency: usize,
     pub(crate) timings: Timings,
     pub(crate) drain: Duration,
-    pub(crate) linger: Duration,
+    pub(crate) idle_residency: Duration,
     pub(crate) cancel_grace: Duration,
     pub(crate) on_failure: Option<FailureHook>,
     /// The least urgent level of what bodies log that is kept; none: nothing is.
@@ -89,15 +89,15 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     let plan = Plan { db: plan.db.clone().with_reserve(), ..plan };
     if !is_quiet(&plan) {
         let options = engine_options(&plan.db);
-        let shares = answered(PATIENCE, shares_sessions(&options)).await;
+        let shares = with_timeout(STATEMENT_LIMIT, shares_sessions(&options)).await;
         if shares.map_err(|error| no_connection(&options, error))? {
             return Err(ClientError::pooled());
         }
     }
     let (stop, stopping) = watch::channel(false);
     let session = Session::to(plan.db.clone(), plan.timings.patience());
-    let held = Arc::new(Held::new(plan.concurrency));
-    let process = ProcessWorkers::with(&held, &plan.db.pool().connect_options());
+    let in_flight = Arc::new(InFlight::new(plan.concurrency));
+    let process = ProcessWorkers::with(&in_flight, &plan.db.pool().connect_options());
     let first = register(&plan, &session).await?;
     let (number, numbers) = watch::channel(first.worker_id);
     #[cfg(feature = "logs")]
@@ -105,7 +105,7 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
     let worker = Worker {
         plan,
         session,
-        held,
+        in_flight,
         process,
         number,
         stopping,
@@ -127,8 +127,8 @@ pub(crate) async fn start(plan: Plan) -> Result<Running, ClientError> {
 /// neither looks for the dead nor for poolers.
 fn is_quiet(plan: &Plan) -> bool {
     #[cfg(feature = "testing")]
-    return crate::engine::scene::part(&plan.provided)
-        .is_some_and(|part| part.role != crate::engine::scene::Role::Only);
+    return crate::engine::test_hooks::worker_hooks(&plan.provided)
+        .is_some_and(|part| part.role != crate::engine::test_hooks::Role::Only);
     #[cfg(not(feature = "testing"))]
     {
         let _ = plan;
@@ -139,7 +139,7 @@ fn is_quiet(plan: &Plan) -> bool {
 /// Whether the worker belongs to the test kit, which makes copies of databases itself.
 fn is_in_a_scene(plan: &Plan) -> bool {
     #[cfg(feature = "testing")]
-    return crate::engine::scene::part(&plan.provided).is_some();
+    return crate::engine::test_hooks::worker_hooks(&plan.provided).is_some();
     #[cfg(not(feature = "testing"))]
     {
         let _ = plan;
@@ -161,7 +161,7 @@ fn n_transactions(plan: &Plan) -> usize {
 struct Worker {
     plan: Plan,
     session: Session,
-    held: Arc<Held>,
+    in_flight: Arc<InFlight>,
     process: Arc<ProcessWorkers>,
     number: watch::Sender<i64>,
     stopping: watch::Receiver<bool>,
@@ -177,7 +177,7 @@ struct Identity {
     /// When, by the database's clock.
     registered_at: Timestamp,
     control: Control,
-    era: Era,
+    era: ServerEpoch,
     /// Whether it has buried workers of its name.
     has_buried: bool,
 }
@@ -197,18 +197,18 @@ impl Worker {
         loop {
             let worker_id = identity.worker_id;
             let _ = self.number.send(worker_id);
-            match self.live_once(identity).await {
-                Fate::Dead => {}
-                Fate::Moved => {
+            match self.run_registration(identity).await {
+                WorkerExit::Dead => {}
+                WorkerExit::Moved => {
                     self.hand_back(worker_id).await;
                     self.sign_off(worker_id).await;
                 }
-                Fate::Broken => {
+                WorkerExit::Broken => {
                     self.sign_off(worker_id).await;
                     // A cause that stays must not make it spin.
                     tokio::time::sleep(REGISTER_AGAIN).await;
                 }
-                Fate::Alive | Fate::Drain => {
+                WorkerExit::Alive | WorkerExit::Drain => {
                     self.sign_off(worker_id).await;
                     return;
                 }
@@ -216,7 +216,7 @@ impl Worker {
             if *self.stopping.borrow() {
                 return;
             }
-            self.held.clear();
+            self.in_flight.clear();
             let outage = Outage::new();
             let mut stopping = self.stopping.clone();
             identity = loop {
@@ -244,23 +244,23 @@ impl Worker {
         }
     }
 
-    async fn live_once(&self, identity: Identity) -> Fate {
+    async fn run_registration(&self, identity: Identity) -> WorkerExit {
         let Identity { worker_id, registered_at, control, era, has_buried } = identity;
         let era = Arc::new(era);
         let session = self.session.clone().within(Arc::clone(&era));
         let (stop, stopped) = watch::channel(false);
         let (stop_claims, claims_stopped) = watch::channel(false);
-        let (fate, mut fates) = watch::channel(Fate::Alive);
+        let (fate, mut fates) = watch::channel(WorkerExit::Alive);
         let (wake, doubt) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (due, mut dues) = mpsc::unbounded_channel();
         let (acknowledged, liveness) = Liveness::new(self.plan.timings.guard());
-        let (pulse, pulses) = mpsc::channel(4);
-        let heart = Heart {
+        let (reply_sender, replies) = mpsc::channel(4);
+        let heartbeat = Heartbeat {
             options: engine_options(&self.plan.db),
             worker_id,
             timings: self.plan.timings,
-            held: Arc::clone(&self.held),
-            pulses: pulse,
+            in_flight: Arc::clone(&self.in_flight),
+            replies: reply_sender,
             acknowledged,
             stop: stopped.clone(),
             runtime: Handle::current(),
@@ -268,36 +268,36 @@ impl Worker {
         let mut silent = None;
         if is_quiet(&self.plan) {
             // Its channels must not close.
-            silent = Some(heart);
-        } else if let Err(error) = heart.start() {
+            silent = Some(heartbeat);
+        } else if let Err(error) = heartbeat.start() {
             tracing::error!(%error, "the heartbeat's thread cannot be started");
-            return Fate::Drain;
+            return WorkerExit::Drain;
         }
-        let mut crew = JoinSet::new();
+        let mut tasks = JoinSet::new();
         let (wakes, owed) = Wakes::new();
-        task::spawn_on(&mut crew, "wakes", wakes::carry_out(session.clone(), owed));
-        let (journal, receivers) = Journal::new(n_writers(&self.plan), wakes.clone());
+        task::spawn_on(&mut tasks, "wakes", wakes::carry_out(session.clone(), owed));
+        let (commit_queue, receivers) = CommitQueue::new(n_writers(&self.plan), wakes.clone());
         for receiver in receivers {
             task::spawn_on(
-                &mut crew,
+                &mut tasks,
                 "writer",
                 writer::write(session.clone(), receiver, wakes.clone(), stopped.clone()),
             );
         }
         let control = control.listen(
             engine_options(&self.plan.db),
-            Arc::clone(&self.held),
+            Arc::clone(&self.in_flight),
             Arc::clone(&wake),
             stopped.clone(),
         );
-        task::spawn_on(&mut crew, "control", control);
+        task::spawn_on(&mut tasks, "control", control);
         let maintenance = Maintenance {
             session: self.session.clone(),
             worker_id,
             timings: self.plan.timings,
             registry: Arc::clone(&self.plan.registry),
             era,
-            held: Arc::clone(&self.held),
+            in_flight: Arc::clone(&self.in_flight),
             cancel_grace: self.plan.cancel_grace,
             wake: Arc::clone(&wake),
             doubt: Arc::clone(&doubt),
@@ -310,15 +310,15 @@ impl Worker {
             cancel_requests: Mutex::default(),
             failing: Mutex::default(),
         };
-        task::spawn_on(&mut crew, "maintenance", maintenance.run(pulses));
+        task::spawn_on(&mut tasks, "maintenance", maintenance.run(replies));
         let executor = Arc::new(Executor {
             db: session.db().clone(),
-            journal,
+            commit_queue,
             provided: Arc::clone(&self.plan.provided),
             registry: Arc::clone(&self.plan.registry),
             liveness,
-            held: Arc::clone(&self.held),
-            linger: self.plan.linger,
+            in_flight: Arc::clone(&self.in_flight),
+            idle_residency: self.plan.idle_residency,
             transactions: Arc::new(Semaphore::new(n_transactions(&self.plan))),
             freed: Freed::default(),
             due,
@@ -347,48 +347,48 @@ impl Worker {
         let ended = tokio::select! {
             biased;
             // Without maintenance nobody decides its fate any more: the end of that task counts then.
-            Ok(_) = fates.wait_for(|fate| *fate != Fate::Alive) => None,
+            Ok(_) = fates.wait_for(|fate| *fate != WorkerExit::Alive) => None,
             _ = stopping.wait_for(|stop| *stop) => None,
-            ended = crew.join_next() => ended,
+            ended = tasks.join_next() => ended,
             ended = &mut claims => Some(ended.map(drop)),
         };
         if let Some(ended) = ended {
             report(ended);
-            self.held.order_all(Order::Drop);
+            self.in_flight.stop_all(StopOrder::Drop);
             claims.abort();
-            crew.shutdown().await;
-            return Fate::Broken;
+            tasks.shutdown().await;
+            return WorkerExit::Broken;
         }
         let _ = stop_claims.send(true);
-        let patience = if *fates.borrow() == Fate::Moved { GRACE } else { self.plan.drain };
+        let patience = if *fates.borrow() == WorkerExit::Moved { GRACE } else { self.plan.drain };
         if !fates.borrow().is_lost() {
             let _ = self.asked.set(Instant::now());
-            self.say_draining(worker_id).await;
+            self.announce_draining(worker_id).await;
         }
         if let Ok(tasks) = claims.await {
             if fates.borrow().is_lost() {
                 // What was claimed since.
-                self.held.order_all(Order::Drop);
+                self.in_flight.stop_all(StopOrder::Drop);
             }
             tokio::select! {
                 () = drain(&executor, tasks, patience, GRACE) => {}
-                Ok(_) = fates.wait_for(|fate| *fate == Fate::Dead) => self.held.order_all(Order::Drop),
+                Ok(_) = fates.wait_for(|fate| *fate == WorkerExit::Dead) => self.in_flight.stop_all(StopOrder::Drop),
             }
         }
         let fate = *fates.borrow();
         let _ = stop.send(true);
         drop(executor);
         if !fate.is_lost() {
-            // A writer ends when the journal is closed and empty. A body that has put its context away for good keeps the journal open.
-            let _ = tokio::time::timeout(GRACE, async { while crew.join_next().await.is_some() {} }).await;
+            // A writer ends when the commit queue is closed and empty. A body that has put its context away for good keeps the commit queue open.
+            let _ = tokio::time::timeout(GRACE, async { while tasks.join_next().await.is_some() {} }).await;
         }
-        crew.shutdown().await;
+        tasks.shutdown().await;
         fate
     }
 
-    async fn say_draining(&self, worker_id: i64) {
+    async fn announce_draining(&self, worker_id: i64) {
         let said = match self.session.open().await {
-            Ok(mut connection) => self.session.answered(worker::drain(&mut connection, worker_id)).await,
+            Ok(mut connection) => self.session.with_timeout(worker::drain(&mut connection, worker_id)).await,
             Err(error) => Err(error),
         };
         if let Err(error) = said {
@@ -403,7 +403,7 @@ impl Worker {
             let leases = worker::held(&mut connection, worker_id).await?;
             release(&mut connection, leases).await
         };
-        if let Err(error) = self.session.answered(give).await {
+        if let Err(error) = self.session.with_timeout(give).await {
             tracing::warn!(%error, "the runs of this worker could not be handed back; others will find them");
         }
     }
@@ -412,10 +412,10 @@ impl Worker {
     async fn sign_off(&self, worker_id: i64) {
         let bury = async {
             let mut connection = self.session.open_beside().await?;
-            worker::bury(&mut connection, worker_id, 0.0, "stopped").await?;
+            worker::mark_dead(&mut connection, worker_id, 0.0, "stopped").await?;
             adopt_orphans(&mut connection, &mut SetAside::default(), None).await.map(drop)
         };
-        let done = self.session.answered(bury).await;
+        let done = self.session.with_timeout(bury).await;
         if let Err(error) = done {
             tracing::warn!(%error, "the worker could not sign off; others will find that it is gone");
         }
@@ -439,11 +439,11 @@ async fn register(plan: &Plan, session: &Session) -> Result<Identity, ClientErro
     for _ in 0..NUMBERS {
         let mut connection = session.open().await.map_err(unconnected)?;
         let registered = async { Ok(register_on(&mut connection, plan, &options).await) };
-        if let Some(identity) = session.answered(registered).await.map_err(unconnected)?? {
+        if let Some(identity) = session.with_timeout(registered).await.map_err(unconnected)?? {
             return Ok(identity);
         }
     }
-    Err(ClientError::Setup(format!(
+    Err(ClientError::Config(format!(
         "the session locks of {NUMBERS} fresh workers are all held by others: another program uses advisory locks of the class of our table; \
          look into `pg_locks` for advisory locks"
     )))
@@ -456,7 +456,7 @@ async fn register_on(
     options: &PgConnectOptions,
 ) -> Result<Option<Identity>, ClientError> {
     let jobs: Vec<String> = plan.registry.names().map(str::to_owned).collect();
-    let era = Era::begin(options);
+    let era = ServerEpoch::begin(options);
     if !is_in_a_scene(plan) {
         check_home(connection).await?;
     }
@@ -468,7 +468,7 @@ async fn register_on(
     })?;
     let Some(control) = opened else { return Ok(None) };
     // Before the first claim.
-    plan.registry.tune(tuning::all(connection).await?);
+    plan.registry.set_overrides(tuning::all(connection).await?);
     plan.registry.configure(config::all(connection).await?.into_iter().collect());
     let has_buried = bury_predecessors(connection, plan, worker_id).await?;
     tracing::info!(worker_id, name = plan.name, n_jobs = jobs.len(), "worker registered");

@@ -10,9 +10,9 @@ use futures_util::future::select_all;
 
 use super::step::Step;
 use super::{Wf, nested, refused};
-use crate::connection::site::Site;
+use crate::connection::code_context::CodeContext;
 use crate::definition::step_error::StepError;
-use crate::engine::halt::Halt;
+use crate::engine::stop::StopReason;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
 
@@ -41,11 +41,11 @@ impl Wf {
         let checked =
             check_name("branch", name).map_err(|error| Failure::new(FailureKind::Setup, error.to_string()));
         // Branches of a name are counted, and a replay would not count this one.
-        let checked = if Site::InlineStep.is_here() { Err(nested("branch")) } else { checked };
+        let checked = if CodeContext::InlineStep.is_here() { Err(nested("branch")) } else { checked };
         let scope = match checked {
             Ok(()) => self.attempt.branch(&self.scope, name),
             Err(failure) => {
-                self.attempt.halt(Halt::Refused(failure));
+                self.attempt.stop(StopReason::Refused(failure));
                 self.scope.clone()
             }
         };

@@ -12,7 +12,7 @@ use super::step::{Step, StepFuture, decode_output};
 use super::{Wf, refused};
 use crate::definition::call::Call;
 use crate::definition::job::Job;
-use crate::engine::halt::Wait;
+use crate::engine::stop::Wait;
 use crate::engine::waiting;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;

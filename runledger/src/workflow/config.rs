@@ -69,7 +69,7 @@ impl Db {
     /// Costs two statements: what jobs are known, and what is stored.
     ///
     /// # Errors
-    /// [`ClientError::UnknownJob`] where neither this program nor a living worker knows the job; [`ClientError::EncodeConfig`]; [`ClientError::Setup`] where it is no object, or the
+    /// [`ClientError::UnknownJob`] where neither this program nor a living worker knows the job; [`ClientError::EncodeConfig`]; [`ClientError::Config`] where it is no object, or the
     /// version is 0 or beyond 2³¹ − 1; a failure of the database.
     ///
     /// # Cancel safety
@@ -173,13 +173,13 @@ fn place_of(key: &str) -> Place<'_> {
 }
 
 fn no_version(job: &str, version: u32) -> ClientError {
-    ClientError::Setup(format!(
+    ClientError::Config(format!(
         "a configuration of job `{job}` cannot have version {version}; nothing was written; count the versions of its form from 1 on"
     ))
 }
 
 fn no_object(job: &str) -> ClientError {
-    ClientError::Setup(format!(
+    ClientError::Config(format!(
         "the configuration of job `{job}` is not a JSON object, so nothing could be added to it later; nothing was written; give a struct with named fields, or a map"
     ))
 }

@@ -22,7 +22,7 @@ const DEFAULT_LIMIT: usize = 64;
 impl Wf {
     /// A call for each item: `wf.map(&order.skus, |sku| reserve(sku, 1).key(sku)).limit(8).await?` gives the outputs in the order of the items.
     ///
-    /// Each is a step of this run, in this worker, under the key of the call; with [`spread`](Map::spread) a run of its own. Steps are built in the order
+    /// Each is a step of this run, in this worker, under the key of the call; with [`as_child_runs`](Map::spread) a run of its own. Steps are built in the order
     /// of the items, as others end.
     #[track_caller]
     pub fn map<'wf, I, J, F>(&'wf self, items: I, mut call: F) -> Map<'wf, J>
@@ -47,10 +47,10 @@ pub struct Map<'wf, J> {
     line: Line,
 }
 
-type Outcome<J> = Result<<J as Job>::Output, StepError>;
+type Settled<J> = Result<<J as Job>::Output, StepError>;
 
 impl<'wf, J: Job> Map<'wf, J> {
-    /// How many are under way at a time; 64 by default, and no limit with [`spread`](Self::spread). Another limit is no change of the workflow for runs in
+    /// How many are under way at a time; 64 by default, and no limit with [`as_child_runs`](Self::spread). Another limit is no change of the workflow for runs in
     /// flight, but for those of a spread map.
     pub fn limit(self, limit: usize) -> Self {
         Self { limit: Some(limit.max(1)), ..self }
@@ -58,12 +58,12 @@ impl<'wf, J: Job> Map<'wf, J> {
 
     /// Starts a run for each item, so that all workers share them: children of this run, which are cancelled where it is cancelled or fails. Without a
     /// limit this run wakes once, when the last of them has ended.
-    pub fn spread(self) -> Self {
+    pub fn as_child_runs(self) -> Self {
         Self { spread: true, ..self }
     }
 
     /// The outcome of each item, in their order: the failure of one does not stop the others.
-    pub async fn outcomes(self) -> Vec<Outcome<J>> {
+    pub async fn settle_all(self) -> Vec<Settled<J>> {
         let mut outcomes = Vec::with_capacity(self.calls.len());
         let Ok(()) = self
             .each(|place, outcome| {
@@ -85,7 +85,7 @@ impl<'wf, J: Job> Map<'wf, J> {
         Ok(in_order(outputs))
     }
 
-    async fn each<E>(self, mut ended: impl FnMut(usize, Outcome<J>) -> Result<(), E>) -> Result<(), E> {
+    async fn each<E>(self, mut ended: impl FnMut(usize, Settled<J>) -> Result<(), E>) -> Result<(), E> {
         let Self { wf, calls, limit, spread, line } = self;
         if spread && limit.is_none() {
             return all_at_once(wf, calls, line, ended).await;
@@ -125,7 +125,7 @@ fn one<'wf, J: Job>(
     call: Call<J>,
     spread: bool,
     line: Line,
-) -> Pin<Box<dyn Future<Output = (usize, Outcome<J>)> + Send + 'wf>> {
+) -> Pin<Box<dyn Future<Output = (usize, Settled<J>)> + Send + 'wf>> {
     if spread {
         let start = wf.start_at(call, line);
         Box::pin(async move {
@@ -145,7 +145,7 @@ async fn all_at_once<J: Job, E>(
     wf: &Wf,
     calls: Vec<Call<J>>,
     line: Line,
-    mut ended: impl FnMut(usize, Outcome<J>) -> Result<(), E>,
+    mut ended: impl FnMut(usize, Settled<J>) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut children = Vec::with_capacity(calls.len());
     let mut waiting = calls.into_iter().enumerate();

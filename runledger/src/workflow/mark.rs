@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use uuid::Uuid;
 
 use super::{Wf, nested};
-use crate::connection::site::Site;
-use crate::engine::halt::Halt;
-use crate::engine::marks;
+use crate::connection::code_context::CodeContext;
+use crate::engine::markers;
+use crate::engine::stop::StopReason;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::name::check_name;
 use crate::model::replay::StepKind;
@@ -47,7 +47,7 @@ impl Wf {
     ///
     /// True for runs that had not come to this place when the changed code first ran them, which is recorded, and false for those that had gone on
     /// beyond it: these go on as the old code did. Decided once for a run and name. The call may go when no run is left that was begun before it;
-    /// [`Handle::steps`](crate::Handle::steps) shows who has decided.
+    /// [`RunHandle::steps`](crate::RunHandle::steps) shows who has decided.
     ///
     /// Costs what [`now`](Self::now) does where it is true, and nothing where it is false; its key is `patched[name]`.
     #[must_use]
@@ -55,12 +55,12 @@ impl Wf {
         if let Err(error) = check_name("patch", name) {
             return self.refuse(Failure::new(FailureKind::Setup, error.to_string()));
         }
-        if Site::InlineStep.is_here() {
+        if CodeContext::InlineStep.is_here() {
             return self.refuse(nested("patched"));
         }
         let Some((is_patched, claim)) = self.attempt.patched(name) else { return false };
         if let Some(claim) = claim.filter(|claim| !claim.recorded) {
-            marks::keep(&self.attempt, &claim, 0, "true".to_owned());
+            markers::keep(&self.attempt, &claim, 0, "true".to_owned());
         }
         is_patched
     }
@@ -71,7 +71,7 @@ impl Wf {
     where
         T: serde::Serialize + serde::de::DeserializeOwned,
     {
-        if Site::InlineStep.is_here() {
+        if CodeContext::InlineStep.is_here() {
             let _ = self.refuse(nested(name));
             return now();
         }
@@ -85,18 +85,18 @@ impl Wf {
                 Ok(Err(error)) => error.to_string(),
                 Err(failure) => failure.message,
             };
-            self.attempt.halt(Halt::unreadable(claim.key.as_str(), why));
+            self.attempt.stop(StopReason::unreadable(claim.key.as_str(), why));
             return now();
         }
         let value = now();
         // Numbers and ids always have a JSON form.
-        marks::keep(&self.attempt, &claim, fingerprint, serde_json::to_string(&value).unwrap_or_default());
+        markers::keep(&self.attempt, &claim, fingerprint, serde_json::to_string(&value).unwrap_or_default());
         value
     }
 
     /// Ends the attempt at its next await: what has no result of its own cannot say what is wrong otherwise.
     fn refuse(&self, failure: Failure) -> bool {
-        self.attempt.halt(Halt::Refused(failure));
+        self.attempt.stop(StopReason::Refused(failure));
         false
     }
 }

@@ -7,17 +7,17 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Wf, nested};
-use crate::client::handle::Handle;
+use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
+use crate::connection::code_context::CodeContext;
 use crate::connection::db::connection;
-use crate::connection::site::Site;
 use crate::definition::error::{Error, Result};
 use crate::definition::job::{Job, Payload};
 use crate::engine::context::Context;
-use crate::engine::halt::Halt;
-use crate::engine::journal::Written;
+use crate::engine::group_commit::WriteResult;
 use crate::engine::output;
-use crate::engine::step::halted;
+use crate::engine::step::stop_reason;
+use crate::engine::stop::StopReason;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json::{self, DecodeError};
 use crate::model::payload::{PayloadKind, Place, Plain};
@@ -30,7 +30,7 @@ const PAGE: i64 = 1000;
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Context {
-    /// Appends a line to the [output](Handle::output) of the run. It is kept when the call returns, also where the body fails afterwards or is
+    /// Appends a line to the [output](RunHandle::output) of the run. It is kept when the call returns, also where the body fails afterwards or is
     /// transactional and rolled back.
     ///
     /// Another try of the body, or another attempt after a crash, counts its lines anew: its line *n* adds nothing where an earlier try has said the same
@@ -55,17 +55,19 @@ impl Context {
             let key = attempt.key_of_slice(self.step_key().unwrap_or_default());
             let value = value.map_err(Error::terminal)?;
             let line = output::line(attempt, &key, self.next_line(), value).map_err(Error::terminal)?;
-            match attempt.journal.write(line).await {
-                Written::Yes => Ok(()),
-                Written::LeaseLost | Written::Gone => halted(attempt, Halt::LeaseLost).await,
-                Written::Refused(failure) => Err(Error::terminal(failure)),
+            match attempt.commit_queue.write(line).await {
+                WriteResult::Yes => Ok(()),
+                WriteResult::LeaseLost | WriteResult::Gone => {
+                    stop_reason(attempt, StopReason::LeaseLost).await
+                }
+                WriteResult::Refused(failure) => Err(Error::terminal(failure)),
             }
         }
     }
 }
 
 impl Wf {
-    /// Appends a line to the [output](Handle::output) of the run. It goes with the next write of the run, and at the latest with its end or its next wait:
+    /// Appends a line to the [output](RunHandle::output) of the run. It goes with the next write of the run, and at the latest with its end or its next wait:
     /// the code does not wait for it.
     ///
     /// It is no step: it can be added to a workflow and removed while runs are in flight. A replay emits again, and what it emits as before, under the
@@ -75,15 +77,15 @@ impl Wf {
     ///
     /// A value that cannot be stored, and output of more than 10,000 lines or 16 MiB, fail the run.
     pub fn emit<T: Serialize + ?Sized>(&self, line: &T) {
-        let kept = if Site::InlineStep.is_here() {
-            Err(Halt::Refused(nested("emit")))
+        let kept = if CodeContext::InlineStep.is_here() {
+            Err(StopReason::Refused(nested("emit")))
         } else {
             Plain::of(line)
-                .map_err(|error| Halt::Refused(Failure::from_chain(FailureKind::Encode, &error)))
+                .map_err(|error| StopReason::Refused(Failure::from_chain(FailureKind::Encode, &error)))
                 .and_then(|value| output::keep(self.attempt(), self.path(), value))
         };
-        if let Err(halt) = kept {
-            self.attempt().halt(halt);
+        if let Err(stop) = kept {
+            self.attempt().stop(stop);
         }
     }
 }
@@ -98,7 +100,7 @@ impl OutputLine {
     }
 }
 
-impl<J: Job> Handle<J> {
+impl<J: Job> RunHandle<J> {
     /// What the run has emitted ([`Context::emit`], [`Wf::emit`]) from this position on, the first being 1: up to 1,000 lines, while it goes on and after
     /// its end. Positions have no gaps and never change, so whoever has read up to `n` goes on at `n + 1`. Empty where there is no more yet. One query.
     ///
@@ -124,10 +126,10 @@ impl<J: Job> Handle<J> {
     }
 }
 
-/// Reads the output of a run as it comes, made by [`Handle::follow_output`].
+/// Reads the output of a run as it comes, made by [`RunHandle::follow_output`].
 #[derive(Debug)]
 pub struct OutputFollower<J> {
-    handle: Handle<J>,
+    handle: RunHandle<J>,
     from: u64,
     read: VecDeque<OutputLine>,
 }

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::step::{Step, decode_output};
 use super::{Wf, nested, refused};
-use crate::connection::site::Site;
+use crate::connection::code_context::CodeContext;
 use crate::definition::Kind;
 use crate::definition::call::Call;
 use crate::definition::job::Job;
-use crate::engine::halt::Halt;
 use crate::engine::saga::{UndoCall, done_of, undo_in_code};
+use crate::engine::stop::StopReason;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::Plain;
 use crate::model::version::stored_name;
@@ -21,8 +21,8 @@ impl Wf {
     ///
     /// The call that takes it back is recorded with the step. Where the run fails for good or is cancelled, the recorded calls are carried out, the last
     /// first, by any worker and without the workflow's code; then the run ends. They are steps: retried by the policy of their jobs, recorded as
-    /// `undo[key]`, and seen in [`Handle::steps`](crate::Handle::steps). Where one fails for good the run is parked with the reason:
-    /// [`Handle::resume`](crate::Handle::resume) tries it again, and cancelling the run leaves the rest undone.
+    /// `undo[key]`, and seen in [`RunHandle::steps`](crate::RunHandle::steps). Where one fails for good the run is parked with the reason:
+    /// [`RunHandle::resume`](crate::RunHandle::resume) tries it again, and cancelling the run leaves the rest undone.
     ///
     /// A step that fails has nothing to take back, though its body may have begun: what it does before it fails is for its own code.
     ///
@@ -98,7 +98,7 @@ impl<'wf> Saga<'wf> {
         }
         let stored = move |output: &str| {
             // Like the body it is not carried out again where the step is recorded.
-            let _inside = Site::InlineStep.enter();
+            let _inside = CodeContext::InlineStep.enter();
             stored(undo(&decode_output(Ok(output.to_owned()))?))
         };
         let step = self.wf.run_with(call, Some(Box::new(stored)), Location::caller());
@@ -126,15 +126,15 @@ impl<'wf> Saga<'wf> {
     /// Which steps these are is decided once. Where the code has dropped some, that is recorded before the first is taken back, as the step `saga.undo[…]` with
     /// the key of the saga's first step. One that is under way elsewhere meanwhile and ends later is not among them: it stays, unless the run fails.
     ///
-    /// In a run that goes on from the record of another ([`fork`](crate::Handle::fork)), what that one did is taken back once it has ended and has not done so
+    /// In a run that goes on from the record of another ([`fork`](crate::RunHandle::fork)), what that one did is taken back once it has ended and has not done so
     /// itself; until then this run is parked here. Where one of those that share it has begun anew since, nothing tells whether it has: this run is parked, and a
     /// person decides.
     ///
     /// Costs as much as the calls that it makes as steps, a statement where the code has dropped steps, and in a fork a query for each step that it was given.
     pub async fn undo(self) {
         let attempt = &self.wf.attempt;
-        if Site::InlineStep.is_here() {
-            attempt.halt(Halt::Refused(nested("saga.undo")));
+        if CodeContext::InlineStep.is_here() {
+            attempt.stop(StopReason::Refused(nested("saga.undo")));
             return std::future::pending().await;
         }
         let steps = std::mem::take(&mut *locked(&self.steps));

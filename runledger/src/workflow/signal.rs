@@ -17,7 +17,7 @@ use crate::model::replay::{Claim, StepKind};
 use crate::model::timestamp::FURTHEST;
 
 impl Wf {
-    /// Waits for a signal: a value that somebody outside sends to this run by [`Handle::signal`](crate::Handle::signal). One that was sent before the wait
+    /// Waits for a signal: a value that somebody outside sends to this run by [`RunHandle::signal`](crate::RunHandle::signal). One that was sent before the wait
     /// counts. Signals of one name are taken in the order in which they were sent, each by one wait, and recorded with it in one commit, before anything that the
     /// workflow does with it; of two waits of one name at a time it is left to chance which takes the first, and a replay gives each its own again. A run that
     /// only waits leaves its worker: it holds no slot, no connection and no memory.

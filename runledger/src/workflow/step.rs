@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::{INLINE, awaited_inside};
-use crate::connection::site::Site;
+use crate::connection::code_context::CodeContext;
 use crate::definition::job::Payload;
 use crate::definition::step_error::StepError;
 use crate::engine::attempt::Attempt;
-use crate::engine::halt::Halt;
 use crate::engine::step::StepPolicy;
+use crate::engine::stop::StopReason;
 use crate::model::backoff::Backoff;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
@@ -202,7 +202,7 @@ impl<T> Future for Step<'_, T> {
             let refused = (this.decode)(Ok(String::new()));
             return Poll::Ready(refused.map_err(|failure| StepError::new(this.key.clone(), failure)));
         }
-        if Site::InlineStep.is_here() {
+        if CodeContext::InlineStep.is_here() {
             return Poll::Ready(Err(StepError::new(this.key.clone(), awaited_inside(&this.key))));
         }
         if let Some(make) = this.make.take() {
@@ -213,7 +213,7 @@ impl<T> Future for Step<'_, T> {
         let was_output = recorded.is_ok();
         match ((this.decode)(recorded), &this.strict) {
             (Err(failure), Some(attempt)) if was_output => {
-                attempt.halt(Halt::unreadable(&this.key, failure.message));
+                attempt.stop(StopReason::unreadable(&this.key, failure.message));
                 // It may be polled again before the executor looks.
                 this.future = Some(Box::pin(std::future::pending()));
                 Poll::Pending

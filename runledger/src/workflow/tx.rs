@@ -9,9 +9,9 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::step::Step;
 use super::{INLINE, Wf, refused};
-use crate::connection::db::{Route, Via, sealed};
+use crate::connection::code_context::CodeContext;
+use crate::connection::db::{EnqueueTarget, Target, sealed};
 use crate::connection::panic::contained;
-use crate::connection::site::Site;
 use crate::connection::tx::Tx;
 use crate::definition::invocation::{Finished, finished};
 use crate::definition::job::JobResult;
@@ -71,12 +71,12 @@ impl Wf {
                     return Box::pin(std::future::ready(Finished::failed(taken())));
                 };
                 let made = contained(|| {
-                    let _inside = Site::InlineStep.enter();
+                    let _inside = CodeContext::InlineStep.enter();
                     body(StepTx(lent))
                 });
                 match made {
                     Ok(body) => Box::pin(async move {
-                        let result = Site::InlineStep.of(body).await;
+                        let result = CodeContext::InlineStep.of(body).await;
                         // A body that has given its transaction to somebody who still has it is not committed.
                         finished(result, Arc::into_inner(home).map(Mutex::into_inner))
                     }),
@@ -118,9 +118,9 @@ fn taken() -> Failure {
 }
 
 impl sealed::Sealed for &mut StepTx {}
-impl<'c> Via<'c> for &'c mut StepTx {
-    fn via(self) -> Route<'c> {
+impl<'c> EnqueueTarget<'c> for &'c mut StepTx {
+    fn via(self) -> Target<'c> {
         let sealer = self.sealer().clone();
-        Route::Tx(self, sealer)
+        Target::Tx(self, sealer)
     }
 }

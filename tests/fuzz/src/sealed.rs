@@ -58,13 +58,14 @@ pub fn sealed(data: &[u8]) {
 
 /// Seals with the newer of two keys.
 fn ring() -> Sealer {
-    Sealer::default().with_codec(Arc::new(AesGcm::new("2027", [2; 32]).and_old("2026", [1; 32])), true)
+    Sealer::default()
+        .with_codec(Arc::new(AesGcm::new("2027", [2; 32]).with_previous_key("2026", [1; 32])), true)
 }
 
 /// The same before the newer one was there, and once it will be the older one.
 fn rings_of_other_years() -> [Sealer; 2] {
-    let before = AesGcm::new("2026", [1; 32]).and_old("2027", [2; 32]);
-    let later = AesGcm::new("2028", [3; 32]).and_old("2027", [2; 32]);
+    let before = AesGcm::new("2026", [1; 32]).with_previous_key("2027", [2; 32]);
+    let later = AesGcm::new("2028", [3; 32]).with_previous_key("2027", [2; 32]);
     [
         Sealer::default().with_codec(Arc::new(before), false),
         Sealer::default().with_codec(Arc::new(later), true),

@@ -2,7 +2,7 @@
 //! statement.
 
 use runledger::prelude::*;
-use runledger::{ClientError, Graph, Handle, RunState, Scope, Tuning};
+use runledger::{ClientError, Graph, JobOverrides, RunHandle, RunState, TenantScope};
 use runledger_tests::Fixture;
 use runledger_tests::rows::{scalar, soon, worker};
 use serde_json::json;
@@ -67,18 +67,18 @@ async fn text_with_a_nul_never_reaches_the_server() {
     graph.gate::<u64>("gate");
     let graph = graph.enqueue(&db).await.unwrap();
     let mut answers: Vec<(&str, std::result::Result<(), ClientError>)> = vec![
-        ("runs of a tenant", db.runs(Scope::tenant(NUL)).await.map(drop)),
-        ("runs of a job", db.runs(Scope::All).job(NUL).await.map(drop)),
-        ("runs of a queue", db.runs(Scope::All).queue(NUL).await.map(drop)),
-        ("run within a tenant", db.run_within(&Scope::tenant(NUL), run.id()).await.map(drop)),
+        ("runs of a tenant", db.runs(TenantScope::tenant(NUL)).await.map(drop)),
+        ("runs of a job", db.runs(TenantScope::All).job(NUL).await.map(drop)),
+        ("runs of a queue", db.runs(TenantScope::All).queue(NUL).await.map(drop)),
+        ("run within a tenant", db.run_within(&TenantScope::tenant(NUL), run.id()).await.map(drop)),
         (
             "metrics of a tenant",
-            db.metrics(Scope::tenant(NUL), std::time::Duration::from_secs(60)).await.map(drop),
+            db.metrics(TenantScope::tenant(NUL), std::time::Duration::from_secs(60)).await.map(drop),
         ),
         ("resources after", db.resources(Some(NUL)).await.map(drop)),
         ("permits", db.set_permits(NUL, 1).await.map(drop)),
-        ("tune", db.tune(NUL, Tuning::new().max_attempts(1)).await.map(drop)),
-        ("untune", db.untune(NUL).await.map(drop)),
+        ("set_overrides", db.set_overrides(NUL, JobOverrides::new().max_attempts(1)).await.map(drop)),
+        ("clear_overrides", db.clear_overrides(NUL).await.map(drop)),
         ("configure", db.configure(NUL, 1, &json!({})).await.map(drop)),
         ("unconfigure", db.unconfigure(NUL, 1).await.map(drop)),
         ("config", db.configure("bad_input.nul", 1, &json!({ "a": NUL })).await.map(drop)),
@@ -91,8 +91,8 @@ async fn text_with_a_nul_never_reaches_the_server() {
         ("gate", graph.gate(NUL).complete(&1).await.map(drop)),
         ("gate's value", graph.gate("gate").complete(NUL).await.map(drop)),
         ("recover", graph.recover(NUL).await.map(drop)),
-        ("window", graph.window(NUL).append("key", Graph::new("more")).await.map(drop)),
-        ("append", graph.window("gate").append(NUL, Graph::new("more")).await.map(drop)),
+        ("window", graph.extend_from(NUL).append("key", Graph::new("more")).await.map(drop)),
+        ("append", graph.extend_from("gate").append(NUL, Graph::new("more")).await.map(drop)),
         ("tenant", nul().tenant(NUL).enqueue(&db).await.map(drop)),
         ("queue", nul().queue(NUL).enqueue(&db).await.map(drop)),
         ("key", nul().idempotency_key(NUL).enqueue(&db).await.map(drop)),
@@ -116,5 +116,5 @@ async fn text_with_a_nul_never_reaches_the_server() {
     // Reasons from people are stored without the NUL character.
     run.pause(NUL).await.unwrap();
     assert_eq!(run.state().await.unwrap(), RunState::Paused);
-    let _: Handle<_> = run;
+    let _: RunHandle<_> = run;
 }

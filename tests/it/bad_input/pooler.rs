@@ -19,7 +19,7 @@ async fn a_worker_behind_pgbouncer_in_transaction_mode_does_not_start_and_says_w
     let bouncer = Bouncer::start(fixture.database.url(), Mode::Transaction, 20).await.unwrap();
     let db = Db::connect(bouncer.url()).await.unwrap();
     let error = App::new(db).with(jobs![behind]).timings(Timings::FAST).start().await.unwrap_err();
-    assert!(matches!(error, ClientError::Setup(_)), "{error:?}");
+    assert!(matches!(error, ClientError::Config(_)), "{error:?}");
     let said = told(&error);
     assert!(said.contains("PgBouncer in transaction or statement mode"), "{said}");
     assert!(said.contains("connect to PostgreSQL directly, or through a pooler in session mode"), "{said}");

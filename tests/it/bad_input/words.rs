@@ -1,7 +1,7 @@
 //! What people say in their own words: why they cancel, pause or disable something, who they are, and what a gate fails with.
 
 use runledger::prelude::*;
-use runledger::{Graph, RunState, Tuning};
+use runledger::{Graph, JobOverrides, RunState};
 use runledger_tests::Fixture;
 
 #[job(name = "bad_input.waits")]
@@ -26,7 +26,7 @@ async fn words_with_a_nul_or_too_many_of_them_are_kept_as_those_of_failures_are(
     run.cancel(&words()).await.unwrap();
     let error = run.info().await.unwrap().error.unwrap().message;
     assert!(is_kept(&error), "{error}");
-    db.tune("bad_input.waits", Tuning::new().disabled(words())).await.unwrap();
+    db.set_overrides("bad_input.waits", JobOverrides::new().disabled(words())).await.unwrap();
     let disabled = db.tunings().await.unwrap().remove(0).tuning.why_disabled().unwrap().to_owned();
     assert!(is_kept(&disabled), "{disabled}");
 

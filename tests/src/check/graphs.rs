@@ -81,7 +81,7 @@ pub async fn wrong(connection: &mut PgConnection, put_back_s: i64) -> Result<Vio
 
 #[cfg(test)]
 mod tests {
-    use runledger::{Graph, Handle, given};
+    use runledger::{Graph, RunHandle, value};
     use sqlx::AssertSqlSafe;
 
     use crate::Fixture;
@@ -123,9 +123,9 @@ mod tests {
             let a = graph.call(check_sum(vec![1]).key("a"));
             let b = graph.then(check_sum, (vec![a, a],));
             graph.configure(b).name("b");
-            let c = graph.then(check_sum, (given(vec![1]),));
+            let c = graph.then(check_sum, (value(vec![1]),));
             graph.configure(c).name("c");
-            graph.after(c, runledger::Need::from(a).on_terminal());
+            graph.after(c, runledger::Need::from(a).on_any_outcome());
             let handle = graph.enqueue(&fixture.db).await?;
             assert!(
                 super::wrong(&mut connection, 0).await?.is_empty(),
@@ -143,7 +143,7 @@ mod tests {
             sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut *connection).await?;
             let violations = super::wrong(&mut connection, 0).await?.join("\n");
             assert!(violations.contains(said), "{said:?} is not said in:\n{violations}");
-            Handle::cancel(&handle, "done with it").await?;
+            RunHandle::cancel(&handle, "done with it").await?;
             sqlx::raw_sql("truncate runledger.run, runledger.pending, runledger.edge, runledger.waiting, runledger.ready, runledger.outcome, runledger.cancel")
                 .execute(&mut *connection)
                 .await?;

@@ -126,7 +126,7 @@ pub async fn check_parent(wf: &Wf, place: Place) -> Result<Uuid> {
 /// Starts three children, and waits for the last of them to end; gives their tokens.
 #[workflow(name = "check.joining", queue = "checks", max_attempts = 1)]
 pub async fn check_joining(wf: &Wf, place: Place) -> Result<Vec<Uuid>> {
-    Ok(wf.map(0..3_u32, |turn| check_turn(place.clone(), turn)).spread().await?)
+    Ok(wf.map(0..3_u32, |turn| check_turn(place.clone(), turn)).as_child_runs().await?)
 }
 
 /// Starts a graph that sums the numbers up to four, and waits for it.
@@ -263,7 +263,7 @@ pub async fn check_continued(wf: &Wf, place: Place, slice: u32) -> Result<u32> {
     if slice + 1 == SLICES {
         return Ok(slice);
     }
-    wf.continue_with(check_continued(place, slice + 1)).await
+    wf.continue_as_new(check_continued(place, slice + 1)).await
 }
 
 /// Some slices; gives the token of each, which it keeps as its progress. What it has noted the end of is kept.
@@ -278,7 +278,7 @@ pub async fn check_sliced(place: Place, #[inject] context: &Context) -> Result<V
     if done.len() >= usize::try_from(SLICES)? {
         return Ok(done);
     }
-    context.continue_after(Duration::from_millis(30)).await
+    context.continue_later(Duration::from_millis(30)).await
 }
 
 /// Ends its process.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use runledger::{
-    AnyCall, Call, Cancelled, ClientError, Db, Graph, Handle, Job, RunState, Tuning, Worker, enqueue_all,
+    AnyCall, Call, Cancelled, ClientError, Db, Graph, Job, JobOverrides, RunHandle, RunState, Worker,
+    enqueue_all,
 };
 
 use super::{Place, jobs};
@@ -176,7 +177,7 @@ async fn resume(db: &Db, place: &Place) -> Result<()> {
     again(async || unless_wrong(run.resume().await)).await?;
     let worker = start(db).await?;
     again(async || run.result().await).await?;
-    let another = again(async || run.run_again().await).await?;
+    let another = again(async || run.rerun().await).await?;
     again(async || another.result().await).await?;
     worker.stop().await;
     Ok(())
@@ -188,14 +189,15 @@ async fn pause(db: &Db, place: &Place) -> Result<()> {
     for version in [2, 1] {
         again(async || unless_wrong(run.pin(version).await)).await?;
     }
-    again(async || db.tune("check.canary", Tuning::new().disabled("on purpose")).await).await?;
+    again(async || db.set_overrides("check.canary", JobOverrides::new().disabled("on purpose")).await)
+        .await?;
     again(async || db.configure("check.canary", 1, &BTreeMap::from([("answer", 42)])).await).await?;
     // Simulates tables that were copied from another database.
     let moved = "update runledger.installation set database = 0";
     again(async || sqlx::query(moved).execute(db.pool()).await).await?;
     again(async || db.adopt().await).await?;
     let worker = start(db).await?;
-    again(async || db.untune("check.canary").await).await?;
+    again(async || db.clear_overrides("check.canary").await).await?;
     again(async || db.unconfigure("check.canary", 1).await).await?;
     // As if its worker had not heard of it in time.
     let canary = keyed(db, "ended", jobs::check_canary).await?;
@@ -244,10 +246,10 @@ async fn graph(db: &Db) -> Result<()> {
     let ours = again(async || declared("ours").enqueue(db).await).await?;
     again(async || {
         let mut more = Graph::new("check.graph");
-        let gate = more.existing::<u64>("gate");
+        let gate = more.existing_node::<u64>("gate");
         let sum = more.then(jobs::check_sum, (vec![gate],));
         more.configure(sum).name("more");
-        ours.window("gate").append("more", more).await
+        ours.extend_from("gate").append("more", more).await
     })
     .await?;
     let theirs = again(async || declared("theirs").enqueue(db.pool()).await).await?.on(db);
@@ -358,7 +360,7 @@ async fn finish<J: Job>(db: &Db, call: impl Fn() -> Call<J>) -> Result<()> {
 }
 
 /// The run with this key: a fresh one, or the one that a predecessor has enqueued.
-async fn keyed<J: Job>(db: &Db, key: &str, call: impl Fn() -> Call<J>) -> Result<Handle<J>> {
+async fn keyed<J: Job>(db: &Db, key: &str, call: impl Fn() -> Call<J>) -> Result<RunHandle<J>> {
     again(async || call().idempotency_key(key).enqueue(db).await).await
 }
 

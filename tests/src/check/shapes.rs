@@ -130,10 +130,10 @@ pub fn declare(graph: &mut Graph, shapes: &[Shape], places: Range<usize>) -> Opt
         let (mut n_parts, mut n_ends) = (0, 0);
         for (other, on_terminal, fed) in &shape.needs {
             if *other < places.start && there.insert(*other) {
-                graph.existing::<u64>(name_of(*other));
+                graph.existing_node::<u64>(name_of(*other));
             }
             let need = Need::from(name_of(*other));
-            let need = if *on_terminal { need.on_terminal() } else { need };
+            let need = if *on_terminal { need.on_any_outcome() } else { need };
             match (fed, on_terminal) {
                 (false, _) => graph.after(node, need),
                 (true, false) => {

@@ -63,7 +63,7 @@ changes! {
 
     outcomes_of_a_map_instead_of_its_outputs({}) Fine
     old (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).await?; asleep(wf).await }
-    new (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).outcomes().await; asleep(wf).await }
+    new (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).settle_all().await; asleep(wf).await }
 
     a_map_as_a_loop({}) Fine
     old (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).limit(1).await?; asleep(wf).await }
@@ -71,19 +71,19 @@ changes! {
 
     a_map_that_is_spread_now({}) Breaks("add[0]", "or by another call")
     old (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).await?; asleep(wf).await }
-    new (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).spread().await?; asleep(wf).await }
+    new (wf: &Wf) { wf.map(0..3, |n| add(n, 1).key(n)).as_child_runs().await?; asleep(wf).await }
 
     a_map_that_is_not_spread_any_more({}) Breaks("quick[0]", "or by another call")
-    old (wf: &Wf) { wf.map(0..3, |n| quick(n).key(n)).limit(1).spread().await?; asleep(wf).await }
+    old (wf: &Wf) { wf.map(0..3, |n| quick(n).key(n)).limit(1).as_child_runs().await?; asleep(wf).await }
     new (wf: &Wf) { wf.map(0..3, |n| quick(n).key(n)).limit(1).await?; asleep(wf).await }
 
     an_item_added_to_a_spread_map_under_way({}) Fine
-    old (wf: &Wf) { wf.map(0..2, |n| lost(n).key(n)).spread().await?; Ok(0) }
-    new (wf: &Wf) { wf.map(0..3, |n| lost(n).key(n)).spread().await?; Ok(0) }
+    old (wf: &Wf) { wf.map(0..2, |n| lost(n).key(n)).as_child_runs().await?; Ok(0) }
+    new (wf: &Wf) { wf.map(0..3, |n| lost(n).key(n)).as_child_runs().await?; Ok(0) }
 
     the_limit_of_a_spread_map_removed({}) Breaks("quick.result", "step `quick[1]` stands where `quick.result` was recorded (step 2)")
-    old (wf: &Wf) { wf.map(0..2, |n| quick(n).key(n)).spread().limit(1).await?; asleep(wf).await }
-    new (wf: &Wf) { wf.map(0..2, |n| quick(n).key(n)).spread().await?; asleep(wf).await }
+    old (wf: &Wf) { wf.map(0..2, |n| quick(n).key(n)).as_child_runs().limit(1).await?; asleep(wf).await }
+    new (wf: &Wf) { wf.map(0..2, |n| quick(n).key(n)).as_child_runs().await?; asleep(wf).await }
 
     branches_polled_in_another_order({}) Fine
     old (wf: &Wf) {

@@ -143,7 +143,7 @@ async fn map_node_without_the_job_of_its_items_is_found() {
     graph.enqueue(&db).await.unwrap();
     // A second map node is queued, and no worker has started it.
     let mut graph = Graph::new("mapped");
-    graph.map(counts, runledger::given(vec![1]));
+    graph.map(counts, runledger::value(vec![1]));
     graph.enqueue(&db).await.unwrap();
     let verification = verified(&db, jobs![lists].to_vec()).await;
     let [finding] = &verification.findings[..] else { panic!("{verification}") };
@@ -158,7 +158,7 @@ async fn map_node_whose_items_do_not_fit_the_program_is_found() {
     let mut graph = Graph::new("mapped");
     let gate = graph.gate::<Vec<u64>>("gate");
     graph.map(counts, gate);
-    graph.map(counts, runledger::given(vec![1, 2]));
+    graph.map(counts, runledger::value(vec![1, 2]));
     graph.enqueue(&db).await.unwrap();
     for (definitions, n_runs, what) in [
         (jobs![changed::renamed::counts].to_vec(), 2, "missing argument `count`"),
@@ -178,7 +178,7 @@ async fn map_node_whose_items_do_not_fit_the_program_is_found() {
 async fn map_node_without_items_needs_no_code_for_them() {
     let Fixture { db, database: _database } = Fixture::new().await;
     let mut graph = Graph::new("mapped");
-    graph.map(counts, runledger::given(Vec::new()));
+    graph.map(counts, runledger::value(Vec::new()));
     graph.enqueue(&db).await.unwrap();
     let verification = verified(&db, jobs![lists].to_vec()).await;
     assert!(verification.is_ok() && verification.n_runs == 1, "{verification}");

@@ -128,7 +128,7 @@ changes! {
     new (wf: &Wf) { wf.run(named(1)).await?; asleep(wf).await }
 
     a_map_of_texts_that_is_not_spread_any_more({}) Breaks("named[0]", "or by another call")
-    old (wf: &Wf) { wf.map(0..3, |n| named(n).key(n)).spread().await?; asleep(wf).await }
+    old (wf: &Wf) { wf.map(0..3, |n| named(n).key(n)).as_child_runs().await?; asleep(wf).await }
     new (wf: &Wf) { wf.map(0..3, |n| named(n).key(n)).await?; asleep(wf).await }
 
     a_step_as_a_sleep_of_its_name({}) Breaks("sleep", "or by another call")

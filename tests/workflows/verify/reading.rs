@@ -138,7 +138,7 @@ async fn no_body_of_a_step_or_a_job_runs_and_what_is_provided_must_be() {
     assert_eq!(BODIES.load(Ordering::Relaxed), 0);
     assert_eq!(stage::everything(&db).await, before);
     let error = app().verify().await.unwrap_err();
-    assert!(matches!(&error, ClientError::Setup(text) if text.contains("Bell")), "{error}");
+    assert!(matches!(&error, ClientError::Config(text) if text.contains("Bell")), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,13 +147,13 @@ async fn a_connection_to_look_needs_no_right_to_write_and_leaves_the_schema_as_i
     one_of_many(1).queue("verify.nobody").enqueue(&db).await.unwrap();
     execute(&db, "do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$").await;
     assert!(matches!(Db::connect(database.url()).await, Err(ClientError::NotWritable { .. })));
-    let looking = Db::connect_to_look(database.url()).await.unwrap();
+    let looking = Db::connect_read_only(database.url()).await.unwrap();
     let verification = App::new(looking).with(jobs![one_of_many]).verify().await.unwrap();
     assert_eq!((verification.n_runs, verification.is_ok()), (1, true));
 
     let Fixture { db, database } = Fixture::new().await;
     execute(&db, "drop schema runledger cascade").await;
-    let error = Db::connect_to_look(database.url()).await.unwrap_err();
+    let error = Db::connect_read_only(database.url()).await.unwrap_err();
     assert!(error.to_string().contains("looking does not change it"), "{error}");
 }
 

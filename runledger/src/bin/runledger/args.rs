@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use runledger::{RunState, RunsCursor, Scope};
+use runledger::{RunCursor, RunState, TenantScope};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -241,7 +241,7 @@ pub(crate) struct Runs {
     pub(crate) limit: u16,
     /// The place where the page before has ended.
     #[arg(long, value_name = "PLACE")]
-    pub(crate) after: Option<RunsCursor>,
+    pub(crate) after: Option<RunCursor>,
 }
 
 /// Whose runs are meant: it is always said.
@@ -259,7 +259,7 @@ pub(crate) struct ScopeArgs {
     all: bool,
 }
 
-impl From<ScopeArgs> for Scope {
+impl From<ScopeArgs> for TenantScope {
     fn from(said: ScopeArgs) -> Self {
         match said.tenant {
             Some(tenant) => Self::Tenant(tenant),

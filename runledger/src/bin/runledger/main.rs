@@ -65,7 +65,7 @@ async fn answer(cli: Cli) -> Said {
 
 async fn carry_out(command: Command, url: &str, json: bool) -> Said {
     // A command must not migrate the database of a fleet that is older than it: it is refused here before it connects to write.
-    let mut db = Db::connect_to_look(url).await?;
+    let mut db = Db::connect_read_only(url).await?;
     if command.writes() {
         db = Db::connect(url).await?;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use runledger::{Cancelled, Db, JobMetrics, Paused, Quantiles, Resource, Scope, Tuning};
+use runledger::{Cancelled, Db, JobMetrics, JobOverrides, Paused, Quantiles, Resource, TenantScope};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -52,14 +52,14 @@ pub(crate) async fn adopt(db: &Db, json: bool) -> Said {
 }
 
 /// What is said of a job under this name.
-async fn tuning(db: &Db, job: &str) -> Result<Option<Tuning>, runledger::ClientError> {
+async fn tuning(db: &Db, job: &str) -> Result<Option<JobOverrides>, runledger::ClientError> {
     let all = db.tunings().await?;
     Ok(all.into_iter().find(|tuned| tuned.job == job).map(|tuned| tuned.tuning))
 }
 
 pub(crate) async fn disable(db: &Db, job: &str, why: &str, json: bool) -> Said {
     let tuning = tuning(db, job).await?.unwrap_or_default();
-    db.tune(job, tuning.disabled(why)).await?;
+    db.set_overrides(job, tuning.disabled(why)).await?;
     let sentence = format!(
         "job `{}` is disabled on every worker from its next heartbeat on: {}",
         shown(job),
@@ -74,10 +74,10 @@ pub(crate) async fn enable(db: &Db, job: &str, json: bool) -> Said {
         return Err(not_disabled(db, job).await?.into());
     }
     let rest = tuning.enabled();
-    if rest == Tuning::new() {
-        db.untune(job).await?;
+    if rest == JobOverrides::new() {
+        db.clear_overrides(job).await?;
     } else {
-        db.tune(job, rest).await?;
+        db.set_overrides(job, rest).await?;
     }
     let sentence = format!("job `{}` is enabled on every worker from its next heartbeat on", shown(job));
     said(json, sentence, &json!({ "job": job, "disabled": null }))
@@ -124,7 +124,7 @@ pub(crate) async fn resources(db: &Db, json: bool) -> Said {
     Ok(table(["RESOURCE", "PERMITS", "SAID", "HELD", "WAITING"], &rows))
 }
 
-pub(crate) async fn metrics(db: &Db, scope: Scope, window: Duration, json: bool) -> Said {
+pub(crate) async fn metrics(db: &Db, scope: TenantScope, window: Duration, json: bool) -> Said {
     let metrics = db.metrics(scope, window).await?;
     if json {
         let jobs: Vec<Value> = metrics.jobs.iter().map(metrics_value).collect();

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use runledger::{AttemptInfo, Db, Failure, FailureKind, LogLine, RunInfo, Scope, StepInfo, TimelineEntry};
+use runledger::{
+    AttemptInfo, Db, Failure, FailureKind, LogLine, RunInfo, StepInfo, TenantScope, TimelineEntry,
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -61,7 +63,7 @@ pub(crate) async fn list(db: &Db, wanted: Runs, json: bool) -> Said {
 }
 
 /// Where a run stands, its error with the causes, and its attempts.
-pub(crate) async fn show(db: &Db, run: Uuid, scope: &Scope, json: bool) -> Said {
+pub(crate) async fn show(db: &Db, run: Uuid, scope: &TenantScope, json: bool) -> Said {
     let run = db.run_within(scope, run).await?;
     let attempts = db.attempts(run.run_id).await?;
     if json {

@@ -41,7 +41,7 @@ fn another_key_another_name_another_form_and_another_digest_are_told_apart() {
     assert!(matches!(error, CodecError::NoKey { ref key_id } if key_id == "a"), "{error}");
     let error = AesGcm::new("a", [2; 32]).open(&place(1, "k"), &sealed).unwrap_err();
     assert!(matches!(error, CodecError::Mismatch { .. }), "{error}");
-    let rotated = AesGcm::new("b", [2; 32]).and_old("a", [1; 32]);
+    let rotated = AesGcm::new("b", [2; 32]).with_previous_key("a", [1; 32]);
     assert_eq!(rotated.open(&place(1, "k"), &sealed).unwrap(), b"text");
     assert_eq!(rotated.old_digests(b"x"), [AesGcm::new("a", [1; 32]).digest(b"x")]);
     assert_ne!(rotated.digest(b"x"), rotated.old_digests(b"x")[0]);
@@ -51,7 +51,7 @@ fn another_key_another_name_another_form_and_another_digest_are_told_apart() {
 
 #[test]
 fn no_key_is_shown() {
-    let text = format!("{:?}", AesGcm::new("a", [7; 32]).and_old("b", [8; 32]));
+    let text = format!("{:?}", AesGcm::new("a", [7; 32]).with_previous_key("b", [8; 32]));
     assert_eq!(text, "AesGcm { key_id: \"a\", old: [\"b\"], .. }");
 }
 

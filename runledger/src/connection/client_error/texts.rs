@@ -68,7 +68,7 @@ impl ClientError {
 
     /// Sessions of the server are shared by clients.
     pub(crate) fn pooled() -> Self {
-        Self::Setup(
+        Self::Config(
             "the connection string leads to a pooler that gives each transaction another session of the server (PgBouncer in transaction or \
              statement mode): session locks, notifications and prepared statements do not work there; nothing was written; connect to PostgreSQL \
              directly, or through a pooler in session mode"

@@ -11,7 +11,7 @@ use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Payload;
 use crate::graph::GraphHandle;
-use crate::model::link::{Link, LinkDecision, LinkKey};
+use crate::model::link::{GateLinkKey, Link, LinkDecision};
 use crate::store::graph::{self, LinkTerms};
 
 /// A link to a gate that was signed with the key that opened it: what [`Db::gate_link`] returns.
@@ -36,7 +36,7 @@ impl<T: Payload> GateHandle<'_, T> {
     ///
     /// # Errors
     /// [`ClientError::NoSuchGate`], or a failure of the database.
-    pub async fn link(&self, key: &LinkKey, valid_for: Duration) -> Result<String, ClientError> {
+    pub async fn link(&self, key: &GateLinkKey, valid_for: Duration) -> Result<String, ClientError> {
         self.sign(key, valid_for, None).await
     }
 
@@ -52,7 +52,7 @@ impl<T: Payload> GateHandle<'_, T> {
     /// [`LinkShowsSealed`](ClientError::LinkShowsSealed), [`NoSuchGate`](ClientError::NoSuchGate), or a failure of the database.
     pub async fn link_to_complete<V: Serialize + ?Sized>(
         &self,
-        key: &LinkKey,
+        key: &GateLinkKey,
         valid_for: Duration,
         value: &V,
     ) -> Result<String, ClientError> {
@@ -73,7 +73,7 @@ impl<T: Payload> GateHandle<'_, T> {
     /// [`NoSuchGate`](ClientError::NoSuchGate), or a failure of the database.
     pub async fn link_to_fail(
         &self,
-        key: &LinkKey,
+        key: &GateLinkKey,
         valid_for: Duration,
         message: impl Into<String>,
     ) -> Result<String, ClientError> {
@@ -105,7 +105,7 @@ impl<T: Payload> GateHandle<'_, T> {
 
     async fn sign(
         &self,
-        key: &LinkKey,
+        key: &GateLinkKey,
         valid_for: Duration,
         decision: Option<LinkDecision>,
     ) -> Result<String, ClientError> {
@@ -135,7 +135,7 @@ impl Db {
     ///
     /// # Errors
     /// [`ClientError::LinkInvalid`] if the link was not signed with this key.
-    pub fn gate_link(&self, key: &LinkKey, text: &str) -> Result<GateLink, ClientError> {
+    pub fn gate_link(&self, key: &GateLinkKey, text: &str) -> Result<GateLink, ClientError> {
         let link = key.open(text).ok_or(ClientError::LinkInvalid)?;
         Ok(GateLink { graph: self.graph(link.graph_id), link })
     }

@@ -6,11 +6,11 @@ use super::Need;
 
 /// Where an added node stands at first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct NodeStatus {
     /// For how many others it waits.
     pub n_waits: usize,
     /// Why it cannot succeed any more, if so.
-    pub hopeless: Option<Hopeless>,
+    pub hopeless: Option<Unreachable>,
 }
 
 /// How a node ended.
@@ -49,14 +49,14 @@ impl NodeEnding {
 
 /// Why a node cannot succeed any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hopeless {
+pub struct Unreachable {
     /// The node that did not complete, though success was needed of it, or of one that needed it.
     pub cause: String,
     /// How that ended.
     pub ending: NodeEnding,
 }
 
-impl Hopeless {
+impl Unreachable {
     /// Of several causes the least counts: one that was skipped explains less than one that failed.
     fn rank(&self) -> (bool, &str) {
         (self.ending == NodeEnding::Skipped, &self.cause)
@@ -70,7 +70,7 @@ pub fn standings<'n>(
     needs: &[BTreeMap<usize, Need>],
     name: impl Fn(usize) -> &'n str,
     ended: impl Fn(usize) -> Option<NodeEnding>,
-) -> Vec<Standing> {
+) -> Vec<NodeStatus> {
     let mut dependants: Vec<Vec<usize>> = vec![Vec::new(); needs.len()];
     let mut n_unknown: Vec<usize> = needs.iter().map(BTreeMap::len).collect();
     for (place, needs) in needs.iter().enumerate() {
@@ -79,13 +79,13 @@ pub fn standings<'n>(
         }
     }
     let mut known: Vec<usize> = (0..needs.len()).filter(|place| n_unknown[*place] == 0).collect();
-    let mut standings = vec![Standing::default(); needs.len()];
+    let mut standings = vec![NodeStatus::default(); needs.len()];
     while let Some(place) = known.pop() {
-        let mut standing = Standing::default();
+        let mut standing = NodeStatus::default();
         for (needed, need) in &needs[place] {
             let failed = match ended(*needed) {
                 Some(NodeEnding::Completed) => continue,
-                Some(ending) => Hopeless { cause: name(*needed).to_owned(), ending },
+                Some(ending) => Unreachable { cause: name(*needed).to_owned(), ending },
                 None => match &standings[*needed].hopeless {
                     Some(hopeless) => hopeless.clone(),
                     None => {

@@ -1,7 +1,7 @@
 //! The checks of graphs, and where the nodes of an addition stand.
 
 use super::*;
-use crate::model::given::CONDITION;
+use crate::model::dependency_inputs::CONDITION;
 
 fn plan(nodes: &[&str], edges: &[(&str, &str)]) -> Plan {
     let place = |name: &str| nodes.iter().position(|node| *node == name).unwrap_or(usize::MAX);
@@ -126,7 +126,7 @@ fn parameter_that_takes_any_end_beside_an_edge_on_success_is_refused() {
                 problems(&plan),
                 [
                     "`b` is given the parameter `x`, which takes any end of `a`, and another edge needs the success of `a`; \
-                     use `on_terminal()` on all edges from `a`, or on none"
+                     use `on_any_outcome()` on all edges from `a`, or on none"
                 ]
             );
         }
@@ -160,7 +160,7 @@ fn standing(
     let Ok(checked) = plan.check() else { panic!("{:?}", problems(&plan)) };
     let state = |place: usize| ended.iter().find(|(name, _)| *name == nodes[place]).map(|(_, state)| *state);
     let standings = standings(&checked.needs, |place| nodes[place], state);
-    let told = |hopeless: Hopeless| (hopeless.cause, hopeless.ending);
+    let told = |hopeless: Unreachable| (hopeless.cause, hopeless.ending);
     standings.into_iter().map(|standing| (standing.n_waits, standing.hopeless.map(told))).collect()
 }
 

@@ -28,10 +28,10 @@ pub enum PayloadError {
         /// Where in it the limit is passed.
         path: String,
     },
-    /// The history of the run would become larger than one may be: see `wf.continue_with`.
+    /// The history of the run would become larger than one may be: see `wf.continue_as_new`.
     #[error(
         "the record of this step has {added} bytes, the history of the run has {size}, and at most {limit} are allowed together: store it elsewhere and return its key, or begin \
-         fewer steps at once and continue with `wf.continue_with`, which starts the history of the run afresh"
+         fewer steps at once and continue with `wf.continue_as_new`, which starts the history of the run afresh"
     )]
     HistoryFull {
         /// The bytes of the history.

@@ -271,7 +271,7 @@ impl fmt::Display for Loggable<'_> {
         if !self.hides {
             return self.failure.fmt(f);
         }
-        // The text is stored, sealed: `Handle::info` and `Handle::attempts` give it.
+        // The text is stored, sealed: `RunHandle::info` and `RunHandle::attempts` give it.
         write!(f, "{:?} (its text is sealed)", self.failure.kind)
     }
 }

@@ -279,7 +279,7 @@ fn a_scope_with_the_most_steps_refuses_another_and_names_the_limit() {
         } else {
             "branch `left/` has 4194304 steps"
         };
-        assert!(said.starts_with(whose) && said.contains("`wf.continue_with`"), "{said}");
+        assert!(said.starts_with(whose) && said.contains("`wf.continue_as_new`"), "{said}");
     }
 }
 

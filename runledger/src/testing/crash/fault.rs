@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use crate::definition::Definition;
-use crate::engine::scene::Hold;
+use crate::engine::test_hooks::HoldAt;
 use crate::store::failpoints::Moment;
 use crate::store::failpoints::scope::Written;
 
@@ -14,7 +14,7 @@ pub(super) enum Fault {
     /// The worker dies at a write.
     Death(Written, Moment),
     /// The worker loses the run while it is in the body of a step, and goes on.
-    Loss { step: String, in_transaction: bool, hold: Hold },
+    Loss { step: String, in_transaction: bool, hold: HoldAt },
 }
 
 impl fmt::Display for Fault {
@@ -25,8 +25,8 @@ impl fmt::Display for Fault {
             Self::Death(write, Moment::Lost) => {
                 write!(f, "killed after the lost acknowledgement of {write}")
             }
-            Self::Loss { step, hold: Hold::After, .. } => write!(f, "delivered step `{step}` twice"),
-            Self::Loss { step, hold: Hold::Before, .. } => {
+            Self::Loss { step, hold: HoldAt::After, .. } => write!(f, "delivered step `{step}` twice"),
+            Self::Loss { step, hold: HoldAt::Before, .. } => {
                 write!(f, "stalled in step `{step}` past its lease")
             }
         }
@@ -60,7 +60,7 @@ pub(super) fn faults(written: &[Written], begun: &[(String, bool)]) -> Vec<Fault
     });
     let losses = begun.iter().flat_map(|(step, in_transaction)| {
         let (step, in_transaction) = (step.clone(), *in_transaction);
-        [Hold::After, Hold::Before].map(|hold| Fault::Loss { step: step.clone(), in_transaction, hold })
+        [HoldAt::After, HoldAt::Before].map(|hold| Fault::Loss { step: step.clone(), in_transaction, hold })
     });
     deaths.chain(losses).collect()
 }

@@ -15,7 +15,7 @@ use super::fault::Fault;
 use super::process::Process;
 use super::slot::{Slot, Slots};
 use crate::definition::jobs::DefinitionOf;
-use crate::engine::scene::{Hold, Phase, Role, Scene, Steps};
+use crate::engine::test_hooks::{HoldAt, Phase, Role, Steps, TestHooks};
 use crate::model::failure::Failure;
 use crate::model::json::canonical;
 use crate::model::payload::{PayloadKind, Place, Sealer};
@@ -24,9 +24,9 @@ use crate::store::failpoints::scope::{Scope, Written};
 use crate::store::inspect::{End, end_of_run};
 use crate::store::set_aside::SetAside;
 use crate::store::testing::{Look, Step, blocked, cancel_requested, forgotten, steps};
-use crate::store::worker::{bury, bury_if_silent, held};
+use crate::store::worker::{bury_if_silent, held, mark_dead};
 use crate::worker::upkeep::maintenance::adopt_orphans;
-use crate::{Call, ClientError, Db, Handle, Job, RunState};
+use crate::{Call, ClientError, Db, Job, RunHandle, RunState};
 
 /// The pause between two looks. Each costs a query.
 const PAUSE: Duration = Duration::from_millis(8);
@@ -83,7 +83,7 @@ impl fmt::Display for Outcome {
 }
 
 /// A run that has ended, and its database.
-pub(super) struct Observed {
+pub(super) struct AttemptEvent {
     was_met: bool,
     run_id: Uuid,
     end: Outcome,
@@ -91,7 +91,7 @@ pub(super) struct Observed {
     written: Vec<Written>,
     begun: Vec<(String, bool)>,
     db: Db,
-    scene: Arc<Scene>,
+    scene: Arc<TestHooks>,
     slot: Slot,
 }
 
@@ -100,7 +100,7 @@ impl Stage {
         if test.worker.initialized() {
             let message = "this test has started a run already, and its database would be the beginning of each crash; crash what another `Testing` is \
                            made of";
-            return Err(ClientError::Setup(message.to_owned()));
+            return Err(ClientError::Config(message.to_owned()));
         }
         let plan = Plan { skips: true, ..test.plan.clone() };
         let (server, template) = (Arc::clone(test.database.server()), test.database.name().to_owned());
@@ -122,7 +122,7 @@ impl Stage {
         &self,
         call: &Call<J>,
         fault: Option<&Fault>,
-    ) -> Result<Observed, String> {
+    ) -> Result<AttemptEvent, String> {
         let mut slot = self.slots.take().await.map_err(told)?;
         let (dies_at, held_at) = match fault {
             None => (None, None),
@@ -169,14 +169,14 @@ impl Stage {
         }
         let (written, begun) = (scope.written(), scene.steps.begun());
         let run_id = handle.id();
-        Ok(Observed { was_met, run_id, end, steps, written, begun, db, scene, slot })
+        Ok(AttemptEvent { was_met, run_id, end, steps, written, begun, db, scene, slot })
     }
 }
 
 impl Stage {
     /// Makes the database of a run ready for another one.
-    pub(super) async fn give_back(&self, observed: Observed) -> Seen {
-        let Observed { was_met, end, written, begun, slot, .. } = observed;
+    pub(super) async fn give_back(&self, observed: AttemptEvent) -> Seen {
+        let AttemptEvent { was_met, end, written, begun, slot, .. } = observed;
         self.slots.give_back(slot).await;
         Seen { was_met, end, written, begun }
     }
@@ -191,7 +191,7 @@ impl Stage {
 struct Course<'s> {
     stage: &'s Stage,
     options: sqlx::postgres::PgConnectOptions,
-    scene: Arc<Scene>,
+    scene: Arc<TestHooks>,
     drive: Drive,
     /// How long nothing may happen. A running body does not count: a body that hangs is a defect to report.
     patience: Duration,
@@ -268,11 +268,11 @@ impl Course<'_> {
         self.before = steps(connection, self.drive.sealer()).await?;
         // A body that has written in a transaction holds rows that the other worker needs; a server ends the sessions of whom it buries.
         let ends_sessions =
-            is_dead || matches!(fault, Some(Fault::Loss { in_transaction: true, hold: Hold::After, .. }));
+            is_dead || matches!(fault, Some(Fault::Loss { in_transaction: true, hold: HoldAt::After, .. }));
         if ends_sessions {
             bury_if_silent(connection, first.worker_id, 0.0, "killed by a test").await?;
         } else {
-            bury(connection, first.worker_id, 0.0, "stalled by a test").await?;
+            mark_dead(connection, first.worker_id, 0.0, "stalled by a test").await?;
         }
         adopt_orphans(connection, &mut SetAside::default(), None).await?;
         // A transaction that was cut off may hold its lease until the server has noticed.
@@ -331,7 +331,7 @@ fn nothing_lost(before: &[Step], after: &[Step], forgotten: &HashMap<Uuid, i32>)
     }
 }
 
-impl Observed {
+impl AttemptEvent {
     /// Whether the run without a fault reached this state.
     pub(super) fn ended_in(&self, expected: RunState) -> Result<(), String> {
         if self.end.state == expected {
@@ -366,7 +366,7 @@ impl Observed {
 
     /// What an invariant is asked about.
     pub(super) async fn ended<J: Job>(&self) -> Result<Ended<J::Output>, ClientError> {
-        let handle = Handle::<J>::new(self.run_id, false, Some(self.db.home()));
+        let handle = RunHandle::<J>::new(self.run_id, false, Some(self.db.home()));
         let result = handle.result().await;
         let step = |step: &Step| RecordedStep {
             run_id: step.run_id,
@@ -387,7 +387,7 @@ pub struct Ended<T> {
     result: Result<T, ClientError>,
     steps: Vec<RecordedStep>,
     db: Db,
-    scene: Arc<Scene>,
+    scene: Arc<TestHooks>,
 }
 
 /// A step that is recorded, of the run or of a run that it has started.
@@ -437,7 +437,7 @@ impl<T> Ended<T> {
         self.scene.calls(F::DEFINITION)
     }
 
-    /// What [`Testing::provide_fake`] has made for this run.
+    /// What [`Testing::provide_shared_fake`] has made for this run.
     #[must_use]
     pub fn fake<V: Send + Sync + 'static>(&self) -> Option<Arc<V>> {
         self.scene.fakes.get::<V>()

@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use super::super::Plan;
-use crate::engine::scene::{Role, Scene};
+use crate::engine::test_hooks::{Role, TestHooks};
 use crate::store::failpoints::scope::Scope;
 use crate::{ClientError, Db, Timings, Worker};
 
@@ -35,7 +35,7 @@ impl Process {
     pub(super) async fn start(
         plan: &Arc<Plan>,
         options: &PgConnectOptions,
-        scene: &Arc<Scene>,
+        scene: &Arc<TestHooks>,
         scope: Arc<Scope>,
         role: Role,
     ) -> Result<Self, ClientError> {
@@ -75,11 +75,11 @@ impl Process {
         };
         let thread = std::thread::Builder::new().name("runledger-worker".to_owned()).spawn(live);
         thread
-            .map_err(|error| ClientError::Setup(format!("a worker's thread cannot be started: {error}")))?;
+            .map_err(|error| ClientError::Config(format!("a worker's thread cannot be started: {error}")))?;
         match starting.await {
             Ok(Ok(worker_id)) => Ok(Self { worker_id, scope, stop, gone }),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(ClientError::Setup("a worker's thread has panicked".to_owned())),
+            Err(_) => Err(ClientError::Config("a worker's thread has panicked".to_owned())),
         }
     }
 
@@ -101,6 +101,6 @@ impl Process {
     }
 }
 
-async fn start(plan: &Plan, db: &Db, scene: &Arc<Scene>, role: Role) -> Result<Worker, ClientError> {
+async fn start(plan: &Plan, db: &Db, scene: &Arc<TestHooks>, role: Role) -> Result<Worker, ClientError> {
     Box::pin(plan.app(db, scene, role)?.timings(TIMINGS).drain(DRAIN).start()).await
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::definition::{Definition, Param};
+use crate::model::dependency_inputs::{CONDITION, Parameter};
 use crate::model::failure::{Failure, FailureKind};
-use crate::model::given::{CONDITION, Parameter};
 use crate::model::graph::{GATE, GRAPH, MAP};
 use crate::model::json::Fields;
 use crate::model::verification::Verdict;

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::claim_cursors::{ClaimState, KnownAs, after};
 use super::permits::lowest_of_full;
-use super::positions::{KnownAs, Memory, after};
 use super::trial::is_suspect;
 use crate::connection::outage::{Recovery, warn_outage};
 use crate::connection::session::Session;
@@ -25,23 +25,23 @@ use crate::store::checkpoint::Fence;
 use crate::store::claim::{Claimed, Lane, Position, Reading, claim, lanes};
 use crate::store::{wait, worker};
 use crate::worker::execute::executor::{Executor, unknown_job};
-use crate::worker::held::{Hold, Order};
+use crate::worker::in_flight::{Slot, StopOrder};
 use crate::worker::process_workers::ProcessWorkers;
 use crate::worker::timings::Timings;
 
-/// After its last run a worker that is not told of what comes claims again after this pause, which doubles until [`DROWSY`]; then it says that it sleeps, and waits to be woken. At a
+/// After its last run a worker that is not told of what comes claims again after this pause, which doubles until [`SLEEP_AFTER`]; then it says that it sleeps, and waits to be woken. At a
 /// run a millisecond no worker sleeps and nobody notifies; at one every ten each is announced, and starts as soon as the announcement is here.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const DROWSY: Duration = Duration::from_millis(4);
+const SLEEP_AFTER: Duration = Duration::from_millis(4);
 
 /// A transaction that began before the worker said that it sleeps does not announce its runs, and may commit after the last look: so a worker that has
 /// fallen asleep looks again after this pause, four times as long each time up to the poll. What is missed so is late by the length of its transaction;
 /// while looks are slow, until the next one.
-pub(crate) const FIRST_NAP: Duration = Duration::from_millis(16);
+pub(crate) const FIRST_IDLE_POLL: Duration = Duration::from_millis(16);
 
 /// A woken worker records that it is awake after so much time with work, or as soon as it has no free slot. Each change of that record leaves a dead row, which slows
 /// every claim and enqueue as long as an old snapshot keeps it; the notifications meanwhile cost less.
-const WIDE_AWAKE: Duration = Duration::from_millis(100);
+const AWAKE_AFTER: Duration = Duration::from_millis(100);
 
 /// How often a worker among busy lanes looks for others.
 const LOOK_EVERY: Duration = Duration::from_millis(60);
@@ -81,23 +81,23 @@ impl Claimer {
     /// Claims and starts runs until told to stop; gives the tasks that still run.
     pub(crate) async fn run(mut self, due: &mut mpsc::UnboundedReceiver<Duration>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let mut memory = self.memory();
+        let mut state = self.state();
         while !*self.stop.borrow() {
             while let Some(ended) = tasks.try_join_next() {
                 report(ended);
             }
-            let free = self.executor.held.n_free();
+            let free = self.executor.in_flight.n_free();
             if free == 0 {
                 // It must not be told of a run in the place of one that could take it.
-                self.awaken(&mut memory).await;
+                self.announce_awake(&mut state).await;
                 tokio::select! {
-                    () = self.executor.held.freed.notified() => {}
+                    () = self.executor.in_flight.freed.notified() => {}
                     () = task::raised(&mut self.stop) => {}
                 }
                 continue;
             }
-            if std::mem::take(&mut memory.was_full)
-                && free < (self.executor.held.slots / GATHERED).min(MAX_BATCH)
+            if std::mem::take(&mut state.was_full)
+                && free < (self.executor.in_flight.slots / GATHERED).min(MAX_BATCH)
             {
                 tokio::time::sleep(GATHER).await;
                 continue;
@@ -106,39 +106,39 @@ impl Claimer {
                 may_claim = self.process.may_claim() => may_claim,
                 () = task::raised(&mut self.stop) => continue,
             };
-            let limit = free.min(memory.most);
-            let taken = self.take(&mut memory, limit).await;
+            let limit = free.min(state.most);
+            let taken = self.take(&mut state, limit).await;
             if taken.is_ok() {
-                memory.most = (memory.most * 2).min(MAX_BATCH);
-                if let Some(Recovery { n_failures, lasted }) = memory.outage.succeeded() {
+                state.most = (state.most * 2).min(MAX_BATCH);
+                if let Some(Recovery { n_failures, lasted }) = state.outage.succeeded() {
                     tracing::info!(n_failures, ?lasted, "claims succeed again");
                 }
             }
             match taken {
                 Ok((token, claimed)) if !claimed.is_empty() => {
-                    memory.pause = FIRST_PAUSE;
-                    memory.was_full = claimed.len() == limit;
+                    state.pause = FIRST_PAUSE;
+                    state.was_full = claimed.len() == limit;
                     if claimed.iter().any(is_suspect) {
                         drop(may_claim);
-                        Box::pin(self.start_with_suspects(&mut memory, &mut tasks, token, claimed)).await;
+                        Box::pin(self.start_with_suspects(&mut state, &mut tasks, token, claimed)).await;
                     } else {
                         self.start(&mut tasks, token, claimed);
                         drop(may_claim);
                     }
-                    self.rouse(&mut memory).await;
-                    if !memory.was_full && memory.is_told() {
-                        self.wait(&mut memory, due, DROWSY).await;
+                    self.note_work(&mut state).await;
+                    if !state.was_full && state.is_told() {
+                        self.wait(&mut state, due, SLEEP_AFTER).await;
                     }
                 }
                 Ok(_) => {
                     drop(may_claim);
-                    self.rest(&mut memory, due).await;
+                    self.rest(&mut state, due).await;
                 }
                 Err(error) => {
                     drop(may_claim);
-                    warn_outage!(&memory.outage, %error, "a claim failed; what it may have claimed is given back");
-                    memory.connection = None;
-                    memory.most = 1;
+                    warn_outage!(&state.outage, %error, "a claim failed; what it may have claimed is given back");
+                    state.connection = None;
+                    state.most = 1;
                     self.doubt.notify_one();
                     tokio::time::sleep(AFTER_ERROR).await;
                 }
@@ -147,7 +147,7 @@ impl Claimer {
         tasks
     }
 
-    fn memory(&self) -> Memory {
+    fn state(&self) -> ClaimState {
         let served = self
             .registry
             .definitions()
@@ -157,27 +157,27 @@ impl Claimer {
             job: definition.stored_name().into_owned(),
             priority: definition.priority,
         });
-        Memory::new(own.collect(), self.registered_at)
+        ClaimState::new(own.collect(), self.registered_at)
     }
 
     /// Claims up to `limit` runs: those that need a permit and the others by turns, where there are both.
-    async fn take(&self, memory: &mut Memory, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
+    async fn take(&self, state: &mut ClaimState, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
         if self.executor.freed.take() {
-            memory.permits.owe_of_freed();
+            state.permits.owe_of_freed();
         }
-        let are_first = memory.permits.are_first && memory.permits.are_due();
+        let are_first = state.permits.are_first && state.permits.are_due();
         if are_first {
             // If this fails, the others are next: it may fail for ever.
-            memory.permits.are_first = false;
-            let first = self.claim_with_permit(memory, limit).await?;
+            state.permits.are_first = false;
+            let first = self.claim_with_permit(state, limit).await?;
             if !first.1.is_empty() {
                 return Ok(first);
             }
         }
-        memory.permits.are_first = true;
-        let others = self.take_without_permit(memory, limit).await?;
-        if others.1.is_empty() && !are_first && memory.permits.are_due() {
-            return self.claim_with_permit(memory, limit).await;
+        state.permits.are_first = true;
+        let others = self.take_without_permit(state, limit).await?;
+        if others.1.is_empty() && !are_first && state.permits.are_due() {
+            return self.claim_with_permit(state, limit).await;
         }
         Ok(others)
     }
@@ -185,51 +185,51 @@ impl Claimer {
     /// Claims runs that need no permit: from the positions, and where they give nothing and a look is affordable, from what it finds.
     async fn take_without_permit(
         &self,
-        memory: &mut Memory,
+        state: &mut ClaimState,
         limit: usize,
     ) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
-        if let Some(seen) = memory.looks.try_ended() {
-            memory.see(seen);
+        if let Some(seen) = state.scanner.try_finished() {
+            state.apply_scan(seen);
         }
-        if memory.asleep && memory.unprompted && memory.looks.may_begin() && !memory.looks.are_slow() {
+        if state.asleep && state.unprompted && state.scanner.may_begin() && !state.scanner.is_slow() {
             // An idle worker's poll: one statement, unless it finds something.
-            return if self.look(memory).await? {
-                self.claim(memory, limit).await
+            return if self.look(state).await? {
+                self.claim(state, limit).await
             } else {
                 Ok((Uuid::nil(), Vec::new()))
             };
         }
-        if !memory.asleep && memory.looks.may_begin() && memory.looks.are_older_than(LOOK_EVERY) {
+        if !state.asleep && state.scanner.may_begin() && state.scanner.is_older_than(LOOK_EVERY) {
             // Among busy lanes too, and before the first claim: an urgent lane that was never seen must not wait for the backlog to end.
-            self.look(memory).await?;
+            self.look(state).await?;
         }
-        let first = self.claim(memory, limit).await?;
-        if !first.1.is_empty() || !memory.looks.may_begin() {
+        let first = self.claim(state, limit).await?;
+        if !first.1.is_empty() || !state.scanner.may_begin() {
             return Ok(first);
         }
-        if self.look(memory).await? { self.claim(memory, limit).await } else { Ok(first) }
+        if self.look(state).await? { self.claim(state, limit).await } else { Ok(first) }
     }
 
-    async fn claim(&self, memory: &mut Memory, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
-        let floor = memory.permits.floor.take();
-        let served = memory.positions.iter().filter(|(lane, _)| {
+    async fn claim(&self, state: &mut ClaimState, limit: usize) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
+        let floor = state.permits.floor.take();
+        let served = state.positions.iter().filter(|(lane, _)| {
             self.registry.is_enabled(&lane.job) && floor.is_none_or(|floor| lane.priority >= floor)
         });
         let mut lanes: Vec<(Lane, Position)> = served.map(|(lane, at)| (lane.clone(), *at)).collect();
         // The highest priority first; among equals the lane that has waited longest.
         lanes.sort_by_key(|(lane, at)| (std::cmp::Reverse(lane.priority), *at));
-        let (token, reading) = (Uuid::now_v7(), memory.reading);
+        let (token, reading) = (Uuid::now_v7(), state.reading);
         let claimed = self
-            .claimed(memory, token, async |connection| {
+            .claimed(state, token, async |connection| {
                 claim(connection, self.worker_id, token, limit, reading, &lanes).await
             })
             .await;
-        memory.reading = Reading::after(&claimed);
+        state.reading = Reading::after(&claimed);
         let claimed = claimed?;
-        memory.backlog = lowest_of_full(&claimed, limit);
+        state.backlog = lowest_of_full(&claimed, limit);
         for run in &claimed {
             let at = Position { ready_at: run.ready_at, run_id: run.run_id };
-            let position = memory.positions.entry(run.lane.clone()).or_insert(at);
+            let position = state.positions.entry(run.lane.clone()).or_insert(at);
             *position = (*position).max(at);
         }
         // It has taken whatever was due in any lane.
@@ -237,7 +237,7 @@ impl Claimer {
             && claimed.len() < limit
             && floor.is_none()
         {
-            memory.empty(run.claimed_at);
+            state.mark_empty(run.claimed_at);
         }
         Ok((token, claimed))
     }
@@ -245,17 +245,17 @@ impl Claimer {
     /// What a claim gives under this token, which is known as being claimed with until the runs are in hand.
     pub(crate) async fn claimed(
         &self,
-        memory: &mut Memory,
+        state: &mut ClaimState,
         token: Uuid,
         claim: impl AsyncFnOnce(&mut PgConnection) -> Result<Vec<Claimed>, sqlx::Error>,
     ) -> Result<Vec<Claimed>, sqlx::Error> {
-        self.executor.held.claiming(token);
-        let claimed = match memory.connection(&self.session).await {
+        self.executor.in_flight.claim_sent(token);
+        let claimed = match state.connection(&self.session).await {
             Ok(connection) => self.session.answered_claim(claim(connection)).await,
             Err(error) => Err(error),
         };
         if claimed.as_ref().map_or(true, Vec::is_empty) {
-            self.executor.held.claimed(token);
+            self.executor.in_flight.claim_answered(token);
         }
         claimed
     }
@@ -265,156 +265,156 @@ impl Claimer {
     }
 
     /// Looks at every lane from its start, or begins to. True where it has found something that is due.
-    async fn look(&self, memory: &mut Memory) -> Result<bool, sqlx::Error> {
+    async fn look(&self, state: &mut ClaimState) -> Result<bool, sqlx::Error> {
         let jobs = self.enabled_jobs();
-        if memory.looks.are_slow() {
-            memory.looks.begin(&self.session, &self.queues, &jobs);
+        if state.scanner.is_slow() {
+            state.scanner.begin(&self.session, &self.queues, &jobs);
             return Ok(false);
         }
         let began = Instant::now();
-        let connection = memory.connection(&self.session).await?;
-        let look = self.session.answered(lanes(connection, &self.queues, &jobs)).await;
-        memory.looks.done(began, look.is_err());
+        let connection = state.connection(&self.session).await?;
+        let look = self.session.with_timeout(lanes(connection, &self.queues, &jobs)).await;
+        state.scanner.note_inline(began, look.is_err());
         // It sees every run that is due later; of what is settled meanwhile we are told after it.
-        memory.next_due = None;
-        Ok(memory.see((began, look?)))
+        state.next_due = None;
+        Ok(state.apply_scan((began, look?)))
     }
 
     pub(crate) fn start(&self, tasks: &mut JoinSet<()>, token: Uuid, claimed: Vec<Claimed>) {
         for run in claimed {
-            let hold = self.hold(&run, token);
-            self.start_one(tasks, run, hold);
+            let slot = self.slot(&run, token);
+            self.start_one(tasks, run, slot);
         }
-        self.executor.held.claimed(token);
+        self.executor.in_flight.claim_answered(token);
     }
 
-    pub(crate) fn hold(&self, run: &Claimed, token: Uuid) -> Hold {
-        let hold = self.executor.held.add(Fence { run_id: run.run_id, token });
+    pub(crate) fn slot(&self, run: &Claimed, token: Uuid) -> Slot {
+        let slot = self.executor.in_flight.add(Fence { run_id: run.run_id, token });
         if run.undoing.is_some() {
-            hold.orders.begin_undo();
+            slot.stop_signal.begin_undo();
         }
         if run.pause_requested {
-            self.executor.held.order(run.run_id, Order::Pause);
+            self.executor.in_flight.stop(run.run_id, StopOrder::Pause);
         }
-        hold
+        slot
     }
 
-    pub(crate) fn start_one(&self, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {
+    pub(crate) fn start_one(&self, tasks: &mut JoinSet<()>, run: Claimed, slot: Slot) {
         match self.registry.get(&run.lane.job) {
             Some(definition) => {
                 // Box the future now; adding it to the set would otherwise copy it several times.
-                tasks.spawn(Box::pin(Arc::clone(&self.executor).execute(run, definition, hold)));
+                tasks.spawn(Box::pin(Arc::clone(&self.executor).execute(run, definition, slot)));
             }
             // A claim names only jobs of the registry, so the row in `ready` and the run have different jobs.
             None => {
                 let failure = unknown_job(&run.lane.job);
-                tasks.spawn(Box::pin(Arc::clone(&self.executor).block(run, failure, hold)));
+                tasks.spawn(Box::pin(Arc::clone(&self.executor).block(run, failure, slot)));
             }
         }
     }
 
     /// Nothing to do: look again soon, and after a while sleep until woken, until the next known instant, or for a poll.
-    async fn rest(&mut self, memory: &mut Memory, due: &mut mpsc::UnboundedReceiver<Duration>) {
-        if memory.asleep || memory.is_told() {
-            memory.asleep = true;
-            self.wait(memory, due, memory.nap).await;
-        } else if memory.pause < DROWSY {
-            let pause = memory.pause;
-            memory.pause *= 2;
-            self.wait(memory, due, pause).await;
+    async fn rest(&mut self, state: &mut ClaimState, due: &mut mpsc::UnboundedReceiver<Duration>) {
+        if state.asleep || state.is_told() {
+            state.asleep = true;
+            self.wait(state, due, state.nap).await;
+        } else if state.pause < SLEEP_AFTER {
+            let pause = state.pause;
+            state.pause *= 2;
+            self.wait(state, due, pause).await;
         } else {
-            self.announce(memory, KnownAs::Asleep).await;
-            memory.asleep = memory.is_told();
+            self.announce(state, KnownAs::Asleep).await;
+            state.asleep = state.is_told();
             // An enqueue that committed before the flag did not notify: look once more.
-            memory.looks.owe();
-            (memory.pause, memory.nap) = (FIRST_PAUSE, FIRST_NAP);
+            state.scanner.request();
+            (state.pause, state.nap) = (FIRST_PAUSE, FIRST_IDLE_POLL);
         }
     }
 
     /// Waits until woken, until the next known instant or look, or for this pause.
     async fn wait(
         &mut self,
-        memory: &mut Memory,
+        state: &mut ClaimState,
         due: &mut mpsc::UnboundedReceiver<Duration>,
         pause: Duration,
     ) {
-        let until = [memory.next_due, memory.looks.owed_at(), memory.permits.due_at()]
+        let until = [state.next_due, state.scanner.requested_at(), state.permits.due_at()]
             .into_iter()
             .flatten()
             .fold(Instant::now() + pause, Instant::min);
         tokio::select! {
             () = tokio::time::sleep_until(until) => {
-                memory.unprompted = true;
-                if memory.asleep {
-                    memory.nap = (memory.nap * 4).min(self.timings.poll);
+                state.unprompted = true;
+                if state.asleep {
+                    state.nap = (state.nap * 4).min(self.timings.poll);
                 }
             }
             () = self.wake.notified() => {
-                memory.looks.owe();
-                (memory.unprompted, memory.pause) = (false, FIRST_PAUSE);
+                state.scanner.request();
+                (state.unprompted, state.pause) = (false, FIRST_PAUSE);
             }
-            seen = memory.looks.ended() => {
+            seen = state.scanner.next_finished() => {
                 if let Some(seen) = seen {
-                    memory.see(seen);
+                    state.apply_scan(seen);
                 }
             }
-            Some(delay) = due.recv() => memory.expect(after(delay)),
+            Some(delay) = due.recv() => state.schedule_wake(after(delay)),
             () = task::raised(&mut self.stop) => {}
         }
         while let Ok(delay) = due.try_recv() {
-            memory.expect(after(delay));
+            state.schedule_wake(after(delay));
         }
-        if memory.next_due.is_some_and(|due| due <= Instant::now()) {
-            memory.next_due = None;
-            memory.looks.owe();
-            (memory.pause, memory.nap) = (FIRST_PAUSE, FIRST_NAP);
-            self.wake_timers(memory).await;
+        if state.next_due.is_some_and(|due| due <= Instant::now()) {
+            state.next_due = None;
+            state.scanner.request();
+            (state.pause, state.nap) = (FIRST_PAUSE, FIRST_IDLE_POLL);
+            self.wake_timers(state).await;
         }
     }
 
     /// Runs came: once they go on coming, whoever enqueues need not notify any more.
-    async fn rouse(&self, memory: &mut Memory) {
-        if std::mem::take(&mut memory.asleep) {
-            memory.woken_at = Some(Instant::now());
+    async fn note_work(&self, state: &mut ClaimState) {
+        if std::mem::take(&mut state.asleep) {
+            state.woken_at = Some(Instant::now());
         }
-        let is_wide_awake = memory.woken_at.is_some_and(|woken_at| woken_at.elapsed() >= WIDE_AWAKE);
+        let is_wide_awake = state.woken_at.is_some_and(|woken_at| woken_at.elapsed() >= AWAKE_AFTER);
         if is_wide_awake {
-            self.awaken(memory).await;
+            self.announce_awake(state).await;
         }
     }
 
     /// Says that this worker is awake, where it is known as asleep.
-    async fn awaken(&self, memory: &mut Memory) {
-        if memory.known_as != KnownAs::Awake {
-            self.announce(memory, KnownAs::Awake).await;
+    async fn announce_awake(&self, state: &mut ClaimState) {
+        if state.known_as != KnownAs::Awake {
+            self.announce(state, KnownAs::Awake).await;
         }
     }
 
-    async fn announce(&self, memory: &mut Memory, state: KnownAs) {
-        let is_asleep = state == KnownAs::Asleep;
-        let said = match memory.connection(&self.session).await {
+    async fn announce(&self, state: &mut ClaimState, known_as: KnownAs) {
+        let is_asleep = known_as == KnownAs::Asleep;
+        let said = match state.connection(&self.session).await {
             Ok(connection) => {
-                self.session.answered(worker::sleeping(connection, self.worker_id, is_asleep)).await
+                self.session.with_timeout(worker::sleeping(connection, self.worker_id, is_asleep)).await
             }
             Err(error) => Err(error),
         };
-        memory.known_as = if said.is_ok() { state } else { KnownAs::Unknown };
+        state.known_as = if said.is_ok() { known_as } else { KnownAs::Unknown };
         if said.is_err() {
-            memory.connection = None;
+            state.connection = None;
         }
     }
 
     /// A wait of one of our runs may have come to its limit.
-    async fn wake_timers(&self, memory: &mut Memory) {
-        let mut aside = std::mem::take(&mut memory.timers_aside);
-        if let Ok(connection) = memory.connection(&self.session).await
+    async fn wake_timers(&self, state: &mut ClaimState) {
+        let mut aside = std::mem::take(&mut state.timers_aside);
+        if let Ok(connection) = state.connection(&self.session).await
             && let Err(error) =
-                Box::pin(self.session.answered(wait::wake_due(connection, &mut aside, TIMERS))).await
+                Box::pin(self.session.with_timeout(wait::wake_due(connection, &mut aside, TIMERS))).await
         {
-            warn_outage!(&memory.timers_outage, %error, "timers wait for the database");
-            memory.connection = None;
+            warn_outage!(&state.timers_outage, %error, "timers wait for the database");
+            state.connection = None;
         }
-        memory.timers_aside = aside;
+        state.timers_aside = aside;
     }
 }
 
@@ -428,11 +428,14 @@ pub(crate) async fn drain(executor: &Executor, mut tasks: JoinSet<()>, deadline:
     if tokio::time::timeout(deadline, finish(&mut tasks)).await.is_ok() {
         return;
     }
-    tracing::info!(n_runs = executor.held.len(), "runs that have not ended in time go back to their queues");
-    executor.held.order_all(Order::Release);
+    tracing::info!(
+        n_runs = executor.in_flight.len(),
+        "runs that have not ended in time go back to their queues"
+    );
+    executor.in_flight.stop_all(StopOrder::Release);
     if tokio::time::timeout(grace, finish(&mut tasks)).await.is_err() {
         tracing::warn!(
-            n_runs = executor.held.len(),
+            n_runs = executor.in_flight.len(),
             "runs that do not yield are left to the reaper of another worker"
         );
         tasks.abort_all();

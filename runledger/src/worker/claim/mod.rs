@@ -1,7 +1,7 @@
 //! Which runs a worker takes next.
 
+pub(crate) mod backlog_scan;
+pub(crate) mod claim_cursors;
 pub(crate) mod claimer;
-pub(crate) mod looks;
 pub(crate) mod permits;
-pub(crate) mod positions;
 pub(crate) mod trial;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::claim_cursors::{ClaimState, FAR};
 use super::claimer::Claimer;
-use super::positions::{FAR, Memory};
 use crate::store::claim::{
     Claimed, Reading, ResourceFirst, ResourceLane, claim_with_permit, resource_lanes, wake_sleeping,
 };
@@ -73,14 +73,14 @@ impl Default for Permits {
 
 impl Permits {
     /// Asks for a look at every lane.
-    pub(crate) fn owe(&mut self) {
+    pub(crate) fn request(&mut self) {
         self.passes = if self.after == ResourceLane::before_all() { 1 } else { 2 };
     }
 
     /// Asks for one, as a permit has become free here.
     pub(crate) fn owe_of_freed(&mut self) {
         self.has_freed = true;
-        self.owe();
+        self.request();
     }
 
     /// Whether there are lanes to look at now.
@@ -101,7 +101,7 @@ impl Permits {
     }
 
     /// Takes over what a look saw; gives the lanes to be claimed from, and those that this worker leaves to others who do not know of it.
-    pub(crate) fn see(
+    pub(crate) fn apply_scan(
         &mut self,
         seen: Vec<ResourceFirst>,
         backlog: Option<i16>,
@@ -124,7 +124,7 @@ impl Permits {
         let urgent: Vec<_> = ours.into_iter().filter(is_urgent).collect();
         if urgent.len() < n_ours {
             // Their turn comes behind that backlog.
-            self.owe();
+            self.request();
         }
         (urgent, others.into_iter().map(|first| first.lane).collect())
     }
@@ -135,7 +135,7 @@ impl Permits {
         self.in_vain = claimed.is_empty().then(|| (began, began.elapsed()));
         self.floor = lowest_of_full(claimed, limit);
         if claimed.len() == limit {
-            self.owe();
+            self.request();
         }
     }
 }
@@ -144,36 +144,38 @@ impl Claimer {
     /// Looks at lanes of runs that need a permit, and claims up to `limit` of those for which there is one.
     pub(crate) async fn claim_with_permit(
         &self,
-        memory: &mut Memory,
+        state: &mut ClaimState,
         limit: usize,
     ) -> Result<(Uuid, Vec<Claimed>), sqlx::Error> {
         let jobs = self.enabled_jobs();
-        let after = memory.permits.after().clone();
+        let after = state.permits.after().clone();
         let began = Instant::now();
-        let connection = memory.connection(&self.session).await?;
+        let connection = state.connection(&self.session).await?;
         let look = resource_lanes(connection, &self.queues, &jobs, &after, LANES);
-        let seen = self.session.answered(look).await?;
+        let seen = self.session.with_timeout(look).await?;
         for first in seen.iter().filter(|first| first.is_served && first.first.ready_at > first.now) {
-            memory.expect(began + first.first.ready_at.since(first.now).min(FAR));
+            state.schedule_wake(began + first.first.ready_at.since(first.now).min(FAR));
         }
-        let (ours, others) = memory.permits.see(seen, memory.backlog);
+        let (ours, others) = state.permits.apply_scan(seen, state.backlog);
         if !others.is_empty() {
-            let connection = memory.connection(&self.session).await?;
-            self.session.answered(wake_sleeping(connection, others.iter().map(|other| &other.lane))).await?;
+            let connection = state.connection(&self.session).await?;
+            self.session
+                .with_timeout(wake_sleeping(connection, others.iter().map(|other| &other.lane)))
+                .await?;
         }
         if ours.is_empty() {
-            memory.permits.claimed(&[], limit, began);
+            state.permits.claimed(&[], limit, began);
             return Ok((Uuid::nil(), Vec::new()));
         }
-        let (token, reading) = (Uuid::now_v7(), memory.permits.reading);
+        let (token, reading) = (Uuid::now_v7(), state.permits.reading);
         let claimed = self
-            .claimed(memory, token, async |connection| {
+            .claimed(state, token, async |connection| {
                 claim_with_permit(connection, self.worker_id, token, limit, reading, &ours).await
             })
             .await;
-        memory.permits.reading = Reading::after(&claimed);
+        state.permits.reading = Reading::after(&claimed);
         let claimed = claimed?;
-        memory.permits.claimed(&claimed, limit, began);
+        state.permits.claimed(&claimed, limit, began);
         Ok((token, claimed))
     }
 }
@@ -212,31 +214,31 @@ mod tests {
     fn whoever_asks_in_the_middle_of_a_pass_is_given_a_whole_one() {
         let mut permits = Permits::default();
         assert!(!permits.are_due());
-        permits.owe();
-        permits.see(page(0), None);
+        permits.request();
+        permits.apply_scan(page(0), None);
         assert!(permits.are_due(), "a full page: there are more");
         assert_eq!(permits.after().resource, format!("{:04}", LANES - 1));
         // What becomes free now may be on the first page.
-        permits.owe();
-        permits.see(vec![first("9000", 0)], None);
+        permits.request();
+        permits.apply_scan(vec![first("9000", 0)], None);
         assert!(permits.are_due());
         assert_eq!(*permits.after(), ResourceLane::before_all());
-        permits.see(page(0), None);
-        permits.owe();
-        permits.see(page(LANES), None);
-        permits.see(Vec::new(), None);
-        permits.see(Vec::new(), None);
+        permits.apply_scan(page(0), None);
+        permits.request();
+        permits.apply_scan(page(LANES), None);
+        permits.apply_scan(Vec::new(), None);
+        permits.apply_scan(Vec::new(), None);
         assert!(!permits.are_due());
     }
 
     #[test]
     fn a_lane_below_a_backlog_of_others_waits_and_is_looked_at_again() {
         let mut permits = Permits::default();
-        permits.owe();
-        let (ours, _) = permits.see(vec![first("a", 5), first("b", 0)], Some(3));
+        permits.request();
+        let (ours, _) = permits.apply_scan(vec![first("a", 5), first("b", 0)], Some(3));
         assert_eq!(ours.iter().map(|it| it.lane.resource.as_str()).collect::<Vec<_>>(), ["a"]);
         assert!(permits.are_due());
-        let (ours, _) = permits.see(vec![first("b", 0)], None);
+        let (ours, _) = permits.apply_scan(vec![first("b", 0)], None);
         assert_eq!(ours.len(), 1);
         assert!(!permits.are_due());
     }
@@ -244,10 +246,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn looks_in_vain_take_a_share_of_the_time_and_a_larger_one_where_a_permit_has_become_free() {
         let mut permits = Permits::default();
-        permits.owe();
+        permits.request();
         let began = Instant::now();
         tokio::time::advance(Duration::from_millis(10)).await;
-        permits.see(page(0), Some(1));
+        permits.apply_scan(page(0), Some(1));
         permits.claimed(&[], 5, began);
         assert_eq!(permits.due_at(), Some(began + Duration::from_millis(200)));
         assert!(!permits.are_due());
@@ -262,11 +264,11 @@ mod tests {
         let of_others = || ResourceFirst { is_served: false, ..first("a", 0) };
         let busy = || ResourceFirst { has_permit: false, ..of_others() };
         let mut permits = Permits::default();
-        permits.owe();
-        assert_eq!(permits.see(vec![of_others()], None).1, []);
+        permits.request();
+        assert_eq!(permits.apply_scan(vec![of_others()], None).1, []);
         permits.owe_of_freed();
-        assert_eq!(permits.see(vec![of_others(), busy()], None).1, [of_others().lane]);
-        permits.owe();
-        assert_eq!(permits.see(vec![of_others()], None).1, []);
+        assert_eq!(permits.apply_scan(vec![of_others(), busy()], None).1, [of_others().lane]);
+        permits.request();
+        assert_eq!(permits.apply_scan(vec![of_others()], None).1, []);
     }
 }

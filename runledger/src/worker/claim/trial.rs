@@ -9,15 +9,15 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::claim_cursors::ClaimState;
 use super::claimer::{AFTER_ERROR, Claimer};
-use super::positions::Memory;
 use crate::connection::outage::warn_outage;
 use crate::connection::task;
 use crate::model::settle::{MAX_CRASHES, SUSPECT};
 use crate::store::checkpoint::Fence;
 use crate::store::claim::{Claimed, Earlier, Lane, wake_sleeping};
 use crate::store::worker;
-use crate::worker::held::Hold;
+use crate::worker::in_flight::Slot;
 
 /// A run older than this no longer counts as a suspect while another run is on trial. This bounds how long a
 /// trial stops its worker from claiming.
@@ -69,62 +69,62 @@ impl Claimer {
     /// them now.
     pub(crate) async fn start_with_suspects(
         &mut self,
-        memory: &mut Memory,
+        state: &mut ClaimState,
         tasks: &mut JoinSet<()>,
         token: Uuid,
         claimed: Vec<Claimed>,
     ) {
         let (suspects, others): (Vec<_>, Vec<_>) = claimed.into_iter().partition(is_suspect);
-        let held: Vec<(Claimed, Hold)> = suspects
+        let slots: Vec<(Claimed, Slot)> = suspects
             .into_iter()
             .map(|run| {
-                let hold = self.hold(&run, token);
-                (run, hold)
+                let slot = self.slot(&run, token);
+                (run, slot)
             })
             .collect();
         self.start(tasks, token, others);
-        let mut held = held.into_iter();
-        let Some((run, hold)) = held.next() else { return };
-        self.leave_to_others(memory, tasks, held.collect()).await;
-        Box::pin(self.try_alone(memory, tasks, run, hold)).await;
+        let mut slots = slots.into_iter();
+        let Some((run, slot)) = slots.next() else { return };
+        self.leave_to_others(state, tasks, slots.collect()).await;
+        Box::pin(self.try_alone(state, tasks, run, slot)).await;
         // The returned runs are before the cursors of the claims, so only a scan finds them.
-        memory.looks.owe();
+        state.scanner.request();
     }
 
     /// Returns runs to their positions in the queue, and wakes other workers for them.
     async fn leave_to_others(
         &mut self,
-        memory: &mut Memory,
+        state: &mut ClaimState,
         tasks: &mut JoinSet<()>,
-        runs: Vec<(Claimed, Hold)>,
+        runs: Vec<(Claimed, Slot)>,
     ) {
         let (fences, lanes): (Vec<Fence>, Vec<Lane>) =
-            runs.iter().map(|(run, hold)| (hold.fence, run.lane.clone())).unzip();
-        for (run, hold) in runs {
-            self.put_back(tasks, run, hold);
+            runs.iter().map(|(run, slot)| (slot.fence, run.lane.clone())).unzip();
+        for (run, slot) in runs {
+            self.put_back(tasks, run, slot);
         }
         let began = Instant::now();
-        while fences.iter().any(|fence| self.executor.held.knows(*fence))
+        while fences.iter().any(|fence| self.executor.in_flight.knows(*fence))
             && began.elapsed() < GIVING_BACK
             && !*self.stop.borrow()
         {
             self.pause(LOOK).await;
         }
         if !lanes.is_empty()
-            && let Ok(connection) = memory.connection(&self.session).await
-            && self.session.answered(wake_sleeping(connection, lanes.iter())).await.is_err()
+            && let Ok(connection) = state.connection(&self.session).await
+            && self.session.with_timeout(wake_sleeping(connection, lanes.iter())).await.is_err()
         {
             // The others find the runs at their next poll.
-            memory.connection = None;
+            state.connection = None;
         }
     }
 
-    async fn try_alone(&mut self, memory: &mut Memory, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {
-        let fence = hold.fence;
+    async fn try_alone(&mut self, state: &mut ClaimState, tasks: &mut JoinSet<()>, run: Claimed, slot: Slot) {
+        let fence = slot.fence;
         let _may_try = tokio::select! {
             may_try = self.process.may_try() => may_try,
             () = task::raised(&mut self.stop) => {
-                self.put_back(tasks, run, hold);
+                self.put_back(tasks, run, slot);
                 return;
             }
         };
@@ -132,8 +132,8 @@ impl Claimer {
         while !self.process.are_alone_with(fence, company) && !*self.stop.borrow() {
             self.pause(LOOK).await;
         }
-        if *self.stop.borrow() || !self.note(memory, Some(fence.run_id)).await {
-            self.put_back(tasks, run, hold);
+        if *self.stop.borrow() || !self.note(state, Some(fence.run_id)).await {
+            self.put_back(tasks, run, slot);
             return;
         }
         let length = length(run.earlier);
@@ -142,40 +142,40 @@ impl Claimer {
             "processes have died with this run: it is executed with no other suspect beside it"
         );
         let began = Instant::now();
-        self.start_one(tasks, run, hold);
-        while self.executor.held.knows(fence) && began.elapsed() < length && !*self.stop.borrow() {
+        self.start_one(tasks, run, slot);
+        while self.executor.in_flight.knows(fence) && began.elapsed() < length && !*self.stop.borrow() {
             self.pause(LOOK.min(length.saturating_sub(began.elapsed()))).await;
         }
-        self.executor.held.clear_of_suspicion(fence);
-        self.note(memory, None).await;
+        self.executor.in_flight.clear_of_suspicion(fence);
+        self.note(state, None).await;
     }
 
     /// Waits for the end of any run, for at most `longest`.
     async fn pause(&mut self, longest: Duration) {
         tokio::select! {
-            () = self.executor.held.freed.notified() => {}
+            () = self.executor.in_flight.freed.notified() => {}
             () = tokio::time::sleep(longest) => {}
             () = task::raised(&mut self.stop) => {}
         }
     }
 
-    fn put_back(&self, tasks: &mut JoinSet<()>, run: Claimed, hold: Hold) {
-        tasks.spawn(Box::pin(std::sync::Arc::clone(&self.executor).put_back(run, hold)));
+    fn put_back(&self, tasks: &mut JoinSet<()>, run: Claimed, slot: Slot) {
+        tasks.spawn(Box::pin(std::sync::Arc::clone(&self.executor).put_back(run, slot)));
     }
 
     /// Records which run is on trial, and retries while the database is unavailable: the trial must not start
     /// before the record is committed. Returns false if the worker stops first.
-    async fn note(&mut self, memory: &mut Memory, run_id: Option<Uuid>) -> bool {
+    async fn note(&mut self, state: &mut ClaimState, run_id: Option<Uuid>) -> bool {
         loop {
-            let noted = match memory.connection(&self.session).await {
+            let noted = match state.connection(&self.session).await {
                 Ok(connection) => {
-                    self.session.answered(worker::on_trial(connection, self.worker_id, run_id)).await
+                    self.session.with_timeout(worker::on_trial(connection, self.worker_id, run_id)).await
                 }
                 Err(error) => Err(error),
             };
             let Err(error) = noted else { return true };
-            memory.connection = None;
-            warn_outage!(&memory.outage, %error, "a trial waits for the database");
+            state.connection = None;
+            warn_outage!(&state.outage, %error, "a trial waits for the database");
             if *self.stop.borrow() {
                 return false;
             }

@@ -12,18 +12,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::executor::{End, Executor, end_of, outcome};
-use crate::connection::site::Site;
+use super::executor::{AttemptEnd, Executor, end_of, outcome};
+use crate::connection::code_context::CodeContext;
 use crate::definition::RunFuture;
 use crate::engine::attempt::Attempt;
 use crate::engine::clock::Clock;
-use crate::engine::halt::{Halt, Rest, Wait};
-use crate::engine::kept::{KEPT, KEPT_IN_TRANSACTION, Kept, kept_for_too_long};
 use crate::engine::saga::undo_all;
 use crate::engine::step::bounded;
+use crate::engine::stop::{PollVerdict, StopReason, Wait};
+use crate::engine::unpolled::{
+    UNPOLLED_AFTER, UNPOLLED_TRANSACTION_LIMIT, UnpolledSteps, unpolled_for_too_long,
+};
 use crate::model::settle::Outcome;
 use crate::store::wait::Waits;
-use crate::worker::held::Held;
+use crate::worker::in_flight::InFlight;
 
 /// A sleep shorter than this is not worth leaving the worker for, even where others want the slot: parking, claiming and replaying take as long.
 const RESIDENT: Duration = Duration::from_millis(300);
@@ -41,44 +43,48 @@ pub(crate) async fn drive(
     attempt: &Arc<Attempt>,
     body: RunFuture,
     timeout: Option<Duration>,
-) -> End {
-    let mut body = Box::pin(bounded(Site::BetweenSteps, body, timeout));
-    let (mut lingering, mut stalled) = (Patience::default(), Patience::default());
-    let (mut passing, mut keeping) = (Patience::default(), Patience::default());
+) -> AttemptEnd {
+    let mut body = Box::pin(bounded(CodeContext::BetweenSteps, body, timeout));
+    let (mut residency_grace, mut stalled) = (Grace::default(), Grace::default());
+    let (mut passing, mut keeping) = (Grace::default(), Grace::default());
     std::future::poll_fn(|cx| {
         attempt.polled_by(cx.waker());
         let polled_from = Instant::now();
         let polled = body.as_mut().poll(cx);
-        if let Some(halt) = attempt.halted() {
-            return Poll::Ready(end_of(halt));
+        if let Some(stop) = attempt.stop_reason() {
+            return Poll::Ready(end_of(stop));
         }
         if let Poll::Ready(finished) = polled {
             let unmet = attempt.unmet();
             return Poll::Ready(unmet.map_or_else(
-                || End::Outcome(outcome(attempt, finished)),
-                |unmet| end_of(Halt::Diverged(unmet)),
+                || AttemptEnd::Outcome(outcome(attempt, finished)),
+                |unmet| end_of(StopReason::Diverged(unmet)),
             ));
         }
         let kept = attempt.kept(polled_from);
         if let Some((since, key)) = &kept.transaction
-            && keeping.is_over(*since, cx, || tokio::time::sleep_until(*since + KEPT_IN_TRANSACTION))
+            && keeping.is_over(*since, cx, || tokio::time::sleep_until(*since + UNPOLLED_TRANSACTION_LIMIT))
         {
-            return Poll::Ready(end_of(kept_for_too_long(key)));
+            return Poll::Ready(end_of(unpolled_for_too_long(key)));
         }
         if let Some(last) = kept.last {
             // Woken then, it looks again.
-            let _ = passing.is_over(last, cx, || tokio::time::sleep_until(last + KEPT));
+            let _ = passing.is_over(last, cx, || tokio::time::sleep_until(last + UNPOLLED_AFTER));
         }
         match attempt.rest(&kept) {
-            Rest::Halted(halt) => Poll::Ready(end_of(halt)),
-            Rest::Working => Poll::Pending,
-            Rest::Waiting(moves, waits) => {
-                let left = leaves(executor, attempt, (moves, &waits), &mut lingering, cx);
+            PollVerdict::Stopped(stop) => Poll::Ready(end_of(stop)),
+            PollVerdict::Working => Poll::Pending,
+            PollVerdict::Waiting(moves, waits) => {
+                let left = leaves(executor, attempt, (moves, &waits), &mut residency_grace, cx);
                 left.map_or(Poll::Pending, Poll::Ready)
             }
-            Rest::Stalled(moves) => {
+            PollVerdict::Stalled(moves) => {
                 let over = stalled.is_over(moves, cx, || tokio::time::sleep(STALLED));
-                if over { Poll::Ready(end_of(Halt::Diverged(attempt.stalled()))) } else { Poll::Pending }
+                if over {
+                    Poll::Ready(end_of(StopReason::Diverged(attempt.stalled())))
+                } else {
+                    Poll::Pending
+                }
             }
         }
     })
@@ -86,19 +92,19 @@ pub(crate) async fn drive(
 }
 
 /// Polls what takes back the steps of a run until it ends, waits for the next try of one, or cannot go on: a run that is to be tried in an hour has no slot.
-pub(crate) async fn drive_undo(executor: &Executor, attempt: &Arc<Attempt>) -> Result<(), End> {
+pub(crate) async fn drive_undo(executor: &Executor, attempt: &Arc<Attempt>) -> Result<(), AttemptEnd> {
     let mut undo = Box::pin(undo_all(attempt));
-    let mut lingering = Patience::default();
+    let mut residency_grace = Grace::default();
     std::future::poll_fn(|cx| {
         attempt.polled_by(cx.waker());
         if undo.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
-        match attempt.rest(&Kept::default()) {
-            Rest::Halted(halt) => Poll::Ready(Err(end_of(halt))),
-            Rest::Working | Rest::Stalled(_) => Poll::Pending,
-            Rest::Waiting(moves, waits) => {
-                let left = leaves(executor, attempt, (moves, &waits), &mut lingering, cx);
+        match attempt.rest(&UnpolledSteps::default()) {
+            PollVerdict::Stopped(stop) => Poll::Ready(Err(end_of(stop))),
+            PollVerdict::Working | PollVerdict::Stalled(_) => Poll::Pending,
+            PollVerdict::Waiting(moves, waits) => {
+                let left = leaves(executor, attempt, (moves, &waits), &mut residency_grace, cx);
                 left.map_or(Poll::Pending, |end| Poll::Ready(Err(end)))
             }
         }
@@ -111,33 +117,33 @@ fn leaves(
     executor: &Executor,
     attempt: &Attempt,
     (moves, waits): (u64, &[Wait]),
-    lingering: &mut Patience<u64>,
+    residency_grace: &mut Grace<u64>,
     cx: &mut Context<'_>,
-) -> Option<End> {
-    let over = match stay(waits, &attempt.clock, executor.linger) {
-        Stay::UntilItComes => false,
-        Stay::WhileThereIsRoom => {
-            let (held, limit) = (&executor.held, executor.linger);
-            lingering.is_over(moves, cx, || linger(Arc::clone(held), limit))
+) -> Option<AttemptEnd> {
+    let over = match residency(waits, &attempt.clock, executor.idle_residency) {
+        Residency::UntilItComes => false,
+        Residency::WhileThereIsRoom => {
+            let (in_flight, limit) = (&executor.in_flight, executor.idle_residency);
+            residency_grace.is_over(moves, cx, || idle_residency(Arc::clone(in_flight), limit))
         }
-        Stay::No => true,
+        Residency::No => true,
     };
     over.then(|| parked(waits, &attempt.clock))
 }
 
-/// Patience with something that does not move. It begins anew whenever that has moved: `M` tells one state from the next.
-struct Patience<M>(Option<(M, Limit)>);
+/// Grace with something that does not move. It begins anew whenever that has moved: `M` tells one state from the next.
+struct Grace<M>(Option<(M, Limit)>);
 
 /// Ready when patience is over.
 type Limit = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl<M> Default for Patience<M> {
+impl<M> Default for Grace<M> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<M: PartialEq> Patience<M> {
+impl<M: PartialEq> Grace<M> {
     /// Whether it is over, in this state.
     fn is_over<F>(&mut self, moves: M, cx: &mut Context<'_>, limit: impl FnOnce() -> F) -> bool
     where
@@ -155,15 +161,15 @@ impl<M: PartialEq> Patience<M> {
 
 /// Whether a run that only waits stays with its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stay {
+enum Residency {
     No,
     WhileThereIsRoom,
     UntilItComes,
 }
 
-fn stay(waits: &[Wait], clock: &Clock, linger: Duration) -> Stay {
+fn residency(waits: &[Wait], clock: &Clock, idle_residency: Duration) -> Residency {
     if clock.is_skipped() {
-        return Stay::No;
+        return Residency::No;
     }
     let now = clock.now();
     let sleeps = waits.iter().filter_map(|wait| match wait {
@@ -172,23 +178,23 @@ fn stay(waits: &[Wait], clock: &Clock, linger: Duration) -> Stay {
     });
     let (n_sleeps, shortest) = (sleeps.clone().count(), sleeps.min());
     match shortest {
-        Some(shortest) if shortest < RESIDENT => Stay::UntilItComes,
-        Some(shortest) if n_sleeps == waits.len() && shortest >= linger => Stay::No,
-        _ if waits.len() > MOST_LOOKS || linger.is_zero() => Stay::No,
-        _ => Stay::WhileThereIsRoom,
+        Some(shortest) if shortest < RESIDENT => Residency::UntilItComes,
+        Some(shortest) if n_sleeps == waits.len() && shortest >= idle_residency => Residency::No,
+        _ if waits.len() > MOST_LOOKS || idle_residency.is_zero() => Residency::No,
+        _ => Residency::WhileThereIsRoom,
     }
 }
 
 /// Ends when a run that only waits should leave its worker.
-async fn linger(held: Arc<Held>, limit: Duration) {
+async fn idle_residency(in_flight: Arc<InFlight>, limit: Duration) {
     tokio::select! {
         () = tokio::time::sleep(limit) => {}
-        () = held.full() => {}
+        () = in_flight.full() => {}
     }
 }
 
 /// How a run that only waits leaves its worker.
-fn parked(waits: &[Wait], clock: &Clock) -> End {
+fn parked(waits: &[Wait], clock: &Clock) -> AttemptEnd {
     let mut all = Waits::default();
     let mut groups: Vec<&Arc<[Uuid]>> = Vec::new();
     for wait in waits {
@@ -212,8 +218,8 @@ fn parked(waits: &[Wait], clock: &Clock) -> End {
     }
     match all.wake_at {
         Some(wake_at) if all.any.is_empty() && all.all.is_empty() && all.signals.is_empty() => {
-            End::Outcome(Outcome::Asleep(wake_at))
+            AttemptEnd::Outcome(Outcome::Asleep(wake_at))
         }
-        _ => End::Suspended(all),
+        _ => AttemptEnd::Suspended(all),
     }
 }

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::drive::{drive, drive_undo};
-use crate::connection::answer::{PATIENCE, answered};
+use crate::connection::code_context::CodeContext;
 use crate::connection::db::Db;
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::outage::warn_outage;
-use crate::connection::site::Site;
 use crate::definition::call::is_workflow;
 use crate::definition::invocation::{Finished, Invocation, unstorable};
 use crate::definition::provided::Provided;
@@ -26,18 +26,18 @@ use crate::engine::beat::watched;
 use crate::engine::call::policy_of;
 use crate::engine::clock::Clock;
 use crate::engine::context::Context;
-use crate::engine::halt::Halt;
-use crate::engine::journal::{Journal, Written};
+use crate::engine::group_commit::{CommitQueue, WriteResult};
 use crate::engine::liveness::Liveness;
 use crate::engine::span::within_span;
 use crate::engine::step::{bounded, unit_random};
-use crate::engine::{body, marks, transaction};
+use crate::engine::stop::StopReason;
+use crate::engine::{body, markers, transaction};
 use crate::model::failure::{Failure, FailureKind, Retry};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use crate::model::replay::{Recorded, Replay};
 use crate::model::settle::{Counters, Due, Outcome, RetryPolicy, Settlement, Verdict, settle};
 use crate::model::state::RunState;
-use crate::model::{given, recorded};
+use crate::model::{dependency_inputs, recorded};
 use crate::store::cancel;
 use crate::store::checkpoint::Fence;
 use crate::store::claim::Claimed;
@@ -45,7 +45,7 @@ use crate::store::error::{Class, Limit, Reason, class, own_cause};
 use crate::store::settle::Settled;
 use crate::store::wait::{Suspended, Waits, continue_run, suspend};
 use crate::worker::claim::permits::Freed;
-use crate::worker::held::{Held, Hold, Order, Orders};
+use crate::worker::in_flight::{InFlight, Slot, StopOrder, StopSignal};
 use crate::worker::report::hook::FailureHook;
 use crate::worker::report::observers::{Observers, Watch, What};
 
@@ -57,13 +57,13 @@ const LAST_REPEAT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Executor {
     pub(crate) db: Db,
-    pub(crate) journal: Journal,
+    pub(crate) commit_queue: CommitQueue,
     pub(crate) provided: Arc<Provided>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) liveness: Liveness,
-    pub(crate) held: Arc<Held>,
+    pub(crate) in_flight: Arc<InFlight>,
     /// How long a run that only waits stays where there is room.
-    pub(crate) linger: Duration,
+    pub(crate) idle_residency: Duration,
     /// How many transactional bodies may hold a connection of the pool: it must not be theirs alone.
     pub(crate) transactions: Arc<Semaphore>,
     /// Told whenever a run has ended that had a permit of a resource.
@@ -81,7 +81,7 @@ pub(crate) struct Executor {
 }
 
 /// How the body of an attempt ended.
-pub(crate) enum End {
+pub(crate) enum AttemptEnd {
     /// In an outcome to be settled.
     Outcome(Outcome),
     /// Waiting for what a statement of others brings.
@@ -100,7 +100,7 @@ impl Executor {
         self: Arc<Self>,
         mut claimed: Claimed,
         definition: &'static Definition,
-        hold: Hold,
+        slot: Slot,
     ) {
         let policy = policy_of(&claimed.content.options, definition, &self.registry).retry;
         let unreadable = claimed.unreadable.take();
@@ -108,31 +108,31 @@ impl Executor {
             Ok(opened) => (opened, unreadable),
             Err(error) => (Opened::default(), Some(unreadable.unwrap_or_else(|| error.to_failure()))),
         };
-        let attempt = Arc::new(self.attempt(&claimed, steps, &hold, definition));
+        let attempt = Arc::new(self.attempt(&claimed, steps, &slot, definition));
         let watch = self.observers.watch(&claimed, self.worker_id);
         let run = Run { claimed, input: input.into(), watch };
         let claimed = &run.claimed;
         let is_unreadable = unreadable.is_some();
         let end = if let Some(failure) = unreadable {
-            End::Outcome(Outcome::Diverged(failure))
+            AttemptEnd::Outcome(Outcome::Diverged(failure))
         } else if let Some(state) = claimed.undoing {
             tokio::select! {
                 biased;
-                end = obey(&hold.orders) => end,
+                end = wait_for_stop(&slot.stop_signal) => end,
                 end = Box::pin(self.undo(&attempt, state)) => end,
             }
         } else if claimed.cancel_requested {
-            End::Outcome(cancelled())
+            AttemptEnd::Outcome(cancelled())
         } else if let Some(unmet) = unmet {
-            End::Outcome(not_to_run(unmet))
+            AttemptEnd::Outcome(not_to_run(unmet))
         } else {
             tokio::select! {
                 biased;
-                end = obey(&hold.orders) => end,
+                end = wait_for_stop(&slot.stop_signal) => end,
                 end = self.body(&attempt, &run) => end,
             }
         };
-        hold.orders.leave_body();
+        slot.stop_signal.leave_body();
         self.finish(&attempt, &run, &policy, end).await;
         // An unreadable run may hold a permit.
         if is_unreadable || run.claimed.content.options.resource.is_some() {
@@ -141,20 +141,20 @@ impl Executor {
     }
 
     /// Returns a claimed run that has not started to its position in the queue.
-    pub(crate) async fn put_back(self: Arc<Self>, claimed: Claimed, hold: Hold) {
+    pub(crate) async fn put_back(self: Arc<Self>, claimed: Claimed, slot: Slot) {
         let position = Outcome::Deferred(claimed.ready_at);
-        self.settle_unstarted(claimed, hold, position).await;
+        self.settle_unstarted(claimed, slot, position).await;
     }
 
     /// Blocks a claimed run that this worker cannot execute.
-    pub(crate) async fn block(self: Arc<Self>, claimed: Claimed, failure: Failure, hold: Hold) {
+    pub(crate) async fn block(self: Arc<Self>, claimed: Claimed, failure: Failure, slot: Slot) {
         tracing::warn!(job = claimed.lane.job, run_id = %claimed.run_id, %failure, "a run is blocked");
-        self.settle_unstarted(claimed, hold, Outcome::Diverged(failure)).await;
+        self.settle_unstarted(claimed, slot, Outcome::Diverged(failure)).await;
     }
 
-    async fn settle_unstarted(&self, claimed: Claimed, hold: Hold, outcome: Outcome) {
+    async fn settle_unstarted(&self, claimed: Claimed, slot: Slot, outcome: Outcome) {
         let settlement = settle(outcome, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
-        self.journal.write(settled(hold.fence, settlement, &claimed, self.db.sealer())).await;
+        self.commit_queue.write(settled(slot.fence, settlement, &claimed, self.db.sealer())).await;
         self.hint_at_permit();
     }
 
@@ -168,12 +168,12 @@ impl Executor {
         &self,
         claimed: &Claimed,
         steps: Vec<Recorded>,
-        hold: &Hold,
+        slot: &Slot,
         definition: &'static Definition,
     ) -> Attempt {
         let replay = Replay::new(steps);
         Attempt {
-            fence: hold.fence,
+            fence: slot.fence,
             tenant: claimed.tenant.clone(),
             above: claimed.above,
             definition,
@@ -183,11 +183,11 @@ impl Executor {
             provided: Arc::clone(&self.provided),
             registry: Arc::clone(&self.registry),
             db: self.db.clone(),
-            journal: self.journal.clone(),
+            commit_queue: self.commit_queue.clone(),
             liveness: self.liveness.clone(),
             transactions: Arc::clone(&self.transactions),
             clock: Clock::new(claimed.claimed_at, &self.provided),
-            nudges: Arc::clone(&hold.orders.nudges),
+            wakeups: Arc::clone(&slot.stop_signal.wakeups),
             looking: tokio::sync::Mutex::default(),
             driver: AtomicWaker::new(),
             mode: if claimed.undoing.is_some() { Mode::Undo } else { Mode::Work },
@@ -198,7 +198,7 @@ impl Executor {
         }
     }
 
-    async fn body(&self, attempt: &Arc<Attempt>, run: &Run) -> End {
+    async fn body(&self, attempt: &Arc<Attempt>, run: &Run) -> AttemptEnd {
         self.liveness.guard().await;
         if let Some(watch) = &run.watch {
             watch.started();
@@ -222,43 +222,45 @@ impl Executor {
             let commit = transaction::Commit::Run { above: claimed.above };
             let run = |tx| {
                 bounded(
-                    Site::Elsewhere,
+                    CodeContext::Other,
                     watch(body::around(attempt, definition.name, true, || invoke(Some(tx)))),
                     timeout,
                 )
             };
             let work = Box::pin(transaction::perform(attempt, commit, run));
-            return match unless_halted(attempt, work).await {
-                Ok(Ok(_)) => End::Written,
-                Ok(Err((failure, retry))) => End::Outcome(Outcome::Failed(failure, retry)),
-                Err(halt) => end_of(halt),
+            return match unless_stopped(attempt, work).await {
+                Ok(Ok(_)) => AttemptEnd::Written,
+                Ok(Err((failure, retry))) => AttemptEnd::Outcome(Outcome::Failed(failure, retry)),
+                Err(stop) => end_of(stop),
             };
         }
         let work = body::around(attempt, definition.name, false, || invoke(None));
-        match unless_halted(attempt, bounded(Site::Elsewhere, watch(work), timeout)).await {
-            Ok(finished) => End::Outcome(outcome(attempt, finished)),
-            Err(halt) => end_of(halt),
+        match unless_stopped(attempt, bounded(CodeContext::Other, watch(work), timeout)).await {
+            Ok(finished) => AttemptEnd::Outcome(outcome(attempt, finished)),
+            Err(stop) => end_of(stop),
         }
     }
 
     /// Takes back what the steps of the run did, the last first, and ends it as was decided before.
-    async fn undo(&self, attempt: &Arc<Attempt>, state: RunState) -> End {
+    async fn undo(&self, attempt: &Arc<Attempt>, state: RunState) -> AttemptEnd {
         self.liveness.guard().await;
         match Box::pin(drive_undo(self, attempt)).await {
             // A failed undo would be claimed again at once, for ever: a person decides.
-            Err(End::Outcome(Outcome::Failed(refused, _))) => End::Outcome(Outcome::Diverged(refused)),
+            Err(AttemptEnd::Outcome(Outcome::Failed(refused, _))) => {
+                AttemptEnd::Outcome(Outcome::Diverged(refused))
+            }
             Err(end) => end,
             // Why it ends stands in the database, and counts there.
-            Ok(()) if state == RunState::Cancelled => End::Outcome(cancelled()),
+            Ok(()) if state == RunState::Cancelled => AttemptEnd::Outcome(cancelled()),
             Ok(()) => {
                 let failure = Failure::new(FailureKind::Error, "what its steps did is taken back");
-                End::Outcome(Outcome::Failed(failure, Retry::Never))
+                AttemptEnd::Outcome(Outcome::Failed(failure, Retry::Never))
             }
         }
     }
 
-    async fn finish(&self, attempt: &Arc<Attempt>, run: &Run, policy: &RetryPolicy, end: End) {
-        if !matches!(end, End::Written | End::Lost) {
+    async fn finish(&self, attempt: &Arc<Attempt>, run: &Run, policy: &RetryPolicy, end: AttemptEnd) {
+        if !matches!(end, AttemptEnd::Written | AttemptEnd::Lost) {
             // Steps that the code has dropped behind their bodies, and commits: the record of a run that has ended or waits takes no more. What holds the lease
             // is waited for here, in the task of this run alone.
             attempt.settled(|_| true).await;
@@ -271,25 +273,25 @@ impl Executor {
         }
         // What a run is parked with may come from its marks.
         let end = match end {
-            End::Suspended(_) | End::Outcome(Outcome::Asleep(_)) => {
-                marks::first(attempt).await.map_or_else(end_of, |()| end)
+            AttemptEnd::Suspended(_) | AttemptEnd::Outcome(Outcome::Asleep(_)) => {
+                markers::flush(attempt).await.map_or_else(end_of, |()| end)
             }
-            End::Outcome(Outcome::Diverged(_)) | End::Written | End::Lost => end,
-            End::Outcome(Outcome::Completed(_) | Outcome::Cancelled(_)) | End::Anew(..) => {
-                marks::last(attempt).await.map_or_else(end_of, |()| end)
+            AttemptEnd::Outcome(Outcome::Diverged(_)) | AttemptEnd::Written | AttemptEnd::Lost => end,
+            AttemptEnd::Outcome(Outcome::Completed(_) | Outcome::Cancelled(_)) | AttemptEnd::Anew(..) => {
+                markers::flush_final(attempt).await.map_or_else(end_of, |()| end)
             }
             // A replay may follow, which is to say the same again.
-            End::Outcome(_) => marks::first(attempt).await.map_or_else(end_of, |()| end),
+            AttemptEnd::Outcome(_) => markers::flush(attempt).await.map_or_else(end_of, |()| end),
         };
         match end {
-            End::Written => run.ended(What::Completed),
-            End::Lost if run.watch.is_none() => {}
-            End::Lost => run.ended(Box::pin(self.found(run)).await),
-            End::Suspended(waits) => run.ended(Box::pin(self.suspend(attempt, &waits)).await),
-            End::Anew(input, delay) => {
+            AttemptEnd::Written => run.ended(What::Completed),
+            AttemptEnd::Lost if run.watch.is_none() => {}
+            AttemptEnd::Lost => run.ended(Box::pin(self.found(run)).await),
+            AttemptEnd::Suspended(waits) => run.ended(Box::pin(self.suspend(attempt, &waits)).await),
+            AttemptEnd::Anew(input, delay) => {
                 run.ended(Box::pin(self.begin_anew(attempt, &input, delay)).await);
             }
-            End::Outcome(outcome) => self.settle(attempt, run, policy, outcome).await,
+            AttemptEnd::Outcome(outcome) => self.settle(attempt, run, policy, outcome).await,
         }
     }
 
@@ -322,8 +324,8 @@ impl Executor {
         // Only workflows start others.
         let fails = may_undo && matches!(settlement.verdict, Verdict::Fail(_));
         let settled = settled(fence, settlement, claimed, self.db.sealer());
-        match self.journal.write(settled.of_saga(may_undo)).await {
-            Written::Yes => {
+        match self.commit_queue.write(settled.of_saga(may_undo)).await {
+            WriteResult::Yes => {
                 if let Some(delay) = due {
                     // Only now: a look of the claimer before the commit would not find the run, and take it off its list.
                     // The claimer may be gone, in a shutdown: then nobody needs to wake.
@@ -336,8 +338,8 @@ impl Executor {
                     Box::pin(self.tell_committed(run, decided, may_undo)).await;
                 }
             }
-            Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, decided)).await,
-            Written::Refused(refusal) => {
+            WriteResult::LeaseLost | WriteResult::Gone => Box::pin(self.tell_lost(run, decided)).await,
+            WriteResult::Refused(refusal) => {
                 Box::pin(self.settle_refused(run, fence, refusal, own_failure)).await;
             }
         }
@@ -350,8 +352,8 @@ impl Executor {
     /// that has failed nobody has cancelled. Where this does not come to its end, the request that the run has left is carried out by maintenance.
     async fn cancel_below(&self, run_id: Uuid, reason: Option<&str>) {
         let cancel = async { cancel::cancel_below(&mut *self.db.acquire().await?, &[run_id], reason).await };
-        match Box::pin(answered(PATIENCE, cancel)).await {
-            Ok(to_wake) => self.journal.wakes.owe(to_wake),
+        match Box::pin(with_timeout(STATEMENT_LIMIT, cancel)).await {
+            Ok(to_wake) => self.commit_queue.wakes.owe(to_wake),
             Err(error) => {
                 tracing::warn!(%error, %run_id, "what is below a run that was cancelled or has failed is not cancelled yet");
             }
@@ -365,13 +367,13 @@ impl Executor {
         let failed = Outcome::Failed(reason.clone(), Retry::Never);
         let settlement = settle(failed, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
         let settled = settled(fence, settlement, claimed, self.db.sealer());
-        match self.journal.write(settled.of_saga(true)).await {
-            Written::Yes => {
+        match self.commit_queue.write(settled.of_saga(true)).await {
+            WriteResult::Yes => {
                 self.cancel_below(fence.run_id, Some(cancel::FAILED_ABOVE)).await;
                 Box::pin(self.tell(run, What::Failed(reason))).await;
             }
-            Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, None)).await,
-            Written::Refused(mut refusal) => {
+            WriteResult::LeaseLost | WriteResult::Gone => Box::pin(self.tell_lost(run, None)).await,
+            WriteResult::Refused(mut refusal) => {
                 refusal.causes.extend(own_failure);
                 Box::pin(self.block_refused(run, fence, refusal)).await;
             }
@@ -390,13 +392,13 @@ impl Executor {
         let settlement = settle(blocked, claimed.counters, &RetryPolicy::NOT_ASKED, 0.0);
         let decided = What::of(&settlement.verdict);
         let settled = settled(fence, settlement, claimed, self.db.sealer());
-        match self.journal.write(settled).await {
-            Written::Yes => {
+        match self.commit_queue.write(settled).await {
+            WriteResult::Yes => {
                 tracing::error!(run_id = %fence.run_id, failure = %self.db.sealer().loggable(&failure), "a run is blocked");
                 Box::pin(self.tell(run, decided)).await;
             }
-            Written::LeaseLost | Written::Gone => Box::pin(self.tell_lost(run, None)).await,
-            Written::Refused(failure) => {
+            WriteResult::LeaseLost | WriteResult::Gone => Box::pin(self.tell_lost(run, None)).await,
+            WriteResult::Refused(failure) => {
                 let failure = self.db.sealer().loggable(&failure);
                 tracing::error!(run_id = %fence.run_id, %failure, "a run cannot be blocked; maintenance returns it to its queue");
             }
@@ -404,20 +406,20 @@ impl Executor {
     }
 
     async fn suspend(&self, attempt: &Attempt, waits: &Waits) -> What {
-        let is_written = self.until_written(attempt, Parting::Parked(waits)).await;
+        let is_written = self.until_written(attempt, Detach::Parked(waits)).await;
         // Something may have come already, so that the run is due at once.
         let _ = self.due.send(Duration::ZERO);
         if is_written { What::Waiting } else { What::Lost }
     }
 
     async fn begin_anew(&self, attempt: &Attempt, input: &Stored, delay: Duration) -> What {
-        let is_written = self.until_written(attempt, Parting::Anew(input, delay)).await;
+        let is_written = self.until_written(attempt, Detach::Anew(input, delay)).await;
         let _ = self.due.send(delay);
         if is_written { What::Continued(delay) } else { What::Lost }
     }
 
     /// Writes what ends the attempt without an outcome, however long the database is away. False where it was not, as far as the database says.
-    async fn until_written(&self, attempt: &Attempt, parting: Parting<'_>) -> bool {
+    async fn until_written(&self, attempt: &Attempt, parting: Detach<'_>) -> bool {
         let (mut takes_turns, mut pause) = (false, REPEAT);
         loop {
             let turn = if takes_turns { Some(self.turn.lock().await) } else { None };
@@ -426,7 +428,9 @@ impl Executor {
                 return false;
             }
             let written = match connection {
-                Ok(mut connection) => answered(PATIENCE, parting.write(&mut connection, attempt)).await,
+                Ok(mut connection) => {
+                    with_timeout(STATEMENT_LIMIT, parting.write(&mut connection, attempt)).await
+                }
                 Err(error) => Err(error),
             };
             drop(turn);
@@ -473,18 +477,18 @@ fn opened(claimed: &mut Claimed, sealer: &Sealer) -> Result<Opened, PayloadError
     let (input, steps) = (std::mem::take(&mut content.input), std::mem::take(&mut content.steps));
     let place = Place::new(claimed.run_id, PayloadKind::Input, "");
     let given = std::mem::take(&mut content.given);
-    let unmet = given::unmet(&given, sealer)?;
-    let input = given::fill(sealer.open(&place, input)?, given, sealer)?;
+    let unmet = dependency_inputs::failed_condition(&given, sealer)?;
+    let input = dependency_inputs::bind(sealer.open(&place, input)?, given, sealer)?;
     Ok(Opened { input, steps: recorded::open(steps, claimed.run_id, sealer)?, unmet })
 }
 
 /// How a run leaves its worker without an outcome.
-enum Parting<'a> {
+enum Detach<'a> {
     Parked(&'a Waits),
     Anew(&'a Stored, Duration),
 }
 
-impl Parting<'_> {
+impl Detach<'_> {
     /// False where the lease is lost.
     async fn write(&self, connection: &mut PgConnection, attempt: &Attempt) -> Result<bool, sqlx::Error> {
         match self {
@@ -493,7 +497,7 @@ impl Parting<'_> {
                 let spent = Counters { attempt: attempt.counters.attempt - 1, crashes: 0 };
                 let suspended = suspend(connection, attempt.fence, waits, spent).await?;
                 if suspended == Suspended::Locked {
-                    attempt.journal.wakes.owe([attempt.fence.run_id]);
+                    attempt.commit_queue.wakes.owe([attempt.fence.run_id]);
                 }
                 Ok(suspended != Suspended::LeaseLost)
             }
@@ -505,28 +509,28 @@ impl Parting<'_> {
     }
 }
 
-/// Polls work until it ends, or halts the attempt and so never ends by itself.
-async fn unless_halted<T>(attempt: &Attempt, work: impl Future<Output = T>) -> Result<T, Halt> {
+/// Polls work until it ends, or stops the attempt and so never ends by itself.
+async fn unless_stopped<T>(attempt: &Attempt, work: impl Future<Output = T>) -> Result<T, StopReason> {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(Ok(done)),
-        Poll::Pending => attempt.halted().map_or(Poll::Pending, |halt| Poll::Ready(Err(halt))),
+        Poll::Pending => attempt.stop_reason().map_or(Poll::Pending, |stop| Poll::Ready(Err(stop))),
     })
     .await
 }
 
-pub(crate) fn end_of(halt: Halt) -> End {
-    match halt {
-        Halt::LeaseLost => End::Lost,
-        Halt::Diverged(divergence) => End::Outcome(Outcome::Diverged(divergence.to_failure())),
-        Halt::Refused(failure) => End::Outcome(Outcome::Failed(failure, Retry::Never)),
-        Halt::Cancelled => End::Outcome(cancelled()),
-        Halt::FailedOver => End::Outcome(Outcome::Released),
-        Halt::UndoFailed(failure) | Halt::Sealed(failure) | Halt::Kept(failure) => {
-            End::Outcome(Outcome::Diverged(failure))
+pub(crate) fn end_of(stop: StopReason) -> AttemptEnd {
+    match stop {
+        StopReason::LeaseLost => AttemptEnd::Lost,
+        StopReason::Diverged(divergence) => AttemptEnd::Outcome(Outcome::Diverged(divergence.to_failure())),
+        StopReason::Refused(failure) => AttemptEnd::Outcome(Outcome::Failed(failure, Retry::Never)),
+        StopReason::Cancelled => AttemptEnd::Outcome(cancelled()),
+        StopReason::FailedOver => AttemptEnd::Outcome(Outcome::Released),
+        StopReason::UndoFailed(failure) | StopReason::Sealed(failure) | StopReason::Unpolled(failure) => {
+            AttemptEnd::Outcome(Outcome::Diverged(failure))
         }
-        Halt::Continued { input: Some(input), delay } => End::Anew(input, delay),
-        Halt::Continued { input: None, delay } => End::Outcome(Outcome::Continued(delay)),
+        StopReason::Continued { input: Some(input), delay } => AttemptEnd::Anew(input, delay),
+        StopReason::Continued { input: None, delay } => AttemptEnd::Outcome(Outcome::Continued(delay)),
     }
 }
 
@@ -557,12 +561,12 @@ fn cancelled() -> Outcome {
 }
 
 /// Waits for an order to stop.
-async fn obey(orders: &Orders) -> End {
-    match orders.to_stop().await {
-        Order::Cancel => End::Outcome(cancelled()),
-        Order::Release => End::Outcome(Outcome::Released),
-        Order::Pause => End::Outcome(Outcome::Paused),
-        Order::GoOn | Order::Drop => End::Lost,
+async fn wait_for_stop(stop_signal: &StopSignal) -> AttemptEnd {
+    match stop_signal.wait().await {
+        StopOrder::Cancel => AttemptEnd::Outcome(cancelled()),
+        StopOrder::Release => AttemptEnd::Outcome(Outcome::Released),
+        StopOrder::Pause => AttemptEnd::Outcome(Outcome::Paused),
+        StopOrder::GoOn | StopOrder::Drop => AttemptEnd::Lost,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The writers of the journal: one connection each, one statement a kind and batch.
+//! The writers of the commit queue: one connection each, one statement a kind and batch.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use sqlx::{PgConnection, Postgres};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use super::aside::Aside;
+use super::deferred_writes::DeferredWrites;
 use crate::connection::outage::{Outage, Recovery, warn_outage};
 use crate::connection::session::Session;
-use crate::engine::journal::{Entry, Journaled, Written};
+use crate::engine::group_commit::{CommitItem, WriteItem, WriteResult};
 use crate::engine::output;
 use crate::engine::wakes::Wakes;
 use crate::model::failure::{Failure, FailureKind};
 use crate::store::checkpoint::{Checkpoint, FailedTry, checkpoint, checkpoint_fresh, step_failed};
 use crate::store::error::{Class, class, lives, may_concern_some_runs};
 use crate::store::output::{Appended, Emitted, emit};
-use crate::store::progress::{Noted, note};
+use crate::store::progress::{ProgressWrite, note};
 use crate::store::session::{WAIT_OF_A_BATCH, WAIT_OF_ONE, wait_for_locks};
 use crate::store::settle::{Batch, Settled, settle};
-use crate::store::signal::{Taking, Took, take};
+use crate::store::signal::{SignalTake, SignalTakeResult, take};
 
 /// The largest batch: beyond it a statement takes longer than the commits that it saves.
 const MAX_BATCH: usize = 512;
@@ -48,12 +48,12 @@ const REFUSALS_OF_A_BATCH: u32 = 3;
 /// them, or an operator may end slow statements.
 const SESSIONS_OF_A_BATCH: u32 = 3;
 
-/// Writes entries until the journal is closed and empty.
+/// Writes entries until the commit queue is closed and empty.
 ///
 /// When the worker has `stopped`, the writer tries at once what is set aside.
 pub(crate) async fn write(
     session: Session,
-    mut entries: mpsc::Receiver<Entry>,
+    mut entries: mpsc::Receiver<WriteItem>,
     wakes: Wakes,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -64,7 +64,7 @@ pub(crate) async fn write(
         is_alone: false,
         outage: Outage::new(),
         wakes,
-        aside: Aside::default(),
+        aside: DeferredWrites::default(),
     };
     let mut batch = Vec::with_capacity(MAX_BATCH);
     let (mut is_open, mut is_stopped) = (true, false);
@@ -105,30 +105,30 @@ struct Writer {
     is_alone: bool,
     outage: Outage,
     wakes: Wakes,
-    aside: Aside,
+    aside: DeferredWrites,
 }
 
 /// An item of one kind, with the way to acknowledge it.
-type Item<T> = (Box<T>, oneshot::Sender<Written>);
+type Item<T> = (Box<T>, oneshot::Sender<WriteResult>);
 
 impl Writer {
-    async fn commit(&mut self, batch: impl IntoIterator<Item = Entry>) {
+    async fn commit(&mut self, batch: impl IntoIterator<Item = WriteItem>) {
         let (mut steps, mut tries, mut noted, mut settled) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (mut takings, mut lines) = (Vec::new(), Vec::new());
         for entry in batch {
             match entry {
-                Entry::Checkpoint(item, acknowledge) => steps.push((item, acknowledge)),
-                Entry::Taking(item, acknowledge) => takings.push((item, acknowledge)),
-                Entry::FailedTry(item, acknowledge) => tries.push((item, acknowledge)),
-                Entry::Noted(item, acknowledge) => noted.push((item, acknowledge)),
-                Entry::Emitted(item, acknowledge) => lines.push((item, acknowledge)),
-                Entry::Settled(item, acknowledge) => settled.push((item, acknowledge)),
+                WriteItem::Checkpoint(item, acknowledge) => steps.push((item, acknowledge)),
+                WriteItem::SignalTake(item, acknowledge) => takings.push((item, acknowledge)),
+                WriteItem::FailedTry(item, acknowledge) => tries.push((item, acknowledge)),
+                WriteItem::ProgressWrite(item, acknowledge) => noted.push((item, acknowledge)),
+                WriteItem::Emitted(item, acknowledge) => lines.push((item, acknowledge)),
+                WriteItem::Settled(item, acknowledge) => settled.push((item, acknowledge)),
             }
         }
         self.all::<Checkpoint>(steps).await;
-        self.all::<Taking>(takings).await;
+        self.all::<SignalTake>(takings).await;
         self.all::<FailedTry>(tries).await;
-        self.all::<Noted>(noted).await;
+        self.all::<ProgressWrite>(noted).await;
         self.all::<Emitted>(lines).await;
         Box::pin(self.all::<Settled>(settled)).await;
     }
@@ -185,7 +185,7 @@ impl Writer {
             Err(error) => {
                 for (item, acknowledge) in items {
                     if class(&error) == Class::Permanent {
-                        let _ = acknowledge.send(Written::Refused(refused(&error)));
+                        let _ = acknowledge.send(WriteResult::Refused(refused(&error)));
                     } else {
                         let run_id = item.fence().run_id;
                         warn_outage!(static, %run_id, %error, "the database does not store a record; the writer sets the run aside");
@@ -214,7 +214,7 @@ impl Writer {
 
     /// Sends a batch until the database has an answer, or an error that may concern only some of its runs. Repeating it is
     /// safe: its items are idempotent under their fence.
-    async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<Written>, sqlx::Error> {
+    async fn persistently<T: Writable>(&mut self, items: &[&T]) -> Result<Vec<WriteResult>, sqlx::Error> {
         // A record that is alone may have been sent before.
         let (mut pause, mut is_repeated, mut may_be_own) = (FIRST_PAUSE, self.is_alone, true);
         let (mut n_refused, mut n_lost) = (0, 0);
@@ -222,7 +222,7 @@ impl Writer {
             let error = match self.once(items, is_repeated).await {
                 Ok(written) => {
                     if let Some(Recovery { n_failures, lasted }) = self.outage.succeeded() {
-                        tracing::info!(n_failures, ?lasted, "the journal is written again");
+                        tracing::info!(n_failures, ?lasted, "the commit queue is written again");
                     }
                     return Ok(written);
                 }
@@ -251,7 +251,7 @@ impl Writer {
             if class(&error) == Class::Permanent || (has_ended_its_session && n_lost >= most_lost) {
                 return Err(error);
             }
-            warn_outage!(&self.outage, %error, n_items = items.len(), "the journal waits for the database");
+            warn_outage!(&self.outage, %error, n_items = items.len(), "the commit queue waits for the database");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_PAUSE);
         }
@@ -261,7 +261,7 @@ impl Writer {
         &mut self,
         items: &[&T],
         is_repeated: bool,
-    ) -> Result<Vec<Written>, sqlx::Error> {
+    ) -> Result<Vec<WriteResult>, sqlx::Error> {
         let opened = match &mut self.connection {
             Some(connection) => Ok(connection),
             none => {
@@ -271,20 +271,20 @@ impl Writer {
         };
         // Asked once there is a connection: whoever opened the first one to the promoted server has noted that before.
         if self.session.is_overtaken() {
-            return Ok(vec![Written::LeaseLost; items.len()]);
+            return Ok(vec![WriteResult::LeaseLost; items.len()]);
         }
         let connection = opened?;
         let wait = if self.is_alone { WAIT_OF_ONE } else { WAIT_OF_A_BATCH };
         if self.wait != wait {
-            self.session.answered(wait_for_locks(connection, wait)).await?;
+            self.session.with_timeout(wait_for_locks(connection, wait)).await?;
             self.wait = wait;
         }
-        self.session.answered(T::write(connection, items, is_repeated, &self.wakes)).await
+        self.session.with_timeout(T::write(connection, items, is_repeated, &self.wakes)).await
     }
 }
 
-/// What the journal writes: of each item of a batch, what became of it.
-trait Writable: Journaled + Sync {
+/// What the commit queue writes: of each item of a batch, what became of it.
+trait Writable: CommitItem + Sync {
     /// The bytes of its payloads.
     fn n_bytes(&self) -> usize;
 
@@ -293,7 +293,7 @@ trait Writable: Journaled + Sync {
         items: &[&Self],
         is_repeated: bool,
         wakes: &Wakes,
-    ) -> Result<Vec<Written>, sqlx::Error>;
+    ) -> Result<Vec<WriteResult>, sqlx::Error>;
 }
 
 impl Writable for Checkpoint {
@@ -306,7 +306,7 @@ impl Writable for Checkpoint {
         items: &[&Self],
         is_repeated: bool,
         _wakes: &Wakes,
-    ) -> Result<Vec<Written>, sqlx::Error> {
+    ) -> Result<Vec<WriteResult>, sqlx::Error> {
         if is_repeated {
             checkpoint(connection, items, None).await.map(fenced)
         } else {
@@ -315,7 +315,7 @@ impl Writable for Checkpoint {
     }
 }
 
-impl Writable for Taking {
+impl Writable for SignalTake {
     fn n_bytes(&self) -> usize {
         self.step.n_bytes()
     }
@@ -325,11 +325,11 @@ impl Writable for Taking {
         items: &[&Self],
         _is_repeated: bool,
         _wakes: &Wakes,
-    ) -> Result<Vec<Written>, sqlx::Error> {
+    ) -> Result<Vec<WriteResult>, sqlx::Error> {
         let written = |took| match took {
-            Took::Yes => Written::Yes,
-            Took::Gone => Written::Gone,
-            Took::LeaseLost => Written::LeaseLost,
+            SignalTakeResult::Yes => WriteResult::Yes,
+            SignalTakeResult::Gone => WriteResult::Gone,
+            SignalTakeResult::LeaseLost => WriteResult::LeaseLost,
         };
         Ok(take(connection, items).await?.into_iter().map(written).collect())
     }
@@ -345,12 +345,12 @@ impl Writable for FailedTry {
         items: &[&Self],
         _is_repeated: bool,
         _wakes: &Wakes,
-    ) -> Result<Vec<Written>, sqlx::Error> {
+    ) -> Result<Vec<WriteResult>, sqlx::Error> {
         step_failed(connection, items).await.map(fenced)
     }
 }
 
-impl Writable for Noted {
+impl Writable for ProgressWrite {
     fn n_bytes(&self) -> usize {
         self.value.n_bytes()
     }
@@ -360,7 +360,7 @@ impl Writable for Noted {
         items: &[&Self],
         _is_repeated: bool,
         _wakes: &Wakes,
-    ) -> Result<Vec<Written>, sqlx::Error> {
+    ) -> Result<Vec<WriteResult>, sqlx::Error> {
         note(connection, items).await.map(fenced)
     }
 }
@@ -375,11 +375,11 @@ impl Writable for Emitted {
         items: &[&Self],
         _is_repeated: bool,
         _wakes: &Wakes,
-    ) -> Result<Vec<Written>, sqlx::Error> {
+    ) -> Result<Vec<WriteResult>, sqlx::Error> {
         let written = |appended| match appended {
-            Appended::Yes => Written::Yes,
-            Appended::LeaseLost => Written::LeaseLost,
-            Appended::Full => Written::Refused(output::full()),
+            Appended::Yes => WriteResult::Yes,
+            Appended::LeaseLost => WriteResult::LeaseLost,
+            Appended::Full => WriteResult::Refused(output::full()),
         };
         Ok(emit(connection, items).await?.into_iter().map(written).collect())
     }
@@ -395,7 +395,7 @@ impl Writable for Settled {
         items: &[&Self],
         is_repeated: bool,
         wakes: &Wakes,
-    ) -> Result<Vec<Written>, sqlx::Error> {
+    ) -> Result<Vec<WriteResult>, sqlx::Error> {
         let Batch { written, owed } = settle(connection, items).await?;
         wakes.owe(owed);
         // The first try may have succeeded without an acknowledgement, while another transaction kept a parent locked.
@@ -419,8 +419,8 @@ fn n_that_fit(sizes: impl Iterator<Item = usize>) -> Option<usize> {
 }
 
 /// What became of items that are written where their fence holds.
-fn fenced(held: Vec<bool>) -> Vec<Written> {
-    held.into_iter().map(|held| if held { Written::Yes } else { Written::LeaseLost }).collect()
+fn fenced(held: Vec<bool>) -> Vec<WriteResult> {
+    held.into_iter().map(|held| if held { WriteResult::Yes } else { WriteResult::LeaseLost }).collect()
 }
 
 fn is_unique_violation(error: &sqlx::Error) -> bool {
@@ -443,7 +443,7 @@ mod tests {
     use crate::connection::db::Db;
     use crate::model::payload::Stored;
     use crate::store::checkpoint::Fence;
-    use crate::store::timeline::Era;
+    use crate::store::failover::ServerEpoch;
 
     #[test]
     fn statement_takes_as_many_items_as_fit_and_at_least_one() {
@@ -456,7 +456,7 @@ mod tests {
     /// The server that was promoted has the lease, and may lack a record that this one rests on.
     #[tokio::test(start_paused = true)]
     async fn what_was_in_hand_when_a_promoted_server_took_over_is_written_nowhere() {
-        let db = Db::nowhere().within(Arc::new(Era::over()));
+        let db = Db::nowhere().within(Arc::new(ServerEpoch::over()));
         let mut writer = Writer {
             session: Session::to(db, Duration::from_secs(1)),
             connection: None,
@@ -464,11 +464,11 @@ mod tests {
             is_alone: false,
             outage: Outage::new(),
             wakes: Wakes::new().0,
-            aside: Aside::default(),
+            aside: DeferredWrites::default(),
         };
         let fence = Fence { run_id: Uuid::now_v7(), token: Uuid::now_v7() };
-        let noted = Noted { fence, step_key: String::new(), value: Stored::default() };
+        let noted = ProgressWrite { fence, step_key: String::new(), value: Stored::default() };
         let written = tokio::time::timeout(Duration::from_secs(600), writer.persistently(&[&noted])).await;
-        assert_eq!(written.unwrap().unwrap(), [Written::LeaseLost]);
+        assert_eq!(written.unwrap().unwrap(), [WriteResult::LeaseLost]);
     }
 }

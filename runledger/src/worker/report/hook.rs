@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::connection::code_context::CodeContext;
 use crate::connection::panic::{Caught, contained};
-use crate::connection::site::Site;
 use crate::definition::failed::FailedRun;
 
 /// How long a hook may take: it keeps the slot of its run meanwhile.
@@ -36,7 +36,7 @@ impl FailureHook {
         let told = match contained(|| (self.0)(failed)) {
             Err(panic) => Err(panic),
             Ok(told) => {
-                let mut caught = Caught::new(Site::Elsewhere, told);
+                let mut caught = Caught::new(CodeContext::Other, told);
                 match timeout(LONGEST, &mut caught).await {
                     Ok(told) => told,
                     Err(_) => {

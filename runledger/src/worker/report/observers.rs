@@ -18,7 +18,7 @@ use crate::model::failure::Failure;
 use crate::model::settle::{Cause, Due, Verdict};
 use crate::model::version::parts;
 use crate::store::claim::Claimed;
-use crate::worker::observer::{Observed, Observer};
+use crate::worker::observer::{AttemptEvent, Observer};
 
 /// Events that may wait for an observer: a tenth of a second of the fastest worker, and a bound on memory.
 const DEPTH: usize = 4096;
@@ -67,7 +67,7 @@ enum Message {
 
 #[derive(Debug)]
 struct Event {
-    attempt: Observed,
+    attempt: AttemptEvent,
     what: What,
 }
 
@@ -124,7 +124,7 @@ impl Observers {
     pub(crate) fn watch(&self, claimed: &Claimed, worker_id: i64) -> Option<Box<Watch>> {
         let inner = self.0.as_ref()?;
         let (job, version) = parts(&claimed.lane.job);
-        let attempt = Observed {
+        let attempt = AttemptEvent {
             run_id: claimed.run_id,
             job: job.to_owned(),
             version,
@@ -247,7 +247,7 @@ impl Event {
 #[derive(Debug)]
 pub(crate) struct Watch {
     observers: Arc<Inner>,
-    attempt: Observed,
+    attempt: AttemptEvent,
     began: Instant,
     has_ended: AtomicBool,
 }
@@ -264,7 +264,7 @@ impl Watch {
     }
 
     fn tell(&self, what: What) {
-        let attempt = Observed { took: self.began.elapsed(), ..self.attempt.clone() };
+        let attempt = AttemptEvent { took: self.began.elapsed(), ..self.attempt.clone() };
         let event = Arc::new(Event { attempt, what });
         for line in &self.observers.lines {
             line.tell(&event);

@@ -8,12 +8,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
-use crate::connection::answer::{LIFE_SIGN, answered};
+use crate::connection::db_timeout::{PING_LIMIT, with_timeout};
 use crate::connection::outage::{Outage, Recovery, warn_outage};
 use crate::connection::task;
 use crate::store::session::listen;
 use crate::store::worker::{asked_of, lock, lock_is_held, locked};
-use crate::worker::held::{Held, Order};
+use crate::worker::in_flight::{InFlight, StopOrder};
 
 /// The channel on which an enqueue wakes sleeping workers.
 const READY: &str = "runledger_ready";
@@ -59,7 +59,7 @@ impl Control {
     pub(crate) async fn listen(
         mut self,
         options: PgConnectOptions,
-        held: Arc<Held>,
+        in_flight: Arc<InFlight>,
         wake: Arc<Notify>,
         mut stop: watch::Receiver<bool>,
     ) {
@@ -85,7 +85,7 @@ impl Control {
             match heard {
                 Ok(Some(notification)) if [CANCEL, PAUSE].contains(&notification.channel()) => {
                     if let Ok(run_id) = notification.payload().parse()
-                        && let Err(error) = self.look_for_requests(&held, run_id).await
+                        && let Err(error) = self.look_for_requests(&in_flight, run_id).await
                     {
                         tracing::debug!(%error, "a request is left to the next heartbeat");
                         asking.reset_immediately();
@@ -93,7 +93,7 @@ impl Control {
                 }
                 Ok(Some(notification)) if notification.channel() == NUDGE => {
                     if let Ok(run_id) = notification.payload().parse() {
-                        held.nudge(run_id);
+                        in_flight.wake(run_id);
                     }
                 }
                 Ok(Some(notification)) => {
@@ -118,23 +118,23 @@ impl Control {
 
     /// Reads the requests to cancel or pause a run, and orders what they say. A notification alone orders nothing, because
     /// every role of the database can send one.
-    async fn look_for_requests(&mut self, held: &Held, run_id: Uuid) -> Result<(), sqlx::Error> {
-        if !held.has(run_id) {
+    async fn look_for_requests(&mut self, in_flight: &InFlight, run_id: Uuid) -> Result<(), sqlx::Error> {
+        if !in_flight.has(run_id) {
             return Ok(());
         }
-        let asked = answered(LIFE_SIGN, asked_of(&mut self.listener, run_id)).await?;
+        let asked = with_timeout(PING_LIMIT, asked_of(&mut self.listener, run_id)).await?;
         if asked.cancel {
-            held.order(run_id, Order::Cancel);
+            in_flight.stop(run_id, StopOrder::Cancel);
         }
         if asked.pause {
-            held.order(run_id, Order::Pause);
+            in_flight.stop(run_id, StopOrder::Pause);
         }
         Ok(())
     }
 
     /// Whether this session has the worker's lock. A connection that a firewall has forgotten would be silent for ever, so no answer is one too.
     async fn holds_lock(&mut self) -> Result<bool, sqlx::Error> {
-        answered(LIFE_SIGN, lock_is_held(&mut self.listener)).await
+        with_timeout(PING_LIMIT, lock_is_held(&mut self.listener)).await
     }
 
     /// Another connection in the place of one that does not answer: as if it had been lost and made anew.
@@ -145,7 +145,7 @@ impl Control {
         outage: &Outage,
     ) -> Result<Option<PgNotification>, sqlx::Error> {
         warn_outage!(&outage, %error, "the control connection does not answer; another takes its place");
-        self.listener = answered(LIFE_SIGN, listen(options, &CHANNELS)).await?;
+        self.listener = with_timeout(PING_LIMIT, listen(options, &CHANNELS)).await?;
         Ok(None)
     }
 
@@ -155,9 +155,10 @@ impl Control {
     }
 
     async fn relock(&mut self) {
-        match answered(LIFE_SIGN, lock(&mut self.listener, self.worker_id)).await {
+        match with_timeout(PING_LIMIT, lock(&mut self.listener, self.worker_id)).await {
             Ok(true) => {
-                if let Err(error) = answered(LIFE_SIGN, locked(&mut self.listener, self.worker_id)).await {
+                if let Err(error) = with_timeout(PING_LIMIT, locked(&mut self.listener, self.worker_id)).await
+                {
                     tracing::warn!(%error, "the session lock was taken again, but not noted");
                 }
             }

@@ -12,22 +12,22 @@ use tokio::time::Instant;
 use crate::connection::outage::{Outage, Recovery, warn_outage};
 use crate::connection::task;
 use crate::store::session::{connect, for_heartbeat};
-use crate::store::worker::{Pulse, heartbeat};
-use crate::worker::held::{Held, Order};
+use crate::store::worker::{HeartbeatReply, heartbeat};
+use crate::worker::in_flight::{InFlight, StopOrder};
 use crate::worker::timings::Timings;
 
 /// The pause before another connection is tried.
 const RECONNECT: Duration = Duration::from_millis(200);
 
 /// Sends heartbeats until told to stop.
-pub(crate) struct Heart {
+pub(crate) struct Heartbeat {
     pub(crate) options: PgConnectOptions,
     pub(crate) worker_id: i64,
     pub(crate) timings: Timings,
     /// The runs in hand: orders to them wait for nothing that maintenance does.
-    pub(crate) held: Arc<Held>,
+    pub(crate) in_flight: Arc<InFlight>,
     /// What a heartbeat brought back. A pulse that finds no room is dropped: the next one says the same.
-    pub(crate) pulses: mpsc::Sender<Pulse>,
+    pub(crate) replies: mpsc::Sender<HeartbeatReply>,
     /// When the last acknowledged heartbeat was sent.
     pub(crate) acknowledged: watch::Sender<Instant>,
     pub(crate) stop: watch::Receiver<bool>,
@@ -43,17 +43,17 @@ fn has_run_out_of_time(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| ["55P03", "57014"].contains(&code.as_ref()))
 }
 
-impl Heart {
+impl Heartbeat {
     /// Starts the thread. It ends by itself after `stop`, or when the worker is dead.
     pub(crate) fn start(self) -> Result<(), std::io::Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new()
             .name("runledger-heartbeat".to_owned())
-            .spawn(move || runtime.block_on(self.beat()))?;
+            .spawn(move || runtime.block_on(self.send_heartbeats()))?;
         Ok(())
     }
 
-    async fn beat(mut self) {
+    async fn send_heartbeats(mut self) {
         let mut connection: Option<PgConnection> = None;
         let mut next = Instant::now();
         let outage = Outage::new();
@@ -61,20 +61,20 @@ impl Heart {
             self.wake_runtime();
             let sent = Instant::now();
             let pause = match tokio::time::timeout(self.timings.suspect, self.once(&mut connection)).await {
-                Ok(Ok(pulse)) => {
-                    let alive = pulse.alive;
+                Ok(Ok(reply)) => {
+                    let alive = reply.alive;
                     if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
                         tracing::info!(n_failures, ?lasted, "heartbeats are acknowledged again");
                     }
                     if alive {
                         // Nobody waits for it any more: the worker is stopping.
                         let _ = self.acknowledged.send(sent);
-                        self.give_orders(&pulse);
+                        self.stop_requested(&reply);
                     }
                     let _ = if alive {
-                        self.pulses.try_send(pulse).ok()
+                        self.replies.try_send(reply).ok()
                     } else {
-                        self.pulses.send(pulse).await.ok()
+                        self.replies.send(reply).await.ok()
                     };
                     if !alive {
                         return;
@@ -115,16 +115,16 @@ impl Heart {
     }
 
     /// Tells runs in hand what others have asked of them.
-    fn give_orders(&self, pulse: &Pulse) {
-        for run_id in &pulse.cancels {
-            self.held.order(*run_id, Order::Cancel);
+    fn stop_requested(&self, reply: &HeartbeatReply) {
+        for run_id in &reply.cancels {
+            self.in_flight.stop(*run_id, StopOrder::Cancel);
         }
-        for run_id in &pulse.pauses {
-            self.held.order(*run_id, Order::Pause);
+        for run_id in &reply.pauses {
+            self.in_flight.stop(*run_id, StopOrder::Pause);
         }
     }
 
-    async fn once(&self, connection: &mut Option<PgConnection>) -> Result<Pulse, sqlx::Error> {
+    async fn once(&self, connection: &mut Option<PgConnection>) -> Result<HeartbeatReply, sqlx::Error> {
         let connection = match connection {
             Some(connection) => connection,
             none => none.insert(self.connect().await?),

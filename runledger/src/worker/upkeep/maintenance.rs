@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::memory::{CLOCK_JUMP, Change, Memory, until_next_net};
+use super::failure_detector::{CLOCK_JUMP, Change, FailureDetector, until_next_net};
 use crate::connection::outage::{Recovery, warn_outage};
 use crate::connection::session::Session;
 use crate::connection::task;
@@ -28,13 +28,13 @@ use crate::model::payload::Sealer;
 use crate::model::settle::{Outcome, RetryPolicy, settle};
 use crate::store::cancel::{self, CarriedOut, Requests};
 use crate::store::error::spares_others;
+use crate::store::failover::ServerEpoch;
 use crate::store::places::has_repaired;
 use crate::store::set_aside::SetAside;
 use crate::store::settle::Settled;
-use crate::store::timeline::Era;
-use crate::store::worker::{self, Lease, Orphan, Pulse};
+use crate::store::worker::{self, HeartbeatReply, Lease, Orphan};
 use crate::store::{config, deadline, pause, settle as settlement, tuning, wait};
-use crate::worker::held::{Held, Order};
+use crate::worker::in_flight::{InFlight, StopOrder};
 use crate::worker::timings::Timings;
 
 /// How many rows one statement of a net takes at most.
@@ -55,7 +55,7 @@ const AFTER_BURIAL: Duration = Duration::from_secs(5);
 
 /// How a worker's life under one number ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum WorkerExit {
     /// It goes on.
     Alive,
     /// Somebody asked it to drain.
@@ -68,7 +68,7 @@ pub(crate) enum Fate {
     Broken,
 }
 
-impl Fate {
+impl WorkerExit {
     /// Whether nothing of this life may be written any more.
     pub(crate) fn is_lost(self) -> bool {
         match self {
@@ -85,8 +85,8 @@ pub(crate) struct Maintenance {
     pub(crate) timings: Timings,
     pub(crate) registry: Arc<Registry>,
     /// Begun before the first session of this life.
-    pub(crate) era: Arc<Era>,
-    pub(crate) held: Arc<Held>,
+    pub(crate) era: Arc<ServerEpoch>,
+    pub(crate) in_flight: Arc<InFlight>,
     /// How long a run may take to heed its cancel.
     pub(crate) cancel_grace: Duration,
     /// Wakes the claimer.
@@ -94,7 +94,7 @@ pub(crate) struct Maintenance {
     /// Told when the reply to a claim was lost.
     pub(crate) doubt: Arc<Notify>,
     pub(crate) wakes: Wakes,
-    pub(crate) fate: watch::Sender<Fate>,
+    pub(crate) fate: watch::Sender<WorkerExit>,
     pub(crate) stop: watch::Receiver<bool>,
     /// Whether the start of this worker has buried others.
     pub(crate) has_buried: bool,
@@ -130,50 +130,50 @@ enum Finding {
 
 impl Maintenance {
     /// Works until told to stop.
-    pub(crate) async fn run(self, mut pulses: mpsc::Receiver<Pulse>) {
+    pub(crate) async fn run(self, mut replies: mpsc::Receiver<HeartbeatReply>) {
         let mut stop = self.stop.clone();
-        let mut memory = Memory::default();
+        let mut detector = FailureDetector::default();
         let mut next_net = Instant::now() + self.idle;
         if self.has_buried {
-            memory.nets.plan(Instant::now() + AFTER_BURIAL);
+            detector.nets.plan(Instant::now() + AFTER_BURIAL);
         }
         loop {
-            let suspicion = memory.suspicion.as_ref().map(|(at, _)| *at);
-            let nets = memory.nets.next().map_or(next_net, |due| due.min(next_net));
+            let suspicion = detector.suspicion.as_ref().map(|(at, _)| *at);
+            let nets = detector.nets.next().map_or(next_net, |due| due.min(next_net));
             tokio::select! {
                 // Chores are done while there is nothing else to do.
                 biased;
                 () = task::raised(&mut stop) => return,
-                pulse = pulses.recv() => {
-                    let Some(pulse) = pulse else { return };
-                    self.answer(pulse, &mut memory).await;
+                reply = replies.recv() => {
+                    let Some(reply) = reply else { return };
+                    self.answer(reply, &mut detector).await;
                 }
                 () = self.doubt.notified() => {
-                    self.with(&mut memory, "reconcile", Self::reconcile).await;
+                    self.with(&mut detector, "reconcile", Self::reconcile).await;
                 }
                 () = tokio::time::sleep_until(nets) => {
-                    memory.nets.cast(Instant::now());
-                    let took = self.with(&mut memory, "nets", Self::cast_nets).await;
-                    memory.chores.cancels = true;
+                    detector.nets.cast(Instant::now());
+                    let took = self.with(&mut detector, "nets", Self::run_safety_sweeps).await;
+                    detector.chores.cancels = true;
                     next_net = Instant::now() + until_next_net(took, self.timings.lease);
                 }
                 () = tokio::time::sleep_until(suspicion.unwrap_or(nets)), if suspicion.is_some() => {
-                    let silent = memory.suspicion.take().map_or_else(Vec::new, |(_, silent)| silent);
-                    self.bury(&silent, &mut memory).await;
+                    let silent = detector.suspicion.take().map_or_else(Vec::new, |(_, silent)| silent);
+                    self.mark_dead(&silent, &mut detector).await;
                 }
-                () = std::future::ready(()), if memory.chores.any() => self.do_chores(&mut memory).await,
+                () = std::future::ready(()), if detector.chores.any() => self.do_chores(&mut detector).await,
             }
         }
     }
 
-    async fn answer(&self, pulse: Pulse, memory: &mut Memory) {
-        if !pulse.alive {
+    async fn answer(&self, reply: HeartbeatReply, detector: &mut FailureDetector) {
+        if !reply.alive {
             tracing::error!(
                 "this worker was declared dead (it was silent for longer than its lease, or lost the session that holds its lock), or a failover lost \
                  its row; it takes a new number"
             );
-            self.held.order_all(Order::Drop);
-            let _ = self.fate.send(Fate::Dead);
+            self.in_flight.stop_all(StopOrder::Drop);
+            let _ = self.fate.send(WorkerExit::Dead);
             return;
         }
         if self.era.is_over() {
@@ -182,71 +182,73 @@ impl Maintenance {
             tracing::warn!(
                 "a promoted server has taken the place of the one that this worker began on; what it has in hand goes on from the record of that one"
             );
-            self.held.order_all(Order::Drop);
+            self.in_flight.stop_all(StopOrder::Drop);
             self.fate.send_if_modified(|fate| {
-                let is_alive = *fate == Fate::Alive;
+                let is_alive = *fate == WorkerExit::Alive;
                 if is_alive {
-                    *fate = Fate::Moved;
+                    *fate = WorkerExit::Moved;
                 }
                 is_alive
             });
             return;
         }
-        if pulse.draining {
-            self.fate.send_if_modified(|fate| std::mem::replace(fate, Fate::Drain) == Fate::Alive);
+        if reply.draining {
+            self.fate
+                .send_if_modified(|fate| std::mem::replace(fate, WorkerExit::Drain) == WorkerExit::Alive);
         }
-        memory.chores.cancels |= pulse.cancels_left;
-        memory.chores.timers |= pulse.timers_due;
-        memory.chores.deadlines |= pulse.deadlines_due;
-        let Change { jumped_back, is_new_server } = memory.remember(&pulse, &self.timings);
+        detector.chores.cancels |= reply.cancels_left;
+        detector.chores.timers |= reply.timers_due;
+        detector.chores.deadlines |= reply.deadlines_due;
+        let Change { jumped_back, is_new_server } = detector.remember(&reply, &self.timings);
         if jumped_back {
-            self.with(memory, "clock", Self::pull_back).await;
+            self.with(detector, "clock", Self::clamp_future_heartbeats).await;
         }
         if is_new_server {
-            self.with(memory, "reconcile", Self::reconcile).await;
+            self.with(detector, "reconcile", Self::reconcile).await;
         }
         // A dead worker is more urgent than what follows.
-        if !pulse.silent.is_empty() {
-            self.bury(&pulse.silent, memory).await;
+        if !reply.silent.is_empty() {
+            self.mark_dead(&reply.silent, detector).await;
         }
-        let is_said_anew = memory.tunings.as_ref() != Some(&pulse.tunings);
-        if is_said_anew && self.with(memory, "tunings", Self::read_tunings).await.is_some() {
-            memory.tunings = Some(pulse.tunings);
+        let is_said_anew = detector.tunings.as_ref() != Some(&reply.tunings);
+        if is_said_anew && self.with(detector, "tunings", Self::read_tunings).await.is_some() {
+            detector.tunings = Some(reply.tunings);
             // A job may be claimed again.
             self.wake.notify_one();
         }
-        let is_configured_anew = memory.configs.as_ref() != Some(&pulse.configs);
-        if is_configured_anew && self.with(memory, "configurations", Self::read_configs).await.is_some() {
-            memory.configs = Some(pulse.configs);
+        let is_configured_anew = detector.configs.as_ref() != Some(&reply.configs);
+        if is_configured_anew && self.with(detector, "configurations", Self::read_configs).await.is_some() {
+            detector.configs = Some(reply.configs);
         }
-        if pulse.pauses_left {
-            self.with(memory, "pauses", Self::carry_out_pauses).await;
+        if reply.pauses_left {
+            self.with(detector, "pauses", Self::carry_out_pauses).await;
         }
-        if !self.held.unheeded(self.cancel_grace).is_empty() {
-            self.with(memory, "cancels that are not heeded", Self::end_by_force).await;
+        if !self.in_flight.overdue_cancels(self.cancel_grace).is_empty() {
+            self.with(detector, "cancels that are not heeded", Self::end_by_force).await;
             // Runs below them may go on.
-            memory.chores.cancels = true;
+            detector.chores.cancels = true;
         }
     }
 
     /// Does a part of each chore that is left.
-    async fn do_chores(&self, memory: &mut Memory) {
-        if memory.chores.timers {
-            memory.chores.timers = self.with(memory, "timers", Self::wake_due).await == Some(false);
+    async fn do_chores(&self, detector: &mut FailureDetector) {
+        if detector.chores.timers {
+            detector.chores.timers = self.with(detector, "timers", Self::wake_due).await == Some(false);
         }
-        if memory.chores.deadlines {
-            memory.chores.deadlines = self.with(memory, "deadlines", Self::end_overdue).await == Some(false);
+        if detector.chores.deadlines {
+            detector.chores.deadlines =
+                self.with(detector, "deadlines", Self::end_overdue).await == Some(false);
             // Runs below the cancelled ones may go on.
-            memory.chores.cancels = true;
+            detector.chores.cancels = true;
         }
-        if memory.chores.cancels {
-            memory.chores.cancels = self.with(memory, "cancels", Self::carry_out).await == Some(false);
+        if detector.chores.cancels {
+            detector.chores.cancels = self.with(detector, "cancels", Self::carry_out).await == Some(false);
         }
     }
 
     /// Ends runs as cancelled whose bodies block their threads, and so are not dropped: nothing that these write afterwards counts.
     async fn end_by_force(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let unheeded = self.held.unheeded(self.cancel_grace);
+        let unheeded = self.in_flight.overdue_cancels(self.cancel_grace);
         let leases = worker::held(connection, self.worker_id).await?;
         let Failing { unheeded: aside, locked, .. } = &mut *self.failing.lock().await;
         locked.retain(|run_id| unheeded.iter().any(|fence| fence.run_id == *run_id));
@@ -274,7 +276,7 @@ impl Maintenance {
                      move what blocks to `tokio::task::spawn_blocking`"
                 );
             }
-            self.held.drop_attempt(fence);
+            self.in_flight.drop_attempt(fence);
         }
         Ok(())
     }
@@ -305,41 +307,41 @@ impl Maintenance {
     }
 
     /// Buries those silent workers that are dead, and gives their runs back. Looks again when the others become suspect.
-    async fn bury(&self, silent: &[i64], memory: &mut Memory) {
+    async fn mark_dead(&self, silent: &[i64], detector: &mut FailureDetector) {
         let mut n_buried = 0;
-        memory.suspicion = None;
+        detector.suspicion = None;
         let now = Instant::now();
-        memory.left_out.retain(|_, until| now < *until);
+        detector.left_out.retain(|_, until| now < *until);
         for suspect in silent {
-            if memory.left_out.contains_key(suspect) {
+            if detector.left_out.contains_key(suspect) {
                 continue;
             }
-            match self.examine(*suspect, memory).await {
+            match self.examine(*suspect, detector).await {
                 Ok(Finding::Buried) => n_buried += 1,
-                Ok(Finding::SuspectIn(delay)) => memory.suspect(*suspect, Instant::now() + delay),
+                Ok(Finding::SuspectIn(delay)) => detector.suspect(*suspect, Instant::now() + delay),
                 Ok(Finding::Nothing) => {}
                 Err(error) => {
                     if spares_others(&error) {
-                        memory.left_out.insert(*suspect, Instant::now() + LEFT_OUT);
+                        detector.left_out.insert(*suspect, Instant::now() + LEFT_OUT);
                     }
-                    warn_outage!(memory.outages.entry("examination").or_default(), %error, suspect, "a silent worker could not be examined");
+                    warn_outage!(detector.outages.entry("examination").or_default(), %error, suspect, "a silent worker could not be examined");
                 }
             }
         }
         if n_buried > 0 {
-            self.with(memory, "orphans", Self::adopt).await;
+            self.with(detector, "orphans", Self::recover_orphans).await;
             // Some of the orphans may have been asked to be cancelled.
-            memory.chores.cancels = true;
-            memory.nets.plan(Instant::now() + AFTER_BURIAL);
+            detector.chores.cancels = true;
+            detector.nets.plan(Instant::now() + AFTER_BURIAL);
         }
     }
 
     /// Whether a silent worker is dead. It is where its lock is free, was taken in this incarnation of the server, and it is suspect; or where
     /// its lease is over, and our own idea of time can be trusted.
-    async fn examine(&self, suspect: i64, memory: &mut Memory) -> Result<Finding, sqlx::Error> {
-        let mut connection = self.take_connection(memory).await?;
-        let finding = self.session.answered(self.examine_on(&mut connection, suspect, memory)).await?;
-        self.keep(memory, connection);
+    async fn examine(&self, suspect: i64, detector: &mut FailureDetector) -> Result<Finding, sqlx::Error> {
+        let mut connection = self.take_connection(detector).await?;
+        let finding = self.session.with_timeout(self.examine_on(&mut connection, suspect, detector)).await?;
+        self.keep(detector, connection);
         Ok(finding)
     }
 
@@ -347,13 +349,13 @@ impl Maintenance {
         &self,
         connection: &mut PgConnection,
         suspect: i64,
-        memory: &Memory,
+        detector: &FailureDetector,
     ) -> Result<Finding, sqlx::Error> {
         let Some(silence) = worker::silence(connection, suspect).await? else {
             return Ok(Finding::Nothing);
         };
         let lease = self.timings.lease.as_secs_f64();
-        if memory.proves(&silence, &self.timings) {
+        if detector.is_dead(&silence, &self.timings) {
             let buried = worker::bury_if_silent(connection, suspect, lease, "its lease was over").await?;
             if buried {
                 tracing::warn!(
@@ -384,7 +386,7 @@ impl Maintenance {
     }
 
     /// Gives back the runs of dead workers.
-    async fn adopt(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    async fn recover_orphans(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         let n_adopted =
             adopt_orphans(connection, &mut self.failing.lock().await.orphans, Some(&self.wakes)).await?;
         if n_adopted > 0 {
@@ -395,18 +397,18 @@ impl Maintenance {
 
     /// Compares what the database believes this worker holds with what it does hold. A lost reply to a claim, or a failover, makes them differ.
     async fn reconcile(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let before = self.held.fences();
+        let before = self.in_flight.fences();
         let leases = worker::held(connection, self.worker_id).await?;
         for fence in before {
             if !leases.iter().any(|lease| lease.fence() == fence) {
-                self.held.drop_attempt(fence);
+                self.in_flight.drop_attempt(fence);
             }
         }
         let mut unknown = leases;
         let aside = &mut self.failing.lock().await.unknown;
         let set_aside = aside.runs();
         unknown.retain(|lease| !set_aside.contains(&lease.run_id));
-        unknown.retain(|lease| !self.held.knows(lease.fence()));
+        unknown.retain(|lease| !self.in_flight.knows(lease.fence()));
         let unknown = worker::without_locked(connection, &unknown).await?;
         if !unknown.is_empty() {
             tracing::info!(
@@ -427,8 +429,8 @@ impl Maintenance {
     }
 
     /// Lets the silence of workers count whose heartbeats lie in the future since the clock has jumped back.
-    async fn pull_back(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        worker::pull_back(connection, CLOCK_JUMP.as_secs_f64()).await
+    async fn clamp_future_heartbeats(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        worker::clamp_future_heartbeats(connection, CLOCK_JUMP.as_secs_f64()).await
     }
 
     /// Cancels runs that left their workers before these heard of the request. False where others are left.
@@ -463,28 +465,28 @@ impl Maintenance {
     }
 
     /// The nets: each finds what should not be there, and usually finds nothing. Returns how long they took.
-    async fn cast_nets(&self, connection: &mut PgConnection) -> Result<Duration, sqlx::Error> {
+    async fn run_safety_sweeps(&self, connection: &mut PgConnection) -> Result<Duration, sqlx::Error> {
         let began = Instant::now();
         // Whoever jumped back with the clock before this process came is found here, and all others when they jump.
-        self.pull_back(connection).await?;
-        self.adopt(connection).await?;
+        self.clamp_future_heartbeats(connection).await?;
+        self.recover_orphans(connection).await?;
         wait::wake_stranded(connection, &mut self.failing.lock().await.stranded, BATCH).await?;
         self.reconcile(connection).await?;
         Ok(began.elapsed())
     }
 
     /// What the work gives. None where it failed, which is logged.
-    async fn with<T, F>(&self, memory: &mut Memory, what: &'static str, work: F) -> Option<T>
+    async fn with<T, F>(&self, detector: &mut FailureDetector, what: &'static str, work: F) -> Option<T>
     where
         F: AsyncFn(&Self, &mut PgConnection) -> Result<T, sqlx::Error>,
     {
-        let was_kept = memory.connection.is_some();
-        let mut done = self.on_connection(memory, &work).await;
+        let was_kept = detector.connection.is_some();
+        let mut done = self.on_connection(detector, &work).await;
         if was_kept && done.is_err() {
             // The connection had died while nobody used it; what was asked for must not wait for the next occasion.
-            done = self.on_connection(memory, &work).await;
+            done = self.on_connection(detector, &work).await;
         }
-        let outage = memory.outages.entry(what).or_default();
+        let outage = detector.outages.entry(what).or_default();
         match done {
             Ok(done) => {
                 if let Some(Recovery { n_failures, lasted }) = outage.succeeded() {
@@ -500,7 +502,7 @@ impl Maintenance {
     }
 
     async fn read_tunings(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        self.registry.tune(tuning::all(connection).await?);
+        self.registry.set_overrides(tuning::all(connection).await?);
         Ok(())
     }
 
@@ -509,32 +511,35 @@ impl Maintenance {
         Ok(())
     }
 
-    async fn on_connection<T, F>(&self, memory: &mut Memory, work: &F) -> Result<T, sqlx::Error>
+    async fn on_connection<T, F>(&self, detector: &mut FailureDetector, work: &F) -> Result<T, sqlx::Error>
     where
         F: AsyncFn(&Self, &mut PgConnection) -> Result<T, sqlx::Error>,
     {
-        let mut connection = self.take_connection(memory).await?;
-        let done = match self.session.answered(work(self, &mut connection)).await {
-            Err(error) if self.session.answered(has_repaired(&mut connection, &error, &[])).await? => {
-                self.session.answered(work(self, &mut connection)).await?
+        let mut connection = self.take_connection(detector).await?;
+        let done = match self.session.with_timeout(work(self, &mut connection)).await {
+            Err(error) if self.session.with_timeout(has_repaired(&mut connection, &error, &[])).await? => {
+                self.session.with_timeout(work(self, &mut connection)).await?
             }
             done => done?,
         };
-        self.keep(memory, connection);
+        self.keep(detector, connection);
         Ok(done)
     }
 
-    async fn take_connection(&self, memory: &mut Memory) -> Result<PoolConnection<Postgres>, sqlx::Error> {
-        match memory.connection.take() {
+    async fn take_connection(
+        &self,
+        detector: &mut FailureDetector,
+    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        match detector.connection.take() {
             Some(connection) => Ok(connection),
             None => self.session.open().await,
         }
     }
 
     /// Keeps a connection where the pool has room: bodies that hold all the others must not keep the runs of a dead worker from the living.
-    fn keep(&self, memory: &mut Memory, connection: PoolConnection<Postgres>) {
+    fn keep(&self, detector: &mut FailureDetector, connection: PoolConnection<Postgres>) {
         if self.session.has_room() {
-            memory.connection = Some(connection);
+            detector.connection = Some(connection);
         }
     }
 }

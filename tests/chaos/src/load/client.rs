@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use runledger::{Call, Db, Handle, Job, Tx};
+use runledger::{Call, Db, Job, RunHandle, Tx};
 use runledger_tests::check::calls::{Submission, Told};
 use runledger_tests::check::jobs;
 use runledger_tests::check::place::Place;
@@ -196,7 +196,7 @@ impl Caller {
     }
 
     /// Without a key, so that a call of which nothing was heard cannot be repeated. Its number says which run came of it.
-    async fn numbered<J: Job>(&self, number: Uuid, call: Call<J>) -> Option<Handle<J>> {
+    async fn numbered<J: Job>(&self, number: Uuid, call: Call<J>) -> Option<RunHandle<J>> {
         let run = match tokio::time::timeout(PATIENCE, call.enqueue(&self.db)).await {
             Ok(Ok(run)) => Some(run),
             Ok(Err(error)) => {
@@ -232,7 +232,7 @@ impl Caller {
         &self,
         key: &str,
         call: impl Fn() -> Call<J>,
-    ) -> Option<Handle<J>> {
+    ) -> Option<RunHandle<J>> {
         for _ in 0..MOST_TRIES {
             if let Ok(Ok(run)) =
                 tokio::time::timeout(PATIENCE, call().idempotency_key(key).enqueue(&self.db)).await

@@ -122,7 +122,7 @@ pub fn graph(place: &Place, millis: u64) -> Graph<u64> {
     graph.configure(fails).name(HOPELESS);
     let never = graph.then(check_sum, (vec![fails, sum],));
     graph.configure(never).name(format!("{HOPELESS}-too"));
-    let end = graph.then(chaos_after_all, (never.on_terminal(), sum));
+    let end = graph.then(chaos_after_all, (never.on_any_outcome(), sum));
     graph.result(end)
 }
 
@@ -221,7 +221,7 @@ pub async fn chaos_undo(place: Place, strands: bool, #[inject] context: &Context
 pub async fn chaos_fan(wf: &Wf, place: Place) -> Result<Uuid> {
     wf.run(check_quick(place.clone()).key(wf.uuid())).await?;
     wf.map(1..=6, |n| check_quick(place.clone()).key(n)).limit(3).await?;
-    wf.map(1..=3, |n| chaos_slow(place.clone(), 50 * n).key(n)).spread().await?;
+    wf.map(1..=3, |n| chaos_slow(place.clone(), 50 * n).key(n)).as_child_runs().await?;
     let steps = [chaos_slow(place.clone(), 300).key("slow"), chaos_slow(place.clone(), 20).key("fast")];
     wf.race(steps.map(|call| wf.run(call))).await?;
     Ok(wf.run(check_quick(place).key("last")).await?)

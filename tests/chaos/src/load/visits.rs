@@ -6,7 +6,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use runledger::{
-    Call, ClientError, Db, Graph, GraphHandle, Handle, Job, LinkKey, Paused, Payload, RunState, Tuning,
+    Call, ClientError, Db, GateLinkKey, Graph, GraphHandle, Job, JobOverrides, Paused, Payload, RunHandle,
+    RunState,
 };
 use runledger_tests::check::calls::{Submission, Told};
 use runledger_tests::check::jobs;
@@ -75,7 +76,7 @@ impl Caller {
         }
     }
 
-    async fn series<J: Job>(&self, run: &Handle<J>, name: &'static str, later: Duration) {
+    async fn series<J: Job>(&self, run: &RunHandle<J>, name: &'static str, later: Duration) {
         for value in 0..SIGNALS {
             tokio::time::sleep(later).await;
             let told = self.send(run, name, value).await;
@@ -90,7 +91,7 @@ impl Caller {
         }
     }
 
-    async fn send<J: Job>(&self, run: &Handle<J>, name: &str, value: u32) -> Told {
+    async fn send<J: Job>(&self, run: &RunHandle<J>, name: &str, value: u32) -> Told {
         let key = heard(name, value);
         match self.answered(|| run.signal(name, &value).idempotency_key(&key).into_future()).await {
             Answer::Done(_) => Told::Ok,
@@ -113,7 +114,7 @@ impl Caller {
     }
 
     /// Whether it is paused, and not only to be.
-    async fn is_paused<J: Job>(&self, run: &Handle<J>) -> bool {
+    async fn is_paused<J: Job>(&self, run: &RunHandle<J>) -> bool {
         for _ in 0..MOST_TRIES {
             match self.answered(|| run.pause("the client wants to look at it")).await {
                 Answer::Done(Paused::Now) => return true,
@@ -139,7 +140,7 @@ impl Caller {
     }
 
     /// Resumes the run whenever it is paused, until it ends. A blocked run stays blocked, and is a violation.
-    async fn let_go_on<J: Job>(&self, run: &Handle<J>) {
+    async fn let_go_on<J: Job>(&self, run: &RunHandle<J>) {
         let resume = || async {
             if matches!(run.state().await, Ok(RunState::Paused)) {
                 self.answered(|| run.resume()).await;
@@ -179,7 +180,7 @@ impl Caller {
     pub(super) async fn again(&self) {
         let Some(run) = self.fresh(|| jobs::check_quick(self.place.clone())).await else { return };
         if self.until_ended(&run, async || {}).await == End::Completed {
-            self.linked(run.id(), tokio::time::timeout(PATIENCE, run.run_again()).await);
+            self.linked(run.id(), tokio::time::timeout(PATIENCE, run.rerun()).await);
         }
     }
 
@@ -207,7 +208,7 @@ impl Caller {
     }
 
     /// Whoever asks twice is given the same run.
-    async fn revive<J: Job>(&self, run: &Handle<J>, state: RunState) {
+    async fn revive<J: Job>(&self, run: &RunHandle<J>, state: RunState) {
         for _ in 0..2 {
             let mut told = Submission::unanswered_link(run.id());
             for _ in 0..MOST_TRIES {
@@ -226,7 +227,7 @@ impl Caller {
     }
 
     /// Cancelled at some moment of its life, unless it has ended before; revived where nothing more of it goes on.
-    pub(super) async fn cancelled<J: Job>(&self, run: &Handle<J>, after: Duration, is_revived: bool) {
+    pub(super) async fn cancelled<J: Job>(&self, run: &RunHandle<J>, after: Duration, is_revived: bool) {
         self.note(|history| history.hopeless.extend([run.id()]));
         tokio::time::sleep(after).await;
         let cancel = || async {
@@ -268,17 +269,17 @@ impl Caller {
     }
 
     /// It cannot end otherwise.
-    fn must_end<J: Job>(&self, run: &Handle<J>, state: &'static str) {
+    fn must_end<J: Job>(&self, run: &RunHandle<J>, state: &'static str) {
         self.note(|history| history.ends.extend([(run.id(), state)]));
     }
 
     /// A run with a key of its own.
-    async fn fresh<J: Job>(&self, call: impl Fn() -> Call<J>) -> Option<Handle<J>> {
+    async fn fresh<J: Job>(&self, call: impl Fn() -> Call<J>) -> Option<RunHandle<J>> {
         self.until_acknowledged(&Uuid::now_v7().to_string(), call).await
     }
 
     /// Notes what came of another go at a run, which is asked for once: repeated, it would be another.
-    fn linked<J: Job, E: Debug>(&self, origin: Uuid, told: Result<Result<Handle<J>, ClientError>, E>) {
+    fn linked<J: Job, E: Debug>(&self, origin: Uuid, told: Result<Result<RunHandle<J>, ClientError>, E>) {
         let told = match told {
             Ok(Ok(run)) => Submission { origin: Some(origin), ..Submission::acknowledged(run.id()) },
             Ok(Err(_)) | Err(_) => Submission::unanswered_link(origin),
@@ -304,7 +305,7 @@ impl Caller {
     }
 
     /// Waits for the end of a run, and does this again meanwhile: it may have been lost with a server.
-    async fn until_ended<J: Job, F>(&self, run: &Handle<J>, again: impl Fn() -> F) -> End
+    async fn until_ended<J: Job, F>(&self, run: &RunHandle<J>, again: impl Fn() -> F) -> End
     where
         F: Future<Output = ()> + Send,
     {
@@ -314,7 +315,7 @@ impl Caller {
                 Err(ClientError::RunFailed { .. }) => return End::Failed,
                 Err(ClientError::RunCancelled { .. }) => return End::Cancelled,
                 Err(ClientError::NoSuchRun { .. }) => return End::Unknown,
-                Err(ClientError::RunBlocked { .. } | ClientError::StillGoing { .. }) => {}
+                Err(ClientError::RunBlocked { .. } | ClientError::WaitTimedOut { .. }) => {}
                 Err(_) => tokio::time::sleep(AGAIN).await,
             }
             again().await;
@@ -340,7 +341,7 @@ impl Caller {
 
     /// Revokes a link to the gate, and uses the link.
     async fn revoke(&self, graph: &GraphHandle<u64>) {
-        let Ok(key) = LinkKey::new([7; 32]) else { return };
+        let Ok(key) = GateLinkKey::new([7; 32]) else { return };
         let from_us = now_us();
         let link = self.answered(|| async { graph.gate(GATE).link_to_complete(&key, A_DAY, &1_u64).await });
         let Answer::Done(text) = link.await else { return };
@@ -364,10 +365,10 @@ impl Caller {
     /// clears the override, stores and deletes a configuration that no job uses, sets a resource to its
     /// default permits, and adopts a database that is not a copy.
     pub(super) async fn tuned(&self) {
-        let tuning = Tuning::new().max_attempts(2);
+        let tuning = JobOverrides::new().max_attempts(2);
         // What comes of it shows at nothing: any answer will do.
-        let _ = tokio::time::timeout(PATIENCE, self.db.tune("check.flaky", tuning)).await;
-        let _ = tokio::time::timeout(PATIENCE, self.db.untune("check.flaky")).await;
+        let _ = tokio::time::timeout(PATIENCE, self.db.set_overrides("check.flaky", tuning)).await;
+        let _ = tokio::time::timeout(PATIENCE, self.db.clear_overrides("check.flaky")).await;
         let _ = tokio::time::timeout(PATIENCE, self.db.set_permits("account 0", 1)).await;
         let config = BTreeMap::from([("answer", 42)]);
         let _ = tokio::time::timeout(PATIENCE, self.db.configure("check.flaky", 1, &config)).await;
@@ -415,7 +416,7 @@ pub async fn repeat(db: &Db, history: &History) -> Result<(), ClientError> {
     let paused = "select run_id from runledger.waiting where state = 'paused'";
     let paused: Vec<Uuid> = sqlx::query_scalar(paused).fetch_all(db.pool()).await?;
     for run_id in paused {
-        Handle::of(own::chaos_ten, db, run_id).resume().await?;
+        RunHandle::of(own::chaos_ten, db, run_id).resume().await?;
     }
     Ok(())
 }

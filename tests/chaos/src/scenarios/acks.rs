@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use runledger::__private::STATEMENTS;
-use runledger::Handle;
+use runledger::RunHandle;
 use runledger_tests::check::calls::Submission;
 use runledger_tests::check::fleet::Process;
 use runledger_tests::check::points::POINTS;
@@ -169,7 +169,7 @@ async fn lose(scene: &Scene, statement: &str) {
 async fn wait_for_a_result(scene: &mut Scene) {
     if let Some(run) = ask(scene, SHORT_RUN).await {
         // The tail checks that the run ends.
-        let _ = Handle::of(chaos_slow, scene.client.db(), run).result_within(RESULT).await;
+        let _ = RunHandle::of(chaos_slow, scene.client.db(), run).result_within(RESULT).await;
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use runledger::__private::{MIGRATIONS, Migration, migrate_as};
-use runledger::{Call, Db, Handle, Job, RunState};
+use runledger::{Call, Db, Job, RunHandle, RunState};
 use runledger_tests::check::calls::Submission;
 use runledger_tests::check::jobs::check_canary;
 use runledger_tests::check::place::Place;
@@ -121,7 +121,11 @@ async fn post(scene: &mut Scene, db: &Db) -> Result<()> {
     Ok(())
 }
 
-async fn ask<J: Job>(scene: &mut Scene, db: &Db, call: impl FnOnce(Place) -> Call<J>) -> Result<Handle<J>> {
+async fn ask<J: Job>(
+    scene: &mut Scene,
+    db: &Db,
+    call: impl FnOnce(Place) -> Call<J>,
+) -> Result<RunHandle<J>> {
     let number = Uuid::now_v7();
     let run = call(scene.site.place.of_call(number)).enqueue(db).await?;
     scene.site.asked.push(Submission { call: Some(number), ..Submission::acknowledged(run.id()) });

@@ -202,7 +202,7 @@ mod tests {
         server.create_database("fleet").await?;
         check_canary().enqueue(&Db::connect(&server.url("fleet")).await?).await?;
         let standby = server.standby().await?;
-        let looking = Db::connect_to_look(&standby.url("fleet")).await?;
+        let looking = Db::connect_read_only(&standby.url("fleet")).await?;
         let verification = App::new(looking).with(jobs![check_canary]).verify().await?;
         assert_eq!((verification.n_runs, verification.is_ok()), (1, true));
         Ok(())

@@ -1,6 +1,6 @@
 //! An input of another type than its parameter's, one too few, an end where an output is taken, and a list of values.
 
-use runledger::{Graph, Result, given, job};
+use runledger::{Graph, Result, value, job};
 
 #[job]
 async fn extract(region: String) -> Result<u64> {
@@ -22,6 +22,6 @@ fn main() {
     let eu = graph.call(extract("eu".to_owned()));
     graph.then(merge, (eu, eu));
     graph.then(merge, (eu,));
-    graph.then(extract, (eu.on_terminal(),));
-    graph.then(total, (vec![given(1), given(2)],));
+    graph.then(extract, (eu.on_any_outcome(),));
+    graph.then(total, (vec![value(1), value(2)],));
 }

@@ -2,7 +2,7 @@
 
 use super::mutant::{Edit, Mutant};
 
-/// The first three are those that no other check of the protocol would notice.
+/// No other check of the protocol finds the first three.
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "unfenced-checkpoint",
@@ -37,7 +37,7 @@ pub const MUTANTS: &[Mutant] = &[
         tests: &["zombies::a_run_of_a_worker_that_slept_through_its_lease_is_not_ended_by_it"],
     },
     Mutant {
-        // The number of the claim in the place of the random token, in every statement at once.
+        // Every statement compares the claim number instead of the random token.
         name: "integer-fence",
         edits: &[
             Edit {
@@ -57,8 +57,8 @@ pub const MUTANTS: &[Mutant] = &[
             },
             Edit {
                 file: "runledger/src/worker/claim/claimer.rs",
-                old: "self.executor.held.add(Fence { run_id: run.run_id, token })",
-                new: "self.executor.held.add(Fence { run_id: run.run_id, token: Uuid::from_u128(u128::from(run.claims.unsigned_abs())) })",
+                old: "self.executor.in_flight.add(Fence { run_id: run.run_id, token })",
+                new: "self.executor.in_flight.add(Fence { run_id: run.run_id, token: Uuid::from_u128(u128::from(run.claims.unsigned_abs())) })",
             },
         ],
         tests: &[
@@ -70,7 +70,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-reconcile",
         edits: &[Edit {
             file: "runledger/src/worker/upkeep/maintenance.rs",
-            old: "unknown.retain(|lease| !self.held.knows(lease.fence()));",
+            old: "unknown.retain(|lease| !self.in_flight.knows(lease.fence()));",
             new: "unknown.clear();",
         }],
         tests: &["lost_messages::a_run_whose_claim_was_never_answered_is_claimed_again"],
@@ -79,7 +79,7 @@ pub const MUTANTS: &[Mutant] = &[
         name: "no-rollback-hook",
         edits: &[Edit {
             file: "runledger/src/connection/db.rs",
-            old: "let reset = answered(PATIENCE, sessions.reset(connection)).await;",
+            old: "let reset = with_timeout(STATEMENT_LIMIT, sessions.reset(connection)).await;",
             new: "let reset: std::result::Result<(), sqlx::Error> = { let _ = (&sessions, connection); Ok(()) };",
         }],
         tests: &["enqueue::an_acknowledged_enqueue_survives_forgotten_transactions_of_the_same_pool"],
@@ -339,8 +339,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "heartbeat-among-the-bodies",
         edits: &[Edit {
             file: "runledger/src/worker/upkeep/heartbeat.rs",
-            old: "        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;\n        std::thread::Builder::new()\n            .name(\"runledger-heartbeat\".to_owned())\n            .spawn(move || runtime.block_on(self.beat()))?;\n",
-            new: "        tokio::spawn(self.beat());\n",
+            old: "        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;\n        std::thread::Builder::new()\n            .name(\"runledger-heartbeat\".to_owned())\n            .spawn(move || runtime.block_on(self.send_heartbeats()))?;\n",
+            new: "        tokio::spawn(self.send_heartbeats());\n",
         }],
         tests: &[
             "isolation::a_worker_whose_threads_are_all_blocked_for_longer_than_its_lease_is_not_declared_dead",
@@ -369,7 +369,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "fork-keeps-its-step",
         edits: &[Edit {
-            file: "runledger/src/model/prefix.rs",
+            file: "runledger/src/model/history_prefix.rs",
             old: "let is_before = row.seen_len < seen_len",
             new: "let is_before = row.seen_len <= seen_len",
         }],
@@ -504,8 +504,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "refused-compensation-is-repeated",
         edits: &[Edit {
             file: "runledger/src/worker/execute/executor.rs",
-            old: "Err(End::Outcome(Outcome::Failed(refused, _))) =>",
-            new: "Err(End::Outcome(Outcome::Failed(refused, _))) if false =>",
+            old: "Err(AttemptEnd::Outcome(Outcome::Failed(refused, _))) =>",
+            new: "Err(AttemptEnd::Outcome(Outcome::Failed(refused, _))) if false =>",
         }],
         tests: &["workflows::sagas::compensation_whose_record_the_database_refuses_parks_its_run"],
     },
@@ -522,8 +522,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "failed-claim-is-repeated-in-full",
         edits: &[Edit {
             file: "runledger/src/worker/claim/claimer.rs",
-            old: "memory.most = 1;",
-            new: "memory.most = MAX_BATCH;",
+            old: "state.most = 1;",
+            new: "state.most = MAX_BATCH;",
         }],
         tests: &["it::claim::runs_that_cannot_be_claimed_together_are_claimed_one_by_one"],
     },

@@ -1,5 +1,5 @@
-//! The defects of what people ask of runs while they are held, wait or are locked, and of records that the database refuses
-//! for single runs.
+//! Defects in operator requests (on claimed, waiting and locked runs), and in records that the
+//! database refuses for single runs.
 
 use super::mutant::{Edit, Mutant};
 
@@ -66,8 +66,8 @@ pub const REQUESTS: &[Mutant] = &[
         name: "undo-obeys-a-late-cancel",
         edits: &[
             Edit {
-                file: "runledger/src/worker/held.rs",
-                old: "if order == Order::Cancel && present.is_undoing",
+                file: "runledger/src/worker/in_flight.rs",
+                old: "if order == StopOrder::Cancel && present.is_undoing",
                 new: "if false && present.is_undoing",
             },
             Edit {
@@ -108,7 +108,7 @@ pub const REQUESTS: &[Mutant] = &[
         tests: &["it::chores::wait_that_cannot_end_does_not_stop_others"],
     },
     Mutant {
-        name: "locked-parent-stops-the-journal",
+        name: "locked-parent-stops-the-commit-queue",
         edits: &[Edit {
             file: "runledger/src/store/settle.rs",
             old: "free.extend(IfLocked::Skip.lock_runs(&mut tx, &parents).await?);",
@@ -198,12 +198,12 @@ pub const REQUESTS: &[Mutant] = &[
             },
             Edit {
                 file: "runledger/src/engine/transaction.rs",
-                old: "        // Each time: the last transaction may have failed because this worker was declared dead.\n        attempt.liveness.guard().await;\n",
-                new: "",
+                old: "        attempt.liveness.guard().await;\n        match with_timeout(STATEMENT_LIMIT, attempt.db.begin_marked(&mark)).await {\n",
+                new: "        match with_timeout(STATEMENT_LIMIT, attempt.db.begin_marked(&mark)).await {\n",
             },
             Edit {
                 file: "runledger/src/engine/transaction.rs",
-                old: "            // The wait for a connection was long. A guard here would count as idle time of the body's transaction.\n            Ok(tx) => drop(tx),\n",
+                old: "            Ok(tx) => drop(tx),\n",
                 new: "",
             },
         ],

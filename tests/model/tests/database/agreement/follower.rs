@@ -279,7 +279,7 @@ impl Follower {
     }
 
     /// What the database says of everything that the model knows.
-    pub async fn observed(&mut self, state: &State) -> Observed {
+    pub async fn observed(&mut self, state: &State) -> AttemptEvent {
         let row = sqlx::query(OBSERVE).bind(self.run_id).fetch_one(&mut self.db).await.unwrap();
         let mut workers = BTreeMap::new();
         for worker in known_workers(state) {
@@ -293,7 +293,7 @@ impl Follower {
             let silence: Option<i32> = lives.then(|| row.get("silence"));
             workers.insert(worker, (lives, silence, row.get("locked")));
         }
-        Observed {
+        AttemptEvent {
             place: row.get("place"),
             token: row.get("token"),
             worker_id: row.get("worker_id"),
@@ -305,7 +305,7 @@ impl Follower {
     }
 
     /// What the model says of the same.
-    pub fn expected(&self, state: &State) -> Observed {
+    pub fn expected(&self, state: &State) -> AttemptEvent {
         let (place, lease) = match state.db.place {
             Place::Ready => ("ready", None),
             Place::Lease { token, worker } => ("lease", Some((token, worker))),
@@ -319,7 +319,7 @@ impl Follower {
             let locked = state.server.locked[usize::from(worker)];
             (worker, (lives, lives.then_some(i32::from(row.silence)), locked))
         });
-        Observed {
+        AttemptEvent {
             place: place.to_owned(),
             token: lease.map(|(token, _)| self.tokens[&token]),
             worker_id: lease.map(|(_, worker)| self.workers[&worker]),
@@ -333,7 +333,7 @@ impl Follower {
 
 /// What both sides say after an action.
 #[derive(Debug, PartialEq)]
-pub struct Observed {
+pub struct AttemptEvent {
     place: String,
     token: Option<Uuid>,
     worker_id: Option<i64>,

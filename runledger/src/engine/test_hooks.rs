@@ -23,7 +23,7 @@ pub(crate) type Code = (&'static str, u32);
 
 /// The scene of one database. It outlives its workers.
 #[derive(Default)]
-pub(crate) struct Scene {
+pub(crate) struct TestHooks {
     pub(crate) skipped: Arc<Skipped>,
     pub(crate) mocks: HashMap<Code, Mock>,
     /// Values that stand for what is outside.
@@ -33,13 +33,13 @@ pub(crate) struct Scene {
     pub(crate) steps: Steps,
 }
 
-impl fmt::Debug for Scene {
+impl fmt::Debug for TestHooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scene").field("skipped", &self.skipped).finish_non_exhaustive()
+        f.debug_struct("TestHooks").field("skipped", &self.skipped).finish_non_exhaustive()
     }
 }
 
-impl Scene {
+impl TestHooks {
     /// How often the body of a job has begun.
     pub(crate) fn calls(&self, job: &Definition) -> u32 {
         locked(&self.calls).get(&job.code()).copied().unwrap_or(0)
@@ -70,7 +70,7 @@ impl Skipped {
 
 /// Where the body of a step is held up, until another worker has run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Hold {
+pub(crate) enum HoldAt {
     /// Before its first instruction.
     Before,
     /// After its last one, before its record.
@@ -80,7 +80,7 @@ pub(crate) enum Hold {
 /// The bodies of steps, as they are entered and left.
 #[derive(Debug)]
 pub(crate) struct Steps {
-    pub(crate) held_at: Option<(String, Hold)>,
+    pub(crate) held_at: Option<(String, HoldAt)>,
     /// The names of those that began, and whether they had a transaction, each once.
     begun: Mutex<Vec<Begun>>,
     phase: watch::Sender<Phase>,
@@ -114,7 +114,7 @@ impl Default for Steps {
 }
 
 impl Steps {
-    pub(crate) fn held_at(held_at: Option<(String, Hold)>) -> Self {
+    pub(crate) fn held_at(held_at: Option<(String, HoldAt)>) -> Self {
         Self {
             held_at,
             begun: Mutex::default(),
@@ -156,7 +156,7 @@ impl Steps {
     }
 
     /// Holds the first worker up where it is told to.
-    async fn hold(&self, run_id: Uuid, key: &str, name: &str, place: Hold) {
+    async fn hold(&self, run_id: Uuid, key: &str, name: &str, place: HoldAt) {
         if self.held_at.as_ref().is_none_or(|(at, hold)| *hold != place || at != name) {
             return;
         }
@@ -185,8 +185,8 @@ impl Steps {
 
 /// A worker's part in a scene.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) scene: Arc<Scene>,
+pub(crate) struct WorkerHooks {
+    pub(crate) scene: Arc<TestHooks>,
     pub(crate) role: Role,
 }
 
@@ -201,7 +201,7 @@ pub(crate) enum Role {
     Second,
 }
 
-impl Part {
+impl WorkerHooks {
     pub(crate) fn run(&self, definition: &'static Definition, invocation: Invocation) -> RunFuture {
         *locked(&self.scene.calls).entry(definition.code()).or_default() += 1;
         match self.scene.mocks.get(&definition.code()) {
@@ -220,11 +220,11 @@ impl Part {
         let steps = &self.scene.steps;
         let name = steps.begins(key, in_transaction);
         if self.role == Role::First {
-            steps.hold(run_id, key, &name, Hold::Before).await;
+            steps.hold(run_id, key, &name, HoldAt::Before).await;
         }
         let finished = begin().await;
         if self.role == Role::First {
-            steps.hold(run_id, key, &name, Hold::After).await;
+            steps.hold(run_id, key, &name, HoldAt::After).await;
         } else {
             steps.ended_elsewhere(run_id, key);
         }
@@ -233,13 +233,13 @@ impl Part {
 }
 
 /// The part of the worker whose provided values these are.
-pub(crate) fn part(provided: &Provided) -> Option<Arc<Part>> {
-    provided.get::<Part>()
+pub(crate) fn worker_hooks(provided: &Provided) -> Option<Arc<WorkerHooks>> {
+    provided.get::<WorkerHooks>()
 }
 
 /// The time that was skipped for the worker whose provided values these are.
 pub(crate) fn skipped(provided: &Provided) -> Option<Arc<Skipped>> {
-    part(provided).map(|part| Arc::clone(&part.scene.skipped))
+    worker_hooks(provided).map(|part| Arc::clone(&part.scene.skipped))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,7 @@
 //! The timeline of the server behind an address: that of a server whose place a promoted standby has taken is older.
 //!
 //! Each new session of the engine asks. An address that leads to the old server again, because both are still served, is refused by every process that has
-//! met the promoted one there; and sessions that it opened before, which may lead to the old one, are given up ([`Era`]). What the old server acknowledges
+//! met the promoted one there; and sessions that it opened before, which may lead to the old one, are given up ([`ServerEpoch`]). What the old server acknowledges
 //! until then is lost. A process that has not met the promoted server cannot know, and of two standbys that were promoted apart nothing tells which is
 //! the right one: both are on the same timeline. An application's own pool is its own affair.
 
@@ -101,12 +101,12 @@ impl Address {
 /// The time from some instant on, as long as no promoted server is met in the place of the one at an address. Whoever keeps a session for long begins one
 /// before it opens the session, and gives the session up when it is over.
 #[derive(Debug)]
-pub(crate) struct Era {
+pub(crate) struct ServerEpoch {
     address: Arc<Address>,
     since: Instant,
 }
 
-impl Era {
+impl ServerEpoch {
     pub(crate) fn begin(options: &PgConnectOptions) -> Self {
         Self { address: Address::of(options), since: Instant::now() }
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_copy_that_is_served_elsewhere_takes_nobodys_place() {
         let (production, copy) = (at(1), at(2));
-        let era = Era::begin(&production);
+        let era = ServerEpoch::begin(&production);
         assert_eq!(meet(&Address::of(&production), "a", "00000001"), Ok(()));
         assert_eq!(meet(&Address::of(&copy), "a", "00000002"), Ok(()));
         assert_eq!(meet(&Address::of(&production), "a", "00000001"), Ok(()));
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn sessions_of_before_a_promotion_are_given_up_and_later_ones_kept() {
         let address = Address::of(&at(3));
-        let life = Era::begin(&at(3));
+        let life = ServerEpoch::begin(&at(3));
         for (system, timeline) in [("a", "00000001"), ("b", "00000007"), ("a", "00000001")] {
             assert_eq!(meet(&address, system, timeline), Ok(()));
             assert!(!life.is_over(), "{system} {timeline}");
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(meet(&address, "a", "00000002"), Ok(()));
         assert!(life.is_over());
         assert!(address.has_moved_within(life.since.elapsed()));
-        assert!(!Era::begin(&at(3)).is_over());
+        assert!(!ServerEpoch::begin(&at(3)).is_over());
         address.met().moved_at = Instant::now().checked_sub(MARGIN * 3);
         assert!(!address.has_moved_within(MARGIN));
     }

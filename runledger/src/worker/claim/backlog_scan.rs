@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use crate::connection::answer::answered;
+use crate::connection::db_timeout::with_timeout;
 use crate::connection::outage::warn_outage;
 use crate::connection::session::Session;
-use crate::store::claim::{Look, lanes};
+use crate::store::claim::{Scan, lanes};
 use crate::store::session::{LONGEST_LOOK, for_looks};
 
-/// Looks may take a twentieth of the time, but are not further apart than this, or twice as long as one takes: nothing else finds a run behind the
+/// Scanner may take a twentieth of the time, but are not further apart than this, or twice as long as one takes: nothing else finds a run behind the
 /// positions.
 const SHARE: u32 = 20;
 const FURTHEST_APART: Duration = Duration::from_secs(60);
@@ -33,22 +33,22 @@ const SLOW: u32 = 2;
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// What a look saw, and the instant here at which it began.
-pub(crate) type Seen = (Instant, Look);
+pub(crate) type Scanned = (Instant, Scan);
 
 /// The looks of a claimer, one at a time.
 #[derive(Default)]
-pub(crate) struct Looks {
+pub(crate) struct Scanner {
     last: Option<Last>,
     /// How many of the last ones took long, one after the other.
     n_slow: u32,
     /// Something came that claims from positions may miss: a look follows as soon as it is affordable, however long the worker would sleep.
     is_owed: bool,
     /// The one that goes on beside the claims.
-    beside: JoinSet<Beside>,
+    beside: JoinSet<Background>,
 }
 
 /// When one beside the claims began, how long it took, and what it saw: an error, where there was no connection for it.
-type Beside = Result<(Instant, Duration, Result<Look, sqlx::Error>), sqlx::Error>;
+type Background = Result<(Instant, Duration, Result<Scan, sqlx::Error>), sqlx::Error>;
 
 #[derive(Clone, Copy)]
 struct Last {
@@ -58,14 +58,14 @@ struct Last {
     has_failed: bool,
 }
 
-impl Looks {
+impl Scanner {
     /// Asks for a look.
-    pub(crate) fn owe(&mut self) {
+    pub(crate) fn request(&mut self) {
         self.is_owed = true;
     }
 
     /// When the look may begin that was asked for.
-    pub(crate) fn owed_at(&self) -> Option<Instant> {
+    pub(crate) fn requested_at(&self) -> Option<Instant> {
         (self.is_owed && self.beside.is_empty()).then(|| self.affordable_at())
     }
 
@@ -75,17 +75,17 @@ impl Looks {
     }
 
     /// Whether the last one began longer ago than this.
-    pub(crate) fn are_older_than(&self, age: Duration) -> bool {
+    pub(crate) fn is_older_than(&self, age: Duration) -> bool {
         self.last.is_none_or(|last| last.began.elapsed() > age)
     }
 
     /// Whether the next one is too slow for claims to wait for it.
-    pub(crate) fn are_slow(&self) -> bool {
+    pub(crate) fn is_slow(&self) -> bool {
         self.n_slow >= SLOW
     }
 
     /// Notes one between two claims that began then and ends now.
-    pub(crate) fn done(&mut self, began: Instant, has_failed: bool) {
+    pub(crate) fn note_inline(&mut self, began: Instant, has_failed: bool) {
         self.is_owed = false;
         self.count(began, began.elapsed(), has_failed);
     }
@@ -96,28 +96,28 @@ impl Looks {
         self.is_owed = false;
         self.beside.spawn(async move {
             let mut connection = session.open().await?;
-            session.answered(for_looks(&mut connection)).await?;
+            session.with_timeout(for_looks(&mut connection)).await?;
             let began = Instant::now();
-            let look = answered(LONGEST_LOOK + SILENCE, lanes(&mut connection, &queues, &jobs)).await;
+            let look = with_timeout(LONGEST_LOOK + SILENCE, lanes(&mut connection, &queues, &jobs)).await;
             Ok((began, began.elapsed(), look))
         });
     }
 
     /// What the one beside the claims saw, when it ends; never, where there is none. One that failed is logged, is owed again, and saw nothing.
-    pub(crate) async fn ended(&mut self) -> Option<Seen> {
+    pub(crate) async fn next_finished(&mut self) -> Option<Scanned> {
         match self.beside.join_next().await {
-            Some(ended) => self.conclude(ended),
+            Some(ended) => self.finish(ended),
             None => std::future::pending().await,
         }
     }
 
     /// The same, where it has ended by now.
-    pub(crate) fn try_ended(&mut self) -> Option<Seen> {
+    pub(crate) fn try_finished(&mut self) -> Option<Scanned> {
         let ended = self.beside.try_join_next()?;
-        self.conclude(ended)
+        self.finish(ended)
     }
 
-    fn conclude(&mut self, ended: Result<Beside, JoinError>) -> Option<Seen> {
+    fn finish(&mut self, ended: Result<Background, JoinError>) -> Option<Scanned> {
         // One that has panicked, or goes with its runtime, is as one that had no connection.
         let error = match ended.unwrap_or_else(|error| Err(sqlx::Error::Io(error.into()))) {
             Ok((began, took, Ok(look))) => {
@@ -157,15 +157,15 @@ mod tests {
     use super::*;
 
     /// One between two claims.
-    async fn look(looks: &mut Looks, took: Duration, has_failed: bool) -> Instant {
+    async fn look(scanner: &mut Scanner, took: Duration, has_failed: bool) -> Instant {
         let began = Instant::now();
         tokio::time::advance(took).await;
-        looks.done(began, has_failed);
+        scanner.note_inline(began, has_failed);
         began
     }
 
-    fn seen() -> Look {
-        Look {
+    fn seen() -> Scan {
+        Scan {
             now: crate::model::timestamp::Timestamp::DISTANT_PAST,
             firsts: std::collections::BTreeMap::new(),
             need_permits: false,
@@ -174,7 +174,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_dearer_a_look_the_rarer_it_is_and_one_that_is_owed_comes_sooner() {
-        assert!(Looks::default().may_begin(), "the first");
+        assert!(Scanner::default().may_begin(), "the first");
         let cases = [
             (1, 20, 20),
             (100, 2_000, 500),
@@ -184,46 +184,46 @@ mod tests {
         ];
         for (took, alone, owed) in cases {
             let [took, alone, owed] = [took, alone, owed].map(Duration::from_millis);
-            let mut looks = Looks::default();
-            let began = look(&mut looks, took, false).await;
-            assert_eq!((looks.owed_at(), looks.affordable_at()), (None, began + alone));
-            looks.owe();
-            assert_eq!(looks.owed_at(), Some(began + owed));
+            let mut scanner = Scanner::default();
+            let began = look(&mut scanner, took, false).await;
+            assert_eq!((scanner.requested_at(), scanner.affordable_at()), (None, began + alone));
+            scanner.request();
+            assert_eq!(scanner.requested_at(), Some(began + owed));
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn claims_wait_for_looks_until_two_in_a_row_were_slow() {
-        let mut looks = Looks::default();
+        let mut scanner = Scanner::default();
         let (slow, quick) = (PROMPT * 2, PROMPT);
         for (took, are_slow) in
             [(slow, false), (quick, false), (slow, false), (slow, true), (slow, true), (quick, false)]
         {
-            look(&mut looks, took, false).await;
-            assert_eq!(looks.are_slow(), are_slow);
+            look(&mut scanner, took, false).await;
+            assert_eq!(scanner.is_slow(), are_slow);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_look_that_failed_is_owed_again_and_follows_soon() {
-        let mut looks = Looks::default();
-        look(&mut looks, Duration::from_millis(1), true).await;
-        assert_eq!(looks.owed_at(), Some(Instant::now() + AFTER_ERROR));
-        looks.beside.spawn(async { Err(sqlx::Error::PoolTimedOut) });
-        looks.n_slow = SLOW;
-        assert!(looks.ended().await.is_none());
-        assert_eq!(looks.owed_at(), Some(Instant::now() + AFTER_ERROR));
-        assert!(!looks.are_slow(), "the next one is made on the claims' connection");
+        let mut scanner = Scanner::default();
+        look(&mut scanner, Duration::from_millis(1), true).await;
+        assert_eq!(scanner.requested_at(), Some(Instant::now() + AFTER_ERROR));
+        scanner.beside.spawn(async { Err(sqlx::Error::PoolTimedOut) });
+        scanner.n_slow = SLOW;
+        assert!(scanner.next_finished().await.is_none());
+        assert_eq!(scanner.requested_at(), Some(Instant::now() + AFTER_ERROR));
+        assert!(!scanner.is_slow(), "the next one is made on the claims' connection");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_time_until_somebody_comes_for_what_a_look_saw_is_not_its_own() {
-        let mut looks = Looks::default();
+        let mut scanner = Scanner::default();
         let began = Instant::now();
-        looks.beside.spawn(async move { Ok((began, PROMPT, Ok(seen()))) });
+        scanner.beside.spawn(async move { Ok((began, PROMPT, Ok(seen()))) });
         tokio::time::sleep(Duration::from_secs(600)).await;
-        assert!(looks.try_ended().is_some());
-        assert!(!looks.are_slow());
-        assert!(looks.may_begin());
+        assert!(scanner.try_finished().is_some());
+        assert!(!scanner.is_slow());
+        assert!(scanner.may_begin());
     }
 }

@@ -10,7 +10,7 @@ use super::failure::{Failure, FailureKind};
 use super::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
 use super::recorded::place_of_error;
 
-/// How a node ended, for one that takes any end: `node.on_terminal()` gives it.
+/// How a node ended, for one that takes any end: `node.on_any_outcome()` gives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome<T> {
@@ -45,7 +45,7 @@ type Row = (Uuid, bool, Vec<String>, String, Option<Box<RawValue>>, Option<Box<R
 
 /// What one prerequisite gives, as it is stored.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct DependencyOutput {
     run_id: Uuid,
     /// Whether the parameters take an [`Outcome`].
     is_outcome: bool,
@@ -59,12 +59,12 @@ pub struct Given {
 ///
 /// # Errors
 /// Where the text is not an array of such rows.
-pub fn read(text: &str) -> Result<Vec<Given>, serde_json::Error> {
+pub fn read(text: &str) -> Result<Vec<DependencyOutput>, serde_json::Error> {
     let rows: Vec<Row> = serde_json::from_str(text)?;
     let stored = |raw: Box<RawValue>| Stored::read(raw.get().to_owned());
     Ok(rows
         .into_iter()
-        .map(|(run_id, is_outcome, parameters, state, output, error)| Given {
+        .map(|(run_id, is_outcome, parameters, state, output, error)| DependencyOutput {
             run_id,
             is_outcome,
             parameters,
@@ -127,7 +127,10 @@ pub const CONDITION: char = '?';
 ///
 /// # Errors
 /// [`PayloadError`], where an output does not open.
-pub fn unmet(given: &[Given], sealer: &Sealer) -> Result<Option<Failure>, PayloadError> {
+pub fn failed_condition(
+    given: &[DependencyOutput],
+    sealer: &Sealer,
+) -> Result<Option<Failure>, PayloadError> {
     for given in given {
         for name in given.parameters.iter().filter_map(|parameter| parameter.strip_prefix(CONDITION)) {
             match given.text(sealer)?.trim() {
@@ -160,7 +163,7 @@ enum Argument {
 ///
 /// # Errors
 /// [`PayloadError`], where an output does not open.
-pub fn fill(input: String, given: Vec<Given>, sealer: &Sealer) -> Result<String, PayloadError> {
+pub fn bind(input: String, given: Vec<DependencyOutput>, sealer: &Sealer) -> Result<String, PayloadError> {
     if given.is_empty() {
         return Ok(input);
     }
@@ -208,7 +211,7 @@ pub fn fill(input: String, given: Vec<Given>, sealer: &Sealer) -> Result<String,
     Ok(filled)
 }
 
-impl Given {
+impl DependencyOutput {
     /// The JSON text that a parameter is given.
     fn text(&self, sealer: &Sealer) -> Result<String, PayloadError> {
         let place = Place::new(self.run_id, PayloadKind::Output, "");
@@ -238,7 +241,7 @@ mod tests {
 
     fn filled(input: &str, given: &str) -> Result<String, String> {
         let given = read(given).map_err(|error| error.to_string())?;
-        fill(input.to_owned(), given, &Sealer::default()).map_err(|error| error.to_string())
+        bind(input.to_owned(), given, &Sealer::default()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -303,7 +306,9 @@ mod tests {
                 format!("[[\"{}\", false, [\"?approved\"], \"completed\", {output}, null]]", Uuid::nil());
             assert_eq!(filled("{}", &given).as_deref(), Ok("{}"));
             let given = read(&given).map_err(|error| error.to_string());
-            given.and_then(|given| unmet(&given, &Sealer::default()).map_err(|error| error.to_string()))
+            given.and_then(|given| {
+                failed_condition(&given, &Sealer::default()).map_err(|error| error.to_string())
+            })
         };
         assert_eq!(unmet("true"), Ok(None));
         let kind = |output: &str| unmet(output).map(|failure| failure.map(|failure| failure.kind));

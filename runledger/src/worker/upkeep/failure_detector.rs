@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::connection::outage::Outage;
 use crate::model::timestamp::Timestamp;
-use crate::store::worker::{Pulse, Silence};
+use crate::store::worker::{HeartbeatReply, Silence};
 use crate::worker::timings::Timings;
 
 /// A database clock that moves by this much more than our own has jumped.
@@ -20,7 +20,7 @@ const MOST_HELD_UP: usize = 64;
 
 /// What is remembered from one pulse to the next.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub(crate) struct FailureDetector {
     pub(crate) connection: Option<PoolConnection<Postgres>>,
     incarnation: Option<String>,
     /// When a pulse first came from this incarnation.
@@ -100,23 +100,23 @@ pub(crate) struct Change {
     pub(crate) is_new_server: bool,
 }
 
-impl Memory {
+impl FailureDetector {
     /// Notes a pulse, and says what has changed since the last one.
-    pub(crate) fn remember(&mut self, pulse: &Pulse, timings: &Timings) -> Change {
-        let now = pulse.heard;
-        let jumped_back = self.clocks.is_some_and(|(_, db_then)| db_then.since(pulse.now) > CLOCK_JUMP);
+    pub(crate) fn remember(&mut self, reply: &HeartbeatReply, timings: &Timings) -> Change {
+        let now = reply.heard;
+        let jumped_back = self.clocks.is_some_and(|(_, db_then)| db_then.since(reply.now) > CLOCK_JUMP);
         let jumped = self.clocks.is_some_and(|(then, db_then)| {
-            let (ours, theirs) = (now.duration_since(then), pulse.now.since(db_then));
+            let (ours, theirs) = (now.duration_since(then), reply.now.since(db_then));
             theirs > ours + CLOCK_JUMP
         });
         let is_new_server =
-            self.incarnation.as_ref().is_some_and(|incarnation| *incarnation != pulse.incarnation);
-        if pulse.gap > timings.suspect {
+            self.incarnation.as_ref().is_some_and(|incarnation| *incarnation != reply.incarnation);
+        if reply.gap > timings.suspect {
             tracing::warn!(
-                gap = ?pulse.gap,
+                gap = ?reply.gap,
                 "a heartbeat of this worker was late: so much of the silence of others proves nothing"
             );
-            self.held_up.push_back((now, pulse.gap.saturating_sub(timings.heartbeat)));
+            self.held_up.push_back((now, reply.gap.saturating_sub(timings.heartbeat)));
             if self.held_up.len() > MOST_HELD_UP {
                 self.held_up.pop_front();
             }
@@ -129,9 +129,9 @@ impl Memory {
             );
             self.trust_leases_from = Some(now + timings.lease);
         }
-        self.clocks = Some((now, pulse.now));
-        if self.incarnation.as_ref() != Some(&pulse.incarnation) {
-            self.incarnation = Some(pulse.incarnation.clone());
+        self.clocks = Some((now, reply.now));
+        if self.incarnation.as_ref() != Some(&reply.incarnation) {
+            self.incarnation = Some(reply.incarnation.clone());
             self.known_since = Some(now);
         }
         Change { jumped_back, is_new_server }
@@ -145,7 +145,7 @@ impl Memory {
     }
 
     /// Whether the silence of a worker is longer than a lease, and its own: without the time for which heartbeats of ours were held up in it.
-    pub(crate) fn proves(&self, silence: &Silence, timings: &Timings) -> bool {
+    pub(crate) fn is_dead(&self, silence: &Silence, timings: &Timings) -> bool {
         let since = self.held_up.iter().filter(|(at, _)| at.elapsed().as_secs_f64() < silence.seconds);
         let held_up: Duration = since.map(|(_, late)| *late).sum();
         silence.seconds - held_up.as_secs_f64() > timings.lease.as_secs_f64() && self.trusts(silence, timings)
@@ -168,8 +168,8 @@ mod tests {
 
     const TIMINGS: Timings = Timings::FAST;
 
-    fn pulse(now: Timestamp, gap: Duration) -> Pulse {
-        Pulse {
+    fn reply(now: Timestamp, gap: Duration) -> HeartbeatReply {
+        HeartbeatReply {
             alive: true,
             draining: false,
             cancels: Vec::new(),
@@ -193,13 +193,13 @@ mod tests {
     }
 
     /// What a worker has whose heartbeats are acknowledged after these times, and were carried out after these.
-    async fn heard(beats: impl IntoIterator<Item = (Duration, Duration)>) -> Memory {
-        let (began, mut memory) = (Instant::now(), Memory::default());
+    async fn heard(beats: impl IntoIterator<Item = (Duration, Duration)>) -> FailureDetector {
+        let (began, mut detector) = (Instant::now(), FailureDetector::default());
         for (after, gap) in beats {
             tokio::time::advance(after).await;
-            memory.remember(&pulse(Timestamp::from_unix_micros(0).plus(began.elapsed()), gap), &TIMINGS);
+            detector.remember(&reply(Timestamp::from_unix_micros(0).plus(began.elapsed()), gap), &TIMINGS);
         }
-        memory
+        detector
     }
 
     const BEAT: (Duration, Duration) = (TIMINGS.heartbeat, TIMINGS.heartbeat);
@@ -207,27 +207,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_silence_of_others_proves_nothing_while_nothing_is_heard_of_the_server() {
         let silent = silence(TIMINGS.lease + TIMINGS.heartbeat);
-        assert!(!Memory::default().proves(&silent, &TIMINGS));
-        let memory = heard([BEAT, BEAT]).await;
-        assert!(memory.proves(&silent, &TIMINGS));
+        assert!(!FailureDetector::default().is_dead(&silent, &TIMINGS));
+        let detector = heard([BEAT, BEAT]).await;
+        assert!(detector.is_dead(&silent, &TIMINGS));
         tokio::time::advance(TIMINGS.lease).await;
-        assert!(!memory.proves(&silent, &TIMINGS));
+        assert!(!detector.is_dead(&silent, &TIMINGS));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_held_up_our_own_heartbeat_is_no_silence_of_others() {
         let held_up = 2 * TIMINGS.lease;
-        let memory = heard([BEAT, (held_up, held_up), BEAT]).await;
+        let detector = heard([BEAT, (held_up, held_up), BEAT]).await;
         let of_the_living = silence(held_up + TIMINGS.heartbeat);
-        assert!(!memory.proves(&of_the_living, &TIMINGS), "whoever lives was held up as well");
-        assert!(memory.proves(&silence(held_up + TIMINGS.lease), &TIMINGS), "this one was silent before");
+        assert!(!detector.is_dead(&of_the_living, &TIMINGS), "whoever lives was held up as well");
+        assert!(detector.is_dead(&silence(held_up + TIMINGS.lease), &TIMINGS), "this one was silent before");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_heartbeat_that_is_not_acknowledged_is_none_that_was_held_up() {
         let unacknowledged = (2 * TIMINGS.suspect, TIMINGS.heartbeat);
-        let memory = heard(std::iter::repeat_n(unacknowledged, 9)).await;
-        assert!(memory.proves(&silence(TIMINGS.lease + TIMINGS.heartbeat), &TIMINGS));
+        let detector = heard(std::iter::repeat_n(unacknowledged, 9)).await;
+        assert!(detector.is_dead(&silence(TIMINGS.lease + TIMINGS.heartbeat), &TIMINGS));
     }
 
     #[test]

@@ -59,9 +59,9 @@ pub enum TimelineEvent {
     /// Somebody asks for its pause, which has not taken place.
     PauseRequested,
     /// What its steps did is taken back from here on.
-    UndoBegan,
+    CompensationStarted,
     /// Another go at it was made.
-    MadeOfIt,
+    Rerun,
     /// It waits, and has since then.
     Waiting,
     /// It is blocked, and has been since then.
@@ -90,8 +90,8 @@ const EVENTS: [TimelineEvent; 21] = [
     TimelineEvent::Pinned,
     TimelineEvent::CancelRequested,
     TimelineEvent::PauseRequested,
-    TimelineEvent::UndoBegan,
-    TimelineEvent::MadeOfIt,
+    TimelineEvent::CompensationStarted,
+    TimelineEvent::Rerun,
     TimelineEvent::Waiting,
     TimelineEvent::Blocked,
     TimelineEvent::Paused,
@@ -118,8 +118,8 @@ impl TimelineEvent {
             Self::Pinned => "pinned",
             Self::CancelRequested => "cancel_requested",
             Self::PauseRequested => "pause_requested",
-            Self::UndoBegan => "undo_began",
-            Self::MadeOfIt => "made_of_it",
+            Self::CompensationStarted => "undo_began",
+            Self::Rerun => "made_of_it",
             Self::Waiting => "waiting",
             Self::Blocked => "blocked",
             Self::Paused => "paused",

@@ -1,4 +1,4 @@
--- tune: says of jobs what holds in the place of their own definitions. What was said of them before is forgotten.
+-- set_overrides: says of jobs what holds in the place of their own definitions. What was said of them before is forgotten.
 -- in:    $1 whether what was said of all other jobs is forgotten too, $2 jobs, $3 why they are disabled (null: they are not), $4 attempts,
 --        $5 time limits in milliseconds, $6 first delays, $7 largest delays in milliseconds; arrays of one length
 -- out:   changed; one row: how many jobs have another tuning than before

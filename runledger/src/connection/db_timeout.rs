@@ -8,16 +8,16 @@ use std::io;
 use std::time::Duration;
 
 /// Longer than the server lets a statement of the engine take (30 seconds, `store::session`), so that a slow one is not taken for a lost one.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(35);
+pub(crate) const STATEMENT_LIMIT: Duration = Duration::from_secs(35);
 
 /// How long a listening connection that is asked whether it lives may take to answer.
-pub(crate) const LIFE_SIGN: Duration = Duration::from_secs(5);
+pub(crate) const PING_LIMIT: Duration = Duration::from_secs(5);
 
 /// Waits for an answer. Where none comes the connection must not be used again.
 ///
 /// # Errors
 /// Those of the statement; a timed out [`sqlx::Error::Io`] where nothing has come: the statement may have been carried out.
-pub(crate) async fn answered<T>(
+pub(crate) async fn with_timeout<T>(
     within: Duration,
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
@@ -32,6 +32,6 @@ pub(crate) async fn answered<T>(
 }
 
 /// Whether [`answered`] has given a statement up, or the network has.
-pub(crate) fn is_given_up(error: &sqlx::Error) -> bool {
+pub(crate) fn has_timed_out(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut)
 }

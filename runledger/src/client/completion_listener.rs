@@ -14,25 +14,25 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
-use crate::connection::answer::{LIFE_SIGN, answered};
+use crate::connection::db_timeout::{PING_LIMIT, with_timeout};
 use crate::connection::task;
+use crate::store::failover::ServerEpoch;
 use crate::store::inspect::watch;
 use crate::store::server::server_key;
 use crate::store::session::{acquire, answers, listen};
-use crate::store::timeline::Era;
 
 /// The first pause; it doubles up to [`LAST_SHORT`], after which the waiter listens.
 const FIRST: Duration = Duration::from_millis(1);
 const LAST_SHORT: Duration = Duration::from_millis(32);
 
 /// How often a listening waiter asks all the same, and the listener whether its connection lives.
-const NET: Duration = Duration::from_secs(5);
+const SAFETY_POLL: Duration = Duration::from_secs(5);
 
 /// How often a waiter asks where nobody can listen: behind a pooler, or without a free connection.
-const WITHOUT_LISTENING: Duration = Duration::from_millis(250);
+const POLL: Duration = Duration::from_millis(250);
 
 /// How long nobody tries to listen after somebody could not.
-const DEAF: Duration = Duration::from_secs(5);
+const UNAVAILABLE_FOR: Duration = Duration::from_secs(5);
 
 /// How long a server may take to let somebody listen: all waiters of its database wait for it, and can do without.
 const OPENING: Duration = Duration::from_secs(10);
@@ -49,17 +49,17 @@ pub(crate) struct Waiter<'a> {
     pool: &'a PgPool,
     run_id: Uuid,
     pause: Duration,
-    ear: Option<Ear>,
+    ear: Option<Subscription>,
 }
 
 /// How a waiter hears of an end. Each has the hub, which lives as long as somebody does.
 #[derive(Debug)]
-enum Ear {
+enum Subscription {
     /// The hub is being opened.
-    Opening(Arc<Hub>),
-    Listening(broadcast::Receiver<Uuid>, #[expect(dead_code, reason = "held, not read")] Arc<Hub>),
+    Opening(Arc<Listener>),
+    Listening(broadcast::Receiver<Uuid>, #[expect(dead_code, reason = "held, not read")] Arc<Listener>),
     /// Nobody can listen, or tell, for now.
-    Deaf(Instant, #[expect(dead_code, reason = "held, not read")] Arc<Hub>),
+    Unavailable(Instant, #[expect(dead_code, reason = "held, not read")] Arc<Listener>),
 }
 
 impl<'a> Waiter<'a> {
@@ -75,21 +75,23 @@ impl<'a> Waiter<'a> {
             self.pause *= 2;
             return;
         }
-        match self.ear.get_or_insert_with(|| Ear::Opening(HUBS.of(self.pool))) {
-            Ear::Opening(hub) => {
+        match self.ear.get_or_insert_with(|| Subscription::Opening(LISTENERS.of(self.pool))) {
+            Subscription::Opening(hub) => {
                 let hub = Arc::clone(hub);
                 // A server that lets nobody listen for now does not keep anybody from asking.
-                if let Ok(opened) = tokio::time::timeout(within(WITHOUT_LISTENING), hub.opened()).await {
+                if let Ok(opened) = tokio::time::timeout(within(POLL), hub.opened()).await {
                     self.ear = self.join(hub, opened).await;
                 }
             }
-            Ear::Listening(ends, _) => {
-                if let Ok(Heard::Silence) = tokio::time::timeout(within(NET), hear(ends, self.run_id)).await {
+            Subscription::Listening(ends, _) => {
+                if let Ok(Notification::Silence) =
+                    tokio::time::timeout(within(SAFETY_POLL), next_notification(ends, self.run_id)).await
+                {
                     self.ear = None;
                 }
             }
-            Ear::Deaf(until, _) => {
-                tokio::time::sleep(within(WITHOUT_LISTENING)).await;
+            Subscription::Unavailable(until, _) => {
+                tokio::time::sleep(within(POLL)).await;
                 if *until <= Instant::now() {
                     self.ear = None;
                 }
@@ -98,13 +100,17 @@ impl<'a> Waiter<'a> {
     }
 
     /// The caller looks once more after this: a run that ended before the row was there does not notify.
-    async fn join(&self, hub: Arc<Hub>, opened: Option<Opened>) -> Option<Ear> {
+    async fn join(&self, hub: Arc<Listener>, opened: Option<Opened>) -> Option<Subscription> {
         let ends = match opened? {
             Opened::Listening(ends) => ends.upgrade()?.subscribe(),
-            Opened::Deaf(until) => return Some(Ear::Deaf(until, hub)),
+            Opened::Unavailable(until) => return Some(Subscription::Unavailable(until, hub)),
         };
         let is_announced = self.announce().await;
-        Some(if is_announced { Ear::Listening(ends, hub) } else { Ear::Deaf(Instant::now() + DEAF, hub) })
+        Some(if is_announced {
+            Subscription::Listening(ends, hub)
+        } else {
+            Subscription::Unavailable(Instant::now() + UNAVAILABLE_FOR, hub)
+        })
     }
 
     /// Asks for a notification. False where this client may not ask, or cannot now.
@@ -120,27 +126,27 @@ impl<'a> Waiter<'a> {
     }
 }
 
-enum Heard {
+enum Notification {
     /// The run may have ended.
     End,
     /// The listener is gone, with the runtime of whoever started it: another must be started.
     Silence,
 }
 
-async fn hear(ends: &mut broadcast::Receiver<Uuid>, run_id: Uuid) -> Heard {
+async fn next_notification(ends: &mut broadcast::Receiver<Uuid>, run_id: Uuid) -> Notification {
     loop {
         match ends.recv().await {
             Ok(ended) if ended != run_id => {}
             // One that has fallen behind may have missed it.
-            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => return Heard::End,
-            Err(broadcast::error::RecvError::Closed) => return Heard::Silence,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => return Notification::End,
+            Err(broadcast::error::RecvError::Closed) => return Notification::Silence,
         }
     }
 }
 
 /// The shared listener of a database.
 #[derive(Debug)]
-struct Hub {
+struct Listener {
     /// None while it is being opened. Closed when the listener ends.
     opened: watch::Receiver<Option<Opened>>,
     listener: JoinHandle<()>,
@@ -152,10 +158,10 @@ enum Opened {
     /// The listener has the only strong one.
     Listening(broadcast::WeakSender<Uuid>),
     /// Nobody can listen, and until then nobody tries.
-    Deaf(Instant),
+    Unavailable(Instant),
 }
 
-impl Hub {
+impl Listener {
     fn open(pool: &PgPool) -> Self {
         let (open, opened) = watch::channel(None);
         Self { opened, listener: task::spawn("ended", serve(pool.connect_options(), open)) }
@@ -169,11 +175,11 @@ impl Hub {
     /// Whether its listener goes on, or nobody tries to listen yet.
     fn lives(&self) -> bool {
         !self.listener.is_finished()
-            || matches!(*self.opened.borrow(), Some(Opened::Deaf(until)) if until > Instant::now())
+            || matches!(*self.opened.borrow(), Some(Opened::Unavailable(until)) if until > Instant::now())
     }
 }
 
-impl Drop for Hub {
+impl Drop for Listener {
     fn drop(&mut self) {
         self.listener.abort();
     }
@@ -181,12 +187,12 @@ impl Drop for Hub {
 
 /// The hubs in use, by what identifies a database for a client: waiters of one database open one connection together.
 #[derive(Debug, Default)]
-struct Hubs(Mutex<HashMap<String, Weak<Hub>>>);
+struct Listeners(Mutex<HashMap<String, Weak<Listener>>>);
 
-static HUBS: LazyLock<Hubs> = LazyLock::new(Hubs::default);
+static LISTENERS: LazyLock<Listeners> = LazyLock::new(Listeners::default);
 
-impl Hubs {
-    fn of(&self, pool: &PgPool) -> Arc<Hub> {
+impl Listeners {
+    fn of(&self, pool: &PgPool) -> Arc<Listener> {
         let options = pool.connect_options();
         let database =
             format!("{}/{:?} {}", server_key(&options), options.get_database(), options.get_username());
@@ -196,7 +202,7 @@ impl Hubs {
         }
         // A program may wait for many databases, one after the other.
         hubs.retain(|_, hub| hub.strong_count() > 0);
-        let hub = Arc::new(Hub::open(pool));
+        let hub = Arc::new(Listener::open(pool));
         hubs.insert(database, Arc::downgrade(&hub));
         hub
     }
@@ -204,8 +210,8 @@ impl Hubs {
 
 /// Opens a hub, and listens.
 async fn serve(options: Arc<PgConnectOptions>, open: watch::Sender<Option<Opened>>) {
-    let era = Era::begin(&options);
-    match answered(OPENING, listen(&options, &[CHANNEL])).await {
+    let era = ServerEpoch::begin(&options);
+    match with_timeout(OPENING, listen(&options, &[CHANNEL])).await {
         Ok(listener) => {
             let (ends, _) = broadcast::channel(BACKLOG);
             open.send_replace(Some(Opened::Listening(ends.downgrade())));
@@ -213,29 +219,29 @@ async fn serve(options: Arc<PgConnectOptions>, open: watch::Sender<Option<Opened
         }
         Err(error) => {
             tracing::debug!(%error, "nobody can listen for the ends of runs; waiters ask instead");
-            open.send_replace(Some(Opened::Deaf(Instant::now() + DEAF)));
+            open.send_replace(Some(Opened::Unavailable(Instant::now() + UNAVAILABLE_FOR)));
         }
     }
 }
 
 async fn forward(
     mut listener: PgListener,
-    mut era: Era,
+    mut era: ServerEpoch,
     options: &PgConnectOptions,
     ends: broadcast::Sender<Uuid>,
 ) {
-    let mut asking = tokio::time::interval_at(Instant::now() + NET, NET);
+    let mut asking = tokio::time::interval_at(Instant::now() + SAFETY_POLL, SAFETY_POLL);
     asking.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let heard = tokio::select! {
             heard = listener.try_recv() => heard,
             // One that a firewall has forgotten, or that leads to a server which has been replaced, would be silent for ever.
             _ = asking.tick() => {
-                if !era.is_over() && answered(LIFE_SIGN, answers(&mut listener)).await.is_ok() {
+                if !era.is_over() && with_timeout(PING_LIMIT, answers(&mut listener)).await.is_ok() {
                     continue;
                 }
-                let next = Era::begin(options);
-                match answered(OPENING, listen(options, &[CHANNEL])).await {
+                let next = ServerEpoch::begin(options);
+                match with_timeout(OPENING, listen(options, &[CHANNEL])).await {
                     Ok(another) => {
                         tracing::debug!("another connection listens for the ends of runs");
                         (listener, era) = (another, next);
@@ -256,7 +262,7 @@ async fn forward(
             Ok(None) => {}
             Err(error) => {
                 tracing::debug!(%error, "the listener for the ends of runs starts again");
-                tokio::time::sleep(WITHOUT_LISTENING).await;
+                tokio::time::sleep(POLL).await;
             }
         }
     }
@@ -286,15 +292,15 @@ mod tests {
     async fn a_database_that_is_silent_does_not_keep_the_waiters_of_another() {
         let (silent, closing) = (server(), server());
         // Nobody accepts, so the connection stands and nothing comes back on it.
-        let opening = HUBS.of(&pool_before(&silent));
-        let other = HUBS.of(&pool_before(&closing));
+        let opening = LISTENERS.of(&pool_before(&silent));
+        let other = LISTENERS.of(&pool_before(&closing));
         std::thread::spawn(move || while closing.accept().is_ok() {});
         let opened = tokio::select! {
             biased;
             opened = other.opened() => opened,
             _ = opening.opened() => unreachable!("a server that says nothing lets nobody listen"),
         };
-        assert!(matches!(opened, Some(Opened::Deaf(_))), "the other one closes every connection");
+        assert!(matches!(opened, Some(Opened::Unavailable(_))), "the other one closes every connection");
     }
 
     #[tokio::test(start_paused = true)]
@@ -314,11 +320,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn somebody_tries_to_listen_again_though_waits_overlap() {
         let silent = server();
-        let (pool, hubs) = (pool_before(&silent), Hubs::default());
+        let (pool, hubs) = (pool_before(&silent), Listeners::default());
         let first = hubs.of(&pool);
-        assert!(matches!(first.opened().await, Some(Opened::Deaf(_))));
+        assert!(matches!(first.opened().await, Some(Opened::Unavailable(_))));
         assert!(Arc::ptr_eq(&first, &hubs.of(&pool)), "not at once");
-        tokio::time::advance(DEAF).await;
+        tokio::time::advance(UNAVAILABLE_FOR).await;
         let second = hubs.of(&pool);
         assert!(!Arc::ptr_eq(&first, &second));
         assert!(Arc::ptr_eq(&second, &hubs.of(&pool)), "together");
@@ -331,7 +337,7 @@ mod tests {
         let mut waiter = Waiter::new(&pool, Uuid::now_v7());
         let mut n_tries = 0;
         let began = Instant::now();
-        while began.elapsed() < (OPENING + DEAF) * 3 {
+        while began.elapsed() < (OPENING + UNAVAILABLE_FOR) * 3 {
             let was_open = waiter.ear.is_some();
             waiter.wait(None).await;
             n_tries += usize::from(!was_open && waiter.ear.is_some());
@@ -342,7 +348,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_kept_of_a_database_that_nobody_waits_for_any_more() {
         let (one, other) = (server(), server());
-        let hubs = Hubs::default();
+        let hubs = Listeners::default();
         drop(hubs.of(&pool_before(&one)));
         let _kept = hubs.of(&pool_before(&other));
         assert_eq!(hubs.0.lock().unwrap().len(), 1);

@@ -2,11 +2,11 @@
 
 use uuid::Uuid;
 
-use super::handle::Handle;
+use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::{Db, connection};
 use crate::definition::job::Job;
-use crate::store::happened::{TimelineEntry, happened};
+use crate::store::run_timeline::{TimelineEntry, happened};
 
 /// How much is given at most.
 const MOST: i64 = 10_000;
@@ -23,7 +23,7 @@ impl Db {
     }
 }
 
-impl<J: Job> Handle<J> {
+impl<J: Job> RunHandle<J> {
     /// What has happened to this run, as [`Db::timeline`].
     ///
     /// # Errors

@@ -8,25 +8,25 @@ use serde::Serialize;
 
 use super::step::Step;
 use super::{Wf, refused};
-use crate::client::handle::Handle;
-use crate::connection::answer::{PATIENCE, answered};
+use crate::client::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::connection;
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::connection::outage::warn_outage;
 use crate::definition::error::{Error, Result};
 use crate::definition::job::{Job, Payload};
 use crate::engine::context::Context;
-use crate::engine::halt::Halt;
-use crate::engine::journal::Written;
-use crate::engine::kept::at_work;
-use crate::engine::step::{halted, record};
+use crate::engine::group_commit::WriteResult;
+use crate::engine::step::{record, stop_reason};
+use crate::engine::stop::StopReason;
+use crate::engine::unpolled::at_work;
 use crate::engine::waiting::REPEAT;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::json;
 use crate::model::name::{check_name, check_text};
 use crate::model::payload::{PUBLISHED, PayloadError, PayloadKind, Place, Plain};
 use crate::store::error::{Class, class};
-use crate::store::progress::{self, Noted};
+use crate::store::progress::{self, ProgressWrite};
 use crate::store::without_connection::accepts_no_more;
 
 /// How long a look at the last progress waits for a connection that the body itself may hold.
@@ -34,7 +34,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 impl Context {
     /// Says how far this body is, in the place of what it said before: another try of it, or another attempt after a crash, is told by
-    /// [`last_progress`](Self::last_progress), and so is everybody by [`Handle::progress`]. The value is kept when the call returns, also where the body
+    /// [`last_progress`](Self::last_progress), and so is everybody by [`RunHandle::progress`]. The value is kept when the call returns, also where the body
     /// fails afterwards or is transactional and rolled back. It is a sign of life for [`Step::heartbeat_timeout`].
     ///
     /// Costs one statement, shared with what other runs say at the same time.
@@ -56,13 +56,15 @@ impl Context {
             let place = Place::new(fence.run_id, PayloadKind::Progress, key);
             let value = value.map_err(Error::terminal)?;
             let value = self.of_attempt().sealer().seal(&place, value).map_err(Error::terminal)?;
-            let item = Noted { fence, step_key: key.to_owned(), value };
-            let written = self.of_attempt().journal.write(item).await;
+            let item = ProgressWrite { fence, step_key: key.to_owned(), value };
+            let written = self.of_attempt().commit_queue.write(item).await;
             self.of_attempt().beat(key);
             match written {
-                Written::Yes => Ok(()),
-                Written::LeaseLost | Written::Gone => halted(self.of_attempt(), Halt::LeaseLost).await,
-                Written::Refused(failure) => Err(Error::terminal(failure)),
+                WriteResult::Yes => Ok(()),
+                WriteResult::LeaseLost | WriteResult::Gone => {
+                    stop_reason(self.of_attempt(), StopReason::LeaseLost).await
+                }
+                WriteResult::Refused(failure) => Err(Error::terminal(failure)),
             }
         }
     }
@@ -77,10 +79,10 @@ impl Context {
         let (attempt, key) = (self.of_attempt(), self.step_key().unwrap_or_default());
         let mut starved_since = None;
         let said = loop {
-            let looked = match answered(PATIENCE, attempt.db.acquire()).await {
+            let looked = match with_timeout(STATEMENT_LIMIT, attempt.db.acquire()).await {
                 Ok(mut connection) => {
                     starved_since = None;
-                    answered(PATIENCE, progress::last(&mut connection, self.run_id(), key)).await
+                    with_timeout(STATEMENT_LIMIT, progress::last(&mut connection, self.run_id(), key)).await
                 }
                 Err(error) if is_starved(&error) => {
                     if starved_since.get_or_insert_with(Instant::now).elapsed() > LONGEST_WAIT {
@@ -119,7 +121,7 @@ fn is_starved(error: &sqlx::Error) -> bool {
 struct NoConnection(#[source] sqlx::Error);
 
 impl Wf {
-    /// Shows a value under a name, in the place of the one before: [`Handle::query`] gives it while the run goes on and after its end. The name is of the
+    /// Shows a value under a name, in the place of the one before: [`RunHandle::query`] gives it while the run goes on and after its end. The name is of the
     /// form of a step's.
     ///
     /// It is a step, with the value as its record: a replay passes it without publishing anything again, and a run that is made of this one by `fork` or
@@ -154,7 +156,7 @@ impl Wf {
     }
 }
 
-impl<J: Job> Handle<J> {
+impl<J: Job> RunHandle<J> {
     /// What the run's workflow published last under this name, while it goes on and after its end; none where it has published nothing there. One query.
     ///
     /// # Errors

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::engine::nudge::Nudges;
+use crate::engine::wakeups::Wakeups;
 use crate::store::checkpoint::Fence;
 
 /// What an attempt is told from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum StopOrder {
     /// Nothing: go on.
     #[default]
     GoOn,
@@ -29,7 +29,7 @@ pub(crate) enum Order {
 
 /// The orders for one run, which one task obeys.
 #[derive(Debug, Default)]
-pub(crate) struct Orders {
+pub(crate) struct StopSignal {
     present: Mutex<Present>,
     /// When it was told to stop as cancelled.
     cancelled: OnceLock<Instant>,
@@ -37,27 +37,27 @@ pub(crate) struct Orders {
     /// Whether the attempt's body is gone, and its end is all that is left.
     has_left_body: AtomicBool,
     /// Where the attempt's steps are told to look again.
-    pub(crate) nudges: Arc<Nudges>,
+    pub(crate) wakeups: Arc<Wakeups>,
 }
 
 #[derive(Debug, Default)]
 struct Present {
-    order: Order,
+    order: StopOrder,
     /// Whether the steps of the run are being undone: how it ends is decided, so it cannot be cancelled any more.
     is_undoing: bool,
 }
 
-impl Orders {
+impl StopSignal {
     /// `Drop` overrules everything, since nothing may be written any more; the first of the others stands.
-    fn give(&self, order: Order) {
+    fn send(&self, order: StopOrder) {
         let mut present = self.present();
-        if order == Order::Cancel && present.is_undoing {
+        if order == StopOrder::Cancel && present.is_undoing {
             return;
         }
-        if present.order == Order::GoOn || order == Order::Drop {
+        if present.order == StopOrder::GoOn || order == StopOrder::Drop {
             present.order = order;
             drop(present);
-            if order == Order::Cancel {
+            if order == StopOrder::Cancel {
                 // It is given once.
                 let _ = self.cancelled.set(Instant::now());
             }
@@ -66,10 +66,10 @@ impl Orders {
     }
 
     /// Waits for an order to stop.
-    pub(crate) async fn to_stop(&self) -> Order {
+    pub(crate) async fn wait(&self) -> StopOrder {
         loop {
             let order = self.present().order;
-            if order != Order::GoOn {
+            if order != StopOrder::GoOn {
                 return order;
             }
             self.given.notified().await;
@@ -80,8 +80,8 @@ impl Orders {
     pub(crate) fn begin_undo(&self) {
         let mut present = self.present();
         present.is_undoing = true;
-        if present.order == Order::Cancel {
-            present.order = Order::GoOn;
+        if present.order == StopOrder::Cancel {
+            present.order = StopOrder::GoOn;
         }
     }
 
@@ -98,7 +98,7 @@ impl Orders {
 
 /// The runs in hand, by id, and the tokens of claims whose reply is not here yet.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct InFlight {
     inner: Mutex<Inner>,
     /// How many runs there may be.
     pub(crate) slots: usize,
@@ -117,19 +117,19 @@ struct Inner {
 #[derive(Debug)]
 struct Run {
     token: Uuid,
-    orders: Arc<Orders>,
+    stop_signal: Arc<StopSignal>,
     since: Instant,
     /// Whether the run has outlived its trial.
     is_cleared: bool,
 }
 
 impl Run {
-    fn new(token: Uuid, orders: Arc<Orders>) -> Self {
-        Self { token, orders, since: Instant::now(), is_cleared: false }
+    fn new(token: Uuid, stop_signal: Arc<StopSignal>) -> Self {
+        Self { token, stop_signal, since: Instant::now(), is_cleared: false }
     }
 }
 
-impl Held {
+impl InFlight {
     /// Room for so many runs.
     pub(crate) fn new(slots: usize) -> Self {
         Self { inner: Mutex::default(), slots, filled: Notify::new(), freed: Notify::new() }
@@ -156,27 +156,27 @@ impl Held {
     }
 
     /// Notes the token of a claim before it is sent.
-    pub(crate) fn claiming(&self, token: Uuid) {
+    pub(crate) fn claim_sent(&self, token: Uuid) {
         self.inner().claiming.insert(token);
     }
 
     /// Notes that the reply of a claim is here, or will never come. The runs of the reply have been added before.
-    pub(crate) fn claimed(&self, token: Uuid) {
+    pub(crate) fn claim_answered(&self, token: Uuid) {
         self.inner().claiming.remove(&token);
     }
 
     /// Adds a run, which is in hand until the hold is dropped.
-    pub(crate) fn add(self: &Arc<Self>, fence: Fence) -> Hold {
-        let orders = Arc::new(Orders::default());
-        let before = self.inner().runs.insert(fence.run_id, Run::new(fence.token, Arc::clone(&orders)));
+    pub(crate) fn add(self: &Arc<Self>, fence: Fence) -> Slot {
+        let stop_signal = Arc::new(StopSignal::default());
+        let before = self.inner().runs.insert(fence.run_id, Run::new(fence.token, Arc::clone(&stop_signal)));
         if let Some(before) = before {
             // An attempt whose lease is lost, in a failover perhaps: nobody would reach it under the number of the run any more.
-            before.orders.give(Order::Drop);
+            before.stop_signal.send(StopOrder::Drop);
         }
         if self.n_free() == 0 {
             self.filled.notify_waiters();
         }
-        Hold { held: Arc::clone(self), fence, orders }
+        Slot { in_flight: Arc::clone(self), fence, stop_signal }
     }
 
     /// Takes a run out, if it is still that of this fence.
@@ -216,11 +216,11 @@ impl Held {
     }
 
     /// The runs that were told to stop as cancelled so long ago, and whose bodies go on. One that waits for its commit has none any more.
-    pub(crate) fn unheeded(&self, grace: Duration) -> Vec<Fence> {
+    pub(crate) fn overdue_cancels(&self, grace: Duration) -> Vec<Fence> {
         let is_unheeded = |run: &Run| {
-            run.orders.present().order == Order::Cancel
-                && !run.orders.has_left_body.load(Ordering::Acquire)
-                && run.orders.cancelled.get().is_some_and(|since| since.elapsed() >= grace)
+            run.stop_signal.present().order == StopOrder::Cancel
+                && !run.stop_signal.has_left_body.load(Ordering::Acquire)
+                && run.stop_signal.cancelled.get().is_some_and(|since| since.elapsed() >= grace)
         };
         let inner = self.inner();
         let unheeded = inner.runs.iter().filter(|(_, run)| is_unheeded(run));
@@ -233,37 +233,37 @@ impl Held {
     }
 
     /// Gives an order to one run. An order to stop is not taken back.
-    pub(crate) fn order(&self, run_id: Uuid, order: Order) {
+    pub(crate) fn stop(&self, run_id: Uuid, order: StopOrder) {
         if let Some(run) = self.inner().runs.get(&run_id) {
-            run.orders.give(order);
+            run.stop_signal.send(order);
         }
     }
 
     /// Tells one run that something it may wait for has come.
-    pub(crate) fn nudge(&self, run_id: Uuid) {
+    pub(crate) fn wake(&self, run_id: Uuid) {
         if let Some(run) = self.inner().runs.get(&run_id) {
-            run.orders.nudges.give();
+            run.stop_signal.wakeups.notify();
         }
     }
 
     /// Stops an attempt whose lease is lost, but none that has begun since.
     pub(crate) fn drop_attempt(&self, fence: Fence) {
         if let Some(run) = self.inner().runs.get(&fence.run_id).filter(|run| run.token == fence.token) {
-            run.orders.give(Order::Drop);
+            run.stop_signal.send(StopOrder::Drop);
         }
     }
 
     /// Gives an order to all runs.
-    pub(crate) fn order_all(&self, order: Order) {
+    pub(crate) fn stop_all(&self, order: StopOrder) {
         for run in self.inner().runs.values() {
-            run.orders.give(order);
+            run.stop_signal.send(order);
         }
     }
 
     /// Forgets everything: this worker is dead, and its tasks are gone.
     pub(crate) fn clear(&self) {
         // A task that should be left after all must not go on.
-        self.order_all(Order::Drop);
+        self.stop_all(StopOrder::Drop);
         *self.inner() = Inner::default();
     }
 
@@ -276,17 +276,17 @@ impl Held {
 /// A run in hand, and the slot that it takes. Dropping it frees both, however the attempt ends: in a panic of ours too, after which the lease that is
 /// left is found by the next reconciliation.
 #[derive(Debug)]
-pub(crate) struct Hold {
-    held: Arc<Held>,
+pub(crate) struct Slot {
+    in_flight: Arc<InFlight>,
     /// The right to write for its attempt.
     pub(crate) fence: Fence,
     /// The orders for this run.
-    pub(crate) orders: Arc<Orders>,
+    pub(crate) stop_signal: Arc<StopSignal>,
 }
 
-impl Drop for Hold {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.held.remove(self.fence);
+        self.in_flight.remove(self.fence);
     }
 }
 
@@ -303,8 +303,8 @@ mod tests {
     }
 
     /// The order to stop, if it has been given.
-    fn told(hold: &Hold) -> Option<Order> {
-        match pin!(hold.orders.to_stop()).poll(&mut Context::from_waker(Waker::noop())) {
+    fn told(slot: &Slot) -> Option<StopOrder> {
+        match pin!(slot.stop_signal.wait()).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(order) => Some(order),
             Poll::Pending => None,
         }
@@ -312,26 +312,26 @@ mod tests {
 
     #[test]
     fn an_attempt_that_another_of_its_run_displaces_is_told_to_stop_and_the_other_is_not() {
-        let (held, run_id) = (Arc::new(Held::new(2)), Uuid::now_v7());
-        let displaced = held.add(fence(run_id));
-        let present = held.add(fence(run_id));
-        assert_eq!(told(&displaced), Some(Order::Drop));
-        held.drop_attempt(displaced.fence);
+        let (in_flight, run_id) = (Arc::new(InFlight::new(2)), Uuid::now_v7());
+        let displaced = in_flight.add(fence(run_id));
+        let present = in_flight.add(fence(run_id));
+        assert_eq!(told(&displaced), Some(StopOrder::Drop));
+        in_flight.drop_attempt(displaced.fence);
         drop(displaced);
         assert_eq!(told(&present), None);
-        assert!(held.knows(present.fence), "the end of one attempt is not that of the other");
-        held.drop_attempt(present.fence);
-        assert_eq!(told(&present), Some(Order::Drop));
+        assert!(in_flight.knows(present.fence), "the end of one attempt is not that of the other");
+        in_flight.drop_attempt(present.fence);
+        assert_eq!(told(&present), Some(StopOrder::Drop));
     }
 
     #[test]
     fn cancel_that_was_read_before_the_undo_began_does_not_stop_the_undo() {
-        let held = Arc::new(Held::new(1));
-        let undoes = held.add(fence(Uuid::now_v7()));
-        undoes.orders.begin_undo();
-        held.order(undoes.fence.run_id, Order::Cancel);
+        let in_flight = Arc::new(InFlight::new(1));
+        let undoes = in_flight.add(fence(Uuid::now_v7()));
+        undoes.stop_signal.begin_undo();
+        in_flight.stop(undoes.fence.run_id, StopOrder::Cancel);
         assert_eq!(told(&undoes), None);
-        held.order(undoes.fence.run_id, Order::Release);
-        assert_eq!(told(&undoes), Some(Order::Release), "a shutdown still stops it");
+        in_flight.stop(undoes.fence.run_id, StopOrder::Release);
+        assert_eq!(told(&undoes), Some(StopOrder::Release), "a shutdown still stops it");
     }
 }

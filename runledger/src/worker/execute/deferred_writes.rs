@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::engine::journal::Entry;
+use crate::engine::group_commit::WriteItem;
 use crate::store::session::WAIT_OF_A_BATCH;
 
 /// The pause before the first new try of a run. It doubles, up to [`LAST_PAUSE`].
@@ -24,7 +24,7 @@ const LONGEST_REST: Duration = Duration::from_secs(90);
 
 /// The records that are set aside, by run.
 #[derive(Debug, Default)]
-pub(crate) struct Aside {
+pub(crate) struct DeferredWrites {
     runs: HashMap<Uuid, Waiting>,
     /// No slow run is tried before this instant.
     rests_until: Option<Instant>,
@@ -33,14 +33,14 @@ pub(crate) struct Aside {
 /// The records of one run, in their order.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    pub(crate) entries: VecDeque<Entry>,
+    pub(crate) entries: VecDeque<WriteItem>,
     /// How long the last failed try of the run alone took, if there was one.
     took: Option<Duration>,
     pause: Duration,
     due: Instant,
 }
 
-impl Aside {
+impl DeferredWrites {
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -51,14 +51,14 @@ impl Aside {
     }
 
     /// Appends an entry to those of its run, if any are set aside.
-    pub(crate) fn append(&mut self, entry: Entry) {
+    pub(crate) fn append(&mut self, entry: WriteItem) {
         if let Some(waiting) = self.runs.get_mut(&entry.run_id()) {
             waiting.entries.push_back(entry);
         }
     }
 
     /// Sets an entry aside that has failed alone, after a try that `took` this long.
-    pub(crate) fn set(&mut self, entry: Entry, took: Duration) {
+    pub(crate) fn set(&mut self, entry: WriteItem, took: Duration) {
         let now = Instant::now();
         if took >= SLOW && self.rests_until.is_none_or(|until| until <= now) {
             self.rests_until = Some(now + took.saturating_mul(REST).min(LONGEST_REST));
@@ -67,11 +67,11 @@ impl Aside {
     }
 
     /// Sets an entry aside that has failed only with others.
-    pub(crate) fn set_untried(&mut self, entry: Entry) {
+    pub(crate) fn set_untried(&mut self, entry: WriteItem) {
         self.insert(entry, None, Duration::ZERO);
     }
 
-    fn insert(&mut self, entry: Entry, took: Option<Duration>, pause: Duration) {
+    fn insert(&mut self, entry: WriteItem, took: Option<Duration>, pause: Duration) {
         let waiting =
             Waiting { entries: VecDeque::new(), took, pause: FIRST_PAUSE, due: Instant::now() + pause };
         self.runs.entry(entry.run_id()).or_insert(waiting).entries.push_back(entry);
@@ -149,20 +149,20 @@ mod tests {
     use super::*;
     use crate::model::payload::Stored;
     use crate::store::checkpoint::Fence;
-    use crate::store::progress::Noted;
+    use crate::store::progress::ProgressWrite;
 
-    fn entry(run: u128) -> Entry {
+    fn entry(run: u128) -> WriteItem {
         let fence = Fence { run_id: Uuid::from_u128(run), token: Uuid::nil() };
-        let noted = Noted { fence, step_key: String::new(), value: Stored::default() };
-        Entry::Noted(Box::new(noted), tokio::sync::oneshot::channel().0)
+        let noted = ProgressWrite { fence, step_key: String::new(), value: Stored::default() };
+        WriteItem::ProgressWrite(Box::new(noted), tokio::sync::oneshot::channel().0)
     }
 
-    fn set(aside: &mut Aside, run: u128, took: u64) {
+    fn set(aside: &mut DeferredWrites, run: u128, took: u64) {
         aside.set(entry(run), Duration::from_secs(took));
     }
 
     /// Waits until a run is due and tries it. It fails after `took` seconds, or succeeds.
-    async fn attempt(aside: &mut Aside, took: Option<u64>) -> u128 {
+    async fn attempt(aside: &mut DeferredWrites, took: Option<u64>) -> u128 {
         tokio::time::sleep_until(aside.due().unwrap()).await;
         let (run_id, mut waiting) = aside.take().unwrap();
         let first = waiting.entries.pop_front().unwrap();
@@ -177,7 +177,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_runs_rest_three_times_as_long_as_the_last_slow_try_and_at_most_90_s() {
         for (took, rest) in [(2, 6), (10, 30), (60, 90)] {
-            let mut aside = Aside::default();
+            let mut aside = DeferredWrites::default();
             (1..=500).for_each(|run| set(&mut aside, run, 2));
             attempt(&mut aside, Some(took)).await;
             assert_eq!(aside.due().unwrap() - Instant::now(), Duration::from_secs(rest), "{took}");
@@ -186,7 +186,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn quick_run_does_not_rest_for_a_slow_one() {
-        let mut aside = Aside::default();
+        let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 28);
         set(&mut aside, 2, 0);
         assert_eq!(aside.due().unwrap() - Instant::now(), FIRST_PAUSE);
@@ -198,7 +198,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn run_that_waited_for_a_lock_does_not_rest_for_a_slow_one() {
-        let mut aside = Aside::default();
+        let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 28);
         aside.set(entry(2), WAIT_OF_A_BATCH + Duration::from_millis(500));
         assert_eq!(aside.due().unwrap() - Instant::now(), FIRST_PAUSE);
@@ -207,7 +207,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn success_of_a_slow_run_makes_all_others_due() {
-        let mut aside = Aside::default();
+        let mut aside = DeferredWrites::default();
         (1..=3).for_each(|run| set(&mut aside, run, 28));
         attempt(&mut aside, None).await;
         assert_eq!(aside.due(), Some(Instant::now()));
@@ -215,7 +215,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn success_of_a_quick_run_makes_the_quick_ones_due_and_no_slow_one() {
-        let mut aside = Aside::default();
+        let mut aside = DeferredWrites::default();
         set(&mut aside, 99, 28);
         (1..=50).for_each(|run| set(&mut aside, run, 0));
         let began = Instant::now();
@@ -228,7 +228,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn slow_runs_take_turns() {
-        let mut aside = Aside::default();
+        let mut aside = DeferredWrites::default();
         (1..=3).for_each(|run| set(&mut aside, run, 28));
         let mut tried = Vec::new();
         for _ in 0..6 {
@@ -242,7 +242,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failures_meanwhile_do_not_prolong_a_rest() {
-        let mut aside = Aside::default();
+        let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 28);
         tokio::time::advance(Duration::from_secs(60)).await;
         set(&mut aside, 2, 28);
@@ -252,7 +252,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn run_that_has_not_failed_alone_is_tried_at_once() {
-        let mut aside = Aside::default();
+        let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 28);
         aside.set_untried(entry(2));
         assert_eq!(aside.due(), Some(Instant::now()));
@@ -261,7 +261,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn entries_left_over_after_a_success_keep_their_run_set_aside() {
-        let mut aside = Aside::default();
+        let mut aside = DeferredWrites::default();
         set(&mut aside, 1, 0);
         aside.append(entry(1));
         assert_eq!(attempt(&mut aside, None).await, 1);

@@ -1,4 +1,4 @@
-//! The journal: every checkpoint and settlement of a process goes through it, many in one commit.
+//! The commit queue: every checkpoint and settlement of a process goes through it, many in one commit.
 //!
 //! Items go over bounded channels to a small number of writers. What a run writes always has the same one, so that a settlement that hands it back does not
 //! overtake a step whose body was dropped meanwhile. Only completions all have the first writer: no step is needed any more, and a statement of a hundred
@@ -7,16 +7,16 @@
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::halt::Halt;
+use super::stop::StopReason;
 #[cfg(feature = "worker")]
 use super::wakes::Wakes;
 use crate::model::failure::Failure;
 use crate::store::checkpoint::{Checkpoint, FailedTry, Fence};
 use crate::store::output::Emitted;
-use crate::store::progress::Noted;
+use crate::store::progress::ProgressWrite;
 #[cfg(feature = "worker")]
 use crate::store::settle::Settled;
-use crate::store::signal::Taking;
+use crate::store::signal::SignalTake;
 
 /// Items that may wait for a writer before their senders wait too: enough for some batches, and a bound on memory.
 #[cfg(feature = "worker")]
@@ -28,7 +28,7 @@ const FIRST: usize = 0;
 
 /// What became of an item.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Written {
+pub(crate) enum WriteResult {
     /// It is committed.
     Yes,
     /// The lease of its attempt is lost, or what it rests on may be; nothing was written.
@@ -39,42 +39,42 @@ pub(crate) enum Written {
     Refused(Failure),
 }
 
-impl Written {
+impl WriteResult {
     /// Nothing, where it is committed.
     ///
     /// # Errors
     /// Why the attempt cannot go on.
-    pub(crate) fn or_halt(self) -> Result<(), Halt> {
+    pub(crate) fn or_stop(self) -> Result<(), StopReason> {
         match self {
             Self::Yes => Ok(()),
-            Self::LeaseLost => Err(Halt::LeaseLost),
-            Self::Gone => Err(Halt::FailedOver),
-            Self::Refused(failure) => Err(Halt::Refused(failure)),
+            Self::LeaseLost => Err(StopReason::LeaseLost),
+            Self::Gone => Err(StopReason::FailedOver),
+            Self::Refused(failure) => Err(StopReason::Refused(failure)),
         }
     }
 }
 
 /// An item, and where its acknowledgement goes.
 #[derive(Debug)]
-pub(crate) enum Entry {
-    Checkpoint(Box<Checkpoint>, oneshot::Sender<Written>),
-    Taking(Box<Taking>, oneshot::Sender<Written>),
-    FailedTry(Box<FailedTry>, oneshot::Sender<Written>),
-    Noted(Box<Noted>, oneshot::Sender<Written>),
-    Emitted(Box<Emitted>, oneshot::Sender<Written>),
+pub(crate) enum WriteItem {
+    Checkpoint(Box<Checkpoint>, oneshot::Sender<WriteResult>),
+    SignalTake(Box<SignalTake>, oneshot::Sender<WriteResult>),
+    FailedTry(Box<FailedTry>, oneshot::Sender<WriteResult>),
+    ProgressWrite(Box<ProgressWrite>, oneshot::Sender<WriteResult>),
+    Emitted(Box<Emitted>, oneshot::Sender<WriteResult>),
     #[cfg(feature = "worker")]
-    Settled(Box<Settled>, oneshot::Sender<Written>),
+    Settled(Box<Settled>, oneshot::Sender<WriteResult>),
 }
 
-impl Entry {
+impl WriteItem {
     /// The run that it is a record of.
     #[cfg(feature = "worker")]
     pub(crate) fn run_id(&self) -> Uuid {
         let fence = match self {
             Self::Checkpoint(item, _) => item.fence(),
-            Self::Taking(item, _) => item.fence(),
+            Self::SignalTake(item, _) => item.fence(),
             Self::FailedTry(item, _) => item.fence(),
-            Self::Noted(item, _) => item.fence(),
+            Self::ProgressWrite(item, _) => item.fence(),
             Self::Emitted(item, _) => item.fence(),
             Self::Settled(item, _) => item.fence(),
         };
@@ -82,43 +82,43 @@ impl Entry {
     }
 }
 
-/// The way into the journal. Cloning is cheap.
+/// The way into the commit queue. Cloning is cheap.
 #[derive(Clone, Debug)]
-pub(crate) struct Journal {
-    writers: std::sync::Arc<[mpsc::Sender<Entry>]>,
+pub(crate) struct CommitQueue {
+    writers: std::sync::Arc<[mpsc::Sender<WriteItem>]>,
     #[cfg(feature = "worker")]
     pub(crate) wakes: Wakes,
 }
 
-impl Journal {
-    /// A journal, and the ends that its writers read from.
+impl CommitQueue {
+    /// A commit queue, and the ends that its writers read from.
     #[cfg(feature = "worker")]
-    pub(crate) fn new(writers: usize, wakes: Wakes) -> (Self, Vec<mpsc::Receiver<Entry>>) {
+    pub(crate) fn new(writers: usize, wakes: Wakes) -> (Self, Vec<mpsc::Receiver<WriteItem>>) {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..writers.max(1)).map(|_| mpsc::channel(DEPTH)).unzip();
         (Self { writers: senders.into(), wakes }, receivers)
     }
 
     /// Writes an item, and says what became of it.
-    pub(crate) fn write<T: Journaled>(&self, item: T) -> impl Future<Output = Written> + Send {
+    pub(crate) fn write<T: CommitItem>(&self, item: T) -> impl Future<Output = WriteResult> + Send {
         // On the heap before anything waits: the futures of the callers stay small.
         let item = Box::new(item);
-        async move { acknowledged(self.enter(item).await).await }
+        async move { acknowledged(self.push(item).await).await }
     }
 
     /// Writes items of one run in their order: each is in the database no later than those behind it.
-    pub(crate) async fn write_all<T: Journaled>(&self, items: Vec<T>) -> Vec<Written> {
-        self.enter_all(items).await.written().await
+    pub(crate) async fn write_all<T: CommitItem>(&self, items: Vec<T>) -> Vec<WriteResult> {
+        self.push_all(items).await.written().await
     }
 
     /// Enters items of one run. An item is committed no later than an item of the same kind that the run enters afterwards. Values and
     /// steps are also committed no later than lines that the run enters afterwards.
-    pub(crate) async fn enter_all<T: Journaled>(&self, items: Vec<T>) -> Entered {
+    pub(crate) async fn push_all<T: CommitItem>(&self, items: Vec<T>) -> Pushed {
         let mut entered = Vec::with_capacity(items.len());
         for item in items {
-            entered.push(self.enter(Box::new(item)).await);
+            entered.push(self.push(Box::new(item)).await);
         }
-        Entered(entered)
+        Pushed(entered)
     }
 
     /// Returns when the writer of a run is gone: what it has not acknowledged by then it never will.
@@ -128,7 +128,7 @@ impl Journal {
         }
     }
 
-    async fn enter<T: Journaled>(&self, item: Box<T>) -> oneshot::Receiver<Written> {
+    async fn push<T: CommitItem>(&self, item: Box<T>) -> oneshot::Receiver<WriteResult> {
         let (acknowledge, entered) = oneshot::channel();
         if let Some(writer) = self.writers.get(item.writer(self.writers.len())) {
             // Where the writer is gone its acknowledgement does not come either.
@@ -138,13 +138,13 @@ impl Journal {
     }
 }
 
-/// Items in the journal that are not acknowledged yet.
+/// Items in the commit queue that are not acknowledged yet.
 #[derive(Debug)]
-pub(crate) struct Entered(Vec<oneshot::Receiver<Written>>);
+pub(crate) struct Pushed(Vec<oneshot::Receiver<WriteResult>>);
 
-impl Entered {
+impl Pushed {
     /// Waits for their acknowledgements.
-    pub(crate) async fn written(self) -> Vec<Written> {
+    pub(crate) async fn written(self) -> Vec<WriteResult> {
         let mut written = Vec::with_capacity(self.0.len());
         for item in self.0 {
             written.push(acknowledged(item).await);
@@ -153,7 +153,7 @@ impl Entered {
     }
 }
 
-async fn acknowledged(entered: oneshot::Receiver<Written>) -> Written {
+async fn acknowledged(entered: oneshot::Receiver<WriteResult>) -> WriteResult {
     match entered.await {
         Ok(written) => written,
         // The writers are gone: the worker has stopped. What is not written will be done again by whoever claims the run next.
@@ -161,10 +161,10 @@ async fn acknowledged(entered: oneshot::Receiver<Written>) -> Written {
     }
 }
 
-/// What goes through the journal.
-pub(crate) trait Journaled: Send + 'static {
+/// What goes through the commit queue.
+pub(crate) trait CommitItem: Send + 'static {
     /// Makes an entry of it.
-    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry;
+    const ENTRY: fn(Box<Self>, oneshot::Sender<WriteResult>) -> WriteItem;
 
     /// The right to write it.
     fn fence(&self) -> Fence;
@@ -175,40 +175,40 @@ pub(crate) trait Journaled: Send + 'static {
     }
 }
 
-impl Journaled for Checkpoint {
-    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Checkpoint;
+impl CommitItem for Checkpoint {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<WriteResult>) -> WriteItem = WriteItem::Checkpoint;
 
     fn fence(&self) -> Fence {
         self.fence
     }
 }
 
-impl Journaled for Taking {
-    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Taking;
+impl CommitItem for SignalTake {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<WriteResult>) -> WriteItem = WriteItem::SignalTake;
 
     fn fence(&self) -> Fence {
         self.step.fence
     }
 }
 
-impl Journaled for FailedTry {
-    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::FailedTry;
+impl CommitItem for FailedTry {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<WriteResult>) -> WriteItem = WriteItem::FailedTry;
 
     fn fence(&self) -> Fence {
         self.fence
     }
 }
 
-impl Journaled for Noted {
-    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Noted;
+impl CommitItem for ProgressWrite {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<WriteResult>) -> WriteItem = WriteItem::ProgressWrite;
 
     fn fence(&self) -> Fence {
         self.fence
     }
 }
 
-impl Journaled for Emitted {
-    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Emitted;
+impl CommitItem for Emitted {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<WriteResult>) -> WriteItem = WriteItem::Emitted;
 
     fn fence(&self) -> Fence {
         self.fence
@@ -216,8 +216,8 @@ impl Journaled for Emitted {
 }
 
 #[cfg(feature = "worker")]
-impl Journaled for Settled {
-    const ENTRY: fn(Box<Self>, oneshot::Sender<Written>) -> Entry = Entry::Settled;
+impl CommitItem for Settled {
+    const ENTRY: fn(Box<Self>, oneshot::Sender<WriteResult>) -> WriteItem = WriteItem::Settled;
 
     fn fence(&self) -> Fence {
         self.fence

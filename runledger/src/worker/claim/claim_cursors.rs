@@ -7,13 +7,13 @@ use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 
-use super::claimer::{FIRST_NAP, FIRST_PAUSE, MAX_BATCH};
-use super::looks::{Looks, Seen};
+use super::backlog_scan::{Scanned, Scanner};
+use super::claimer::{FIRST_IDLE_POLL, FIRST_PAUSE, MAX_BATCH};
 use super::permits::Permits;
 use crate::connection::outage::Outage;
 use crate::connection::session::Session;
 use crate::model::timestamp::Timestamp;
-use crate::store::claim::{Lane, Look, Position, Reading};
+use crate::store::claim::{Lane, Position, Reading, Scan};
 use crate::store::set_aside::SetAside;
 
 /// The position of a lane that is found empty lies so long before: a run whose transaction takes longer to commit is found by the next look.
@@ -35,12 +35,12 @@ pub(crate) enum KnownAs {
 }
 
 /// What the claimer remembers.
-pub(crate) struct Memory {
+pub(crate) struct ClaimState {
     pub(crate) connection: Option<PoolConnection<Postgres>>,
     pub(crate) positions: BTreeMap<Lane, Position>,
     /// The lanes of the jobs that this worker knows, at their own priorities.
     pub(crate) own: BTreeSet<Lane>,
-    pub(crate) looks: Looks,
+    pub(crate) scanner: Scanner,
     pub(crate) permits: Permits,
     /// The lowest priority that the last claim took, where there may be more of it.
     pub(crate) backlog: Option<i16>,
@@ -70,7 +70,7 @@ pub(crate) struct Memory {
     pub(crate) timers_aside: SetAside,
 }
 
-impl Memory {
+impl ClaimState {
     pub(crate) fn new(own: BTreeSet<Lane>, registered_at: Timestamp) -> Self {
         // What was queued before is found by the first look.
         let positions = own.iter().map(|lane| (lane.clone(), dead_before(registered_at))).collect();
@@ -78,7 +78,7 @@ impl Memory {
             connection: None,
             positions,
             own,
-            looks: Looks::default(),
+            scanner: Scanner::default(),
             permits: Permits::default(),
             backlog: None,
             next_due: None,
@@ -89,7 +89,7 @@ impl Memory {
             asleep: false,
             known_as: KnownAs::Awake,
             woken_at: None,
-            nap: FIRST_NAP,
+            nap: FIRST_IDLE_POLL,
             unprompted: false,
             outage: Outage::new(),
             timers_outage: Outage::new(),
@@ -98,9 +98,9 @@ impl Memory {
     }
 
     /// Takes over what a look saw. True where something is due.
-    pub(crate) fn see(&mut self, (began, Look { now, firsts, need_permits }): Seen) -> bool {
+    pub(crate) fn apply_scan(&mut self, (began, Scan { now, firsts, need_permits }): Scanned) -> bool {
         if need_permits {
-            self.permits.owe();
+            self.permits.request();
         }
         if self.positions.len() > self.own.len() + MAX_LANES {
             self.positions.retain(|lane, _| firsts.contains_key(lane) || self.own.contains(lane));
@@ -118,7 +118,7 @@ impl Memory {
                 // Back too, also where a claim has taken it since: that costs the next claim what has died during the look.
                 self.positions.insert(lane, first.before);
             } else {
-                self.expect(began + first.due_at.since(now).min(FAR));
+                self.schedule_wake(began + first.due_at.since(now).min(FAR));
                 // Runs of now come before it.
                 let position = self.positions.entry(lane).or_insert(dead_before(now));
                 *position = (*position).max(dead_before(now)).min(first.before);
@@ -133,14 +133,14 @@ impl Memory {
     }
 
     /// Takes over that at this instant nothing was due.
-    pub(crate) fn empty(&mut self, now: Timestamp) {
+    pub(crate) fn mark_empty(&mut self, now: Timestamp) {
         for position in self.positions.values_mut() {
             *position = (*position).max(dead_before(now));
         }
     }
 
     /// Notes that a run is due then.
-    pub(crate) fn expect(&mut self, at: Instant) {
+    pub(crate) fn schedule_wake(&mut self, at: Instant) {
         self.next_due = Some(self.next_due.map_or(at, |known| known.min(at)));
     }
 
@@ -184,76 +184,76 @@ mod tests {
         Position { ready_at: at(seconds), run_id: Uuid::max() }
     }
 
-    fn memory() -> Memory {
-        Memory::new(BTreeSet::from([lane("charge")]), at(1_000))
+    fn state() -> ClaimState {
+        ClaimState::new(BTreeSet::from([lane("charge")]), at(1_000))
     }
 
-    fn seen(now: i64, firsts: &[(&str, i64)]) -> Seen {
+    fn seen(now: i64, firsts: &[(&str, i64)]) -> Scanned {
         let first = |due_at| First { before: Position::at(at(due_at)), due_at: at(due_at) };
         let firsts = firsts.iter().map(|(job, due_at)| (lane(job), first(*due_at))).collect();
-        (Instant::now(), Look { now: at(now), firsts, need_permits: false })
+        (Instant::now(), Scan { now: at(now), firsts, need_permits: false })
     }
 
     #[tokio::test]
     async fn a_new_worker_meets_nothing_of_what_died_before_it_and_a_look_leads_it_back_to_what_lives() {
-        let mut memory = memory();
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(999)));
-        assert!(memory.see(seen(1_001, &[("charge", 500), ("mail", 600)])));
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(500)));
-        assert_eq!(memory.positions[&lane("mail")], Position::at(at(600)));
+        let mut state = state();
+        assert_eq!(state.positions[&lane("charge")], Position::at(at(999)));
+        assert!(state.apply_scan(seen(1_001, &[("charge", 500), ("mail", 600)])));
+        assert_eq!(state.positions[&lane("charge")], Position::at(at(500)));
+        assert_eq!(state.positions[&lane("mail")], Position::at(at(600)));
     }
 
     #[tokio::test]
     async fn a_lane_that_a_look_finds_empty_is_not_searched_again_and_never_moves_back() {
-        let mut memory = memory();
-        assert!(!memory.see(seen(2_000, &[])));
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(1_999)));
-        memory.positions.insert(lane("charge"), claimed_at(2_050));
-        assert!(!memory.see(seen(2_010, &[])), "an old one, made beside the claims");
-        assert_eq!(memory.positions[&lane("charge")], claimed_at(2_050));
+        let mut state = state();
+        assert!(!state.apply_scan(seen(2_000, &[])));
+        assert_eq!(state.positions[&lane("charge")], Position::at(at(1_999)));
+        state.positions.insert(lane("charge"), claimed_at(2_050));
+        assert!(!state.apply_scan(seen(2_010, &[])), "an old one, made beside the claims");
+        assert_eq!(state.positions[&lane("charge")], claimed_at(2_050));
     }
 
     #[tokio::test]
     async fn a_run_behind_the_position_is_met_again() {
-        let mut memory = memory();
-        memory.positions.insert(lane("charge"), claimed_at(2_050));
-        assert!(memory.see(seen(2_051, &[("charge", 1_500)])));
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(1_500)));
-        memory.empty(at(2_052));
-        assert_eq!(memory.positions[&lane("charge")], Position::at(at(2_051)), "once it has been claimed");
+        let mut state = state();
+        state.positions.insert(lane("charge"), claimed_at(2_050));
+        assert!(state.apply_scan(seen(2_051, &[("charge", 1_500)])));
+        assert_eq!(state.positions[&lane("charge")], Position::at(at(1_500)));
+        state.mark_empty(at(2_052));
+        assert_eq!(state.positions[&lane("charge")], Position::at(at(2_051)), "once it has been claimed");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_run_of_the_future_is_expected_and_does_not_hide_those_of_now() {
-        let mut memory = memory();
-        assert!(!memory.see(seen(2_000, &[("charge", 2_010), ("mail", 2_020)])));
+        let mut state = state();
+        assert!(!state.apply_scan(seen(2_000, &[("charge", 2_010), ("mail", 2_020)])));
         for job in ["charge", "mail"] {
-            assert_eq!(memory.positions[&lane(job)], Position::at(at(1_999)));
+            assert_eq!(state.positions[&lane(job)], Position::at(at(1_999)));
         }
-        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_secs(10)));
+        assert_eq!(state.next_due, Some(Instant::now() + Duration::from_secs(10)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_look_forgets_no_instant_and_counts_from_its_beginning() {
-        let mut memory = memory();
-        memory.expect(Instant::now() + Duration::from_secs(30));
+        let mut state = state();
+        state.schedule_wake(Instant::now() + Duration::from_secs(30));
         let slow = seen(2_000, &[("charge", 2_010)]);
         tokio::time::advance(Duration::from_secs(4)).await;
-        memory.see(slow);
-        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_secs(6)));
-        memory.next_due = None;
-        memory.expect(Instant::now() + Duration::from_millis(300));
-        memory.see(seen(2_000, &[]));
-        assert_eq!(memory.next_due, Some(Instant::now() + Duration::from_millis(300)));
+        state.apply_scan(slow);
+        assert_eq!(state.next_due, Some(Instant::now() + Duration::from_secs(6)));
+        state.next_due = None;
+        state.schedule_wake(Instant::now() + Duration::from_millis(300));
+        state.apply_scan(seen(2_000, &[]));
+        assert_eq!(state.next_due, Some(Instant::now() + Duration::from_millis(300)));
     }
 
     #[tokio::test]
     async fn of_too_many_lanes_the_empty_ones_are_forgotten_but_not_the_workers_own() {
-        let mut memory = memory();
+        let mut state = state();
         for n in 0..=MAX_LANES {
-            memory.positions.insert(lane(&format!("job-{n}")), claimed_at(1_500));
+            state.positions.insert(lane(&format!("job-{n}")), claimed_at(1_500));
         }
-        memory.see(seen(2_000, &[("job-7", 1_600)]));
-        assert_eq!(memory.positions.keys().collect::<Vec<_>>(), [&lane("charge"), &lane("job-7")]);
+        state.apply_scan(seen(2_000, &[("job-7", 1_600)]));
+        assert_eq!(state.positions.keys().collect::<Vec<_>>(), [&lane("charge"), &lane("job-7")]);
     }
 }

@@ -8,14 +8,14 @@ use uuid::Uuid;
 
 use super::enqueue::activate;
 use super::graph_copy::copy_of;
-use super::handle::Handle;
+use super::handle::RunHandle;
 use crate::connection::client_error::ClientError;
 use crate::connection::db::connection;
 use crate::definition::job::Job;
 use crate::engine::signals::key_of;
+use crate::model::history_prefix::{self, Child, Children, started};
 use crate::model::name::nearest;
 use crate::model::payload::{PayloadError, PayloadKind, Place, Sealer, Stored};
-use crate::model::prefix::{self, Child, Children, started};
 use crate::model::recorded::{StoredStep, place_of_error};
 use crate::model::replay::Recorded;
 use crate::model::request::{child_run_id, revived_run_id};
@@ -30,7 +30,7 @@ use crate::store::write::commit;
 /// How many keys an error names where none is near the one that was given.
 const KEYS_SHOWN: usize = 8;
 
-impl<J: Job> Handle<J> {
+impl<J: Job> RunHandle<J> {
     /// Runs an ended run again, from the start: a new run with the same job, input, options, queue, priority and tenant, without the idempotency key and
     /// without the parent. It starts at once: a `delay` or `start_at` of the old one is over.
     ///
@@ -41,7 +41,7 @@ impl<J: Job> Handle<J> {
     ///
     /// # Cancel safety
     /// A dropped future may or may not have made the run.
-    pub async fn run_again(&self) -> Result<Self, ClientError> {
+    pub async fn rerun(&self) -> Result<Self, ClientError> {
         let mut connection = connection(self.pool()?).await?;
         let origin = self.origin(&mut connection).await?;
         if !origin.state.is_terminal() {
@@ -83,7 +83,7 @@ impl<J: Job> Handle<J> {
     /// Each call makes another run. Costs a query and a statement, and a query for each depth of children.
     ///
     /// # Errors
-    /// [`ClientError::UnknownStep`], [`ClientError::TakenBack`], [`ClientError::NoSuchRun`], or a failure of the database.
+    /// [`ClientError::UnknownStep`], [`ClientError::StepCompensated`], [`ClientError::NoSuchRun`], or a failure of the database.
     ///
     /// # Cancel safety
     /// A dropped future may or may not have made the run.
@@ -100,15 +100,16 @@ impl<J: Job> Handle<J> {
 
     async fn fork_once(&self, connection: &mut PgConnection, step_key: &str) -> Result<Self, ClientError> {
         let origin = self.origin(connection).await?;
-        let steps =
-            prefix::before(origin.steps.clone(), step_key).ok_or_else(|| ClientError::UnknownStep {
+        let steps = history_prefix::before(origin.steps.clone(), step_key).ok_or_else(|| {
+            ClientError::UnknownStep {
                 run_id: self.id(),
                 key: step_key.to_owned(),
                 hint: hint(&origin.steps, step_key),
-            })?;
+            }
+        })?;
         let is_being_undone = origin.is_undone && !origin.state.is_terminal();
-        if let Some(key) = prefix::taken_back(&origin.steps, &steps, is_being_undone) {
-            return Err(ClientError::TakenBack { run_id: self.id(), key: key.to_owned() });
+        if let Some(key) = history_prefix::taken_back(&origin.steps, &steps, is_being_undone) {
+            return Err(ClientError::StepCompensated { run_id: self.id(), key: key.to_owned() });
         }
         let (links, remade) =
             with_children(connection, Uuid::now_v7(), self.id(), origin.is_sealed, steps).await?;
@@ -129,7 +130,7 @@ impl<J: Job> Handle<J> {
     /// Costs two queries and a statement, and a query for each depth of children.
     ///
     /// # Errors
-    /// [`ClientError::WrongState`] where the run is not in that state, or it is neither failed nor cancelled; [`ClientError::NotQuiet`]; [`ClientError::Undone`];
+    /// [`ClientError::WrongState`] where the run is not in that state, or it is neither failed nor cancelled; [`ClientError::DescendantsRunning`]; [`ClientError::CompensationsRan`];
     /// [`ClientError::NoSuchRun`]; or a failure of the database.
     ///
     /// # Cancel safety
@@ -139,7 +140,7 @@ impl<J: Job> Handle<J> {
         let origin = self.origin(&mut connection).await?;
         self.check_revivable(&mut connection, &origin, expected).await?;
         let kept = Kept::of(&origin);
-        let steps = prefix::without_last_failures(origin.steps);
+        let steps = history_prefix::without_last_failures(origin.steps);
         let run_id = revived_run_id(self.id());
         let (links, remade) =
             with_children(&mut connection, run_id, self.id(), origin.is_sealed, steps).await?;
@@ -162,10 +163,10 @@ impl<J: Job> Handle<J> {
             return Err(self.refused(origin.state, verb));
         }
         if origin.is_undone {
-            return Err(ClientError::Undone { run_id: self.id() });
+            return Err(ClientError::CompensationsRan { run_id: self.id() });
         }
         match going_on_below(connection, self.id()).await? {
-            Some(below) => Err(ClientError::NotQuiet { run_id: self.id(), below }),
+            Some(below) => Err(ClientError::DescendantsRunning { run_id: self.id(), below }),
             None => Ok(()),
         }
     }
@@ -174,7 +175,7 @@ impl<J: Job> Handle<J> {
         let found = origins(connection, &[self.id()]).await?;
         let origin = found.into_iter().next().ok_or(ClientError::NoSuchRun { run_id: self.id() })?;
         if origin.in_graph {
-            return Err(ClientError::OfGraph { run_id: self.id() });
+            return Err(ClientError::BelongsToGraph { run_id: self.id() });
         }
         Ok(origin)
     }
@@ -277,7 +278,7 @@ async fn with_children(
                 remade.push(Remade { run_id: new_id, origin_id: child.run_id, parent_id: run_id });
                 continue;
             }
-            let steps = prefix::without_last_failures(child.steps);
+            let steps = history_prefix::without_last_failures(child.steps);
             left.push((new_id, child.run_id, Some(run_id), child.is_sealed, steps));
         }
         let kept = |(step, output): (Recorded, _)| KeptStep {

@@ -12,7 +12,7 @@ use crate::model::timestamp::Timestamp;
 
 /// Why an attempt cannot go on.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Halt {
+pub(crate) enum StopReason {
     /// The record and the code disagree.
     Diverged(Divergence),
     /// Another attempt owns the run, or the database refuses its writes for good.
@@ -28,7 +28,7 @@ pub(crate) enum Halt {
     /// A payload cannot be sealed or opened: the codec or a key is not there, and a person gives it.
     Sealed(Failure),
     /// The code keeps a step that holds what others need: a person mends the code.
-    Kept(Failure),
+    Unpolled(Failure),
     /// A slice of its work is done: the next begins after a delay, of a workflow with this input.
     Continued {
         /// None: its own.
@@ -37,7 +37,7 @@ pub(crate) enum Halt {
     },
 }
 
-impl Halt {
+impl StopReason {
     /// Of an attempt whose code cannot read what a step has on record.
     pub(crate) fn unreadable(key: &str, why: String) -> Self {
         Self::Diverged(Divergence::Output { key: key.to_owned(), why })
@@ -65,7 +65,7 @@ pub(crate) enum Wait {
 
 /// What the executor does with a workflow whose future is pending.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Rest {
+pub(crate) enum PollVerdict {
     /// Steps work, or the future waits for something of its own.
     Working,
     /// Every step waits for time, for children or for signals: the run can leave this worker. The number tells whether it has moved since an earlier look.
@@ -73,5 +73,5 @@ pub(crate) enum Rest {
     /// Recorded results wait for a turn that nothing under way will bring; the number as above.
     Stalled(u64),
     /// It cannot go on.
-    Halted(Halt),
+    Stopped(StopReason),
 }

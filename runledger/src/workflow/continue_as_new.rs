@@ -4,12 +4,12 @@ use std::future::{Future, pending};
 use std::time::Duration;
 
 use super::{Wf, nested, not_for_a_step};
-use crate::connection::site::Site;
+use crate::connection::code_context::CodeContext;
 use crate::definition::call::{Call, is_workflow};
 use crate::definition::job::Job;
 use crate::engine::attempt::Attempt;
 use crate::engine::context::Context;
-use crate::engine::halt::Halt;
+use crate::engine::stop::StopReason;
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::payload::{PayloadKind, Place};
 use crate::model::timestamp::FURTHEST;
@@ -26,7 +26,7 @@ impl Wf {
     /// async fn nightly(wf: &Wf, day: u32) -> Result<()> {
     ///     wf.run(report(day)).await?;
     ///     wf.sleep(Duration::from_secs(24 * 60 * 60)).await?;
-    ///     wf.continue_with(nightly(day + 1)).await
+    ///     wf.continue_as_new(nightly(day + 1)).await
     /// }
     /// ```
     ///
@@ -37,15 +37,15 @@ impl Wf {
     /// [`idempotency_key`](Context::idempotency_key) afterwards, and starts another child.
     ///
     /// Inside the body of a step it fails the run with the reason: a replay would skip it with the step.
-    pub fn continue_with<J: Job, T>(&self, call: Call<J>) -> impl Future<Output = T> {
-        let was_inside = Site::InlineStep.is_here();
+    pub fn continue_as_new<J: Job, T>(&self, call: Call<J>) -> impl Future<Output = T> {
+        let was_inside = CodeContext::InlineStep.is_here();
         async move {
-            let halt = if was_inside || Site::InlineStep.is_here() {
-                Halt::Refused(nested("continue_with"))
+            let stop = if was_inside || CodeContext::InlineStep.is_here() {
+                StopReason::Refused(nested("continue_as_new"))
             } else {
-                anew(&self.attempt, call).unwrap_or_else(|halt| halt)
+                anew(&self.attempt, call).unwrap_or_else(|stop| stop)
             };
-            self.attempt.halt(halt);
+            self.attempt.stop(stop);
             pending().await
         }
     }
@@ -57,22 +57,22 @@ impl Context {
     ///
     /// The future never completes, so there can be no output at the same time. Costs one statement.
     ///
-    /// In a step, a workflow or a transactional job it fails the run with the reason: a workflow has [`Wf::continue_with`], and a transaction would be lost.
-    pub async fn continue_after<T>(&self, delay: Duration) -> T {
+    /// In a step, a workflow or a transactional job it fails the run with the reason: a workflow has [`Wf::continue_as_new`], and a transaction would be lost.
+    pub async fn continue_later<T>(&self, delay: Duration) -> T {
         let definition = self.of_attempt().definition;
-        let halt = if self.step_key().is_some() || is_workflow(definition) || definition.transactional {
-            let message = "`continue_after` ends an attempt of a job's own run: it means nothing in a step, a workflow or a transaction";
-            Halt::Refused(Failure::new(FailureKind::Setup, message))
+        let stop = if self.step_key().is_some() || is_workflow(definition) || definition.transactional {
+            let message = "`continue_later` ends an attempt of a job's own run: it means nothing in a step, a workflow or a transaction";
+            StopReason::Refused(Failure::new(FailureKind::Setup, message))
         } else {
-            Halt::Continued { input: None, delay: delay.min(FURTHEST) }
+            StopReason::Continued { input: None, delay: delay.min(FURTHEST) }
         };
-        self.of_attempt().halt(halt);
+        self.of_attempt().stop(stop);
         pending().await
     }
 }
 
-fn anew<J: Job>(attempt: &Attempt, call: Call<J>) -> Result<Halt, Halt> {
-    let refused = Halt::Refused;
+fn anew<J: Job>(attempt: &Attempt, call: Call<J>) -> Result<StopReason, StopReason> {
+    let refused = StopReason::Refused;
     let own = attempt.definition;
     if J::DEFINITION.stored_name() != own.stored_name() {
         let message = format!(
@@ -89,6 +89,6 @@ fn anew<J: Job>(attempt: &Attempt, call: Call<J>) -> Result<Halt, Halt> {
     let input =
         call.request.input.map_err(|error| refused(Failure::from_chain(FailureKind::Encode, &error)))?;
     let place = Place::new(attempt.fence.run_id, PayloadKind::Input, "");
-    let input = attempt.sealer().seal(&place, input).map_err(|error| Halt::of_payload(&error))?;
-    Ok(Halt::Continued { input: Some(input), delay: Duration::from_micros(delay).min(FURTHEST) })
+    let input = attempt.sealer().seal(&place, input).map_err(|error| StopReason::of_payload(&error))?;
+    Ok(StopReason::Continued { input: Some(input), delay: Duration::from_micros(delay).min(FURTHEST) })
 }

@@ -1,7 +1,7 @@
 //! Who is told what has become of an attempt, after the commit: the observers, and the failure hook.
 
 use super::executor::{Executor, Run};
-use crate::connection::answer::{PATIENCE, answered};
+use crate::connection::db_timeout::{STATEMENT_LIMIT, with_timeout};
 use crate::definition::failed::FailedRun;
 use crate::model::failure::Failure;
 use crate::model::payload::{PayloadKind, Place};
@@ -68,7 +68,7 @@ impl Executor {
     async fn tell_hook(&self, hook: &FailureHook, run: &Run, failure: Failure) {
         let claimed = &run.claimed;
         let last = async { progress::last(&mut *self.db.acquire().await?, claimed.run_id, "").await };
-        let progress = answered(PATIENCE, last).await.unwrap_or_else(|error| {
+        let progress = with_timeout(STATEMENT_LIMIT, last).await.unwrap_or_else(|error| {
             tracing::debug!(%error, run_id = %claimed.run_id, "the hook is told nothing of the progress");
             None
         });
@@ -102,7 +102,7 @@ impl Executor {
     async fn ending_of(&self, claimed: &Claimed) -> Result<Option<What>, sqlx::Error> {
         let info =
             async { inspect::run(&mut *self.db.acquire().await?, claimed.run_id, self.db.sealer()).await };
-        let Some(info) = answered(PATIENCE, info).await? else { return Ok(None) };
+        let Some(info) = with_timeout(STATEMENT_LIMIT, info).await? else { return Ok(None) };
         let is_this = info.started_at == Some(claimed.claimed_at.into());
         Ok(match (info.state, info.error) {
             _ if !is_this => None,

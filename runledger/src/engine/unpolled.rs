@@ -17,18 +17,18 @@ use tokio::time::Instant;
 
 use super::attempt::Attempt;
 #[cfg(feature = "worker")]
-use super::halt::Halt;
+use super::stop::StopReason;
 #[cfg(feature = "worker")]
 use crate::model::failure::{Failure, FailureKind};
 use crate::model::replay::Claim;
 
 /// How long a step that could go on is not polled before it counts as kept: a combinator of many polls some of them later.
 #[cfg(feature = "worker")]
-pub(crate) const KEPT: Duration = Duration::from_secs(1);
+pub(crate) const UNPOLLED_AFTER: Duration = Duration::from_secs(1);
 
 /// How long the code may keep a step that holds a transaction and could go on: longer than a machine is busy, and short for those who wait.
 #[cfg(feature = "worker")]
-pub(crate) const KEPT_IN_TRANSACTION: Duration = Duration::from_secs(10);
+pub(crate) const UNPOLLED_TRANSACTION_LIMIT: Duration = Duration::from_secs(10);
 
 /// The work of a step.
 pub(crate) type StepWork<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -55,12 +55,12 @@ pub(crate) async fn at_work<T>(attempt: &Arc<Attempt>, claim: &Claim, mut work: 
 pub(crate) struct AtWork {
     /// By the ordinals of their claims.
     steps: HashMap<u64, Arc<AtWorkStep>>,
-    passes: Arc<Mutex<Passes>>,
+    passes: Arc<Mutex<PollStates>>,
 }
 
 /// What is known of all steps at work together, by their ordinals.
 #[derive(Debug, Default)]
-struct Passes {
+struct PollStates {
     /// Those that were woken and not looked at since, and some that have ended.
     woken: Vec<u64>,
     /// How many the code passes by.
@@ -78,13 +78,13 @@ pub(crate) struct AtWorkStep {
     /// Whoever polls the step.
     poller: AtomicWaker,
     /// Locked before what is known of all.
-    pass: Mutex<Pass>,
-    passes: Arc<Mutex<Passes>>,
+    pass: Mutex<PollState>,
+    passes: Arc<Mutex<PollStates>>,
 }
 
 /// Whether the code passes a step by.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pass {
+struct PollState {
     /// Since when the step could go on; none where it waits for something, or was polled.
     ready_since: Option<Instant>,
     /// When the first poll of the code ended that began later and did not poll the step.
@@ -93,7 +93,7 @@ struct Pass {
     holds_transaction: bool,
 }
 
-impl Pass {
+impl PollState {
     fn keeps_transaction(self) -> bool {
         self.holds_transaction && self.passed_at.is_some()
     }
@@ -109,7 +109,7 @@ impl AtWork {
 
     fn end(&mut self, ordinal: u64) {
         if let Some(step) = self.steps.remove(&ordinal) {
-            step.change(|pass| *pass = Pass::default());
+            step.change(|pass| *pass = PollState::default());
         }
     }
 }
@@ -117,11 +117,13 @@ impl AtWork {
 impl AtWorkStep {
     fn polled_by(&self, poller: &Waker) {
         self.poller.register(poller);
-        self.change(|pass| *pass = Pass { holds_transaction: pass.holds_transaction, ..Pass::default() });
+        self.change(|pass| {
+            *pass = PollState { holds_transaction: pass.holds_transaction, ..PollState::default() }
+        });
     }
 
     /// Changes what is known of it, and with it what is known of all.
-    fn change(&self, change: impl FnOnce(&mut Pass)) {
+    fn change(&self, change: impl FnOnce(&mut PollState)) {
         let mut pass = locked(&self.pass);
         let before = *pass;
         change(&mut pass);
@@ -196,7 +198,7 @@ impl Attempt {
 /// The steps that the code passes by.
 #[cfg(feature = "worker")]
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct UnpolledSteps {
     /// How many there are where all that are at work have been passed by for long enough. None otherwise.
     pub(crate) count: Option<usize>,
     /// When the last was passed by first, where all are.
@@ -208,7 +210,7 @@ pub(crate) struct Kept {
 #[cfg(feature = "worker")]
 impl AtWork {
     /// Those that the code passes by, after a poll of it that began at this instant.
-    pub(crate) fn kept(&self, polled_from: Instant) -> Kept {
+    pub(crate) fn unpolled(&self, polled_from: Instant) -> UnpolledSteps {
         let woken = std::mem::take(&mut locked(&self.passes).woken);
         let mut later = Vec::new();
         for ordinal in woken {
@@ -227,8 +229,8 @@ impl AtWork {
             .min_by_key(|(since, _)| *since)
             .map(|(since, step)| (since, step.key.clone()));
         let last = if are_all { self.steps.values().filter_map(|step| step.passed_at()).max() } else { None };
-        let count = last.filter(|last| last.elapsed() >= KEPT).map(|_| self.steps.len());
-        Kept { count, last, transaction }
+        let count = last.filter(|last| last.elapsed() >= UNPOLLED_AFTER).map(|_| self.steps.len());
+        UnpolledSteps { count, last, transaction }
     }
 }
 
@@ -269,13 +271,13 @@ impl AtWorkStep {
 
 /// Why an attempt ends whose code keeps a step for too long.
 #[cfg(feature = "worker")]
-pub(crate) fn kept_for_too_long(key: &str) -> Halt {
+pub(crate) fn unpolled_for_too_long(key: &str) -> StopReason {
     let message = format!(
-        "step `{key}` holds a transaction that could go on, and the workflow's code has not polled it for {KEPT_IN_TRANSACTION:?}: it awaits something else, as \
+        "step `{key}` holds a transaction that could go on, and the workflow's code has not polled it for {UNPOLLED_TRANSACTION_LIMIT:?}: it awaits something else, as \
          a loop over a stream does that awaits steps for an item; it was rolled back. Await the step before or together with what comes next (`join!`), drop it, or \
          make a transactional `#[job]` of its body and run that with `wf.run`, which goes on by itself"
     );
-    Halt::Kept(Failure::new(FailureKind::Setup, message))
+    StopReason::Unpolled(Failure::new(FailureKind::Setup, message))
 }
 
 #[cfg(all(test, feature = "worker"))]
@@ -296,13 +298,13 @@ mod tests {
     }
 
     /// After a moment in which nothing happens, so that what is woken before a poll is woken before it.
-    async fn a_poll(at_work: &AtWork, polled: &[&Arc<AtWorkStep>]) -> Kept {
+    async fn a_poll(at_work: &AtWork, polled: &[&Arc<AtWorkStep>]) -> UnpolledSteps {
         tokio::time::advance(Duration::from_millis(1)).await;
         let polled_from = Instant::now();
         for step in polled {
             step.polled_by(Waker::noop());
         }
-        at_work.kept(polled_from)
+        at_work.unpolled(polled_from)
     }
 
     #[tokio::test(start_paused = true)]
@@ -338,13 +340,13 @@ mod tests {
         let [one, two] = [0, 1].map(|ordinal| begin(&mut at_work, ordinal));
         Arc::clone(&one).wake();
         assert_eq!(a_poll(&at_work, &[]).await.last, None, "the other waits for something");
-        tokio::time::advance(KEPT).await;
+        tokio::time::advance(UNPOLLED_AFTER).await;
         let polled_from = Instant::now();
         Arc::clone(&two).wake();
-        assert_eq!(at_work.kept(polled_from).last, None, "it was woken during the poll");
+        assert_eq!(at_work.unpolled(polled_from).last, None, "it was woken during the poll");
         let kept = a_poll(&at_work, &[]).await;
         assert_eq!((kept.count, kept.last), (None, Some(Instant::now())), "both are, one not for long");
-        tokio::time::advance(KEPT).await;
+        tokio::time::advance(UNPOLLED_AFTER).await;
         assert_eq!(a_poll(&at_work, &[]).await.count, Some(2));
         assert_eq!(a_poll(&at_work, &[&one]).await.count, None, "it was polled");
         at_work.end(0);

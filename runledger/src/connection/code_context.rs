@@ -5,9 +5,9 @@ use std::future::Future;
 
 /// Where the code stands that a thread runs just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Site {
+pub(crate) enum CodeContext {
     /// In the body of a job, or in no code of the engine's at all.
-    Elsewhere,
+    Other,
     /// In the body of a workflow, between its steps: a replay does it again.
     BetweenSteps,
     /// In the body of an inline step: a replay skips it.
@@ -15,14 +15,14 @@ pub(crate) enum Site {
 }
 
 thread_local! {
-    static SITE: Cell<Site> = const { Cell::new(Site::Elsewhere) };
+    static CONTEXT: Cell<CodeContext> = const { Cell::new(CodeContext::Other) };
     /// Whether something was refused because of the site.
     static HAS_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether this is no place for what is done again at every replay. Who polls the code can ask for it afterwards: [`take_refusal`].
 pub(crate) fn refuses_effects() -> bool {
-    let refuses = Site::BetweenSteps.is_here();
+    let refuses = CodeContext::BetweenSteps.is_here();
     if refuses {
         HAS_REFUSED.set(true);
     }
@@ -35,15 +35,15 @@ pub(crate) fn take_refusal() -> bool {
     HAS_REFUSED.take()
 }
 
-impl Site {
+impl CodeContext {
     /// Whether the code stands here.
     pub(crate) fn is_here(self) -> bool {
-        SITE.get() == self
+        CONTEXT.get() == self
     }
 
     /// Enters it, until the guard is dropped. A panic leaves it too.
     pub(crate) fn enter(self) -> Entered {
-        Entered { outer: SITE.replace(self) }
+        Entered { outer: CONTEXT.replace(self) }
     }
 
     /// A future that is polled here.
@@ -59,11 +59,11 @@ impl Site {
 
 /// While it lives, this thread runs code of another site.
 pub(crate) struct Entered {
-    outer: Site,
+    outer: CodeContext,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        SITE.set(self.outer);
+        CONTEXT.set(self.outer);
     }
 }
