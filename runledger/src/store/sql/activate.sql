@@ -1,8 +1,13 @@
--- activate: gives the runs that were written in this transaction their active keys, unless another run has one and has not ended.
--- in:    $1 runs, no two of which have one key
--- out:   refused, isolation; one row: the runs that are refused, the level of the transaction
--- locks: the rows of `active`, in the order of the keys; whoever has just been given one is waited for
--- index: run_pkey, active_pkey, outcome_pkey. Only under read committed: above it the end of the run that had a key could be missed.
+-- activate: assigns the active keys of runs that this transaction wrote. A key that another live
+--           run holds is refused.
+-- in:    $1 runs, each with a different key
+-- out:   refused, isolation; one row: the refused runs, and the isolation level of the transaction
+-- locks: the rows of `active`, in the order of the keys. Waits for a transaction that is assigning
+--        one of these keys
+-- index: run_pkey, active_pkey, outcome_pkey
+--
+-- Writes only under read committed. A stricter level could miss that the run that held the key has
+-- ended.
 with item as (
     select run.run_id, run.tenant, run.options #>> '{active_key,job}'::text[] as job, run.options #>> '{active_key,key}'::text[] as key
     from pg_catalog.unnest($1::uuid[]) as wanted (run_id)

@@ -1,8 +1,11 @@
--- active_holder: the run that has the active key which another one was refused.
--- in:    $1 the run that was refused, in the transaction that has written it
--- out:   job (its oldest name; of a graph `runledger.graph:` and its name), key, run_id; one row
+-- active_holder: returns the run that holds an active key which another run was refused.
+-- in:    $1 the refused run, in the transaction that wrote it
+-- out:   job, key, run_id; one row
 -- locks: none
 -- index: run_pkey, active_pkey
+--
+-- `job` is the oldest name of the job. For a graph it is `runledger.graph:` and the name of the
+-- graph.
 select active.job, active.key, active.run_id
 from runledger.run
 cross join lateral (

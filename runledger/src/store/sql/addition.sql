@@ -1,7 +1,9 @@
--- addition: what an addition to a graph must know of it: whether it goes on, how large it is, and what was added under the same key before.
+-- addition: reads what an addition needs to know about its graph: the outcome, the size, and an
+--           earlier addition with the same key.
 -- in:    $1 graph, $2 key
--- out:   graph (null: the run is none), state (null: it goes on), n_nodes, request (null: nothing was); one row where there is such a run
--- locks: none; the run is locked before, by lock_runs.sql
+-- out:   graph (null: not a graph), state (null: live), n_nodes, request (null: no earlier
+--        addition); one row if the run exists
+-- locks: none; lock_runs.sql has locked the run
 -- index: run_pkey, outcome_pkey, run_parent, addition_pkey
 select
     run.graph,

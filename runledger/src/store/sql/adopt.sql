@@ -1,9 +1,12 @@
 -- adopt: makes this database the only home of its installation. A copy gets a new id.
--- in:    $1 whether to adopt only a copy that a template of this cluster has made, and that has no unfinished run. A restore that is still going on may
---        have no unfinished run yet. It differs from a template: it has made its table or its row anew, or there is a second row
--- out:   id; none where this is its only home already, or it may not be adopted so
+-- in:    $1 whether to adopt only a template copy without a live run
+-- out:   id; no row if this database is already the only home, or if $1 forbids the adoption
 -- locks: the other rows of `installation` (deleted)
 -- index: installation_pkey
+--
+-- A template copy was created in this cluster by `create database` with a template. A restore in
+-- progress may have no live run yet, but it is not a template copy: it recreated the table or the
+-- row, or it added a second row.
 with here as (
     select system, database
     from runledger.here()

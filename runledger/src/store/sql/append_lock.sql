@@ -1,10 +1,14 @@
--- append_lock: holds nodes of a graph where they are, and everything that they need: as long as this transaction goes on, none of them ends. One that is about
---              to end, or to move, is passed over: append_look.sql tells.
+-- append_lock: locks live nodes of a graph and everything that they depend on, so that none of them
+--              ends before this transaction does.
 -- in:    $1 runs
--- out:   run_id; those that are held
--- locks: `for key share` on rows of `lease`, `ready` and `waiting`, which whoever ends or moves a run deletes; waits for nobody, so that whoever waits for
---        these is never waited for
+-- out:   run_id; the locked runs
+-- locks: `for key share` on rows of `lease`, `ready` and `waiting`; waits for none
 -- index: edge_pkey, outcome_pkey, lease_pkey, ready_pkey, waiting_pkey
+--
+-- A transaction that ends or moves a run deletes its row of `lease`, `ready` or `waiting`, so it
+-- waits for these locks. This statement skips a row that such a transaction has locked, and
+-- append_look.sql then finds the run live but unlocked. A transaction that waits for these locks is
+-- therefore never waited for.
 with recursive needed as (
     select run_id
     from pg_catalog.unnest($1::uuid[]) as item (run_id)

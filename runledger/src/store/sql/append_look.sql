@@ -1,8 +1,13 @@
--- append_look: how nodes of a graph ended, and which others they need go on. After append_lock.sql, with a snapshot of its own.
--- in:    $1 runs: what an addition needs, and its window; $2 the runs that it is to make
--- out:   run_id, state (null: it goes on; `skipped`, where it was), is_new (whether it is one of $2); the runs that exist, and of those that the runs of $1 need the ones that go on
+-- append_look: reads how nodes of a graph ended, and which of their dependencies are live. Runs
+--              after append_lock.sql, with its own snapshot.
+-- in:    $1 runs: the dependencies of an addition, and its window; $2 the runs that the addition
+--        will create
+-- out:   run_id, state (null: live; `skipped` if it was skipped), is_new (one of $2)
 -- locks: none
 -- index: run_pkey, edge_pkey, outcome_pkey
+--
+-- Returns the runs of $1 and $2 that exist, and the live runs that those of $1 depend on, directly
+-- or indirectly.
 with recursive needed as (
     select run_id
     from pg_catalog.unnest($1::uuid[]) as item (run_id)

@@ -1,6 +1,8 @@
--- asked_of: whether a run is to be cancelled or paused. Every role can send a notification, so only these rows count.
+-- asked_of: reads whether a run has a request to cancel or to pause. Every role can send a
+--           notification, so only these rows count.
 -- in:    $1 run
--- out:   cancel, pause; one row. A request to cancel counts only while no step of the run is being undone, as in heartbeat.sql
+-- out:   cancel, pause; one row. A request to cancel a compensating run does not count, as in
+--        heartbeat.sql
 -- locks: none
 -- index: cancel_pkey, pause_pkey, undo_pkey
 select

@@ -1,4 +1,5 @@
--- attempts: the attempts of a run, oldest first: those that failed, and the one that ended it.
+-- attempts: lists the attempts of a run, oldest first: failed attempts of the run and of its steps,
+--           and the attempt that ended the run.
 -- in:    $1 run
 -- out:   attempt, step_key, worker_id, worker (its name), started_at, ended_at, error
 -- locks: none

@@ -1,7 +1,9 @@
--- cancel_ask: stores a request to cancel a run, unless the run has ended or its steps are being undone. The worker that holds or claims the run reads it.
+-- cancel_ask: stores a request to cancel a run, unless the run has ended or is compensating. The
+--             worker that holds or claims the run reads the request.
 -- in:    $1 run, $2 reason
--- out:   state (null while it goes on), reason (the first that was given), in_graph (whether it is a graph or a node of one), told; one row where the run exists
--- locks: none; the run is locked before, by lock_runs.sql
+-- out:   state (null: live), reason (of the first request), in_graph (a graph or a node), told
+--        (notifications); one row if the run exists
+-- locks: none; lock_runs.sql has locked the run
 -- index: run_pkey, outcome_pkey, cancel_pkey, undo_pkey
 with asked as (
     insert into runledger.cancel (run_id, reason)

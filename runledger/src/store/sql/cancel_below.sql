@@ -1,10 +1,16 @@
--- cancel_below: the next children of some runs, in pages. A compensating run cannot be cancelled: its outcome is decided, and it may stay parked until an
---        operator resumes it.
--- in:    $1 runs, $2 the last child of each that was read before, or the nil UUID, $3 the reason for each whose own cancel request has none, $4 how many children of each
--- out:   place (of the run above in $1, from 1), run_id, goes_on (and has no cancel request), is_free (whether it is a node of a graph that has ended, and no
---        worker holds it), has_children (they may go on even if the child has ended), reason (of the run above)
+-- cancel_below: reads the next children of some runs, in pages.
+-- in:    $1 runs, $2 the last child of each that was already read, or the nil UUID, $3 the reason
+--        for each run whose own cancel request has none, $4 the most children of each
+-- out:   place (of the parent in $1, from 1), run_id, goes_on, is_free, has_children, reason (of
+--        the parent)
 -- locks: none
 -- index: run_parent, outcome_pkey, lease_pkey, cancel_pkey, undo_pkey
+--
+-- `goes_on`: the child is live, has no cancel request and is not compensating. The outcome of a
+-- compensating run is already decided, and the run may stay blocked or paused until an operator
+-- resumes it.
+-- `is_free`: the child is a node of a graph that has ended, and no worker holds it. `has_children`
+-- matters even if the child has ended, because its own children may be live.
 select
     above.place, child.run_id,
     not exists (select from runledger.outcome where outcome.run_id = child.run_id offset 0)

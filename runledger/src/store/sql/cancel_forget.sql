@@ -1,7 +1,7 @@
--- cancel_forget: drops requests for runs that have ended, and for runs that are not there.
--- in:    $1 runs below which nothing goes on
+-- cancel_forget: drops the cancel requests of runs that have ended, and of runs that do not exist.
+-- in:    $1 runs without live descendants
 -- out:   none
--- locks: the rows of `cancel` (deleted), skipping those that others hold
+-- locks: the rows of `cancel` (deleted), skipping rows that others have locked
 -- index: run_pkey, cancel_pkey, outcome_pkey
 with over as (
     select ctid as spot

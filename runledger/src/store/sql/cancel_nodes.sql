@@ -1,9 +1,12 @@
--- cancel_nodes: cancels the nodes among $1 whose graph has ended, unless a worker has claimed them or they have a recorded step or a child. A node that waits
---        for other nodes is cancelled too.
+-- cancel_nodes: cancels the nodes among $1 whose graph has ended, also nodes that wait for other
+--               nodes. Leaves out a node that a worker has claimed, or that has a recorded step, a
+--               child or a started compensation.
 -- in:    $1 nodes, $2 error
--- out:   taken (run ids), told; one row
--- locks: their rows of `ready` and `waiting` (deleted). Before it, lock_runs.sql locks the runs, then lock_pending.sql the counters of their dependents
--- index: run_pkey, run_parent, outcome_pkey, undo_pkey, step_pkey, ready_pkey, waiting_pkey, cancel_pkey, watch_pkey
+-- out:   taken (run ids), told (notifications); one row
+-- locks: their rows of `ready` and `waiting` (deleted). Before it, lock_runs.sql locks the runs,
+--        then lock_pending.sql the counters of their dependents
+-- index: run_pkey, run_parent, outcome_pkey, undo_pkey, step_pkey, ready_pkey, waiting_pkey,
+--        cancel_pkey, watch_pkey
 with free as (
     select item.run_id
     from pg_catalog.unnest($1::uuid[]) as item (run_id)

@@ -1,10 +1,13 @@
--- cancel_note: stores a request to cancel a run that another transaction keeps locked, or whose cancel has failed. The worker that claims or
---        holds the run sees it. Maintenance cancels a run that no worker claims. If the other transaction is a cancel that starts an undo, the request
---        comes too late: it cancels only the runs below, once the undo has ended.
+-- cancel_note: stores a request to cancel a run that another transaction keeps locked, or whose
+--              cancel has failed.
 -- in:    $1 run, $2 reason
--- out:   told; one row
+-- out:   told (notifications); one row
 -- locks: none
 -- index: run_pkey, outcome_pkey, undo_pkey, cancel_pkey, lease_pkey
+--
+-- The worker that holds or claims the run sees the request. Maintenance cancels a run that no
+-- worker claims. If the other transaction is a cancel that starts a compensation, the request comes
+-- too late: after the compensation it cancels only the descendants.
 with asked as (
     insert into runledger.cancel (run_id, reason)
     select run.run_id, $2

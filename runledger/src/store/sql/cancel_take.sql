@@ -1,11 +1,15 @@
--- cancel_take: ends a run that no worker holds as cancelled, or sends it back to its queue where steps are left to be undone first. The statement after
---        cancel_ask.sql, in the same transaction. The request of a run that ends stays until nothing goes on below it. That of a run whose steps are to be undone
---        is dropped; the end of the undo makes another one.
--- in:    $1 run, $2 error, $3 whether a run that is parked because an undo failed is to end with that left undone: somebody has decided it; $4 the reason that
---        they gave
--- out:   run_id, ended, told; one row where the run was taken
+-- cancel_take: cancels a run that no worker holds, or queues it for its compensation if steps must
+--              be compensated first. Runs after cancel_ask.sql, in the same transaction.
+-- in:    $1 run, $2 error, $3 whether to end a run that is blocked because a compensation failed,
+--        $4 the operator's reason
+-- out:   run_id, ended, told (notifications); one row if the run was taken
 -- locks: its row of `ready` or `waiting` (deleted)
--- index: ready_pkey, waiting_pkey, pending_pkey, watch_pkey, run_parent, undo_pkey, step_undo, outcome_pkey, cancel_pkey
+-- index: ready_pkey, waiting_pkey, pending_pkey, watch_pkey, run_parent, undo_pkey, step_undo,
+--        outcome_pkey, cancel_pkey
+--
+-- The cancel request of a run that ends stays until it has no live descendant. The request of a run
+-- that starts to compensate is dropped; the end of the compensation creates a new one.
+-- An operator decides to set $3. The run then ends with its remaining steps uncompensated.
 with undo as (
     select state, error
     from runledger.undo

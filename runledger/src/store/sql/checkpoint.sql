@@ -1,12 +1,20 @@
--- checkpoint: records steps of runs that this worker holds, some of which may be recorded already.
--- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors, $8 seen_len, $9 seen (as JSON arrays);
---        errors, seen and undos may be empty where all are null; $10 undos; $11 the mark that the body's transaction must have, or null;
---        with it, the session's encoding must be that of the driver
--- out:   held, restless; one row: the positions from 1 of the items whose fence holds, also of one that was recorded before (a lost acknowledgement);
---        only the commit of a body's transaction is left, so the server ends the transaction if the commit does not arrive within 10 s. Otherwise
---        a transaction whose commit is lost on the network would keep its lease locked
--- locks: `for key share` on the leases: a reclaim that deletes one waits, and one that has deleted it is seen
+-- checkpoint: records steps of runs that this worker holds. Some of the steps may already be
+--             recorded.
+-- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors,
+--        $8 seen_len, $9 seen (JSON arrays), $10 compensations, $11 the marker of the body's
+--        transaction, or null
+--        $7, $9 and $10 may be empty arrays if all their values are null
+-- out:   held, restless (the idle limit, if $11 is set); one row
+-- locks: `for key share` on the leases: a reclaim that deletes a lease waits for this statement,
+--        and this statement sees an earlier reclaim
 -- index: lease_pkey, step_pkey
+--
+-- `held` has the positions, from 1, of the items whose fence holds. That includes a step that was
+-- recorded before and whose acknowledgement was lost.
+-- With $11, no fence holds unless the transaction carries this marker and the session's encoding is
+-- UTF8, which the driver uses. After this statement only the commit is missing, so the server ends
+-- the transaction if the commit does not arrive within 10 s. Otherwise a commit that is lost on the
+-- network would keep the lease locked.
 with held as (
     select item.*, lease.claims
     from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[], $10::text[])

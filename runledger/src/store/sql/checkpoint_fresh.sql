@@ -1,9 +1,14 @@
--- checkpoint_fresh: records steps of runs that this worker holds, for the first time; a fifth cheaper than checkpoint. The group commit of the journal.
--- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors, $8 seen_len, $9 seen (as JSON arrays);
---        errors, seen and undos may be empty where all are null; $10 undos
--- out:   held; one row: the positions from 1 of the items whose fence holds. It fails where one is recorded already: then checkpoint tells
--- locks: `for key share` on the leases: a reclaim that deletes one waits, and one that has deleted it is seen
+-- checkpoint_fresh: records steps of runs that this worker holds, for the first time. A fifth
+--                   cheaper than checkpoint. The group commit of the commit queue uses it.
+-- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs, $7 errors,
+--        $8 seen_len, $9 seen (JSON arrays), $10 compensations
+--        $7, $9 and $10 may be empty arrays if all their values are null
+-- out:   held; one row: the positions, from 1, of the items whose fence holds
+-- locks: `for key share` on the leases: a reclaim that deletes a lease waits for this statement,
+--        and this statement sees an earlier reclaim
 -- index: lease_pkey, step_pkey
+--
+-- Fails if one of the steps is already recorded. The caller then uses checkpoint.
 with held as (
     select item.*, lease.claims
     from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::integer[], $9::text[], $10::text[])

@@ -1,6 +1,6 @@
--- clear_overrides: forgets what somebody has said of a job: its own definition holds again.
+-- clear_overrides: clears the override of a job, so that the job's own definition applies again.
 -- in:    $1 job
--- out:   job; one row where something was said of it
+-- out:   job; one row if there was an override
 -- locks: its row of `tuning` (deleted)
 -- index: tuning_pkey
 delete from runledger.tuning

@@ -1,9 +1,14 @@
--- companion: whether one other run was in this crash of a run and in each of its last crashes on trial, and may have caused them: it was about as old each time.
---            Workers of one process have one session name. An attempt that ended after the death of its worker has crashed.
+-- companion: returns whether one other run was in this crash and in each of the last $2 crashes on
+--            trial, and may have caused them all.
 -- in:    $1 run, $2 how many crashes on trial before this one
 -- out:   has_companion
 -- locks: none; the run's lease is locked before
 -- index: lease_pkey, lease_worker, attempt_pkey, attempt_worker, worker_pkey, worker_session
+--
+-- The other run may be the cause if it was about as old each time. Now it may be at most 1.5 times
+-- as old as in each earlier crash, plus 5 s.
+-- Workers of one process share a session name. An attempt that ended after its worker's death has
+-- crashed.
 with earlier as (
     select holder.session_name, holder.heartbeat_at
     from runledger.attempt
@@ -33,7 +38,7 @@ dead as (
         offset 0
     ) as worker
 ),
--- Some of the others may be in their queues again: their attempts show them.
+-- Some of the other runs may be queued again. Their attempts show them.
 other as (
     select lease.run_id, dead.heartbeat_at - lease.claimed_at as age
     from dead
@@ -69,7 +74,7 @@ select (select pg_catalog.count(*) from earlier) = $2
                         from runledger.attempt
                         where attempt.worker_id = dead.worker_id and attempt.run_id = other.run_id
                             and step_key = '' and attempt.ended_at >= dead.died_at
-                            -- The last heartbeat shows the time of a crash to some seconds.
+                            -- The last heartbeat dates a crash only to within seconds.
                             and other.age <= (dead.heartbeat_at - attempt.started_at) * 1.5::float8 + interval '5 seconds'
                         offset 0
                     ) as beside

@@ -1,6 +1,7 @@
--- configure: stores the configuration of a job in one version of its form, in the place of the one before.
+-- configure: stores the configuration of a job for one version of its configuration format.
+--            Replaces the previous one.
 -- in:    $1 job, $2 version, $3 configuration
--- out:   job; one row where another text or none was stored before
+-- out:   job; one row if the stored text has changed
 -- locks: its row of `config`
 -- index: config_pkey
 insert into runledger.config as known (job, version, config)

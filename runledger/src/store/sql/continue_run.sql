@@ -1,9 +1,11 @@
--- continue_run: lets a workflow begin anew with another input, as the same run: its recorded steps are forgotten, its attempts are its own again.
+-- continue_run: continues a workflow as new with another input. It stays the same run, loses its
+--               recorded steps, and gets all its attempts back.
 -- in:    $1 run, $2 token, $3 input, $4 delay in microseconds
--- out:   run_id, told; one row where the fence held
--- locks: the lease (deleted; locked before, by lock_lease.sql, so that no step is committed unseen), the run's steps and what they said of their progress
---        (deleted), its continuation
+-- out:   run_id, told (notifications); one row if the fence holds
+-- locks: the lease (deleted); the run's steps and their progress (deleted); its continuation
 -- index: lease_pkey, step_pkey, progress_pkey, continuation_pkey, run_pkey
+--
+-- lock_lease.sql locks the lease before, so that no step is committed unseen.
 with held as (
     delete from runledger.lease
     where run_id = $1 and token = $2

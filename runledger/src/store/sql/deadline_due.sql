@@ -1,6 +1,6 @@
--- deadline_due: runs whose deadline is over, the longest first.
--- in:    $1 how many, $2 runs that are left out
--- out:   run_id, deadline_ms (how long they had)
+-- deadline_due: finds runs whose deadline is over, the longest overdue first.
+-- in:    $1 how many, $2 runs to leave out
+-- out:   run_id, deadline_ms (the time they had)
 -- locks: none
 -- index: deadline_due, run_pkey
 select due.run_id, (extract(epoch from coalesce(runledger.duration_of(run.options, 'deadline_ms'), interval '0'))::numeric * 1000::numeric)::bigint as deadline_ms

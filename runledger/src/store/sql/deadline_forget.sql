@@ -1,7 +1,8 @@
--- deadline_forget: drops deadlines that need nothing more: the run has ended, its cancellation is asked for, or its undo is under way.
+-- deadline_forget: drops deadlines that need no further action: the run has ended, does not exist,
+--                  has a cancel request, or is compensating.
 -- in:    $1 runs
 -- out:   none
--- locks: the rows of `deadline` (deleted), skipping those that others hold
+-- locks: the rows of `deadline` (deleted), skipping rows that others have locked
 -- index: run_pkey, deadline_pkey, outcome_pkey, cancel_pkey, undo_pkey
 with over as (
     select ctid as spot

@@ -1,4 +1,5 @@
--- deadline_set: notes the deadlines of runs that were enqueued with one, in the transaction that enqueued them.
+-- deadline_set: stores the deadlines of runs that were enqueued with one, in the transaction that
+--               enqueued them.
 -- in:    $1 run ids
 -- out:   none
 -- locks: none

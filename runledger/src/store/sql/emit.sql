@@ -1,9 +1,15 @@
--- emit: appends lines to the outputs of runs. One that is there already is left alone: what the same body has said under the same number.
--- in:    $1 run ids, $2 tokens, $3 step keys (empty for the run itself), $4 numbers, $5 fingerprints, $6 values, $7 the most lines of a run, $8 the most bytes
--- out:   held, beyond; one row: the positions from 1 of the items whose fence holds, and of those among them for which there is no room
+-- emit: appends lines to the outputs of runs. Skips a line that is already there: the same body
+--       emitted it before, under the same number.
+-- in:    $1 run ids, $2 tokens, $3 step keys (empty for the run itself), $4 numbers,
+--        $5 fingerprints, $6 values, $7 the most lines of a run, $8 the most bytes
+-- out:   held, beyond; one row
 -- locks: `for key share` on the leases
--- index: lease_pkey, output_pkey, output_line. Only the holder of the lease appends, one statement after the other: one that is repeated while its
---        first sending is still at work fails with a unique violation.
+-- index: lease_pkey, output_pkey, output_line
+--
+-- `held` has the positions, from 1, of the items whose fence holds. `beyond` has the positions of
+-- those among them that exceed a limit.
+-- Only the holder of the lease appends, one statement after another. A statement that is repeated
+-- while its first execution still runs fails with a unique violation.
 with held as (
     select item.*
     from unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::bigint[], $6::text[]) with ordinality

@@ -1,9 +1,12 @@
--- end_sessions: ends the sessions of a dead worker, so that a transaction of a paused process lets go of its rows. Workers of one process may share a
---        pool: its sessions end with the last of them.
+-- end_sessions: ends the sessions of a dead worker, so that a transaction of a paused process
+--               releases its rows.
 -- in:    $1 worker
 -- out:   ended (how many)
 -- locks: none
 -- index: worker_pkey, worker_living; pg_stat_activity has none
+--
+-- Workers of one process may share a pool, so the sessions of the pool end only with the last of
+-- these workers.
 select pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) as ended
 from pg_catalog.pg_stat_activity
 join runledger.worker on worker.session_name = application_name

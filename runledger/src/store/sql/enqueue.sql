@@ -1,10 +1,17 @@
--- enqueue: writes runs, some of which may be there already, and the places of the new ones in the queue, in the caller's transaction or its own.
--- in:    $1 run ids, $2 jobs, $3 tenants, $4 queues, $5 priorities, $6 inputs, $7 options, $8 idempotency keys, $9 delays in microseconds,
---        $10 instants; arrays of one length, or empty where all are null: no tenant, no delay
--- out:   created, isolation, told; one row: the ids of the runs that are new, the level of the transaction, how many workers are woken
--- locks: none; a concurrent equal key waits for the other transaction
--- index: run_pkey. A batch with a keyed run is written only under read committed: above it the answer could be wrong. Of the sleeping
---        workers that serve these jobs one more than there are runs is woken, since one of them may be dead.
+-- enqueue: enqueues runs, some of which may already exist, in the caller's transaction or in its
+--          own.
+-- in:    $1 run ids, $2 jobs, $3 tenants, $4 queues, $5 priorities, $6 inputs, $7 options,
+--        $8 idempotency keys, $9 delays in microseconds, $10 instants
+--        arrays of one length; an array may be empty if all its values are null
+-- out:   created, isolation, told; one row: the ids of the new runs, the isolation level of the
+--        transaction, the number of workers notified
+-- locks: none; an equal key waits for the other transaction
+-- index: run_pkey
+--
+-- A batch with an idempotency key is written only under read committed. A stricter level could give
+-- a wrong answer.
+-- Notifies one more of the sleeping workers that serve these jobs than there are new runs, because
+-- one of the workers may be dead.
 with created as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, start_at)
     select

@@ -1,9 +1,14 @@
--- enqueue_fresh: writes runs without idempotency keys whose ids were made for this statement, so that none can be there; a fifth cheaper than enqueue.
--- in:    $1 run ids, $2 jobs, $3 tenants, $4 queues, $5 priorities, $6 inputs, $7 options, $8 delays in microseconds, $9 instants; arrays of one
---        length, or empty where all are null: no tenant, no delay
--- out:   told; one row: how many workers are woken
+-- enqueue_fresh: enqueues runs without idempotency keys. Their ids were made for this statement, so
+--                none can exist yet. A fifth cheaper than enqueue.
+-- in:    $1 run ids, $2 jobs, $3 tenants, $4 queues, $5 priorities, $6 inputs, $7 options,
+--        $8 delays in microseconds, $9 instants
+--        arrays of one length; an array may be empty if all its values are null
+-- out:   told; one row: the number of workers notified
 -- locks: none
--- index: none. Of the sleeping workers that serve these jobs one more than there are runs is woken, since one of them may be dead
+-- index: none
+--
+-- Notifies one more of the sleeping workers that serve these jobs than there are runs, because one
+-- of the workers may be dead.
 with created as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, start_at)
     select

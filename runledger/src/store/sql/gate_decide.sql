@@ -1,8 +1,14 @@
--- gate_decide: ends a gate from outside, if it is open and its graph goes on, and keeps who did so and why.
--- in:    $1 gate, $2 state, $3 output, $4 error, $5 who, $6 why; of a decision by a link: $7 when the link expires, $8 its epoch (both null: by no link)
--- out:   decided (false where it is not open, or it or its graph has ended), late, revoked (whether the links of that epoch were revoked), told; one row
--- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, then what its end counts, by lock_pending.sql
+-- gate_decide: ends a gate from outside, if it is open and its graph is live. Stores who decided
+--              and why.
+-- in:    $1 gate, $2 state, $3 output, $4 error, $5 who, $6 why; for a decision by link: $7 when
+--        the link expires, $8 its epoch (both null otherwise)
+-- out:   decided, late, revoked, told (notifications); one row
+-- locks: its row of `waiting` (deleted). Before it, lock_runs.sql locks the run, then
+--        lock_pending.sql the counters that its end changes
 -- index: waiting_pkey, run_pkey, pending_pkey, watch_pkey, link_epoch_pkey
+--
+-- `decided` is false if the gate is not open, or if the gate or its graph has ended. `late`: the
+-- link has expired. `revoked`: the links of its epoch were revoked.
 with link as (
     select
         coalesce(pg_catalog.statement_timestamp() >= $7::timestamptz, false) as is_late,

@@ -1,5 +1,5 @@
--- gate_link: whether there is such a gate, and when a link expires that is signed now, in which epoch.
--- in:    $1 gate, $2 for how long, in microseconds
+-- gate_link: reads whether a gate exists, and the expiry and epoch of a link that is signed now.
+-- in:    $1 gate, $2 lifetime in microseconds
 -- out:   is_gate, expires_at, epoch (nil until the first revocation); one row
 -- locks: none
 -- index: run_pkey, link_epoch_pkey

@@ -1,7 +1,8 @@
--- gate_revoke: revokes every link to a gate that was signed before, by a new epoch.
+-- gate_revoke: revokes every earlier link to a gate by starting a new epoch.
 -- in:    $1 gate
--- out:   run_id; one row where there is such a gate
--- locks: its row of `link_epoch`; the run is locked before, by lock_runs.sql: a decision by a link comes before this, or finds the new epoch
+-- out:   run_id; one row if the gate exists
+-- locks: its row of `link_epoch`; lock_runs.sql has locked the run, so a decision by link either
+--        comes before or sees the new epoch
 -- index: run_pkey, link_epoch_pkey
 insert into runledger.link_epoch as known (run_id, epoch)
 select run_id, pg_catalog.gen_random_uuid()

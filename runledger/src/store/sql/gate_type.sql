@@ -1,6 +1,7 @@
--- gate_type: the values that a gate accepts, and whether a codec encrypted the request of its graph.
+-- gate_type: reads the values that a gate accepts, and whether a codec encrypted the request of its
+--            graph.
 -- in:    $1 gate
--- out:   accepts (null where nothing is known of it), is_encrypted; one row if the gate exists
+-- out:   accepts (null: unknown), is_encrypted; one row if the gate exists
 -- locks: none
 -- index: gate_pkey, run_pkey
 select

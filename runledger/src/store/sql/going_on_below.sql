@@ -1,8 +1,10 @@
--- going_on_below: a run below another that has not ended.
+-- going_on_below: finds a live descendant of a run.
 -- in:    $1 run
--- out:   run_id; one row where there is one
+-- out:   run_id; one row if there is one
 -- locks: none
--- index: run_parent, outcome_pkey. Runs that have ended are passed through: what they have started may go on.
+-- index: run_parent, outcome_pkey
+--
+-- Follows runs that have ended too, because their children may be live.
 with recursive below as (
     select run_id
     from runledger.run

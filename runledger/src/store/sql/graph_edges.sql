@@ -1,4 +1,4 @@
--- graph_edges: what the nodes of a graph need of one another, in no order.
+-- graph_edges: lists the edges of a graph, in no order.
 -- in:    $1 graph
 -- out:   dependant, needed (names), on_terminal, parameters
 -- locks: none

@@ -1,6 +1,7 @@
--- graph_ends: how the nodes of a graph ended that did not complete, and its result node.
+-- graph_ends: lists the nodes of a graph that ended without completing, and its result node.
 -- in:    $1 graph, $2 the name of its result node (null: none)
--- out:   run_id, node, state, output (of the result node), error, is_needed (whether another node needs it that was not skipped)
+-- out:   run_id, node, state, output (of the result node), error, is_needed (a node that was not
+--        skipped depends on it)
 -- locks: none
 -- index: run_parent, outcome_pkey, edge_run
 select

@@ -1,6 +1,6 @@
--- graph_head: the name of a graph, where it stands, and its request.
+-- graph_head: reads the name, the state and the request of a graph.
 -- in:    $1 graph
--- out:   graph, state, input; one row where it exists
+-- out:   graph, state, input; one row if it exists
 -- locks: none
 -- index: run_pkey, and the primary keys under runledger.run_state
 select

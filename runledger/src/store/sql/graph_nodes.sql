@@ -1,9 +1,10 @@
--- graph_nodes: where the nodes of a graph stand, those behind a name, in the order of their names.
--- in:    $1 graph, $2 a name (null: from the first), $3 how many
--- out:   run_id, node, job, state, attempt, needs (how many others it still waits for), needed (the names of those that it needs), started_at, finished_at, error,
---        decided_by, reason, decided_at
+-- graph_nodes: lists the nodes of a graph with their states, in pages, by name.
+-- in:    $1 graph, $2 the last name of the previous page (null: first page), $3 how many
+-- out:   run_id, node, job, state, attempt, needs (how many live dependencies), needed (names of
+--        all dependencies), started_at, finished_at, error, decided_by, reason, decided_at
 -- locks: none
--- index: run_parent, pending_pkey, edge_pkey, decision_pkey, and the primary keys under runledger.run_state
+-- index: run_parent, pending_pkey, edge_pkey, decision_pkey, and the primary keys under
+--        runledger.run_state
 with named as (
     select run_id, node
     from runledger.run

@@ -1,9 +1,12 @@
--- graph_parts: the definition of a graph, for recovering it as a new graph.
+-- graph_parts: reads the definition of a graph, for recovering it as a new graph.
 -- in:    $1 graph
--- out:   run_id, name (of the graph, or of the node), is_graph, state, job, tenant, queue, priority, input, options, accepts (what a gate takes), needs (names, whether any end
---        suffices, and parameters; null if there are none); the graph first
+-- out:   run_id, name, is_graph, state, job, tenant, queue, priority, input, options, accepts (of a
+--        gate), needs; the graph first
 -- locks: none
 -- index: run_pkey, run_parent, edge_pkey, gate_pkey, and the primary keys under runledger.run_state
+--
+-- `name` is the name of the graph or of the node. `needs` lists the dependencies: the name, whether
+-- any outcome suffices, and the parameters. It is null if there are none.
 with part as (
     select run_id
     from runledger.run

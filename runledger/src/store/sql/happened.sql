@@ -1,8 +1,10 @@
--- happened: what has happened to a run, as its rows say it, oldest first, so many and no more.
--- in:    $1 run, $2 how many of each kind, and of all
--- out:   at, what, step_key, attempt, worker_id, detail; a row for each, and none where there is no such run
+-- happened: lists the events of a run from its rows, oldest first, up to a limit.
+-- in:    $1 run, $2 the most events of each kind, and in all
+-- out:   at, what, step_key, attempt, worker_id, detail; a row for each event, and none if the run
+--        does not exist
 -- locks: none
--- index: the primary keys and step_pkey, signal_pkey, attempt_pkey, pin_pkey from the run on; run_parent, run_origin
+-- index: the primary keys and step_pkey, signal_pkey, attempt_pkey, pin_pkey from the run on;
+--        run_parent, run_origin
 select at, what, step_key, attempt, worker_id, detail
 from (
     select 0 as rank, created_at as at, 'created' as what, null as step_key, null::integer as attempt, null::bigint as worker_id, null as detail

@@ -1,13 +1,20 @@
--- heartbeat: says that this worker lives, and asks what concerns it. A request to cancel a run whose steps are being undone comes too late for
---        that run. It is reported again once the run has ended, for the runs below it.
--- in:    $1 worker, $2 seconds of silence after which a heartbeat of another worker is missing
--- out:   alive (false: declared dead, or lost in a failover; stop everything and register anew), draining, cancels (the ids of held runs to cancel),
---        cancels_left (whether there are requests for runs that no worker holds), pauses (the ids of held runs to pause), pauses_left (the same of these),
---        silent (the workers that miss a heartbeat), incarnation (of the server),
---        timers_due (whether a wait has come to its limit), deadlines_due (whether the deadline of a run is over), tunings (changes when what operators say
---        of jobs does), configs (changes when what they configure does), last (this worker's heartbeat before), now; one row
+-- heartbeat: records that this worker is alive, and returns what the worker must act on.
+-- in:    $1 worker, $2 seconds of silence after which another worker misses its heartbeat
+-- out:   alive, draining, cancels (claimed runs to cancel), cancels_left, pauses (claimed runs to
+--        pause), pauses_left, silent (workers that miss a heartbeat), incarnation (of the server),
+--        timers_due, deadlines_due, tunings, configs, last (this worker's previous heartbeat), now;
+--        one row
 -- locks: the worker's row
--- index: worker_pkey, worker_living, lease_pkey, lease_worker, cancel_pkey, outcome_pkey, waiting_wake, deadline_due, undo_pkey, tuning_pkey, config_pkey.
+-- index: worker_pkey, worker_living, lease_pkey, lease_worker, cancel_pkey, outcome_pkey,
+--        waiting_wake, deadline_due, undo_pkey, tuning_pkey, config_pkey
+--
+-- `alive` is false if this worker was declared dead, or if a failover lost its row. The worker then
+-- stops everything and registers again.
+-- A cancel request for a compensating run comes too late for that run. It is reported again once
+-- the run has ended, for the descendants.
+-- `cancels_left` and `pauses_left`: there are requests for runs that no worker holds. `timers_due`:
+-- a wait has reached its limit. `deadlines_due`: a run has passed its deadline. `tunings` changes
+-- with the overrides of jobs, `configs` with their configurations.
 with me as (
     update runledger.worker
     set heartbeat_at = pg_catalog.clock_timestamp()
@@ -51,8 +58,8 @@ select
     exists (select from runledger.waiting where wake_at <= pg_catalog.now()) as timers_due,
     exists (select from runledger.deadline where deadline_at <= pg_catalog.now()) as deadlines_due,
     coalesce((select pg_catalog.hashtextextended(pg_catalog.string_agg(tuning::text, ' ' order by job), 0)::text from runledger.tuning), '') as tunings,
-    -- Whoever changes a row gives it another xmin, and nothing has to read what may be large.
+    -- Each update changes `xmin`, so the statement need not read large configurations.
     coalesce((select pg_catalog.hashtextextended(pg_catalog.string_agg(pg_catalog.concat_ws(' ', job, version, xmin), ' ' order by job, version), 0)::text from runledger.config), '') as configs,
-    -- As the statement found it.
+    -- The value before the update of this statement.
     (select heartbeat_at from runledger.worker where worker_id = $1) as last,
     pg_catalog.clock_timestamp() as now

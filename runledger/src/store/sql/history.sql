@@ -1,6 +1,7 @@
--- history: what is recorded of a run, ended or not, for a file.
+-- history: reads the record of a run, live or ended, for export to a file.
 -- in:    $1 run
--- out:   job, tenant, graph_id (where it is a node), state, attempt, input, given (what a node is given by those that it needs), steps; one row where it exists
+-- out:   job, tenant, graph_id (of a node), state, attempt, input, given (outcomes of a node's
+--        dependencies), steps; one row if the run exists
 -- locks: none
 -- index: run_pkey, step_pkey, continuation_pkey, and the primary keys under runledger.run_state
 select
@@ -10,7 +11,7 @@ select
     run_state.state,
     run_state.attempt,
     coalesce(continuation.input, run.input)::text as input,
-    -- As claim.sql.
+    -- As in parts/claimed.sql.
     case when run.node is not null and continuation.input is null then runledger.given(run.run_id) end::text as given,
     (
         select pg_catalog.json_agg(pg_catalog.json_build_array(step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen, step.undo))::text

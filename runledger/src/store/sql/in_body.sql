@@ -1,6 +1,8 @@
--- in_body: whether this session is in the transaction of a body, or has left it by a `COMMIT` or `ROLLBACK` of the body's own.
--- in:    $1 the mark that the transaction was begun with
--- out:   in_body, role (the session's current role, in UTF-8), encoding (in which the server reads what the client sends: that of the driver is UTF8)
+-- in_body: returns whether this session is still in the transaction of a body. A `COMMIT` or
+--          `ROLLBACK` by the body ends that transaction.
+-- in:    $1 the marker that the transaction began with
+-- out:   in_body, role (the session's current role, in UTF-8), encoding (of the client; the driver
+--        uses UTF8)
 -- locks: none
 -- index: none
 select

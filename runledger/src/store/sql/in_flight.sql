@@ -1,9 +1,15 @@
--- in_flight: a page of live runs with their records, to verify that the code still replays them.
--- in:    $1 the last run of the page before, $2 how many, $3 whether to read what input, given and steps contain
--- out:   run_id, job (null if the run is gone), tenant, graph_id (where it is a node), input, given (what a node is given by those that it needs), attempt (those spent), steps, undoing
---        (whether its code is not run any more), fed (of graphs, of gates and of nodes that wait for others: the parameters that other nodes give it)
+-- in_flight: reads a page of live runs with their records, to verify that the code still replays
+--            them.
+-- in:    $1 the last run of the previous page, $2 how many, $3 whether to read the content of
+--        input, given and steps
+-- out:   run_id, job (null if the run is gone), tenant, graph_id (of a node), input, given
+--        (outcomes of a node's dependencies), attempt (attempts spent), steps, undoing, fed
 -- locks: none
--- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey, continuation_pkey, edge_pkey
+-- index: ready_pkey, lease_pkey and waiting_pkey from $1, run_pkey, step_pkey, undo_pkey,
+--        continuation_pkey, edge_pkey
+--
+-- `undoing`: the run compensates, so its code does not run any more. `fed` is set for a graph, for
+-- a gate and for a node that waits for others: the parameters that other nodes provide.
 with page as (
     (select run_id, attempt, false as is_counted from runledger.ready where run_id > $1 order by run_id limit $2)
     union all
@@ -28,14 +34,14 @@ select
     run.tenant,
     case when run.node is not null then run.parent_id end as graph_id,
     case when $3 then coalesce(continuation.input, run.input) end::text as input,
-    -- As claim.sql.
+    -- As in parts/claimed.sql.
     case when $3 and run.node is not null and not page.is_counted and continuation.input is null then runledger.given(run.run_id) end::text as given,
     page.attempt,
     (
         select pg_catalog.json_agg(
             pg_catalog.json_build_array(
                 step.key, step.ordinal, step.fingerprint, step.output, step.error, step.seen_len, step.seen,
-                -- As claim.sql.
+                -- As in parts/claimed.sql.
                 case when step.claims > 0 or not exists (select from runledger.undo where undo.run_id = page.run_id) then step.undo end
             )
         )::text

@@ -1,10 +1,14 @@
--- installation: the id of this installation, and whether it lives in this database. The last adoption decides this. A dump that was loaded over the
---        tables has added the record of another installation.
+-- installation: reads the id of this installation, and whether this database is its home. The last
+--               adoption decides that.
 -- in:    none
--- out:   id (null if none is recorded; another database's, if there are several), made_in (the database and the cluster of the adoption), here (those of
---        this session), is_home (whether all records are of this database; an unknown system identifier on either side counts as equal); one row
+-- out:   id, made_in, here, is_home; one row
 -- locks: none
--- index: none; `installation` has one row, or one more for each dump that was loaded
+-- index: none; `installation` has one row, and one more for each dump that was loaded
+--
+-- `id` is null if no installation is recorded. If several are recorded, because a dump was loaded
+-- over the tables, it is the id of another database. `made_in` names the database and the cluster
+-- of the adoption, and `here` those of this session. `is_home`: every record names this database.
+-- An unknown system identifier counts as equal.
 select
     recorded.id,
     pg_catalog.concat_ws(' of system ', pg_catalog.concat('database ', recorded.database), recorded.system) as made_in,

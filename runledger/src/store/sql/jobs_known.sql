@@ -1,4 +1,4 @@
--- jobs_known: every job that a living worker serves, to suggest a name.
+-- jobs_known: lists every job that a living worker serves, to suggest a name.
 -- in:    none
 -- out:   job
 -- locks: none

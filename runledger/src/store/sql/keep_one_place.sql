@@ -1,9 +1,14 @@
--- keep_one_place: leaves each run that is in several places in one. Its end is kept rather than a lease, a lease rather than the queue, the queue rather than its wait.
--- in:    $1 runs; those that the engine looks for by itself are added: leases, waits and deadlines that are over, requests to cancel and to pause, and
---        what waits for the end of one of them
+-- keep_one_place: repairs runs that are in several places: it keeps one row of each. An outcome
+--                 wins over a lease, a lease over the queue, the queue over a wait.
+-- in:    $1 runs
 -- out:   run_id; the runs that were in several places
 -- locks: the rows that it deletes
--- index: lease_pkey, ready_pkey, waiting_pkey, outcome_pkey, waiting_wake, deadline_due, run_pkey, edge_run
+-- index: lease_pkey, ready_pkey, waiting_pkey, outcome_pkey, waiting_wake, deadline_due, run_pkey,
+--        edge_run
+--
+-- The statement adds the runs that the engine finds by its own scans: leases, due waits, due
+-- deadlines, and requests to cancel or to pause. It also adds the parents and the dependents of all
+-- these runs.
 with item as (
     select run_id from pg_catalog.unnest($1::uuid[]) as item (run_id)
     union

@@ -1,9 +1,14 @@
--- lanes: the lanes (queue, job, priority) that have runs which need no permit, and the first run of each. The net under the claim's positions.
+-- lanes: lists the lanes of runs that need no permit, each with its first run. The backlog scan
+--        uses it to find runs that claims miss.
 -- in:    $1 queues, $2 jobs
--- out:   queue, job, priority, first_at, first_id, now, need_permits (whether there are runs that need a permit, of whatever job); where a queue and job
---        have no runs, one row without priority and first
+-- out:   queue, job, priority, first_at, first_id, now, need_permits (some run, of any job, needs a
+--        permit)
 -- locks: none
--- index: ready_lane, one descent a lane; the dead entries before a lane's first living one are passed over, once
+-- index: ready_lane, one descent per lane; the dead entries before a lane's first live entry are
+--        read once
+--
+-- A lane is a queue, a job and a priority. A queue and job without runs have one row, with null
+-- priority and first run.
 select served.queue, served.job, lane.priority, lane.first_at, lane.first_id, pg_catalog.now() as now,
     exists (select from runledger.ready where resource > '') as need_permits
 from pg_catalog.unnest($1::text[]) as queues (queue)

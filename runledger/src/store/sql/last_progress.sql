@@ -1,6 +1,6 @@
--- last_progress: what a body said last of how far it is.
+-- last_progress: reads the progress that a body reported last.
 -- in:    $1 run, $2 step key (empty for the run itself)
--- out:   value; one row where it has said something
+-- out:   value; one row if the body has reported any
 -- locks: none
 -- index: progress_pkey
 select value::text as value

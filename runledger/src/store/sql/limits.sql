@@ -1,6 +1,7 @@
--- limits: the time limits of this session that an operator can set on a role or a database. A limit that the server does not know has no row.
+-- limits: reads the time limits of this session that an operator can set on a role or a database.
 -- in:    none
--- out:   name, millis, shown (with its unit)
+-- out:   name, millis, shown (with its unit); no row for a limit that is off or that the server
+--        does not know
 -- locks: none
 -- index: none
 select

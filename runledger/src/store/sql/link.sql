@@ -1,16 +1,28 @@
--- link: creates a run from an existing one: the same request, linked to it, with some of its recorded steps; and a run for each given descendant.
---       No effect if the new run exists, or if its origin has begun anew since its steps were read.
--- in:    $1 the new run, $2 all new runs (it and its descendants), $3 their origins, $4 their parents (null for none);
---        $5 the new runs of steps, $6 keys, $7 outputs that replace the recorded ones (null: keep them), $8 seen (as JSON arrays, or null),
---        $9 whether they continue from the state of their origins: with their progress (for $1, see $20), with their signals except those consumed by the given
---        steps or before a continue-as-new, and with the latest input after a continue-as-new;
---        payloads that were sealed for the origins and are now sealed for the new runs: $10 inputs, $11 errors of steps (one each, or empty);
---        $12 the new runs of signals, $13 names, $14 numbers, $15 payloads; $16 undos of steps (one each, or empty);
---        $17 the new runs of progress, $18 step keys, $19 values; $20 whether $1 copies the progress of its origin: a fork does not, because it executes those steps again;
---        $21 how often the origin of $1 had begun anew when its steps were read
--- out:   created (whether it is new), told; one row
--- locks: none; a concurrent link of the same id waits for the other transaction
--- index: run_pkey, step_pkey, signal_pkey, progress_pkey, deadline_pkey, continuation_pkey. The first claim of the new run counts as its second, so that it reads the steps; the copied steps have claim 0.
+-- link: creates a run from an existing run: the same request, a link to the origin, and some of its
+--       recorded steps. Also creates a run for each given descendant.
+-- in:    $1 the new run, $2 all new runs (the new run and its descendants), $3 their origins,
+--        $4 their parents (null: none);
+--        of steps: $5 the new runs, $6 keys, $7 outputs that replace the recorded ones (null:
+--        keep), $8 seen (JSON arrays, or null);
+--        $9 whether the new runs continue from the state of their origins;
+--        payloads encrypted again for the new runs: $10 inputs, $11 errors of steps,
+--        $16 compensations of steps; of signals $12 the new runs, $13 names, $14 numbers,
+--        $15 payloads; of progress $17 the new runs, $18 step keys, $19 values;
+--        $20 whether $1 copies the progress of its origin;
+--        $21 how often the origin of $1 had continued as new when its steps were read
+--        $10, $11 and $16 may be empty arrays if all their values are null
+-- out:   created (the run is new), told (notifications); one row
+-- locks: none; a link with the same id waits for the other transaction
+-- index: run_pkey, step_pkey, signal_pkey, progress_pkey, deadline_pkey, continuation_pkey
+--
+-- Has no effect if the new run exists, or if its origin has continued as new since its steps were
+-- read.
+-- With $9, a new run gets the latest input and the progress of its origin. It also gets the
+-- signals. A signal that a copied step consumed stays consumed, and so does one that was consumed
+-- before a continue-as-new.
+-- $20 is false for a fork, because a fork executes those steps again.
+-- The first claim of a new run counts as its second, so that the claim reads the steps. The copied
+-- steps have claim 0.
 with item as (
     select
         item.*, origin.job, origin.tenant, origin.queue, origin.priority, origin.options,
@@ -19,7 +31,7 @@ with item as (
             (select input from runledger.continuation where $9 and continuation.run_id = item.origin_id),
             origin.input
         ) as input,
-        -- The first is the topmost, and has nobody above it now.
+        -- The first run is the topmost, and has no parent now.
         nullif(coalesce(origin.depth, 0) - pg_catalog.min(coalesce(origin.depth, 0)) over (), 0) as depth
     from unnest($2::uuid[], $3::uuid[], $4::uuid[], $10::text[]) as item (run_id, origin_id, parent_id, sealed)
     cross join lateral (select * from runledger.run where run_id = item.origin_id offset 0) as origin

@@ -1,6 +1,8 @@
--- link_from: the payloads of the origin of a new run. Sealed payloads are bound to their run, so the client seals them again.
+-- link_from: reads the payloads of the origin of a new run. Encrypted payloads are bound to their
+--            run, so the client encrypts them again.
 -- in:    $1 run
--- out:   input, continued (its present input if it has begun anew, else null), steps (as in claim.sql), signals, progress; one row if the run exists
+-- out:   input, continued (the input after continue as new, else null), steps (as in claim.sql),
+--        signals, progress; one row if the run exists
 -- locks: none; a signal between this statement and link.sql belongs to the old run only
 -- index: run_pkey, continuation_pkey, step_pkey, signal_pkey, progress_pkey
 select

@@ -1,6 +1,7 @@
--- lock_free_runs: as lock_runs.sql, without the runs that another transaction has locked.
+-- lock_free_runs: locks runs as lock_runs.sql does, but skips the runs that another transaction has
+--                 locked.
 -- in:    $1 run ids
--- out:   run_id; those that it has locked
+-- out:   run_id; the runs that it has locked
 -- locks: `for no key update` on the runs; waits for none
 -- index: run_pkey
 select run_id

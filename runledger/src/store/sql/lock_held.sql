@@ -1,4 +1,5 @@
--- lock_held: whether this session has a session lock: the control connection takes no other than its worker's.
+-- lock_held: returns whether this session holds an advisory lock. The control connection takes only
+--            its worker's lock.
 -- in:    none
 -- out:   held; one row
 -- locks: none

@@ -1,4 +1,5 @@
--- lock_is_free: tests the session lock of a suspect. Never on a connection that holds session locks: they are re-entrant.
+-- lock_is_free: tests the session lock of a suspect. Never on a connection that holds session
+--               locks, because they are re-entrant.
 -- in:    $1 worker
 -- out:   free
 -- locks: the advisory lock, until the end of the transaction

@@ -1,9 +1,12 @@
--- lock_pending: locks the counters that change when these unclaimed nodes end, before any later lock: the same rows in the same order as release.sql,
---               so that the two cannot deadlock. No effect for runs that are neither nodes nor graphs.
+-- lock_pending: locks the counters that change when these unclaimed nodes end, before any later
+--               lock. It takes the same rows in the same order as release.sql, so that the two
+--               cannot deadlock.
 -- in:    $1 runs
 -- out:   run_id
 -- locks: rows of `pending`, in the order of their ids
 -- index: edge_run, pending_pkey
+--
+-- No effect for runs that are neither nodes nor graphs.
 with recursive reached as (
     select item.run_id
     from pg_catalog.unnest($1::uuid[]) as item (run_id)

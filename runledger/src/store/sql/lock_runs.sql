@@ -1,4 +1,5 @@
--- lock_runs: makes everything that must be serial for one run serial. Always the first statement of its transaction.
+-- lock_runs: serializes everything that must be serial for one run. Always the first statement of
+--            its transaction.
 -- in:    $1 run ids
 -- out:   run_id; the ids that exist
 -- locks: `for no key update` on the runs, in the order of their ids: the one lock order

@@ -1,10 +1,13 @@
--- log: keeps what bodies have logged, as far as there is room for it in the logs of their runs.
--- in:    $1 run ids, $2 step keys (empty for the run itself), $3 attempts, $4 levels, $5 targets, $6 lines, $7 how long ago in microseconds, $8 the most lines of a
---        run, $9 the most bytes
--- out:   kept, beyond; one row: the positions from 1 of the items that were kept, and of those for which there is no room. Of the others the number was taken by a
---        line that another worker keeps of the same run: they are to be sent again
+-- log: appends log lines of bodies, up to the limits of each run.
+-- in:    $1 run ids, $2 step keys (empty for the run itself), $3 attempts, $4 levels, $5 targets,
+--        $6 lines, $7 ages in microseconds, $8 the most lines of a run, $9 the most bytes
+-- out:   kept, beyond; one row: the positions, from 1, of the items that were stored, and of those
+--        that exceed a limit
 -- locks: none
 -- index: log_pkey
+--
+-- An item may be in neither array: another worker stored a line of the same run under its number.
+-- The caller sends such an item again.
 with placed as (
     select
         item.*, coalesce(last.number, 0) + item.nth as place, coalesce(last.bytes, 0) + item.line_bytes as total

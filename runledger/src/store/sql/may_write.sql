@@ -1,6 +1,7 @@
--- may_write: whether this session could record runs after its transaction.
+-- may_write: returns whether this session can record runs after its current transaction.
 -- in:    none
--- out:   is_writable (the server and the session's default), is_permitted (its role), role; one row
+-- out:   is_writable (by the server and the session's default), is_permitted (by its role), role;
+--        one row
 -- locks: none
 -- index: none
 select

@@ -1,12 +1,20 @@
--- metrics: how many runs there are of each tenant and job, in which states, and what has become of those that were created lately. So many are looked at of each
---        kind (queued, with workers, waiting, lately created of a tenant) and no more.
--- in:    $1 tenants, or null for every one; $2 since how many microseconds created; $3 how many are looked at
--- out:   tenant, job (without its version), queued, scheduled, running, waiting, blocked, paused, oldest_us (for how long the first queued run has been due),
---        completed, failed, cancelled, retried (of those that ended: after more than one attempt), waits_us (of those that a worker ended, from when they might start to the
---        claim that ended them: the middle one, and the one that one in twenty exceeds), works_us (the same from there to their end), is_partial (whether there are more
---        than were looked at); a row for each tenant and job that has any
+-- metrics: counts the live runs of each tenant and job by state, and recent runs by outcome.
+-- in:    $1 tenants (null: all); $2 the age limit of recent runs in microseconds; $3 the most runs
+--        of each kind
+-- out:   tenant, job (without its version), queued, scheduled, running, waiting, blocked, paused,
+--        oldest_us, completed, failed, cancelled, retried, waits_us, works_us, is_partial; a row
+--        for each tenant and job that has runs
 -- locks: none
--- index: ready_pkey, lease_pkey and waiting_pkey from their start, run_pkey, run_listed, outcome_pkey
+-- index: ready_pkey, lease_pkey and waiting_pkey from their start, run_pkey, run_listed,
+--        outcome_pkey
+--
+-- The statement reads at most $3 runs of each kind: queued, claimed, waiting, and recently created
+-- of each tenant. `is_partial`: a kind reached this limit.
+-- `oldest_us`: how long the first queued run has been due. `retried`: ended after more than one
+-- attempt.
+-- `waits_us` and `works_us` each hold the median and the 95th percentile, over runs that a worker
+-- ended and decided gates. `waits_us` is the time from `start_at` to the claim that ended the run,
+-- or to the opening of the gate. `works_us` is the time from there to the end.
 with recursive every_one (tenant) as (
     (select tenant from runledger.run order by tenant collate "C" limit 1)
     union all
@@ -49,7 +57,8 @@ counted as (
     union all
     select
         recent.tenant, recent.job, ended.state, null, ended.attempt,
-        -- What is no instant has no duration, and the longest one in microseconds must fit the answer.
+        -- An infinite instant has no duration. The longest duration in microseconds must fit a
+        -- bigint.
         case
             when pg_catalog.isfinite(ended.started_at) and pg_catalog.isfinite(recent.start_at)
                 then least(greatest(ended.started_at - recent.start_at, interval '0'), interval '285000 years')

@@ -1,11 +1,16 @@
--- origins: runs that others are to be made of, and their recorded steps as a claim brings them, without the outputs that are too long or too short to
---          be the id of a run, and of the undos `true` where there is one that is the run's own.
+-- origins: reads runs that new runs will be created from, with their recorded steps in the form
+--          that a claim returns.
 -- in:    $1 run ids
--- out:   run_id, parent_id, slice (how often it has begun anew), parent_slice (the same of the parent), state, steps (null where there are none), is_undone (whether what they did
---        is taken back), is_sealed (whether a payload that another go at the run would take over is sealed), in_graph (whether it is a graph or a node of
---        one), has_active_key; those that exist
+-- out:   run_id, parent_id, slice (how often continued as new), parent_slice, state, steps (null:
+--        none), is_undone (compensates, or has compensated), is_sealed, in_graph (a graph or a
+--        node), has_active_key; the runs that exist
 -- locks: none
--- index: run_pkey, step_pkey, undo_pkey, signal_pkey, progress_pkey, continuation_pkey, and the primary keys under runledger.run_state
+-- index: run_pkey, step_pkey, undo_pkey, signal_pkey, progress_pkey, continuation_pkey, and the
+--        primary keys under runledger.run_state
+--
+-- `steps` has an output only if its length is that of a run id. It has `true` for a compensation,
+-- and only for steps that the run executed itself.
+-- `is_sealed`: a payload that a new run would copy is encrypted.
 select
     origin.run_id, origin.parent_id,
     coalesce((select slice from runledger.continuation where continuation.run_id = origin.run_id offset 0), 0) as slice,

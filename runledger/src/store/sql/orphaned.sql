@@ -1,5 +1,5 @@
--- orphaned: runs whose lease belongs to a worker that is dead or unknown.
--- in:    $1 how many, $2 runs that are left out
+-- orphaned: finds runs whose lease belongs to a worker that is dead or unknown.
+-- in:    $1 how many, $2 runs to leave out
 -- out:   run_id
 -- locks: none
 -- index: worker_pkey

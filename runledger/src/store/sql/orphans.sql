@@ -1,8 +1,10 @@
--- orphans: the leases of some runs whose worker is dead or unknown, with what their settlement needs.
+-- orphans: reads the leases of some runs whose worker is dead or unknown, with what their
+--          settlement needs.
 -- in:    $1 runs
--- out:   run_id, token, attempt, crashes, parent_id, is_node, cancel_requested, has_stopped (whether the worker has signed off), trial (the run
---        on trial in the process, or null)
--- locks: the leases, skipping those that others hold: a step that is recorded at the same time comes before this statement, or finds no lease
+-- out:   run_id, token, attempt, crashes, parent_id, is_node, cancel_requested, has_stopped (the
+--        worker signed off), trial (the run on trial in the process, or null)
+-- locks: the leases, skipping leases that others have locked. A step that is recorded at the same
+--        time commits before this statement, or finds no lease
 -- index: lease_pkey, worker_pkey, worker_session, run_pkey
 select
     lease.run_id, lease.token, lease.attempt, lease.crashes, run.parent_id, run.is_node,

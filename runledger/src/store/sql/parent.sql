@@ -1,6 +1,6 @@
--- parent: the run above another: the one that has started it, or the graph that it is a node of.
+-- parent: returns the parent of a run: the run that started it, or its graph.
 -- in:    $1 run
--- out:   parent_id (null: none), is_node; one row where the run exists
+-- out:   parent_id (null: none), is_node; one row if the run exists
 -- locks: none
 -- index: run_pkey
 select parent_id, node is not null as is_node

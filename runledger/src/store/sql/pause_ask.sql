@@ -1,8 +1,12 @@
--- pause_ask: notes that a run is to be paused, if it can be. Whoever holds it sees that.
+-- pause_ask: stores a request to pause a run, if the run can be paused. The worker that holds the
+--            run reads it.
 -- in:    $1 run, $2 reason
--- out:   state (before; one that is ended, blocked or paused is left alone), is_counted (so is one that waits for nodes or as a gate), told; one row where the run exists
--- locks: none; the run is locked before, by lock_runs.sql
+-- out:   state (before), is_counted, told (notifications); one row if the run exists
+-- locks: none; lock_runs.sql has locked the run
 -- index: run_pkey, pause_pkey, and the primary keys under runledger.run_state
+--
+-- Stores nothing if the run has ended, is blocked or is paused, or if `is_counted`. `is_counted`:
+-- the run is a graph or a gate, or a node that waits for other nodes.
 with before as (
     select
         run_id, state,

@@ -1,7 +1,8 @@
--- pause_forget: drops requests that came too late: the run has ended, or is blocked or paused already.
+-- pause_forget: drops pause requests that came too late: the run has ended, or is already blocked
+--               or paused.
 -- in:    $1 runs
 -- out:   none
--- locks: the rows of `pause` (deleted), skipping those that others hold
+-- locks: the rows of `pause` (deleted), skipping rows that others have locked
 -- index: run_pkey, pause_pkey, outcome_pkey, waiting_pkey
 with over as (
     select ctid as spot

@@ -1,9 +1,11 @@
--- pause_take: pauses a run that no worker holds and whose pause has been asked for. What it waited for it finds again when it is resumed; what was queued
---             for an instant keeps it.
+-- pause_take: pauses a run that no worker holds and that has a pause request.
 -- in:    $1 run
--- out:   run_id; one row where the run was taken
--- locks: its rows of `ready` or `waiting`, and of `pause` (deleted); the run is locked before, by lock_runs.sql
+-- out:   run_id; one row if the run was taken
+-- locks: its rows of `ready` or `waiting`, and of `pause` (deleted); lock_runs.sql has locked the
+--        run
 -- index: ready_pkey, waiting_pkey, pause_pkey
+--
+-- A queued run keeps its due time. A waiting run finds again what it waited for when it is resumed.
 with unqueued as (
     delete from runledger.ready
     where run_id = $1 and exists (select from runledger.pause where pause.run_id = $1)

@@ -1,9 +1,11 @@
--- pin: moves a run that no worker holds to another version of its code, and notes that. What is queued and due is due anew, so that no claim has passed it.
--- in:    $1 run, $2 the name of its job with the other version, as it is stored
--- out:   run_id, told; one row where the run was moved
--- locks: its row of `ready` (deleted) or `waiting` (written anew, so that what wakes it reads the version of then), and the run, which is locked before, by
---        lock_runs.sql
+-- pin: moves a run that no worker holds to another version of its code, and records the move.
+-- in:    $1 run, $2 the stored name of its job with the other version
+-- out:   run_id, told (notifications); one row if the run was moved
+-- locks: its row of `ready` (deleted) or `waiting` (updated); lock_runs.sql has locked the run
 -- index: ready_pkey, waiting_pkey, run_pkey, pin_pkey
+--
+-- The update of `waiting` makes a concurrent wake-up read the new version. A queued run that is due
+-- becomes due now, so that no claim cursor has already passed it.
 with before as (
     select run_id, job from runledger.run where run_id = $1
 ),

@@ -1,6 +1,6 @@
--- pins: how a run was moved between versions of its code, the first time first.
+-- pins: lists the moves of a run between versions of its code, oldest first.
 -- in:    $1 run
--- out:   from_job, to_job (the names of the job with the version, as they are stored), pinned_at
+-- out:   from_job, to_job, pinned_at; the job names are the stored ones, with the version
 -- locks: none
 -- index: pin_pkey
 select from_job, to_job, pinned_at

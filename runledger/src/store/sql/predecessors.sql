@@ -1,4 +1,5 @@
--- predecessors: living workers of a name, and whether their locks may be tested: a process that starts again under its name need not wait.
+-- predecessors: lists other living workers of a name, and whether their locks may be tested. A
+--               process that restarts under its name need not wait.
 -- in:    $1 name, $2 own worker
 -- out:   worker_id, lock_is_evidence
 -- locks: none

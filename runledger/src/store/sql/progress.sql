@@ -1,8 +1,10 @@
--- progress: keeps what bodies have said of how far they are, each in the place of what it said before.
+-- progress: stores the latest progress of bodies. Replaces the previous value of each body.
 -- in:    $1 run ids, $2 tokens, $3 step keys (empty for the run itself), $4 values
--- out:   held; one row: the positions from 1 of the items whose fence holds
+-- out:   held; one row: the positions, from 1, of the items whose fence holds
 -- locks: `for key share` on the leases, the rows of `progress`
--- index: lease_pkey, progress_pkey. Of two values for one body the last of the batch is kept.
+-- index: lease_pkey, progress_pkey
+--
+-- If a batch has several values for one body, the last one is stored.
 with held as (
     select item.*
     from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) with ordinality as item (run_id, token, step_key, value, position)

@@ -1,15 +1,25 @@
--- release: releases the dependents of ended nodes: a node whose last dependency ended goes to its queue, or opens if it is a gate; a node that can no longer
---          succeed is cancelled with its dependents; a graph whose last node ended goes to its queue, to be concluded.
+-- release: counts the ends of nodes, and releases their dependents.
 -- in:    $1 nodes that ended in this transaction; some may depend on others of them
--- out:   told; one row
--- locks: of `pending` the rows of these nodes, of those that need them, and of those below that they take with them, in the order of their ids; then those of
---        the graphs, in that order; after these `ready`, `waiting` and `watch`. Who ends a node that no worker holds locks the same first: lock_pending.sql
--- index: run_pkey, outcome_pkey, edge_run, pending_pkey, waiting_pkey, watch_pkey. Of two that end at once the second waits for the first at the row of what
---        needs both, and counts on from there. A graph that has been cancelled releases nothing
---        The intermediate sets may have thousands of rows, and the planner expects few: it would join them by nested loops. So this statement groups their union by
---        id, or tests membership with `(id in (…)) is true`, which the planner cannot turn into a join and answers with a hash table
---        A node without a row of `pending` has ended, and took its dependents with it: the walk stops there
---        A row of `waiting` may have waited for pin.sql, which this statement does not see: the job is read once the row is ours
+-- out:   told (notifications); one row
+-- locks: rows of `pending`, in the order of their ids: these nodes, their dependents, and the nodes
+--        that are cancelled with them; then the rows of the graphs, in that order; then `ready`,
+--        `waiting` and `watch`
+-- index: run_pkey, outcome_pkey, edge_run, pending_pkey, waiting_pkey, watch_pkey
+--
+-- A node whose last dependency ended goes to its queue; a gate opens. A node that can no longer
+-- succeed is cancelled, with its dependents. A graph whose last node ended goes to its queue, to be
+-- concluded. A cancelled graph releases nothing.
+-- If two nodes end at the same time, the second transaction waits for the first at the row of a
+-- shared dependent. It then counts on from there. A transaction that ends an unclaimed node locks
+-- the same rows first, with lock_pending.sql.
+-- The intermediate sets may have thousands of rows, but the planner expects few and would join them
+-- by nested loops. So this statement groups their union by id, or tests membership with
+-- `(id in (…)) is true`. The planner cannot turn that test into a join, and answers it with a hash
+-- table.
+-- A dependent without a row of `pending` has ended, and so have its own dependents, so the walk
+-- stops there.
+-- The delete from `waiting` may have waited for pin.sql, whose write is not in this statement's
+-- snapshot. So the statement reads the job after it has locked the row.
 with recursive ended as (
     select run.run_id, run.parent_id as graph_id, run.node, case when runledger.option_of(outcome.error, 'kind') = 'skipped' then 'skipped' else outcome.state end as state
     from pg_catalog.unnest($1::uuid[]) as item (run_id)

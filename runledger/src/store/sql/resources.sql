@@ -1,8 +1,12 @@
--- resources: the resources of which permits were said or taken, or that queued runs need, by name, a page.
--- in:    $1 the last one of the page before (empty: from the first), $2 how many, $3 how many waiting runs are counted at most
--- out:   name, permits, is_said, held (permits that runs have), waiting (runs in queues that need one, also those that are due later)
+-- resources: lists resources in pages, by name: those that an operator set, those with a permit
+--            that was ever taken, and those that queued runs need.
+-- in:    $1 the last name of the previous page (empty: first page), $2 how many, $3 the most
+--        waiting runs to count
+-- out:   name, permits, is_said (set by an operator), held (permits in use), waiting (queued runs,
+--        due or not)
 -- locks: none
--- index: resource_pkey, permit_pkey and ready_lane from $1, by skipping from one resource to the next; lease_pkey
+-- index: resource_pkey, permit_pkey and ready_lane from $1, by skipping from one resource to the
+--        next; lease_pkey
 with recursive named as (
     (
         select least(
@@ -37,7 +41,8 @@ select
             and exists (select from runledger.lease where lease.run_id = permit.run_id and lease.token = permit.token offset 0)
     ) as held,
     (
-        -- In the order of the index: nearly all runs need none, so the planner takes a resource for all of them, and would read the table.
+        -- Ordered as the index is. Nearly all runs need no resource, so the planner would expect
+        -- one resource to match most rows, and read the whole table.
         select pg_catalog.count(*)
         from (
             select

@@ -1,10 +1,12 @@
--- resume: lets a blocked or paused run go on, with its attempts as they were and, of a blocked one, its crashes forgotten. A pause that is asked for and
---         has not taken place does not.
+-- resume: resumes a blocked or paused run, and drops a pending pause request.
 -- in:    $1 run
--- out:   run_id, told; one row where the run was blocked or paused, or to be paused
--- locks: its rows of `waiting` and `pause` (deleted): a settlement that would pause it now waits, and finds no request, or comes before this; the run
---        is locked before, by lock_runs.sql
+-- out:   run_id, told (notifications); one row if the run was blocked or paused, or had a pause
+--        request
+-- locks: its rows of `waiting` and `pause` (deleted); lock_runs.sql has locked the run
 -- index: waiting_pkey, pause_pkey, run_pkey
+--
+-- The run keeps its attempts. A blocked run loses its crash count. A concurrent settlement that
+-- would pause the run either commits before this statement, or waits and finds no request.
 with unblocked as (
     delete from runledger.waiting
     where run_id = $1 and state in ('blocked', 'paused')

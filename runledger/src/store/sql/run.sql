@@ -1,7 +1,8 @@
--- run: everything about one run but its input and output.
+-- run: reads everything about one run except its input and output.
 -- in:    $1 run
--- out:   run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, created_at, state, attempt, crashes, cause, ready_at,
---        worker_id, started_at, finished_at, error, undoing, pause_reason, awaited_signals, metadata; one row where it exists
+-- out:   run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, created_at,
+--        state, attempt, crashes, cause, ready_at, worker_id, started_at, finished_at, error,
+--        undoing, pause_reason, awaited_signals, metadata; one row if the run exists
 -- locks: none
 -- index: run_pkey, and the primary keys under runledger.run_state
 select

@@ -1,11 +1,17 @@
--- runs: the latest runs of some tenants, or of all, from a place on, and of these such as are wanted. So many are looked at and no more, whatever is wanted of
---        them: the place of the last that was looked at is given too.
--- in:    $1 tenants, or null for every one; $2 instant and $3 id of the place before which they are, or null for the latest; $4 how many are looked at;
---        $5 names of jobs without their version, $6 queues, $7 states, each null for any; $8 how many are given
--- out:   looked_at, last_created_at, last_run_id, run_id, job, tenant, queue, priority, idempotency_key, parent_id, origin_id, created_at, state, attempt, crashes,
---        cause, ready_at, worker_id, started_at, finished_at, error, undoing, pause_reason, awaited_signals, metadata; the latest first, or one row without a run
+-- runs: lists the latest runs of some or all tenants that match a filter, in pages.
+-- in:    $1 tenants (null: all); $2 instant and $3 id of the cursor (null: the latest); $4 the most
+--        runs to read; $5 jobs without version, $6 queues, $7 states (null: any); $8 the most runs
+--        to return
+-- out:   looked_at (runs read), last_created_at, last_run_id, run_id, job, tenant, queue, priority,
+--        idempotency_key, parent_id, origin_id, created_at, state, attempt, crashes, cause,
+--        ready_at, worker_id, started_at, finished_at, error, undoing, pause_reason,
+--        awaited_signals, metadata; the latest first, or one row without a run
 -- locks: none
--- index: run_listed, from one tenant to the next; then run_pkey, and the primary keys under runledger.run_state
+-- index: run_listed, from one tenant to the next; then run_pkey, and the primary keys under
+--        runledger.run_state
+--
+-- The statement reads at most $4 runs before the cursor and then filters them. `last_created_at`
+-- and `last_run_id` are the cursor of the last run that it read.
 with recursive every_one (tenant) as (
     (select tenant from runledger.run order by tenant collate "C" limit 1)
     union all

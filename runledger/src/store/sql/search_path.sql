@@ -1,9 +1,13 @@
--- search_path: the path of this session, if functions of other schemas can replace PostgreSQL's own in it.
+-- search_path: returns the search path of this session, if functions of other schemas can replace
+--              PostgreSQL's own.
 -- in:    none
--- out:   search_path; one row, null where `pg_catalog` is first, or implicitly first because the path does not name it
+-- out:   search_path; one row
 -- locks: none
--- index: none. Every name is qualified, because the path of this session is not yet known to be safe. A comma that separates two names has an even number
---        of quotes behind it
+-- index: none
+--
+-- The result is null if `pg_catalog` is first, or if the path does not name it, which makes it
+-- first. The statement qualifies every name, because the path is not yet known to be safe. A comma
+-- separates two names if an even number of quotes follows it.
 select
     case
         when pg_catalog.current_setting('search_path') operator(pg_catalog.~*) ',(?=(?:[^"]*"[^"]*")*[^"]*$)[[:space:]]*(?:"pg_catalog"|pg_catalog)[[:space:]]*(,|$)'

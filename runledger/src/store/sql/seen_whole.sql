@@ -1,9 +1,14 @@
--- seen_whole: refuses to go on with a snapshot from before the last change of a graph: what was added to it since is not in the snapshot, and would be passed over
---             by the release of its nodes. Behind release.sql in the transaction of a body, which alone may have an old one.
+-- seen_whole: fails if the snapshot of this transaction is older than the last addition to a graph.
+--             The release of its nodes would miss that addition.
 -- in:    $1 graph
--- out:   run_id; a row where the snapshot is older than this statement, and the graph has not changed since
--- locks: its row of `pending`, which every addition writes; a serialization failure where it was written since
+-- out:   run_id; one row under repeatable read or serializable, if the graph has not changed since
+--        the snapshot
+-- locks: its row of `pending`, which every addition writes; a serialization failure if it was
+--        written since the snapshot
 -- index: pending_pkey
+--
+-- Runs after release.sql in the transaction of a body. No other transaction can have an old
+-- snapshot.
 select run_id
 from runledger.pending
 where run_id = $1 and pg_catalog.current_setting('transaction_isolation') in ('repeatable read', 'serializable')

@@ -1,13 +1,19 @@
--- send_signal: keeps a signal for a run that goes on, and wakes the run where it waits for one of this name. A graph, a gate and a map node have no code that
---              could take one.
--- in:    $1 run, $2 name, $3 payload, $4 idempotency key, $5 how many of a name may be left
--- out:   is_deaf (whether it is a graph, a gate or a map node), state (of a run that has ended, or will once what its steps did is taken back, else null),
---        isolation (of the transaction), number (null where nothing was written), earlier (the payload of an earlier signal with this key, else null), told; one
---        row where there is such a run
--- locks: its row of `waiting` (deleted); the run is locked before, by lock_runs.sql, so that the numbers have no gaps and a run that parks itself now
---        either sees the signal or is woken
--- index: run_pkey, outcome_pkey, undo_pkey, signal_pkey, signal_key, signal_left, waiting_pkey, lease_pkey. Nothing is written above read committed, where a run that
---        has parked itself since the snapshot would not be seen.
+-- send_signal: stores a signal for a live run, and wakes the run if it waits for a signal of this
+--              name.
+-- in:    $1 run, $2 name, $3 payload, $4 idempotency key, $5 the limit of unconsumed signals of a
+--        name
+-- out:   is_deaf, state (null: live and not compensating), isolation (of the transaction), number
+--        (null: nothing written), earlier, told (notifications); one row if the run exists
+-- locks: its row of `waiting` (deleted); lock_runs.sql has locked the run
+-- index: run_pkey, outcome_pkey, undo_pkey, signal_pkey, signal_key, signal_left, waiting_pkey,
+--        lease_pkey
+--
+-- `is_deaf`: a graph, a gate or a map node has no code that could receive a signal. `state` is the
+-- final state, also of a run that still compensates. `earlier` is the payload of an earlier signal
+-- with this key, or null.
+-- The lock on the run keeps the numbers without gaps. A run that suspends now either sees the
+-- signal or is woken. Nothing is written above read committed, because an older snapshot would not
+-- show a run that has just suspended.
 with target as (
     select
         run.run_id,

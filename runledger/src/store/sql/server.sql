@@ -1,10 +1,13 @@
--- server: what must be right before anything is written.
+-- server: reads the settings that the engine checks before it writes anything.
 -- in:    none
--- out:   version_num, version, encoding (of the database), in_recovery, read_only, database, role (as statements name it), creates_in_ours (whether a table that the role makes
---        without naming a schema gets into ours, or would as soon as ours is there; names without quotes are read in lower case; a comma that separates
---        two names has an even number of quotes behind it); one row
+-- out:   version_num, version, encoding (of the database), in_recovery, read_only, database, role
+--        (quoted as an identifier), creates_in_ours; one row
 -- locks: none
 -- index: pg_namespace_nspname_index
+--
+-- `creates_in_ours`: a table that the role creates without a schema name goes into our schema, or
+-- would as soon as our schema exists. Names without quotes are folded to lower case. A comma
+-- separates two names if an even number of quotes follows it.
 select
     pg_catalog.current_setting('server_version_num')::integer as version_num,
     pg_catalog.current_setting('server_version') as version,

@@ -1,7 +1,8 @@
--- set_overrides: says of jobs what holds in the place of their own definitions. What was said of them before is forgotten.
--- in:    $1 whether what was said of all other jobs is forgotten too, $2 jobs, $3 why they are disabled (null: they are not), $4 attempts,
---        $5 time limits in milliseconds, $6 first delays, $7 largest delays in milliseconds; arrays of one length
--- out:   changed; one row: how many jobs have another tuning than before
+-- set_overrides: sets the overrides of jobs. Replaces the previous overrides of these jobs.
+-- in:    $1 whether to clear the overrides of all other jobs; $2 jobs, $3 why they are disabled
+--        (null: enabled), $4 attempts, $5 time limits, $6 first delays and $7 largest delays, in
+--        milliseconds; arrays of one length
+-- out:   changed; one row: the number of jobs whose override changed
 -- locks: the rows of `tuning` that change, in the order of the jobs
 -- index: tuning_pkey
 with gone as (

@@ -1,6 +1,7 @@
--- set_permits: says how many permits there are of a resource, and wakes sleeping workers where runs wait for one.
--- in:    $1 name, $2 permits (null: what was said is forgotten)
--- out:   before (what was said before, if something was), told; one row
+-- set_permits: sets the number of permits of a resource, and wakes sleeping workers if queued runs
+--              need one.
+-- in:    $1 name, $2 permits (null: return to the default)
+-- out:   before (the previous setting, if any), told (notifications); one row
 -- locks: its row of `resource`
 -- index: resource_pkey, ready_lane
 with known as (
@@ -19,7 +20,7 @@ said as (
 ),
 told as (
     select runledger.notify('runledger_ready', '')
-    -- As in resources.sql.
+    -- Ordered as in resources.sql.
     where (select true from runledger.ready where resource = $1 order by resource, queue, job, priority, ready_at, run_id limit 1)
         and exists (select from runledger.worker where state = 'active' and sleeping)
 )

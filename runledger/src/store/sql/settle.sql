@@ -1,14 +1,22 @@
--- settle: ends attempts. Each lease that still has its token is deleted, and the run goes where the verdict says. One that fails or is cancelled goes back
---        to its queue if steps are left to be undone. Once there are none, it ends with the first verdict, in the attempt of that verdict. The
---        request to cancel its unfinished children stays, even if the worker dies.
--- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds, $7 instants, $8 causes, $9 attempts, $10 crashes,
---        $11 as in checkpoint.sql;
---        the state is `completed`, `failed`, `cancelled`, `queued`, `blocked`, or `paused`: queued, where the request has been taken back
--- out:   run_id, token, told, isolation (of the transaction), restless; the items whose fence held. The error of a cancelled one is kept with the reason that
---        was given; the transaction of a body has 10 s for its commit from here on, as in checkpoint.sql
--- locks: the leases and requests to pause (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any, and leases of
---        workflows that fail or are cancelled by lock_lease.sql, so that a step that is being recorded is seen
--- index: lease_pkey, run_pkey, run_parent, outcome_pkey, watch_pkey, cancel_pkey, pause_pkey, undo_pkey, step_undo, step_pkey
+-- settle: ends attempts: deletes each lease that still has its token, and moves the run as its
+--         verdict says.
+-- in:    $1 run ids, $2 tokens, $3 states, $4 outputs, $5 errors, $6 delays in microseconds,
+--        $7 instants, $8 causes, $9 attempts, $10 crashes, $11 as in checkpoint.sql
+--        a state is `completed`, `failed`, `cancelled`, `queued`, `blocked` or `paused`
+-- out:   run_id, token, told (notifications), isolation (of the transaction), restless (as in
+--        checkpoint.sql); the items whose fence holds
+-- locks: the leases and requests to pause (deleted). Before it, lock_runs.sql locks the parents of
+--        these runs, and lock_lease.sql the leases of workflows that fail or are cancelled
+-- index: lease_pkey, run_pkey, run_parent, outcome_pkey, watch_pkey, cancel_pkey, pause_pkey,
+--        undo_pkey, step_undo, step_pkey
+--
+-- A run that fails or is cancelled goes back to its queue if steps must be compensated. Once none
+-- are left, it ends with the first verdict and the attempt of that verdict. The end also stores the
+-- request to cancel its live children, so that it survives the death of the worker.
+-- A `paused` run is queued if its pause request was withdrawn. The error of a cancelled run
+-- includes the reason of the request.
+-- With the lock on the lease, this statement sees a step that is being recorded at the same time.
+-- The commit of a body's transaction must arrive within 10 s, as in checkpoint.sql.
 with item as (
     select *
     from unnest(

@@ -1,7 +1,9 @@
--- settle_completed: ends attempts of which every one completed, as nearly all do. A batch with another end goes by settle.
+-- settle_completed: ends attempts that all completed, as nearly all do. A batch with any other
+--                   verdict uses settle.
 -- in:    $1 run ids, $2 tokens, $3 outputs
--- out:   held, told; one row: the positions from 1 of the items whose fence held, and how many waiters are told
--- locks: the leases (deleted); the parents of these runs are locked before, by lock_runs.sql, where there are any
+-- out:   held, told (notifications); one row: `held` has the positions, from 1, of the items whose
+--        fence holds
+-- locks: the leases (deleted). Before it, lock_runs.sql locks the parents of these runs, if any
 -- index: lease_pkey, watch_pkey
 with held as (
     delete from runledger.lease

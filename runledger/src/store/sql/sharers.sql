@@ -1,10 +1,14 @@
--- sharers: the other runs that have a step on record which this one was given: the run that did it, and those that were made of it, or of one another, with that
---          step. One that has begun anew since has forgotten it; a step that it has under the same key then is another, recorded later.
+-- sharers: lists the other runs that have a recorded step which this run was given: the run that
+--          executed it, and the runs that were created with a copy.
 -- in:    $1 run, $2 key
--- out:   run_id, is_before (whether this run was made of it, by itself or through others), has_ended, is_undone (whether it has taken back what the step did),
---        has_forgotten (whether it had the step, or may have had it, and its record of that is gone)
+-- out:   run_id, is_before (a direct or indirect origin of this run), has_ended, is_undone (has
+--        compensated the step), has_forgotten
 -- locks: none
 -- index: run_pkey, run_origin, step_pkey, outcome_pkey, continuation_pkey
+--
+-- A run that has continued as new has lost the record of the step. A later step under the same key
+-- has another time of recording, so it does not count. `has_forgotten`: the run had the step, or
+-- may have had it, and lost the record.
 with recursive line as (
     select run.run_id, run.origin_id, step.recorded_at, true as is_given, false as has_forgotten
     from runledger.run

@@ -1,11 +1,18 @@
--- start_child: enqueues a run on behalf of a workflow's step and records the step, both or neither; neither where the parent is to be cancelled, nor
---              where as many runs are above it as may be. Of a graph it records the step alone: submit_graph.sql writes it in the same transaction.
--- in:    $1 parent, $2 token, $3 step key, $4 ordinal, $5 fingerprint, $6 seen_len, $7 seen (a JSON array or null),
---        $8 child, $9 job, $10 queue, $11 priority, $12 input, $13 options, $14 delay in microseconds, $15 instant, $16 the step's output,
---        $17 how many runs may be above the child, $18 whether it is a graph
--- out:   cancelled (the parent is to be cancelled, and nothing was written), too_deep (nor was it, there are too many), told; one row where the fence holds
+-- start_child: enqueues a child run for a step of a workflow, and records the step: both or
+--              neither.
+-- in:    $1 parent, $2 token, $3 step key, $4 ordinal, $5 fingerprint, $6 seen_len, $7 seen (a JSON
+--        array or null);
+--        $8 child, $9 job, $10 queue, $11 priority, $12 input, $13 options, $14 delay in
+--        microseconds, $15 instant, $16 the step's output, $17 the most runs above the child,
+--        $18 whether it is a graph
+-- out:   cancelled, too_deep, told (notifications); one row if the fence holds
 -- locks: `for key share` on the parent's lease
--- index: lease_pkey, run_pkey, step_pkey, cancel_pkey, deadline_pkey. The child's id is derived from parent and key, so a repetition is a no-op.
+-- index: lease_pkey, run_pkey, step_pkey, cancel_pkey, deadline_pkey
+--
+-- Writes nothing if the parent has a cancel request (`cancelled`), or if too many runs are above
+-- the child (`too_deep`). For a graph it records the step only; submit_graph.sql writes the graph
+-- in the same transaction.
+-- The child's id is derived from parent and key, so a repetition is a no-op.
 with held as (
     select
         lease.run_id, lease.claims, parent.tenant, parent.depth,

@@ -1,6 +1,7 @@
--- step_failed: keeps failed tries of steps that will be tried again.
--- in:    $1 run ids, $2 tokens, $3 keys, $4 tries, $5 errors, $6 how long the try took in microseconds
--- out:   held; one row: the positions from 1 of the items whose fence holds
+-- step_failed: records failed attempts of steps that will be retried.
+-- in:    $1 run ids, $2 tokens, $3 keys, $4 attempts, $5 errors, $6 durations of the attempts in
+--        microseconds
+-- out:   held; one row: the positions, from 1, of the items whose fence holds
 -- locks: `for key share` on the leases
 -- index: lease_pkey, attempt_pkey
 with held as (

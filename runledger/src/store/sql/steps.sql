@@ -1,4 +1,4 @@
--- steps: the recorded steps of a run, in the order in which its code claimed them.
+-- steps: lists the recorded steps of a run, in the order in which its code claimed them.
 -- in:    $1 run
 -- out:   key, ordinal, output, error, claims, recorded_at
 -- locks: none

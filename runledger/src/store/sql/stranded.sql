@@ -1,8 +1,12 @@
--- stranded: the net under waking: runs that wait for children of which one has ended, or for some that all have. Empty unless a wake-up was lost.
--- in:    $1 how many, $2 runs that are left out
--- out:   run_id (the run that waits)
+-- stranded: finds runs that wait for children which have already ended. A safety sweep: empty
+--           unless a wake-up was lost.
+-- in:    $1 how many, $2 runs to leave out
+-- out:   run_id (the waiting run)
 -- locks: none
 -- index: waiting_pkey, outcome_pkey
+--
+-- Finds a run that waits for any of several children if one has ended, and a run that waits for all
+-- of them if all have.
 select waiting.run_id
 from runledger.waiting
 where waiting.state = 'waiting'

@@ -1,17 +1,26 @@
--- submit_graph: writes a graph with all its nodes and edges, or nodes that are added to one: what needs nothing that goes on goes to its queue, the rest waits, and
---               what cannot succeed any more is cancelled. In the caller's transaction or its own; a part of the transaction of append_lock.sql for an addition.
---               Nothing where the graph is there already.
--- in:    $1 graph, $2 name (null: an addition to a graph that is there), $3 tenant, $4 queue, $5 priority, $6 request (of the graph, or of the addition), $7 options,
---        $8 idempotency key (of an addition its key);
---        of nodes: $9 run ids, $10 names, $11 jobs, $12 tenants (null: the graph's), $13 queues, $14 priorities, $15 inputs, $16 options, $17 delays in
---        microseconds, $18 instants, $19 for how many others each waits, $20 the nodes because of which they cannot succeed (null: they can), $21 how those
---        ended; arrays of one length, or empty where all are null;
---        of edges: $22 dependants, $23 what they need, $24 whether any end will do, $25 the parameters that are given it (array literals);
--- $26 the graph that this one recovers, $27 the workflow that is its parent, whose tenant it gets (null: none);
--- of nodes that are gates: $28 the values that they accept
--- out:   created (whether it is new), isolation, told; one row
--- locks: none for a graph, but a concurrent equal key waits for the other transaction; for an addition the row of the graph in `pending`
--- index: run_pkey, pending_pkey. A graph with a key is written only under read committed: above it the answer could be wrong
+-- submit_graph: creates a graph with all its nodes and edges, or adds nodes to a graph. Uses the
+--               caller's transaction or its own.
+-- in:    $1 graph, $2 name (null: an addition), $3 tenant, $4 queue, $5 priority, $6 request (of
+--        the graph or the addition), $7 options, $8 idempotency key (or the key of the addition);
+--        of nodes: $9 run ids, $10 names, $11 jobs, $12 tenants (null: the graph's), $13 queues,
+--        $14 priorities, $15 inputs, $16 options, $17 delays in microseconds, $18 instants,
+--        $19 numbers of live dependencies, $20 nodes because of which they cannot succeed (null:
+--        they can), $21 how those ended;
+--        of edges: $22 dependents, $23 dependencies, $24 whether any outcome suffices,
+--        $25 parameters that the dependency fills (array literals);
+--        $26 the graph that this one recovers, $27 the parent workflow, whose tenant the graph gets
+--        (null: none);
+--        of gates: $28 the values that they accept
+--        The arrays of nodes have one length; an array may be empty if all its values are null
+-- out:   created (the graph is new), isolation (of the transaction), told (notifications); one row
+-- locks: none for a graph, but an equal key waits for the other transaction; for an addition the
+--        graph's row of `pending`
+-- index: run_pkey, pending_pkey
+--
+-- A node without live dependencies goes to its queue, and a node with some waits. A node that
+-- cannot succeed any more is cancelled. An addition runs in the transaction of append_lock.sql.
+-- Writes nothing if the graph exists. A graph with a key is written only under read committed. A
+-- stricter level could give a wrong answer.
 with made as (
     insert into runledger.run (run_id, job, tenant, queue, priority, input, options, idempotency_key, graph, origin_id, parent_id, depth, start_at)
     select

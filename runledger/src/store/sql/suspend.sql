@@ -1,12 +1,18 @@
--- suspend: parks a run until something that it waits for comes, or puts it back at once where that has come already, or a child is not there: a failover
---        has lost its start, which the replay repeats. The end of another run's child, taken over from the run's origin, does not wake this one: it looks
---        every 5 seconds.
--- in:    $1 run, $2 token, $3 children of which one must end, $4 children of which all must, $5 names of signals of which one must come, $6 the instant to
---        wake at anyway (null: none), $7 attempts spent, $8 crashes, $9 whether the run is locked
--- out:   parked (false where the run was put back); one row where the fence held
--- locks: the lease (deleted); the run is locked before, by lock_free_runs.sql, so that what comes now is either seen here or wakes it. Where another transaction
---        keeps it locked, wake_met.sql wakes it afterwards; if the worker dies before that, it looks after 30 seconds.
+-- suspend: suspends a run until something that it waits for comes. Queues it at once if that has
+--          already come.
+-- in:    $1 run, $2 token; $3 children of which one must end, $4 children that must all end,
+--        $5 names of signals of which one must come, $6 the latest instant to wake at (null: none);
+--        $7 attempts spent, $8 crashes, $9 whether the run is locked
+-- out:   parked (false: queued at once); one row if the fence holds
+-- locks: the lease (deleted); lock_free_runs.sql has tried to lock the run
 -- index: lease_pkey, outcome_pkey, run_pkey, signal_left
+--
+-- The lock on the run ensures that an event is either seen here or wakes the run. If another
+-- transaction keeps the run locked, wake_met.sql wakes it afterwards. If the worker dies before
+-- that, the run wakes after 30 s.
+-- The run is also queued at once if a child does not exist: a failover lost the start of the child,
+-- and the replay repeats it. A child of another run, taken over from the run's origin, does not
+-- wake this run when it ends. The run then polls every 5 s.
 with held as (
     delete from runledger.lease
     where run_id = $1 and token = $2

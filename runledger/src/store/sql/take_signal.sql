@@ -1,10 +1,16 @@
--- take_signal: records steps with the signals that they were given, of runs that this worker holds, both or neither.
--- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs (the payloads, sealed for the steps), $7 seen_len,
---        $8 seen (as JSON arrays; may be empty where all are null), $9 names, $10 numbers, $11 slices
--- out:   held, taken; one row: the positions from 1 of the items whose fence holds, and of those whose signal is theirs, also where that was recorded
---        before (a lost acknowledgement)
+-- take_signal: records steps together with the signals that they consume, for runs that this worker
+--              holds: both or neither.
+-- in:    $1 run ids, $2 tokens, $3 keys, $4 ordinals, $5 fingerprints, $6 outputs (the payloads,
+--        encrypted for the steps), $7 seen_len, $8 seen (JSON arrays), $9 names, $10 numbers,
+--        $11 slices
+--        $8 may be an empty array if all its values are null
+-- out:   held, taken; one row
 -- locks: `for key share` on the leases; the signals
 -- index: lease_pkey, signal_pkey, step_pkey
+--
+-- `held` has the positions, from 1, of the items whose fence holds. `taken` has the positions of
+-- those that have their signal. That includes a signal that was consumed before and whose
+-- acknowledgement was lost.
 with held as (
     select item.*, lease.claims
     from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::integer[], $8::text[], $9::text[], $10::integer[], $11::integer[])
@@ -31,7 +37,8 @@ recorded as (
     from taken
     on conflict (run_id, key) do nothing
 )
--- A batch may have an item twice, whose sender was dropped before its answer, and an update has it once.
+-- A batch may have an item twice, if its sender was dropped before the answer. The update returns
+-- it once.
 select
     (select pg_catalog.array_agg(position) from held) as held,
     (select pg_catalog.array_agg(held.position) from held join taken using (run_id, key, name, number, slice)) as taken

@@ -1,6 +1,7 @@
--- timeline: which server this is among those that take each other's place.
+-- timeline: identifies this server among servers that replace each other.
 -- in:    none
--- out:   system (which database system it belongs to), timeline (eight hexadecimal digits, or null on a standby, which writes nothing); one row
+-- out:   system (the database system), timeline (eight hexadecimal digits; null on a standby, which
+--        writes nothing); one row
 -- locks: none
 -- index: none
 select

@@ -1,5 +1,5 @@
--- timers_due: waits whose limit is over, the longest first.
--- in:    $1 how many, $2 runs that are left out
+-- timers_due: finds waits whose limit is over, the longest overdue first.
+-- in:    $1 how many, $2 runs to leave out
 -- out:   run_id
 -- locks: none
 -- index: waiting_wake

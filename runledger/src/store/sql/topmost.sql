@@ -1,8 +1,8 @@
--- topmost: the run at the top of the chain of parents above a run, as far as it is there.
--- in:    $1 run, $2 how far up it may be
+-- topmost: returns the top of the chain of parents of a run, as far as those runs exist.
+-- in:    $1 run, $2 the most levels to climb
 -- out:   run_id; one row
 -- locks: none
--- index: run_pkey, one probe a parent
+-- index: run_pkey, one probe per parent
 with recursive above as (
     select $1::uuid as run_id, 0 as distance
     union all

@@ -1,6 +1,6 @@
--- unconfigure: forgets the configuration of a job in one version of its form.
+-- unconfigure: deletes the configuration of a job for one version of its configuration format.
 -- in:    $1 job, $2 version
--- out:   job; one row where one was stored
+-- out:   job; one row if there was a configuration
 -- locks: its row of `config` (deleted)
 -- index: config_pkey
 delete from runledger.config

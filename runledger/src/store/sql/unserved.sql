@@ -1,8 +1,11 @@
--- unserved: jobs with queued runs that no living worker knows. Of runs that need a permit the lanes are looked at that come first, 10,000 of them and the others.
+-- unserved: lists jobs with queued runs that no living worker serves.
 -- in:    none
 -- out:   queue, job
 -- locks: none
 -- index: ready_lane, by skipping from one (resource, queue, job) to the next; worker_living
+--
+-- Reads the first 10,000 combinations of resource, queue and job. The runs without a resource come
+-- first.
 with recursive lane as (
     (
         select resource, queue, job

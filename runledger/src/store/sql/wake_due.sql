@@ -1,7 +1,7 @@
--- wake_due: puts runs whose wait has a limit back into their queues when it is over.
+-- wake_due: queues suspended runs whose wait has reached its limit.
 -- in:    $1 runs
--- out:   run_id; those that were woken
--- locks: the rows of `waiting` (deleted), skipping those that others hold
+-- out:   run_id; the runs that were woken
+-- locks: the rows of `waiting` (deleted), skipping rows that others have locked
 -- index: waiting_pkey, run_pkey
 with due as (
     select ctid as spot

@@ -1,7 +1,10 @@
--- wake_met: puts waiting runs back into their queues where something that they wait for has come, and tells clients that wait for the end of one of these runs.
+-- wake_met: queues waiting runs for which something has come. Also notifies the clients that wait
+--           for the end of one of these runs.
 -- in:    $1 runs
--- out:   told; one row in any case: PostgreSQL does not evaluate the notifications for a result without rows
--- locks: their rows of `waiting` and of `watch` (deleted); the runs are locked before, by lock_runs.sql, so that what another transaction brings is seen
+-- out:   told (notifications); always one row, because PostgreSQL does not evaluate the
+--        notifications for a result without rows
+-- locks: their rows of `waiting` and `watch` (deleted); lock_runs.sql has locked the runs, so this
+--        statement sees what other transactions brought
 -- index: waiting_pkey, outcome_pkey, signal_left, run_pkey, lease_pkey, watch_pkey
 with woken as (
     delete from runledger.waiting

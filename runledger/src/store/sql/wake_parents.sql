@@ -1,7 +1,10 @@
--- wake_parents: puts parents that wait for one of these ended children, or for the last of several, back into their queues.
+-- wake_parents: queues parents that wait for one of these ended children, or for the last of
+--               several.
 -- in:    $1 ids of runs that ended in this transaction
--- out:   told; one row in any case: PostgreSQL does not evaluate the notifications for a result without rows
--- locks: the parents' rows of `waiting` (deleted); the parents are locked before, by lock_runs.sql, so that of two last children one sees the other
+-- out:   told (notifications); always one row, because PostgreSQL does not evaluate the
+--        notifications for a result without rows
+-- locks: the parents' rows of `waiting` (deleted); lock_runs.sql has locked the parents, so of two
+--        last children one sees the other
 -- index: run_pkey, waiting_pkey, outcome_pkey, lease_pkey
 with parent as (
     select distinct run.parent_id as run_id

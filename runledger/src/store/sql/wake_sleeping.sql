@@ -1,6 +1,7 @@
--- wake_sleeping: wakes sleeping workers that serve one of these lanes, for runs that this worker leaves to them.
+-- wake_sleeping: wakes sleeping workers that serve one of these lanes, for runs that this worker
+--                leaves to them.
 -- in:    $1 queues, $2 jobs: of the lanes, pair by pair
--- out:   told; one row: how many workers are woken
+-- out:   told; one row: the number of workers notified
 -- locks: none
 -- index: none: workers are few
 select pg_catalog.count(*) as told

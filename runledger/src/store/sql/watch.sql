@@ -1,9 +1,11 @@
--- watch: asks for a notification when a run ends or is blocked. The caller reads the run once more afterwards: a settlement that did not see
---        this row is seen by that read.
+-- watch: requests a notification when a run ends or is blocked.
 -- in:    $1 run
 -- out:   none
 -- locks: none
 -- index: run_pkey, watch_pkey
+--
+-- The caller reads the run once more afterwards, because a settlement may have missed this row.
+-- That read sees such a settlement.
 insert into runledger.watch (run_id)
 select run_id
 from runledger.run

@@ -1,6 +1,7 @@
--- worker_ask_drain: asks another process to finish what it has and stop; it sees it at its next heartbeat.
+-- worker_ask_drain: asks another process to finish its runs and stop. The process sees the request
+--                   at its next heartbeat.
 -- in:    $1 worker
--- out:   none; a worker that is dead or unknown is not touched
+-- out:   none; no effect on a worker that is dead or unknown
 -- locks: the worker's row
 -- index: worker_pkey
 update runledger.worker

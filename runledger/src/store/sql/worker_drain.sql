@@ -1,4 +1,4 @@
--- worker_drain: notes that a worker takes nothing new.
+-- worker_drain: records that a worker claims no more runs.
 -- in:    $1 worker
 -- out:   none
 -- locks: the worker's row

@@ -1,4 +1,4 @@
--- worker_register: makes a worker known. Its number is the key of the lock that it takes next.
+-- worker_register: registers a worker. Its number is the key of the lock that it takes next.
 -- in:    $1 name, $2 version, $3 session name, $4 jobs, $5 queues
 -- out:   worker_id, started_at (by the database's clock)
 -- locks: none

@@ -1,4 +1,4 @@
--- worker_sleep: says whether a worker sleeps, so that an enqueue notifies only then.
+-- worker_sleep: records whether a worker sleeps, so that an enqueue notifies only sleeping workers.
 -- in:    $1 worker, $2 sleeping
 -- out:   none
 -- locks: the worker's row

@@ -1,6 +1,6 @@
--- workers: the living workers, the oldest first.
+-- workers: lists the living workers, oldest first.
 -- in:    none
--- out:   worker_id, name, version, state, jobs, queues, heartbeat_at, n_held
+-- out:   worker_id, name, version, state, jobs, queues, heartbeat_at, n_held (leases)
 -- locks: none
 -- index: worker_living, lease_worker
 select
