@@ -1,5 +1,5 @@
-//! Active keys: given where a run is written, in the same transaction. Nothing takes them back: whoever asks for one looks whether the run that has it has
-//! ended.
+//! Active keys. The transaction that writes a run also assigns its key. Nothing deletes a key: a
+//! new run takes it over if the run that holds it has ended.
 
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -7,16 +7,16 @@ use uuid::Uuid;
 use super::sql;
 use super::write::write;
 
-/// What became of the keys of some runs.
+/// The result of assigning active keys.
 #[derive(Debug)]
 pub(crate) struct Given {
-    /// Those whose key another run has.
+    /// The runs whose key another live run holds.
     pub(crate) refused: Vec<Uuid>,
     /// The isolation level of the transaction.
     pub(crate) isolation: String,
 }
 
-/// The run that has a key.
+/// The run that holds a key.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) job: String,
@@ -24,13 +24,14 @@ pub(crate) struct Holder {
     pub(crate) run_id: Uuid,
 }
 
-/// Gives runs that this transaction has written their keys. Where one is refused the transaction must not commit.
+/// Assigns the active keys of runs that this transaction wrote. If one is refused, the transaction
+/// must not commit.
 pub(crate) async fn give(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Given, sqlx::Error> {
     let row = write(sql::ACTIVATE, |give| sqlx::query(give).bind(runs).fetch_one(connection)).await?;
     Ok(Given { refused: row.try_get("refused")?, isolation: row.try_get("isolation")? })
 }
 
-/// Who has the key of a run that was refused; none where that has been deleted meanwhile.
+/// Returns the run that holds the key of a refused run. `None` if the holder was deleted since.
 pub(crate) async fn holder(
     connection: &mut PgConnection,
     refused: Uuid,

@@ -1,4 +1,5 @@
-//! Additions to graphs: what must be known, and held, before nodes are added to one that goes on.
+//! Additions to graphs: reads and locks what an addition depends on, before it adds nodes to a live
+//! graph.
 
 use std::collections::HashSet;
 
@@ -9,19 +10,19 @@ use uuid::Uuid;
 use super::sql;
 use crate::model::graph::NodeEnding;
 
-/// The graph that is added to.
+/// What an addition needs to know about its graph.
 #[derive(Debug)]
 pub(crate) struct Whole {
-    /// Its name; none where the run is no graph.
+    /// The name of the graph; `None` if the run is not a graph.
     pub(crate) name: Option<String>,
-    /// How it ended, if so.
+    /// How the graph ended; `None` if it is live.
     pub(crate) ended: Option<NodeEnding>,
     pub(crate) n_nodes: i64,
-    /// What was added under the same key before, in its canonical form.
+    /// The canonical form of an earlier addition with the same key.
     pub(crate) request: Option<String>,
 }
 
-/// Locks the run of a graph, and tells what an addition must know of it.
+/// Locks the run of a graph, and reads what an addition needs to know about the graph.
 pub(crate) async fn whole(
     connection: &mut PgConnection,
     graph_id: Uuid,
@@ -44,14 +45,15 @@ pub(crate) async fn whole(
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(crate) run_id: Uuid,
-    /// How it ended; none where it goes on.
+    /// How the node ended; `None` if it is live.
     pub(crate) ended: Option<NodeEnding>,
-    /// Whether it is one that the addition is to make.
+    /// Whether the addition will create this node.
     pub(crate) is_new: bool,
 }
 
-/// Holds nodes, with everything that they need, where they are, and tells how they ended that have. None where one of those is about to end or to move: its
-/// transaction has written, and has not committed yet.
+/// Locks nodes and all their dependencies, so that none of them ends or moves, and returns their
+/// outcomes. `None` if one of them is about to end or move: its transaction has written but not yet
+/// committed.
 pub(crate) async fn hold(
     connection: &mut PgConnection,
     needed: &[Uuid],

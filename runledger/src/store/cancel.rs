@@ -1,4 +1,4 @@
-//! Cancel: what a person or another run does to a run from outside.
+//! Cancel: ends a run and its descendants from outside.
 
 mod below;
 
@@ -25,50 +25,55 @@ use crate::model::payload::Sealer;
 use crate::model::recorded::place_of_error;
 use crate::model::state::RunState;
 
-/// What became of a request to cancel.
+/// The result of a request to cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cancelled {
     /// The run is cancelled.
     Now,
-    /// The run is not cancelled yet. A worker that holds it stops it at its next await, or what its steps did is taken back first. If the run was paused
-    /// before that was done, it goes on when somebody resumes it.
+    /// The run is not cancelled yet. The worker that holds the run stops it at its next await, or
+    /// its steps are compensated first. If the run was paused during its compensation, it continues
+    /// when somebody resumes it.
     Requested,
-    /// The run had ended before, and stays as it is; what goes on below it is cancelled all the same.
+    /// The run had ended before and does not change. Its live descendants are cancelled.
     AlreadyEnded(RunState),
 }
 
-/// Who cancels. A person's cancel of a run that is parked because an undo failed ends it, with that left undone.
+/// Who cancels. If a run is blocked because a compensation failed, a person's cancel ends the run.
+/// The remaining steps then stay uncompensated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Person,
     Engine,
 }
 
-/// Why what a failed run has left is cancelled: the words of `settle.sql`.
+/// The reason for cancelling the descendants of a failed run. `settle.sql` has the same text.
 #[cfg(feature = "worker")]
 pub(crate) const FAILED_ABOVE: &str = "a run above it has failed";
 
-/// How often a cancel is tried that the server ends as a deadlock or a conflict with another transaction.
+/// The maximum number of tries of a cancel. The server may end a try because of a deadlock or a
+/// conflict.
 const TRIES: u32 = 5;
 
-/// After so many failures a caller without a budget gets the error: it may concern all runs. Maintenance carries the rest out.
+/// After this many failures, a caller without a budget gets the error, because it may concern all
+/// runs. Maintenance then cancels the remaining runs.
 const MOST_FAILURES: usize = 100;
 
 /// The result of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Another transaction keeps the run locked, or the run is not there.
+    /// Another transaction keeps the run locked, or the run does not exist.
     LockedOrMissing,
-    /// The run is cancelled, or is asked to be.
+    /// The run is cancelled, or has a cancel request.
     Free {
         cancelled: Cancelled,
-        /// The parent to wake afterwards: another transaction keeps it locked, or it cannot be queued.
+        /// The parent to wake afterwards: another transaction keeps it locked, or it cannot be
+        /// queued.
         to_wake: Option<Uuid>,
     },
 }
 
-/// Cancels one run. None where there is no such run.
+/// Cancels one run. `None` if the run does not exist.
 pub(crate) async fn cancel(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -128,11 +133,11 @@ async fn cancel_once(
         return Ok(Found::Free { cancelled: Cancelled::AlreadyEnded(state), to_wake: None });
     }
     if asked.try_get("in_graph")? {
-        // What its end counts, before what stands behind that.
+        // Locks the counters that the end of this run changes, before any later lock.
         lock_pending(&mut tx, &[run_id]).await?;
     }
     let reason: Option<String> = asked.try_get("reason")?;
-    // Words of the engine and of an operator: never sealed.
+    // The reason is a text of the engine or of an operator, and is never encrypted.
     let error = Sealer::default().seal_failure(&place_of_error(run_id, ""), &failure(reason.as_deref()));
     let taken = write(sql::CANCEL_TAKE, |take| {
         let query = sqlx::query(take).bind(run_id).bind(error.as_str()).bind(by == By::Person);
@@ -145,7 +150,7 @@ async fn cancel_once(
     Ok(Found::Free { cancelled: if has_ended { Cancelled::Now } else { Cancelled::Requested }, to_wake })
 }
 
-/// Cancels everything that goes on below some runs. Returns the parents to wake afterwards.
+/// Cancels all live descendants of some runs. Returns the parents to wake afterwards.
 pub(crate) async fn cancel_below(
     connection: &mut PgConnection,
     runs: &[Uuid],
@@ -153,7 +158,7 @@ pub(crate) async fn cancel_below(
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut to_wake = Vec::new();
     let mut walk = Walk::below(runs.to_vec(), reason);
-    // Rare, and part of the task of every run.
+    // Boxed, because it is rare and is part of the task of every run.
     Box::pin(walk.go_on(connection, &mut Budget(None), &mut to_wake)).await?;
     match walk.failure() {
         Some(error) => Err(error),
@@ -161,9 +166,9 @@ pub(crate) async fn cancel_below(
     }
 }
 
-/// Cancels runs for the engine one by one, while there is a budget. For a run that another transaction keeps locked, and for
-/// one whose cancel fails, it stores a request. Appends the parents to wake afterwards. Returns the runs for which that
-/// fails, too.
+/// Cancels runs one by one for the engine, while the budget lasts. Stores a request for a run that
+/// another transaction keeps locked, or whose cancel fails. Appends the parents to wake afterwards.
+/// Returns the runs for which storing the request failed too.
 pub(super) async fn cancel_each(
     connection: &mut PgConnection,
     runs: Vec<(Uuid, Option<&str>)>,
@@ -225,8 +230,8 @@ async fn note(connection: &mut PgConnection, run_id: Uuid, reason: Option<&str>)
     }
 }
 
-/// Cancels nodes of ended graphs in one transaction: unclaimed nodes without recorded steps and without
-/// children. Returns how many it cancelled.
+/// Cancels nodes of ended graphs in one transaction: nodes that are not claimed and have neither
+/// recorded steps nor children. Returns how many it cancelled.
 async fn cancel_nodes(
     connection: &mut PgConnection,
     nodes: &[Uuid],
@@ -252,7 +257,7 @@ async fn cancel_nodes_once(
     let mut tx = IfLocked::Skip.begin(connection).await?;
     let nodes = IfLocked::Skip.lock_runs(&mut tx, nodes).await?;
     lock_pending(&mut tx, &nodes).await?;
-    // The engine and operators never seal their reasons, so every node gets the same text.
+    // Reasons from the engine and operators are never encrypted, so every node gets the same text.
     let error = Sealer::default().seal_failure(&place_of_error(Uuid::nil(), ""), &failure(reason));
     let row = write(sql::CANCEL_NODES, |take| {
         sqlx::query(take).bind(&nodes).bind(error.as_str()).fetch_one(&mut *tx)
@@ -278,22 +283,24 @@ pub(crate) struct CarriedOut {
     pub(crate) to_wake: Vec<Uuid>,
 }
 
-/// Carries out the cancel requests that others have left, and continues where the last call stopped.
+/// Carries out the cancel requests that others stored. Each call continues where the last one
+/// stopped.
 #[cfg(feature = "worker")]
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    /// The walks below runs that have requests. The newest is next: a long walk does not hold up shorter ones.
+    /// The walks through the descendants of runs with requests. The newest is next, so a long walk
+    /// does not delay shorter ones.
     walks: Vec<Walk>,
     aside: SetAside,
-    /// The parents to wake of a call that has failed.
+    /// The parents to wake. If a call fails, the next call returns them.
     to_wake: Vec<Uuid>,
 }
 
 #[cfg(feature = "worker")]
 impl Requests {
-    /// Finishes what others have begun: requests that no worker is carrying out, and the cancelling below runs that have
-    /// ended. Drops the requests that are done. Leaves out runs that another transaction keeps locked, and sets those aside
-    /// whose cancel fails.
+    /// Finishes cancels that others began: requests that no worker carries out, and descendants of
+    /// ended runs. Drops the requests that are done. Leaves out runs that another transaction keeps
+    /// locked, and sets aside runs whose cancel fails.
     pub(crate) async fn carry_out(
         &mut self,
         connection: &mut PgConnection,
@@ -328,8 +335,8 @@ impl Requests {
         Ok(n_cancelled == 0 && n_forgotten == 0 && !budget.is_spent())
     }
 
-    /// Cancels the runs that have requests, and begins a walk below them and below those that have ended. Returns how many
-    /// it cancelled.
+    /// Cancels the runs that have requests, and begins a walk through their descendants and those
+    /// of ended runs. Returns how many it cancelled.
     async fn cancel_left(
         &mut self,
         connection: &mut PgConnection,
@@ -384,15 +391,15 @@ impl Requests {
     }
 }
 
-/// Drops the requests for runs that have ended or are missing, and below which nothing goes on. Returns these runs, or none
-/// if there was no request.
+/// Drops the requests of runs that have ended or do not exist, and have no live descendants.
+/// Returns these runs, or none if there was no request.
 #[cfg(feature = "worker")]
 async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
     let forgotten = write(sql::CANCEL_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection));
     Ok(if forgotten.await?.rows_affected() == 0 { Vec::new() } else { runs.to_vec() })
 }
 
-/// For how long there may be more cancelling.
+/// The remaining time for cancels. `None`: unlimited.
 pub(super) struct Budget(Option<Duration>);
 
 impl Budget {
@@ -424,7 +431,7 @@ pub(crate) async fn ask_drain(connection: &mut PgConnection, worker_id: i64) -> 
     Ok(done.rows_affected() > 0)
 }
 
-/// The failure that a cancelled run ends with.
+/// The failure of a cancelled run.
 pub(crate) fn failure(reason: Option<&str>) -> Failure {
     let message = match reason {
         Some(reason) => format!("cancelled: {reason}"),
@@ -433,8 +440,9 @@ pub(crate) fn failure(reason: Option<&str>) -> Failure {
     Failure::new(FailureKind::Cancelled, message)
 }
 
-/// Cancelling a child wakes the parent that waits for it, which is locked after the child here; cancelling a node decides about those that need it. Returns
-/// the parent if it is to be woken afterwards.
+/// Wakes the parent that waits for a cancelled child, or releases the dependents of a cancelled
+/// node. Returns the parent if it must be woken afterwards. Here, the parent is locked after the
+/// child.
 async fn tell_above(tx: &mut PgConnection, run_id: Uuid) -> Result<Option<Uuid>, sqlx::Error> {
     match above(&mut *tx, run_id).await? {
         Above::Nothing => {}

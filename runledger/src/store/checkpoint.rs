@@ -1,4 +1,4 @@
-//! Checkpoint: steps recorded under the fence, many in one statement.
+//! Checkpoint: records steps under their fence, many in one statement.
 
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
@@ -12,9 +12,11 @@ use crate::model::payload::Stored;
 use crate::model::recorded::{self, StoredStep};
 use crate::model::unreadable::Unreadable;
 
-/// The right to write for an attempt: the run, and the random token of the claim that began the attempt.
+/// The right to write for an attempt: the run, and the random token of the claim that began the
+/// attempt.
 ///
-/// Every statement that writes for an attempt names both; where the lease with this token is gone, it writes nothing.
+/// Every statement that writes for an attempt names both. It writes nothing if no lease has this
+/// token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     /// The run.
@@ -23,7 +25,7 @@ pub struct Fence {
     pub token: Uuid,
 }
 
-/// A step to be recorded.
+/// A step to record.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) fence: Fence,
@@ -33,19 +35,19 @@ pub(crate) struct Checkpoint {
     pub(crate) result: Result<Stored, Stored>,
     pub(crate) seen_len: u32,
     pub(crate) seen: Option<Vec<u64>>,
-    /// The call that takes back what it did.
+    /// The call that compensates the step.
     pub(crate) undo: Option<Stored>,
 }
 
 impl Checkpoint {
-    /// The bytes of its payloads.
+    /// The size of its payloads in bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         let (Ok(result) | Err(result)) = &self.result;
         result.n_bytes() + self.undo.as_ref().map_or(0, Stored::n_bytes)
     }
 }
 
-/// A try of a step that failed and will be repeated.
+/// A failed attempt of a step that will be retried.
 #[derive(Clone, Debug)]
 pub(crate) struct FailedTry {
     pub(crate) fence: Fence,
@@ -55,7 +57,8 @@ pub(crate) struct FailedTry {
     pub(crate) took_us: i64,
 }
 
-/// Records steps for the first time, and says of each whether its fence held. One that is recorded already makes it fail with a unique violation.
+/// Records steps for the first time. Returns for each whether its fence held. If a step is already
+/// recorded, the statement fails with a unique violation.
 pub(crate) async fn checkpoint_fresh(
     connection: &mut PgConnection,
     steps: &[&Checkpoint],
@@ -65,8 +68,9 @@ pub(crate) async fn checkpoint_fresh(
     held(&row.await?, steps.len())
 }
 
-/// Records steps, some of which may be recorded already, and says of each whether its fence held. Nothing is recorded and none held where the
-/// connection should be in the transaction of a body with this mark and is not.
+/// Records steps, some of which may already be recorded. Returns for each whether its fence held.
+/// With `body`, the connection must be in the transaction of the body with this marker; otherwise
+/// nothing is recorded and no fence holds.
 pub(crate) async fn checkpoint(
     connection: &mut PgConnection,
     steps: &[&Checkpoint],
@@ -96,7 +100,7 @@ fn bind<'q>(
         .bind(sparse(steps.iter().map(|step| step.undo.as_ref().map(Stored::as_str))))
 }
 
-/// Binds a step to a statement that records it alone, with an output of its own.
+/// Binds a step to a statement that records one step. The caller binds the output.
 pub(crate) fn bind_one<'q>(
     query: Query<'q, Postgres, PgArguments>,
     step: &'q Checkpoint,
@@ -111,23 +115,24 @@ pub(crate) fn bind_one<'q>(
         .bind(seen_text(step.seen.as_deref()))
 }
 
-/// The transaction of a connection.
+/// The transaction state of a connection.
 #[derive(Debug)]
 pub(crate) struct BodyState {
-    /// Whether it is that of a body with this mark.
+    /// Whether the connection is in the transaction of the body with the given marker.
     pub(crate) in_body: bool,
     pub(crate) role: Vec<u8>,
     encoding: String,
 }
 
 impl BodyState {
-    /// The encoding in which the server reads the engine's record, if it is another than that of the driver.
+    /// The encoding of the session, if it is not UTF-8, which the driver uses. The server would
+    /// read the engine's record in this encoding.
     pub(crate) fn foreign_encoding(&self) -> Option<&str> {
         Some(self.encoding.as_str()).filter(|encoding| *encoding != "UTF8")
     }
 }
 
-/// Looks whether the connection is in the transaction of a body with this mark.
+/// Reads whether the connection is in the transaction of the body with this marker.
 pub(crate) async fn body_state(connection: &mut PgConnection, mark: &str) -> Result<BodyState, sqlx::Error> {
     let row = sqlx::query(sql::IN_BODY).bind(mark).fetch_one(connection).await?;
     Ok(BodyState {
@@ -137,7 +142,7 @@ pub(crate) async fn body_state(connection: &mut PgConnection, mark: &str) -> Res
     })
 }
 
-/// Keeps failed tries of steps, and says of each whether its fence held.
+/// Records failed attempts of steps. Returns for each whether its fence held.
 pub(crate) async fn step_failed(
     connection: &mut PgConnection,
     tries: &[&FailedTry],
@@ -156,12 +161,12 @@ pub(crate) async fn step_failed(
     held(&row.await?, tries.len())
 }
 
-/// Of each item of a batch, whether it is among the positions of an answer.
+/// Returns for each item of a batch whether its position is in the column `held`.
 pub(crate) fn held(row: &PgRow, n_items: usize) -> Result<Vec<bool>, sqlx::Error> {
     positions(row, "held", n_items)
 }
 
-/// Of each item of a batch, whether it is among the positions in a column of an answer.
+/// Returns for each item of a batch whether its position is in a column of the result.
 pub(crate) fn positions(row: &PgRow, column: &str, n_items: usize) -> Result<Vec<bool>, sqlx::Error> {
     let positions: Option<Vec<i64>> = row.try_get(column)?;
     let mut held = vec![false; n_items];
@@ -173,7 +178,7 @@ pub(crate) fn positions(row: &PgRow, column: &str, n_items: usize) -> Result<Vec
     Ok(held)
 }
 
-/// What became of a step whose acknowledgement was lost.
+/// A step whose acknowledgement was lost, as the database has it.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// Whether the attempt still holds its lease.
@@ -182,8 +187,9 @@ pub(crate) struct Found {
     pub(crate) result: Option<Result<Stored, Stored>>,
 }
 
-/// Looks up a step and the lease of its attempt, once no transaction of the attempt is in flight any more. The look is a statement of its own: a
-/// snapshot taken before the wait would not see what was committed during it.
+/// Reads a step and the lease of its attempt, once no transaction of the attempt is in flight. The
+/// read is a separate statement, because a snapshot from before the wait would not show what was
+/// committed during the wait.
 pub(crate) async fn recorded(
     connection: &mut PgConnection,
     fence: Fence,
@@ -203,19 +209,20 @@ pub(crate) async fn recorded(
     Ok(Found { held: row.try_get("held")?, result })
 }
 
-/// The steps in a row, as the statements gather them.
+/// Reads the steps that a statement aggregated into one column.
 pub(crate) fn steps(row: &PgRow) -> Result<Vec<StoredStep>, Unreadable> {
     let text: Option<&str> = row.try_get("steps").map_err(|error| Unreadable::new("step", &error))?;
     text.map_or(Ok(Vec::new()), recorded::read)
 }
 
-/// A list of numbers in JSON's notation, which the statement turns into an array: arrays of arrays cannot be ragged.
+/// A list of numbers as JSON, which the statement converts to an array. PostgreSQL has no arrays of
+/// arrays with different lengths.
 fn as_array(numbers: &[u64]) -> String {
     let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
     format!("[{}]", numbers.join(","))
 }
 
-/// As [`as_array`], where there are any.
+/// Like [`as_array`], if there are numbers.
 pub(crate) fn seen_text(seen: Option<&[u64]>) -> Option<String> {
     seen.map(as_array)
 }

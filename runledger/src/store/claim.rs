@@ -1,4 +1,4 @@
-//! Claim: due runs, from remembered positions; and the slower look that finds what positions miss.
+//! Claims due runs after the cursors of lanes. A slower scan finds the runs that cursors miss.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::model::unreadable::Unreadable;
 
-/// One line of runs: all of a queue, a job and a priority.
+/// The runs of one queue, job and priority.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Lane {
     pub(crate) queue: String,
@@ -31,7 +31,8 @@ pub(crate) struct Lane {
     pub(crate) priority: i16,
 }
 
-/// A place in a lane. A claim takes what stands after it, and so never meets the dead entries before it.
+/// A cursor in a lane. A claim takes entries after the cursor, so it never reads the dead entries
+/// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) ready_at: Timestamp,
@@ -39,29 +40,29 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// The place just before everything that is due at this instant or later.
+    /// The cursor before everything that is due at this instant or later.
     pub(crate) fn at(instant: Timestamp) -> Self {
         Self { ready_at: instant, run_id: Uuid::nil() }
     }
 
-    /// The place just before a run.
+    /// The cursor just before a run.
     fn before(ready_at: Timestamp, run_id: Uuid) -> Self {
         Self { ready_at, run_id: Uuid::from_u128(run_id.as_u128().saturating_sub(1)) }
     }
 }
 
-/// What a look at the lanes sees.
+/// The result of a scan of the lanes.
 #[derive(Debug)]
 pub(crate) struct Scan {
     /// The database's clock.
     pub(crate) now: Timestamp,
     /// The first run of each lane that has runs.
     pub(crate) firsts: BTreeMap<Lane, First>,
-    /// Whether there are runs that need a permit of a resource, which are in none of these lanes.
+    /// Whether runs need a permit of a resource. Such runs are in none of these lanes.
     pub(crate) need_permits: bool,
 }
 
-/// A lane of runs that need a permit of a resource. They are ordered by the resource first.
+/// A lane of runs that need a permit. These lanes are sorted by resource first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ResourceLane {
     pub(crate) resource: String,
@@ -69,29 +70,30 @@ pub(crate) struct ResourceLane {
 }
 
 impl ResourceLane {
-    /// Before all of them, since no resource has a control character; and behind all runs that need none.
+    /// A cursor before all lanes, since no resource name has a control character. It sorts after
+    /// all runs that need no permit.
     pub(crate) fn before_all() -> Self {
         let lane = Lane { queue: String::new(), job: String::new(), priority: i16::MIN };
         Self { resource: "\u{1}".to_owned(), lane }
     }
 }
 
-/// What a look sees of a lane of runs that need a permit.
+/// A lane of runs that need a permit, as a scan finds it.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceFirst {
     pub(crate) lane: ResourceLane,
     /// The first run of the lane.
     pub(crate) first: Position,
-    /// Whether this worker serves it.
+    /// Whether this worker serves the lane.
     pub(crate) is_served: bool,
-    /// Whether the resource has a permit that nobody holds.
+    /// Whether the resource has a free permit.
     pub(crate) has_permit: bool,
     /// The database's clock.
     pub(crate) now: Timestamp,
 }
 
 impl ResourceFirst {
-    /// Whether a run of it could be claimed now, by a worker that serves it.
+    /// Whether a worker that serves the lane could claim a run now.
     pub(crate) fn may_start(&self) -> bool {
         self.has_permit && self.first.ready_at <= self.now
     }
@@ -100,12 +102,12 @@ impl ResourceFirst {
 /// The first run of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
-    /// The place just before it.
+    /// The cursor just before the run.
     pub(crate) before: Position,
     pub(crate) due_at: Timestamp,
 }
 
-/// The tries of a step that have failed before.
+/// The failed attempts of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FailedTries {
     pub(crate) count: u32,
@@ -116,13 +118,13 @@ pub(crate) struct FailedTries {
 /// The unsuccessful attempts of a suspect.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Earlier {
-    /// The crashes since the run last recorded a step or failed in order.
+    /// The crashes since the run last recorded a step, continued as new, or failed without a crash.
     pub(crate) n_crashes: u32,
     /// The duration of the longest attempt.
     pub(crate) longest: Duration,
 }
 
-/// A run that this worker now holds.
+/// A run that this worker has claimed.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     pub(crate) run_id: Uuid,
@@ -134,25 +136,26 @@ pub(crate) struct Claimed {
     pub(crate) counters: Counters,
     pub(crate) cancel_requested: bool,
     pub(crate) pause_requested: bool,
-    /// The state in which it ends once what its steps did is taken back: its code is not run any more.
+    /// The state in which the run ends after its compensation. Its code does not execute any more.
     pub(crate) undoing: Option<RunState>,
-    /// The number of continue-as-new slices before this one.
+    /// How often the run has continued as new.
     pub(crate) slice: u32,
-    /// Whether it was created from another run.
+    /// Whether the run was created from another run.
     pub(crate) is_linked: bool,
-    /// The unsuccessful attempts, if the run has been in two crashes.
+    /// The unsuccessful attempts, if the run has been in at least two crashes.
     pub(crate) earlier: Earlier,
     pub(crate) content: Content,
-    /// Why its rows are unreadable. Its content is then empty, and the executor blocks the run.
+    /// Why the rows of the run are unreadable. The content is then empty, and the executor blocks
+    /// the run.
     pub(crate) unreadable: Option<Failure>,
 }
 
-/// The values that clients and steps stored for a run. An operator or another version may have stored
-/// anything.
+/// The values that clients and steps stored for a run. An operator or another version may have
+/// stored anything.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) input: Stored,
-    /// For a node of a graph: the values that its dependencies provide.
+    /// For a node of a graph: the outcomes of its dependencies.
     pub(crate) given: Vec<DependencyOutput>,
     pub(crate) options: RequestOptions,
     pub(crate) steps: Vec<StoredStep>,
@@ -163,15 +166,15 @@ pub(crate) struct Content {
 /// How a claim reads the content of its runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// In the statement that claims: a run whose content cannot be read fails the claim.
+    /// In the statement that claims. A run with unreadable content fails the claim.
     #[default]
     AtOnce,
-    /// In a statement of its own for each run: a run whose content cannot be read is blocked.
+    /// In a separate statement per run. A run with unreadable content is blocked.
     Apart,
 }
 
 impl Reading {
-    /// How to read after a claim with this result. Any failure may be the fault of one run.
+    /// How to read after a claim with this result. One run may have caused any failure.
     pub(crate) fn after<T>(claim: &Result<T, sqlx::Error>) -> Self {
         match claim {
             Ok(_) => Self::AtOnce,
@@ -251,7 +254,8 @@ async fn read_content(
             let Claimed { content, unreadable, earlier, .. } = claimed(&row)?;
             (run.content, run.unreadable, run.earlier) = (content, unreadable, earlier);
         }
-        // Another worker has taken the run. The settlement that blocks it here finds no lease, and changes nothing.
+        // Another worker has reclaimed the run. The settlement that blocks it here finds no lease
+        // and changes nothing.
         Ok(None) => run.unreadable = Some(Unreadable::new("lease", &"it is gone").to_failure()),
         Err(error) => {
             let problem = problem_of_rows(&error, began.elapsed()).ok_or(error)?;
@@ -261,7 +265,7 @@ async fn read_content(
     Ok(())
 }
 
-/// Claims up to `limit` due runs of these lanes, for each of which there is a permit.
+/// Claims up to `limit` due runs of these lanes, each with a free permit.
 pub(crate) async fn claim_with_permit(
     connection: &mut PgConnection,
     worker_id: i64,
@@ -306,7 +310,8 @@ async fn claim_with_permit_once(
     }
 }
 
-/// Looks at up to `limit` lanes of runs that need a permit, in their order, from the one behind this on.
+/// Returns up to `limit` lanes of runs that need a permit, in order, starting after the lane
+/// `after`.
 pub(crate) async fn resource_lanes(
     connection: &mut PgConnection,
     queues: &[String],
@@ -348,14 +353,14 @@ pub(crate) async fn wake_sleeping<'l>(
     sqlx::query(sql::WAKE_SLEEPING).bind(queues).bind(jobs).execute(connection).await.map(drop)
 }
 
-/// Looks for lanes that have runs, from the very start of each.
+/// Lists the lanes that have runs, by scanning each from its start.
 pub(crate) async fn lanes(
     connection: &mut PgConnection,
     queues: &[String],
     jobs: &[String],
 ) -> Result<Scan, sqlx::Error> {
     let rows = sqlx::query(sql::LANES).bind(queues).bind(jobs).fetch_all(connection).await?;
-    // Whoever serves no queue or no job sees nothing, not even a clock.
+    // A worker that serves no queue or no job gets no row, and so no clock.
     let now = rows.first().map_or(Ok(Timestamp::DISTANT_PAST), |row| row.try_get("now"))?;
     let need_permits = rows.first().map_or(Ok(false), |row| row.try_get("need_permits"))?;
     let firsts = rows.iter().filter_map(|row| first(row).transpose()).collect::<Result<_, _>>()?;
@@ -369,7 +374,7 @@ fn first(row: &PgRow) -> Result<Option<(Lane, First)>, sqlx::Error> {
     Ok(Some((lane, First { before: Position::before(due_at, row.try_get("first_id")?), due_at })))
 }
 
-/// Reads a claimed run. Its content may be unreadable: that blocks this run, not the batch.
+/// Reads a claimed run. Unreadable content blocks this run, not the batch.
 fn claimed(row: &PgRow) -> Result<Claimed, sqlx::Error> {
     let (content, unreadable) = match content(row) {
         Ok(content) => (content, None),

@@ -1,4 +1,5 @@
-//! What operators configure of jobs: a row for each job and version of its form, which workers read at their start and whenever a heartbeat tells that it has changed.
+//! The configurations that operators store for jobs, one per job and version of the configuration
+//! format. Workers read them at their start, and again when a heartbeat reports a change.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -19,12 +20,12 @@ pub(crate) struct StoredConfig {
     pub(crate) changed_at: SystemTime,
 }
 
-/// What is configured, by one of the names of the job and the version.
+/// The stored configurations, by job name and version.
 #[derive(Debug, Default)]
 pub(crate) struct Configs(BTreeMap<String, BTreeMap<u32, Stored>>);
 
 impl Configs {
-    /// The configuration in this version under the first of the names that has one, and that name.
+    /// Returns the configuration of this version under the first name that has one, and that name.
     pub(crate) fn get<'n>(
         &self,
         mut names: impl Iterator<Item = &'n str>,
@@ -47,7 +48,7 @@ impl FromIterator<StoredConfig> for Configs {
     }
 }
 
-/// Everything that is configured, by job and version.
+/// Returns every stored configuration, by job and version.
 pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<StoredConfig>, sqlx::Error> {
     let rows = sqlx::query(sql::CONFIGS).fetch_all(connection).await?;
     rows.iter()
@@ -62,7 +63,7 @@ pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<StoredConfi
         .collect()
 }
 
-/// Stores a configuration. False where the same text is stored.
+/// Stores a configuration. Returns false if the stored text is already equal.
 pub(crate) async fn store(
     connection: &mut PgConnection,
     job: &str,
@@ -76,7 +77,7 @@ pub(crate) async fn store(
     Ok(changed.is_some())
 }
 
-/// Forgets a configuration. False where none was stored.
+/// Deletes a configuration. Returns false if none was stored.
 pub(crate) async fn forget(
     connection: &mut PgConnection,
     job: &str,

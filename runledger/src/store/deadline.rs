@@ -1,4 +1,4 @@
-//! Deadlines of runs: noted where they are enqueued, and carried out by cancelling.
+//! Deadlines of runs: stored at enqueue, enforced by cancelling.
 
 #[cfg(feature = "worker")]
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::set_aside::SetAside;
 use super::sql;
 use super::write::write;
 
-/// Notes the deadlines of those runs that have one, in the transaction that has enqueued them.
+/// Stores the deadlines of the runs that have one, in the transaction that enqueued them.
 pub(crate) async fn set<'r>(
     connection: &mut PgConnection,
     runs: impl Iterator<Item = &'r NewRun>,
@@ -29,8 +29,9 @@ pub(crate) async fn set<'r>(
     write(sql::DEADLINE_SET, |set| sqlx::query(set).bind(&limited).execute(connection)).await.map(drop)
 }
 
-/// Cancels runs whose deadline is over, the longest over first, for about as long as `budget`, but for those that are set
-/// aside. For a run that another transaction keeps locked, or whose cancel fails, it stores a cancel request.
+/// Cancels overdue runs, the longest overdue first, for about as long as `budget`. Leaves out runs
+/// that are set aside. If another transaction keeps a run locked, or its cancel fails, this stores
+/// a cancel request.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
@@ -66,7 +67,7 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// Drops the deadlines of those of these runs that need no cancel any more.
+/// Drops the deadlines of the runs that need no cancel any more.
 #[cfg(feature = "worker")]
 async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
     write(sql::DEADLINE_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection)).await?;

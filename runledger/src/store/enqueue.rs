@@ -1,4 +1,4 @@
-//! Enqueue: runs and their places in the queue, in one statement.
+//! Enqueue: writes runs and their queue entries in one statement.
 
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -10,7 +10,7 @@ use super::{sparse, sql};
 use crate::model::payload::{PayloadError, PayloadKind, Place, Plain, Sealer, Stored};
 use crate::model::request::RequestOptions;
 
-/// A run to be written; with a plain input one that is not sealed yet.
+/// A run to enqueue. A [`Plain`] input is not encrypted yet.
 #[derive(Clone, Debug)]
 pub(crate) struct NewRun<I = Stored> {
     pub(crate) run_id: Uuid,
@@ -24,15 +24,16 @@ pub(crate) struct NewRun<I = Stored> {
 }
 
 impl NewRun<Plain> {
-    /// The same run with its input as it is stored.
+    /// Returns the same run with its input as it is stored.
     ///
     /// # Errors
-    /// [`PayloadError`], where it cannot be.
+    /// [`PayloadError`] if the input cannot be stored.
     pub(crate) fn sealed(self, sealer: &Sealer) -> Result<NewRun, PayloadError> {
         self.sealed_as(|place, plain| sealer.seal(place, plain))
     }
 
-    /// The same of a run that is put together of others: their inputs have their limits, and it has none of its own.
+    /// Like [`sealed`](Self::sealed), for a run that combines the inputs of other runs. Their
+    /// inputs have a size limit; the combined input has none.
     pub(crate) fn sealed_whole(self, sealer: &Sealer) -> Result<NewRun, PayloadError> {
         self.sealed_as(|place, plain| sealer.seal_whole(place, plain))
     }
@@ -47,16 +48,16 @@ impl NewRun<Plain> {
     }
 }
 
-/// What the database did with a batch.
+/// The result of writing a batch.
 #[derive(Debug)]
 pub(crate) struct Enqueued {
-    /// The runs that are new; the others were there before.
+    /// The new runs. The others existed before.
     pub(crate) created: Vec<Uuid>,
     /// The isolation level of the transaction.
     pub(crate) isolation: String,
 }
 
-/// A stored request that a keyed submission met.
+/// The stored request that a keyed enqueue conflicted with.
 #[derive(Debug)]
 pub(crate) struct Existing {
     pub(crate) run_id: Uuid,
@@ -64,7 +65,7 @@ pub(crate) struct Existing {
     pub(crate) options: RequestOptions,
 }
 
-/// Writes a batch. A run whose id is there already is left alone: a retry after an ambiguous commit is a no-op.
+/// Enqueues a batch. Skips a run whose id exists, so a retry after an ambiguous commit is a no-op.
 pub(crate) async fn enqueue(connection: &mut PgConnection, runs: &[NewRun]) -> Result<Enqueued, sqlx::Error> {
     let keys = sparse(runs.iter().map(|run| run.idempotency_key.as_deref()));
     let row =
@@ -72,12 +73,13 @@ pub(crate) async fn enqueue(connection: &mut PgConnection, runs: &[NewRun]) -> R
     Ok(Enqueued { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
 }
 
-/// Writes a batch of runs that have no idempotency key, for the first time: nobody else can have made their ids.
+/// Enqueues a batch of runs without idempotency keys for the first time. The caller has just made
+/// their ids, so none can exist.
 pub(crate) async fn enqueue_fresh(connection: &mut PgConnection, runs: &[NewRun]) -> Result<(), sqlx::Error> {
     write(sql::ENQUEUE_FRESH, |put| bind(sqlx::query(put), runs, None).fetch_one(connection)).await.map(drop)
 }
 
-/// A batch by columns, as both statements take it; only one of them takes keys.
+/// Binds a batch as columns, as both statements take it. Only one of them takes keys.
 fn bind<'q>(
     query: Query<'q, Postgres, PgArguments>,
     runs: &'q [NewRun],
@@ -102,7 +104,7 @@ fn bind<'q>(
         .bind(sparse(runs.iter().map(|run| run.options.start_at())))
 }
 
-/// Reads the stored requests of runs that were there before.
+/// Reads the stored requests of runs that existed before.
 pub(crate) async fn existing(
     connection: &mut PgConnection,
     runs: &[Uuid],
@@ -119,7 +121,8 @@ pub(crate) async fn existing(
         .collect()
 }
 
-/// The options as they are stored: null where nothing was said, which is the common case and costs nothing.
+/// Returns the options as they are stored. Default options are null, which costs nothing; most runs
+/// have them.
 pub(crate) fn stored(options: &RequestOptions) -> Option<String> {
     if *options == RequestOptions::default() {
         return None;
@@ -128,7 +131,7 @@ pub(crate) fn stored(options: &RequestOptions) -> Option<String> {
     serde_json::to_string(options).ok()
 }
 
-/// The options as they were stored.
+/// Reads stored options.
 pub(crate) fn loaded(options: Option<&str>) -> Result<RequestOptions, sqlx::Error> {
     Ok(options.map_or(Ok(RequestOptions::default()), RequestOptions::read)?)
 }

@@ -1,4 +1,5 @@
-//! Errors of the database, classified by their SQLSTATE: what may be tried again, and what never helps.
+//! Classifies database errors by SQLSTATE: which statements may be retried, and which never
+//! succeed.
 
 use std::error::Error as StdError;
 use std::io;
@@ -7,20 +8,22 @@ use std::time::Duration;
 use sqlx::Error as SqlxError;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-/// What a failed statement asks of its caller.
+/// How the caller should react to a failed statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The server, the network or a lock was in the way. The statement may have been carried out: repeat it as it is.
+    /// The server, the network or a lock failed the statement, which may still have taken effect.
+    /// Repeat the same statement.
     Transient,
-    /// The server carries nothing out for now: it is read-only, or lacks disk, memory or connections. Repeat it as it is when that is over.
+    /// The server executes no writes for now: it is read-only, or lacks disk, memory or
+    /// connections. Repeat the same statement later.
     Refused,
-    /// Two transactions were in each other's way: repeat the whole transaction from its start.
+    /// A conflict with another transaction. Repeat the whole transaction from its start.
     Conflict,
-    /// The data or the statement is wrong: repeating it never helps.
+    /// The data or the statement is wrong. Repeating it never helps.
     Permanent,
 }
 
-/// Classifies an error of sqlx.
+/// Classifies an sqlx error.
 pub(crate) fn class(error: &SqlxError) -> Class {
     match error {
         SqlxError::Database(database) => {
@@ -36,8 +39,9 @@ pub(crate) fn class(error: &SqlxError) -> Class {
     }
 }
 
-/// The error of a connection that cannot be opened. It is [`Class::Transient`] whatever the server says, because the
-/// server has refused no statement: an operator lets the role in again, or the database accepts connections again.
+/// Converts the error of a connection that could not be opened. Its class is always
+/// [`Class::Transient`], because the server refused no statement. An operator may let the role in
+/// again, or the database may accept connections again.
 pub(crate) fn unopened(error: SqlxError) -> SqlxError {
     match class(&error) {
         Class::Transient => error,
@@ -47,28 +51,30 @@ pub(crate) fn unopened(error: SqlxError) -> SqlxError {
     }
 }
 
-/// A statement that is cancelled sooner was cancelled by an operator: the engine's time limits are longer.
+/// An operator cancelled a statement that ended sooner: the engine's time limits are longer.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Why the server cannot read the rows of a run, if these are at fault: they are damaged, more than fits into one value,
-/// or more than the server reads within its time limit.
+/// Returns the error text if the rows of a run are the cause. They are damaged, too large for one
+/// value, or take longer to read than the time limit.
 ///
-/// `pg_cancel_backend` and the time limit give the same code. The time that the statement `took` tells them apart.
+/// `pg_cancel_backend` and the time limit have the same code. The duration `took` distinguishes
+/// them.
 pub(crate) fn problem_of_rows(error: &SqlxError, took: Duration) -> Option<String> {
     let error = error.as_database_error()?;
     let code = error.code()?;
-    // Data exceptions, `program_limit_exceeded`, and internal errors such as `data_corrupted`
+    // Data exceptions, `program_limit_exceeded`, and internal errors such as `data_corrupted`.
     let are_at_fault = code.starts_with("22") || code == "54000" || code.starts_with("XX");
     let took_too_long = reason_of_code(&code) == Reason::Limit(Limit::Statement) && took > LONG;
     (are_at_fault || took_too_long).then(|| error.message().to_owned())
 }
 
-/// Whether a statement failed for a reason that may pass and may concern only some of the runs in it: a row is locked, one
-/// of them needs too much time, the role lacks a privilege on a table that only some of them need, or a trigger fails for
-/// one of them.
+/// Whether a failure may pass, and may concern only some runs of the statement. Examples: a row is
+/// locked, one run takes too much time, or a trigger fails for one run. The role may also lack a
+/// privilege on a table that only some runs need.
 ///
-/// A server that shuts down ends the session. If the session lives, any code may come from what the statement does for a
-/// row: a foreign table passes on that its own server is lost, full or read-only.
+/// A server that shuts down ends the session. While the session lives, any code may come from the
+/// work for one row. For example, a foreign table passes on that its own server is lost, full or
+/// read-only.
 pub(crate) fn may_concern_some_runs(error: &SqlxError) -> bool {
     lives(error) && class(error) != Class::Permanent
 }
@@ -78,14 +84,15 @@ pub(crate) fn spares_others(error: &SqlxError) -> bool {
     class(error) == Class::Permanent || may_concern_some_runs(error)
 }
 
-/// Whether the server gives this error to every statement that writes: it is read-only or lacks disk, memory or connections.
-/// The same code from a trigger or from another server concerns one run only.
+/// Whether this error fails every statement that writes: the server is read-only, or lacks disk,
+/// memory or connections. The same code from a trigger or from another server concerns one run
+/// only.
 pub(crate) fn concerns_all_runs(error: &SqlxError) -> bool {
     matches!(own_cause(error).reason, Reason::ReadOnly | Reason::Exhausted)
 }
 
-/// A limit of the server that ends a statement, a transaction or a session. An operator may have set it on
-/// the role or the database.
+/// A time limit of the server that ends a statement, a transaction or a session. An operator may
+/// have set it on the role or the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// The time between two statements of a transaction.
@@ -123,8 +130,7 @@ impl Limit {
 /// The reason of a failed statement, finer than its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The server reports this limit. A cancelled statement has the same code as a statement that took too
-    /// long.
+    /// A time limit. A cancelled statement has the same code as a statement that took too long.
     Limit(Limit),
     /// The transaction is read-only.
     ReadOnly,
@@ -132,7 +138,7 @@ pub(crate) enum Reason {
     Exhausted,
     /// The role lacks a privilege.
     Privilege,
-    /// The session is lost, and nothing tells why.
+    /// The session is lost, for an unknown reason.
     Lost,
     /// Any other reason.
     Other,
@@ -145,7 +151,7 @@ pub(crate) struct Cause {
     pub(crate) reason: Reason,
 }
 
-/// Classifies an error of sqlx, with its reason.
+/// Classifies an sqlx error, with its reason.
 pub(crate) fn cause(error: &SqlxError) -> Cause {
     let reason = match error.as_database_error().and_then(sqlx::error::DatabaseError::code) {
         Some(code) => reason_of_code(&code),
@@ -157,11 +163,11 @@ pub(crate) fn cause(error: &SqlxError) -> Cause {
     Cause { class: class(error), reason }
 }
 
-/// As [`cause`], but a limit, a read-only transaction or a lack of resources is the reason only if this server reports it for
-/// itself.
+/// Like [`cause`], but a limit, a read-only transaction or a lack of resources is the reason only
+/// if this server reports it for itself.
 ///
-/// A trigger can raise the same codes, and a foreign table passes on those of another server. `nowait` and a cancelled
-/// statement have the codes of time limits.
+/// A trigger can raise the same codes, and a foreign table passes on the codes of another server.
+/// `nowait` and a cancelled statement have the codes of time limits.
 pub(crate) fn own_cause(error: &SqlxError) -> Cause {
     let cause = cause(error);
     let is_of = |routine| pg(error).is_some_and(|error| error.routine() == Some(routine));
@@ -176,13 +182,13 @@ pub(crate) fn own_cause(error: &SqlxError) -> Cause {
     if is_own { cause } else { Cause { reason: Reason::Other, ..cause } }
 }
 
-/// Whether a person has cancelled the statement, as far as the server's language is English. In another language, only the
-/// time tells a cancel from a limit.
+/// Whether a person cancelled the statement, if the server's messages are in English. In another
+/// language, only the duration distinguishes a cancel from a limit.
 fn is_cancel(error: &SqlxError) -> bool {
     pg(error).is_some_and(|error| error.message() == "canceling statement due to user request")
 }
 
-/// Whether the server has answered with an error that does not end the session.
+/// Whether the server answered with an error that leaves the session open.
 pub(crate) fn lives(error: &SqlxError) -> bool {
     pg(error).is_some_and(|error| error.severity() == PgSeverity::Error)
 }
@@ -191,7 +197,7 @@ fn pg(error: &SqlxError) -> Option<&PgDatabaseError> {
     error.as_database_error()?.try_downcast_ref()
 }
 
-/// Classifies any error by the first error of sqlx in its chain: what a user's body returned.
+/// Classifies an error that a user's body returned, by the first sqlx error in its chain.
 pub(crate) fn cause_in_chain(error: &(dyn StdError + 'static)) -> Option<Cause> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -203,12 +209,13 @@ pub(crate) fn cause_in_chain(error: &(dyn StdError + 'static)) -> Option<Cause> 
     None
 }
 
-/// The functions of PostgreSQL with which `raise`, foreign tables, `dblink` and PL/Python report an error of somebody else.
+/// The PostgreSQL functions with which `raise`, foreign tables, `dblink` and PL/Python report an
+/// error from elsewhere.
 const PASS_ERRORS_ON: [&str; 4] =
     ["exec_stmt_raise", "pgfdw_report_error", "dblink_res_error", "PLy_elog_impl"];
 
-/// Whether the server lacks disk, memory or connections. A limit of the configuration, such as `temp_file_limit`, is none of
-/// these: the same statement reaches it again.
+/// Whether the server lacks disk, memory or connections. A configured limit such as
+/// `temp_file_limit` does not count, because the same statement reaches it again.
 fn is_exhausted(code: &str) -> bool {
     code.starts_with("53") && code != "53400"
 }
@@ -229,14 +236,15 @@ fn reason_of_code(code: &str) -> Reason {
 
 fn class_of_code(code: &str) -> Class {
     match code {
-        // serialization failure, deadlock
+        // Serialization failure, deadlock.
         "40001" | "40P01" => Class::Conflict,
-        // lock not available, query cancelled (our time-outs), idle and transaction time-outs
+        // Lock not available, query cancelled (the engine's time limits), idle and transaction
+        // limits.
         "55P03" | "57014" | "25P03" | "57P05" | "25P04" => Class::Transient,
-        // password or privileges changed under us: an operator mends it, the work waits
+        // Wrong password or missing privileges: an operator changed them and can restore them.
         "28P01" | "28000" | "42501" => Class::Transient,
         _ if code == "25006" || is_exhausted(code) => Class::Refused,
-        // connection exceptions, operator intervention, system errors
+        // Connection exceptions, operator intervention, system errors.
         _ if ["08", "57", "58"].iter().any(|class| code.starts_with(class)) => Class::Transient,
         _ => Class::Permanent,
     }

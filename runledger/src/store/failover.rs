@@ -1,9 +1,15 @@
-//! The timeline of the server behind an address: that of a server whose place a promoted standby has taken is older.
+//! Detects a server that a promoted standby has replaced, by comparing timelines: the replaced
+//! server is on an older timeline.
 //!
-//! Each new session of the engine asks. An address that leads to the old server again, because both are still served, is refused by every process that has
-//! met the promoted one there; and sessions that it opened before, which may lead to the old one, are given up ([`ServerEpoch`]). What the old server acknowledges
-//! until then is lost. A process that has not met the promoted server cannot know, and of two standbys that were promoted apart nothing tells which is
-//! the right one: both are on the same timeline. An application's own pool is its own affair.
+//! Each new session of the engine reads the server's timeline. If the old server is still running,
+//! the address may lead to it again. A process that has met the promoted server at an address
+//! refuses sessions on an older timeline there. It also closes its sessions from before, because
+//! they may lead to the old server ([`ServerEpoch`]). Writes that the old server acknowledges until
+//! then are lost.
+//!
+//! A process that has not met the promoted server cannot detect the old one. Two standbys that were
+//! promoted separately are on the same timeline, so the engine cannot detect the wrong one. An
+//! application's own pool is not checked.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +22,8 @@ use sqlx::{PgConnection, Row};
 use super::server::server_key;
 use super::sql;
 
-/// A pool notes that it has opened a session a moment after the session was [admitted](Address::admit): at most so long after.
+/// A pool sets the age of a session at most this long after the session was
+/// [admitted](Address::admit).
 const MARGIN: Duration = Duration::from_millis(100);
 
 /// A server that has been replaced.
@@ -30,30 +37,33 @@ struct Replaced {
     newest: String,
 }
 
-/// A host or socket with its port, and the servers that this process has met there. Elsewhere a copy of the same database system may be served, made from a
-/// backup of it: it is no server that has taken this one's place.
+/// A host or socket with its port, and the servers that this process has met there. Another address
+/// may serve a copy of the same database system, made from a backup. Such a copy replaces no server
+/// here.
 #[derive(Debug, Default)]
 pub(crate) struct Address(Mutex<Met>);
 
 #[derive(Debug, Default)]
 struct Met {
-    /// By database system: a server that was made anew, as from a dump, begins at the first timeline again.
+    /// The newest timeline of each database system. A server that was created again, for example
+    /// from a dump, starts at the first timeline.
     newest: BTreeMap<String, String>,
-    /// When a promoted server was last met in the place of another.
+    /// When this process last met a promoted server in place of another.
     moved_at: Option<Instant>,
 }
 
 impl Address {
-    /// That of these options: one for the whole process, and kept as long.
+    /// Returns the address of these options. The process has one for each address, for its whole
+    /// life.
     pub(crate) fn of(options: &PgConnectOptions) -> Arc<Self> {
         static ADDRESSES: Mutex<BTreeMap<String, Arc<Address>>> = Mutex::new(BTreeMap::new());
         let mut addresses = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(addresses.entry(server_key(options)).or_default())
     }
 
-    /// Refuses the session of a server on an older timeline than this process has met here.
+    /// Refuses a session on an older timeline than this process has met here.
     pub(crate) async fn admit(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        // By the simple protocol, which works behind any pooler.
+        // The simple protocol works with any pooler.
         let row = match sqlx::raw_sql(sql::TIMELINE).fetch_one(connection).await {
             Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| is_kept_secret(&code)) => {
                 tracing::debug!(%error, "the server does not tell its timeline");
@@ -66,7 +76,7 @@ impl Address {
         self.meet(system, met).map_err(|replaced| sqlx::Error::Io(io::Error::other(replaced)))
     }
 
-    /// Timelines are eight hexadecimal digits each, so that their order is that of the texts.
+    /// Timelines have eight hexadecimal digits, so they sort as texts.
     fn meet(&self, system: String, timeline: String) -> Result<(), Replaced> {
         let mut met = self.met();
         match met.newest.get(&system) {
@@ -87,7 +97,7 @@ impl Address {
         Ok(())
     }
 
-    /// Whether a session of this age in a pool may lead to a server that has been replaced.
+    /// Whether a pooled session of this age may lead to a replaced server.
     pub(crate) fn has_moved_within(&self, age: Duration) -> bool {
         self.met().moved_at.is_some_and(|at| at.elapsed() <= age + MARGIN)
     }
@@ -98,8 +108,9 @@ impl Address {
     }
 }
 
-/// The time from some instant on, as long as no promoted server is met in the place of the one at an address. Whoever keeps a session for long begins one
-/// before it opens the session, and gives the session up when it is over.
+/// A period in which no promoted server replaces another at an address. Code that keeps a session
+/// for long begins an epoch before it opens the session. It closes the session when the epoch is
+/// over.
 #[derive(Debug)]
 pub(crate) struct ServerEpoch {
     address: Arc<Address>,
@@ -115,7 +126,7 @@ impl ServerEpoch {
         self.address.met().moved_at.is_some_and(|at| at >= self.since)
     }
 
-    /// One that is over.
+    /// An epoch that is over.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         let since = Instant::now();
@@ -124,8 +135,9 @@ impl ServerEpoch {
     }
 }
 
-/// Whether this error says that the server keeps its system or its log to itself, so that there is nothing to compare: a right is lacking, or such a server
-/// has no such function. Any other may be gone the next time.
+/// Whether this error means that the server never reveals its system or its log, so that there is
+/// nothing to compare. The role lacks a privilege, or the server has no such function. Any other
+/// error may pass.
 fn is_kept_secret(code: &str) -> bool {
     ["42501", "42883", "0A000"].contains(&code)
 }

@@ -1,7 +1,8 @@
-//! Failpoints, for tests of the engine: before a write, after it, and with its acknowledgement lost, the write fails, the process dies, or both wait.
+//! Failpoints for tests of the engine. Before a write, after it, or with its acknowledgement lost,
+//! the write fails, the process dies, or the writer waits.
 //!
-//! One is armed at a time, and goes off once. See docs/decisions/0007-failpoints.md. A worker on a thread of its own may have faults of its own
-//! (`scope`).
+//! One failpoint is armed at a time, and it triggers once. See docs/decisions/0007-failpoints.md. A
+//! worker on its own thread may have its own faults (`scope`).
 
 #[cfg(feature = "testing")]
 pub(crate) mod scope;
@@ -12,35 +13,38 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Where a write is met.
+/// When a failpoint triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// Nothing has been sent.
     Before,
-    /// It is carried out, and acknowledged.
+    /// The write is executed and acknowledged.
     After,
-    /// It is carried out, and its caller hears of a lost connection.
+    /// The write is executed, and its caller sees a lost connection.
     Lost,
 }
 
-/// What happens there.
+/// The action of a failpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A connection is lost: before it, this write's; with its acknowledgement, this write's, too late; after it, that of the next write of the process.
+    /// A connection is lost. With `Before`, it is this write's connection. With `Lost`, it is this
+    /// write's connection too, but after the write. With `After`, it is the connection of the
+    /// process's next write.
     Error,
-    /// The process dies, without unwinding: at once, and with the acknowledgement lost before its next write, in the middle of its recovery.
+    /// The process dies without unwinding, at once. With `Lost`, it dies before its next write, in
+    /// the middle of its recovery.
     Abort,
-    /// The writer waits for [`release`]; with the acknowledgement lost it fails then.
+    /// The writer waits for [`release`]. With `Lost`, it then fails.
     Wait,
 }
 
-/// A heartbeat is no consequence of another write.
+/// A heartbeat never follows from another write, so it does not count as the next write.
 const HEARTBEAT: &str = "heartbeat";
 
 #[derive(Debug)]
 struct State {
     armed: Option<(String, Moment, Action)>,
-    /// What meets the next write of the process.
+    /// What happens at the next write of the process.
     next: Option<Action>,
     n_hits: u32,
 }
@@ -48,23 +52,23 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { armed: None, next: None, n_hits: 0 });
 static RELEASED: Notify = Notify::const_new();
 
-/// Arms a point: that of a statement by its name, that of a commit by its own.
+/// Arms a failpoint. Its name is the name of a statement or of a commit.
 pub fn arm(point: &str, moment: Moment, action: Action) {
     state().armed = Some((point.to_owned(), moment, action));
 }
 
-/// How many have gone off in this process.
+/// How many failpoints have triggered in this process.
 #[must_use]
 pub fn n_hits() -> u32 {
     state().n_hits
 }
 
-/// Lets the writer go on that waits, or the next one that will.
+/// Releases the writer that waits, or the next writer that will wait.
 pub fn release() {
     RELEASED.notify_one();
 }
 
-/// Carries out a write under its name.
+/// Executes a write under its name.
 pub(crate) async fn pass<T: 'static>(
     point: &str,
     write: impl Future<Output = Result<T, sqlx::Error>>,
@@ -95,13 +99,13 @@ pub(crate) async fn pass<T: 'static>(
     Err(lost())
 }
 
-/// What meets a write before it is sent.
+/// What happens to a write before it is sent.
 fn due(point: &str) -> Option<Action> {
     let next = if point == HEARTBEAT { None } else { state().next.take() };
     next.or_else(|| hit(point, Moment::Before))
 }
 
-/// Sets off what is armed here.
+/// Triggers the failpoint that is armed here.
 fn hit(point: &str, moment: Moment) -> Option<Action> {
     let mut state = state();
     let (_, _, action) = state.armed.take_if(|armed| armed.0 == point && armed.1 == moment)?;
@@ -114,7 +118,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What sqlx says of a connection that is lost.
+/// The sqlx error of a lost connection.
 fn lost() -> sqlx::Error {
     sqlx::Error::Io(io::Error::new(io::ErrorKind::ConnectionReset, "a failpoint"))
 }

@@ -1,4 +1,5 @@
-//! Graphs: written with all their nodes at once; what the end of a node brings about; gates.
+//! Graphs: creates them with all their nodes at once, releases the dependents of ended nodes, and
+//! decides gates.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +22,7 @@ use crate::model::state::RunState;
 use crate::model::timestamp::{FURTHEST, Timestamp};
 use crate::model::version::parts;
 
-/// A graph to be written.
+/// A graph to create.
 #[derive(Clone, Debug)]
 pub(crate) struct NewGraph {
     /// The graph itself: its id, tenant, queue, priority, request, options and key.
@@ -29,53 +30,53 @@ pub(crate) struct NewGraph {
     pub(crate) name: String,
     pub(crate) nodes: Vec<NewNode>,
     pub(crate) edges: Vec<NewEdge>,
-    /// The graph that it is another go at.
+    /// The graph that this one recovers.
     pub(crate) origin_id: Option<Uuid>,
 }
 
-/// One node of it.
+/// A node of a new graph.
 #[derive(Clone, Debug)]
 pub(crate) struct NewNode {
-    /// Without a tenant: that of the graph.
+    /// Without a tenant, the node gets the tenant of the graph.
     pub(crate) run: NewRun,
     pub(crate) name: String,
-    /// For how many others it waits.
+    /// The number of live dependencies.
     pub(crate) n_waits: i32,
-    /// Why it is cancelled at once, if so.
+    /// Why the node cannot succeed, and is cancelled at once.
     pub(crate) hopeless: Option<Unreachable>,
     /// For a gate: the values that it accepts.
     pub(crate) accepts: Option<GateType>,
 }
 
-/// One edge of it.
+/// An edge of a new graph.
 #[derive(Clone, Debug)]
 pub(crate) struct NewEdge {
     pub(crate) dependant_id: Uuid,
     pub(crate) run_id: Uuid,
     pub(crate) on_terminal: bool,
-    /// The parameters of the dependant that are given what the other gave.
+    /// The parameters of the dependent that receive the output of the dependency.
     pub(crate) parameters: Vec<String>,
 }
 
-/// What the database did with a graph.
+/// The result of creating a graph.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) created: bool,
     pub(crate) isolation: String,
 }
 
-/// Nodes to be added to a graph that is there.
+/// Nodes to add to an existing graph.
 #[derive(Clone, Debug)]
 pub(crate) struct NewAddition<'a> {
     pub(crate) graph_id: Uuid,
     pub(crate) key: &'a str,
-    /// Its canonical form.
+    /// The canonical form of the addition.
     pub(crate) request: &'a str,
     pub(crate) nodes: Vec<NewNode>,
     pub(crate) edges: Vec<NewEdge>,
 }
 
-/// Writes a graph in one statement, whatever its size: by itself, or as the child of a workflow.
+/// Creates a graph in one statement, whatever its size: on its own, or as the child of a workflow.
 pub(crate) async fn submit(
     connection: &mut PgConnection,
     graph: &NewGraph,
@@ -102,7 +103,7 @@ pub(crate) async fn submit(
     Ok(Submission { created: row.try_get("created")?, isolation: row.try_get("isolation")? })
 }
 
-/// Writes nodes of a graph that is there, in the transaction that has looked where what they need stands.
+/// Adds nodes to an existing graph, in the transaction that locked their dependencies.
 pub(crate) async fn add(
     connection: &mut PgConnection,
     addition: &NewAddition<'_>,
@@ -130,7 +131,7 @@ pub(crate) async fn add(
 
 type Put<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-/// The parameters of `submit_graph.sql` that are the nodes and the edges.
+/// Binds the parameters of `submit_graph.sql` for nodes and edges.
 fn bind_nodes<'q>(put: Put<'q>, nodes: &'q [NewNode], edges: &'q [NewEdge]) -> Put<'q> {
     let texts = |part: fn(&NewNode) -> &str| nodes.iter().map(part).collect::<Vec<_>>();
     let hopeless = || nodes.iter().map(|node| node.hopeless.as_ref());
@@ -155,7 +156,7 @@ fn bind_nodes<'q>(put: Put<'q>, nodes: &'q [NewNode], edges: &'q [NewEdge]) -> P
         .bind(edges.iter().map(|edge| array_literal(&edge.parameters)).collect::<Vec<_>>())
 }
 
-/// The values that each gate among the nodes accepts.
+/// Returns the values that each gate among the nodes accepts.
 fn accepted(nodes: &[NewNode]) -> Vec<Option<String>> {
     // Serialization cannot fail: all maps of a shape have text keys.
     sparse(
@@ -168,8 +169,8 @@ fn accepted(nodes: &[NewNode]) -> Vec<Option<String>> {
 /// The conditions of a decision about a gate.
 #[derive(Debug)]
 pub(crate) struct GateTerms {
-    /// The values that the gate accepts. `None` if none are stored, or if a newer program stored them in an
-    /// unknown form.
+    /// The values that the gate accepts. `None` if none are stored, or if a newer program stored
+    /// them in an unknown form.
     pub(crate) accepts: Option<GateType>,
     /// Whether the payloads of its graph are encrypted.
     pub(crate) is_encrypted: bool,
@@ -192,24 +193,25 @@ fn read_type(accepts: Option<String>) -> Option<GateType> {
     accepts.and_then(|accepts| serde_json::from_str(&accepts).ok())
 }
 
-/// An array as PostgreSQL reads it: an array of arrays of different lengths cannot be sent.
+/// An array in PostgreSQL's text form. An array of arrays with different lengths cannot be sent.
 fn array_literal(items: &[String]) -> String {
     let quoted = items.iter().map(|item| format!("\"{}\"", item.replace('\\', "\\\\").replace('"', "\\\"")));
     format!("{{{}}}", quoted.collect::<Vec<_>>().join(","))
 }
 
-/// Counts the ends of nodes, and starts, cancels and concludes what they decide. In the transaction that ended them.
+/// Counts the ends of nodes, in the transaction that ended them. Starts or cancels the nodes that
+/// are now decided, and concludes the graph after its last node.
 pub(crate) async fn release(connection: &mut PgConnection, ended: &[Uuid]) -> Result<(), sqlx::Error> {
     write(sql::RELEASE, |release| sqlx::query(release).bind(ended).execute(connection)).await.map(drop)
 }
 
-/// Locks the counters that change when these unclaimed nodes and graphs end. Returns false if the runs are
-/// neither.
+/// Locks the counters that change when these unclaimed nodes and graphs end. Returns false if the
+/// runs are neither.
 pub(crate) async fn lock_pending(connection: &mut PgConnection, runs: &[Uuid]) -> Result<bool, sqlx::Error> {
     Ok(!sqlx::query(sql::LOCK_PENDING).bind(runs).fetch_all(connection).await?.is_empty())
 }
 
-/// What a graph, or one of its nodes, was made of.
+/// The definition of a graph or of one of its nodes.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) name: String,
@@ -220,7 +222,7 @@ pub(crate) struct Part {
     pub(crate) accepts: Option<GateType>,
 }
 
-/// A graph and its nodes, as they were submitted. None where there is no such graph.
+/// Returns the definitions of a graph and of its nodes. `None` if the graph does not exist.
 pub(crate) async fn parts_of(
     connection: &mut PgConnection,
     graph: Uuid,
@@ -251,7 +253,7 @@ fn part(row: &PgRow) -> Result<Part, sqlx::Error> {
     })
 }
 
-/// A graph by itself.
+/// A graph without its nodes.
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) name: String,
@@ -260,7 +262,7 @@ pub(crate) struct Head {
     pub(crate) request: Stored,
 }
 
-/// The name of a graph, where it stands, and its request. None where there is no such graph.
+/// Returns the name, the state and the request of a graph. `None` if the graph does not exist.
 pub(crate) async fn head(connection: &mut PgConnection, graph: Uuid) -> Result<Option<Head>, sqlx::Error> {
     let row = sqlx::query(sql::GRAPH_HEAD).bind(graph).fetch_optional(connection).await?;
     row.map(|row| {
@@ -270,7 +272,7 @@ pub(crate) async fn head(connection: &mut PgConnection, graph: Uuid) -> Result<O
     .transpose()
 }
 
-/// One edge of a graph, by the names of its nodes.
+/// An edge of a graph, with the names of its nodes.
 #[derive(Debug)]
 pub(crate) struct NamedEdge {
     pub(crate) dependant: String,
@@ -294,7 +296,7 @@ pub(crate) async fn edges(connection: &mut PgConnection, graph: Uuid) -> Result<
         .collect()
 }
 
-/// How a node ended that did not complete, or that is the result.
+/// A node that ended without completing, or the result node.
 #[derive(Debug)]
 pub(crate) struct NodeEnd {
     pub(crate) run_id: Uuid,
@@ -302,12 +304,12 @@ pub(crate) struct NodeEnd {
     pub(crate) state: RunState,
     pub(crate) output: Option<Stored>,
     pub(crate) error: Option<Stored>,
-    /// Whether another node needs it.
+    /// Whether a node that was not skipped depends on it.
     pub(crate) is_needed: bool,
 }
 
 impl NodeEnd {
-    /// Whether it was skipped: the kind of an error is never sealed.
+    /// Whether the node was skipped. The kind of an error is never encrypted.
     pub(crate) fn is_skipped(&self) -> bool {
         #[derive(serde::Deserialize)]
         struct Kind {
@@ -318,7 +320,8 @@ impl NodeEnd {
     }
 }
 
-/// How the nodes of a graph ended that did not complete, in that order, and its result.
+/// Returns the nodes of a graph that ended without completing, and its result node, in the order in
+/// which they ended.
 pub(crate) async fn ends(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -339,7 +342,7 @@ pub(crate) async fn ends(
         .collect()
 }
 
-/// How a gate is to end.
+/// The outcome that a decision gives a gate.
 #[derive(Debug)]
 pub(crate) struct Decision<'d> {
     pub(crate) state: RunState,
@@ -347,16 +350,16 @@ pub(crate) struct Decision<'d> {
     pub(crate) error: Option<&'d Stored>,
     pub(crate) by: Option<&'d str>,
     pub(crate) reason: Option<&'d str>,
-    /// The link by which it is made.
+    /// The link that the decision was made with.
     pub(crate) by_link: Option<&'d Link>,
 }
 
-/// What became of a decision.
+/// The result of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decided {
-    /// The gate has ended so.
+    /// The gate has ended with this decision.
     Yes,
-    /// It is not open, or has ended.
+    /// The gate is not open, or has ended.
     No,
     /// The link has expired.
     Late,
@@ -396,7 +399,7 @@ pub(crate) async fn revoke_links(connection: &mut PgConnection, gate: Uuid) -> R
     Ok(revoked.is_some())
 }
 
-/// Ends a gate, with all that this brings about.
+/// Ends a gate and releases its dependents.
 pub(crate) async fn decide(
     connection: &mut PgConnection,
     gate: Uuid,
@@ -432,47 +435,49 @@ pub(crate) async fn decide(
     Ok(Decided::Yes)
 }
 
-/// Where a node of a graph stands.
+/// The state of a node of a graph.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeInfo {
-    /// The id of its run: what `db.run(id)` takes.
+    /// The id of its run, which `db.run(id)` takes.
     pub run_id: Uuid,
     /// Its name in the graph.
     pub name: String,
-    /// The name of its job; none for a gate.
+    /// The name of its job; `None` for a gate.
     pub job: Option<String>,
-    /// Where it stands. A node that waits for others, and a gate that nobody has decided about, are `waiting`.
+    /// Its state. A node that waits for other nodes and an undecided gate are `waiting`.
     pub state: RunState,
-    /// Attempts begun and consumed.
+    /// The number of attempts, including the current one. Attempts that ended by a crash, a
+    /// suspension or a shutdown do not count.
     pub attempt: i32,
-    /// How many of those that it needs have not ended. A gate for which that is 0 is open.
+    /// The number of its live dependencies. A gate with 0 is open.
     pub n_needs: i32,
-    /// The names of the nodes that it needs, sorted.
+    /// The names of its dependencies, sorted.
     pub needs: Vec<String>,
-    /// When its present or last attempt began; of a gate, when it was opened.
+    /// When its current or last attempt began. For a gate: when it opened.
     pub started_at: Option<SystemTime>,
     /// When it ended.
     pub finished_at: Option<SystemTime>,
-    /// What it failed with, or why it was cancelled.
+    /// The error that it failed with, or the reason for its cancel.
     pub error: Option<Failure>,
-    /// Of a gate: who decided, as they said.
+    /// For a gate: who decided it, as stated in the decision.
     pub decided_by: Option<String>,
-    /// Of a gate: why, as they said.
+    /// For a gate: why, as stated in the decision.
     pub reason: Option<String>,
-    /// Of a gate: when.
+    /// For a gate: when it was decided.
     pub decided_at: Option<SystemTime>,
 }
 
 impl NodeInfo {
-    /// Whether it was not to run: the condition under which it stands did not hold, or that of a node whose success it needs. Its state is `cancelled` then.
+    /// Whether the node was skipped: its condition did not hold, or a node whose success it needs
+    /// was skipped. The state of a skipped node is `cancelled`.
     #[must_use]
     pub fn is_skipped(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.kind == FailureKind::Skipped)
     }
 }
 
-/// Where the nodes of a graph stand, by name.
+/// Returns the nodes of a graph with their states, by name.
 pub(crate) async fn nodes(
     connection: &mut PgConnection,
     graph: Uuid,

@@ -1,4 +1,4 @@
-//! What is recorded of a run, ended or not.
+//! Reads the recorded history of a run, live or ended.
 
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -18,12 +18,12 @@ pub(crate) struct Record {
     pub(crate) state: String,
     pub(crate) attempt: u32,
     pub(crate) input: Stored,
-    /// What it is given by the nodes that it needs, where it is one of a graph.
+    /// For a node of a graph: the outcomes of its dependencies.
     pub(crate) given: Vec<DependencyOutput>,
     pub(crate) steps: Vec<StoredStep>,
 }
 
-/// Reads the record of a run. None where there is no such run.
+/// Reads the record of a run. `None` if the run does not exist.
 pub(crate) async fn history(
     connection: &mut PgConnection,
     run_id: Uuid,

@@ -1,4 +1,4 @@
-//! Reading: runs, their attempts and their steps, for people and tools.
+//! Reads runs, their attempts and their steps, for people and tools.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -26,58 +26,62 @@ pub struct RunInfo {
     pub run_id: Uuid,
     /// The name of its job.
     pub job: String,
-    /// The version of its job's code that it is pinned to. It is stored with the name: `checkout@2`, and `checkout` for the first.
+    /// The version of the job's code that the run is pinned to. It is stored with the name:
+    /// `checkout@2`, and `checkout` for the first.
     pub version: u32,
-    /// The tenant it belongs to; empty for none.
+    /// Its tenant; empty for none.
     pub tenant: String,
     /// Its queue.
     pub queue: String,
-    /// Its priority: higher ones first.
+    /// Its priority. Workers claim higher priorities first.
     pub priority: i16,
-    /// The key under which it was enqueued.
+    /// Its idempotency key.
     pub idempotency_key: Option<String>,
-    /// The run that started it.
+    /// The run that started this run.
     pub parent_id: Option<Uuid>,
-    /// The run that it is another go at, where it was made by [`rerun`](crate::RunHandle::rerun), [`fork`](crate::RunHandle::fork) or
-    /// [`revive`](crate::RunHandle::revive).
+    /// The run that this run was created from by [`rerun`](crate::RunHandle::rerun),
+    /// [`fork`](crate::RunHandle::fork) or [`revive`](crate::RunHandle::revive).
     pub origin_id: Option<Uuid>,
     /// When it was enqueued.
     pub created_at: SystemTime,
-    /// Where it stands.
+    /// Its state.
     pub state: RunState,
-    /// Attempts begun and consumed.
+    /// The number of attempts, including the current one. Attempts that ended by a crash, a
+    /// suspension or a shutdown do not count.
     pub attempt: i32,
-    /// How often in a row its process has died in it without a step recorded between.
+    /// Consecutive crashes of its process that the run may have caused. A recorded step or a
+    /// finished attempt resets the count.
     pub crashes: i32,
-    /// Why it is in its queue, while it is.
+    /// Why it is queued, while it is queued.
     pub cause: Option<String>,
-    /// When it may be claimed, while it is queued; the earliest instant, while it is paused.
+    /// When it may be claimed, while it is queued. While it is paused: the earliest instant at
+    /// which it may be claimed.
     pub ready_at: Option<SystemTime>,
-    /// The worker that holds it or has ended it.
+    /// The worker that holds it or ended it.
     pub worker_id: Option<i64>,
-    /// When its present or last attempt began.
+    /// When its current or last attempt began.
     pub started_at: Option<SystemTime>,
     /// When it ended.
     pub finished_at: Option<SystemTime>,
-    /// What it failed with, or why it is blocked.
+    /// The error that it failed with, or that blocks it.
     pub error: Option<Failure>,
-    /// Whether it is to fail or to be cancelled, and what its steps did is taken back first.
+    /// Whether it compensates, before it fails or is cancelled.
     pub undoing: bool,
     /// Why it is paused, while it is.
     pub pause_reason: Option<String>,
-    /// The names of the signals that it waits for, while it waits for some outside its worker.
+    /// The names of the signals that it waits for, while it is suspended.
     pub awaited_signals: Vec<String>,
-    /// What was said of it when it was enqueued.
+    /// The metadata that it was enqueued with.
     pub metadata: Metadata,
 }
 
-/// One attempt of a run, or one failed try of a step.
+/// An attempt of a run, or a failed attempt of a step.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AttemptInfo {
-    /// Which attempt it was, from 1.
+    /// The number of the attempt, from 1.
     pub attempt: i32,
-    /// The step, where it was a try of one; empty for an attempt of the run itself.
+    /// The step; empty for an attempt of the run itself.
     pub step_key: String,
     /// The worker.
     pub worker_id: i64,
@@ -87,11 +91,11 @@ pub struct AttemptInfo {
     pub started_at: Option<SystemTime>,
     /// When it ended.
     pub ended_at: SystemTime,
-    /// What it failed with; none for the attempt that completed the run.
+    /// The error; `None` for the attempt that completed the run.
     pub error: Option<Failure>,
 }
 
-/// One recorded step. Its `Debug` does not show what it gave.
+/// A recorded step. `Debug` does not show the output.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct StepInfo {
@@ -99,11 +103,12 @@ pub struct StepInfo {
     pub key: String,
     /// Its place in the order in which the code claimed its steps, from 0.
     pub ordinal: i64,
-    /// What it gave: JSON text, or the failure that the workflow's code received. What this program has no codec or no key for is given as it is stored:
-    /// an object with the key `$sealed`.
+    /// Its output as JSON text, or the failure that the workflow's code received. If this program
+    /// lacks the codec or the key, the output is shown as it is stored: an object with the key
+    /// `$sealed`.
     pub result: Result<String, Failure>,
-    /// Under which claim of the run it was recorded, from 1. A run that was never interrupted has one claim. 0 for a step that was taken over from the
-    /// run's origin.
+    /// The claim of the run under which the step was recorded, from 1. A run that was never
+    /// interrupted has one claim. The claim is 0 for a step that was copied from the run's origin.
     pub claim: i32,
     /// When it was recorded.
     pub recorded_at: SystemTime,
@@ -117,21 +122,22 @@ pub struct WorkerInfo {
     pub worker_id: i64,
     /// Its name.
     pub name: String,
-    /// The version of Runledger in it.
+    /// The version of Runledger that it runs.
     pub version: String,
-    /// The jobs that it serves, as their runs are stored: `checkout@2` is version 2 of `checkout`, and `checkout` the first.
+    /// The jobs that it serves, by the stored names of their runs. `checkout@2` is version 2 of
+    /// `checkout`, and `checkout` is the first version.
     pub jobs: Vec<String>,
     /// The queues that it serves.
     pub queues: Vec<String>,
-    /// Whether it takes nothing new.
+    /// Whether it claims no new runs.
     pub draining: bool,
     /// Its last heartbeat.
     pub heartbeat_at: SystemTime,
-    /// How many runs it holds.
+    /// The number of runs that it holds.
     pub n_held: i64,
 }
 
-/// A job, in one version, that has queued runs in a queue and no living worker that serves them.
+/// A version of a job with queued runs in a queue that no living worker serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnservedJob {
@@ -139,16 +145,16 @@ pub struct UnservedJob {
     pub queue: String,
     /// The name of the job.
     pub job: String,
-    /// The version of its code that the runs are pinned to.
+    /// The version of the job's code that the runs are pinned to.
     pub version: u32,
     /// The other versions of the job that living workers serve.
     pub other_versions: Vec<u32>,
-    /// Whether living workers serve the job in this version, in other queues.
+    /// Whether living workers serve this version of the job in other queues.
     pub serves_elsewhere: bool,
 }
 
 impl fmt::Display for UnservedJob {
-    /// What waits and what to do about it, as a sentence.
+    /// Describes the waiting runs and what to do about them, as a sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { queue, job, version, other_versions, serves_elsewhere } = self;
         write!(
@@ -169,7 +175,7 @@ impl fmt::Display for UnservedJob {
     }
 }
 
-/// How a run ended or why it is blocked; none while it goes on.
+/// The state of a run, with its outcome, or with the error that blocks it.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) state: RunState,
@@ -238,7 +244,7 @@ pub(crate) async fn workers(connection: &mut PgConnection) -> Result<Vec<WorkerI
     rows.iter()
         .map(|row| {
             let mut jobs: Vec<String> = row.try_get("jobs")?;
-            // Every worker concludes graphs.
+            // Every worker serves these jobs of the engine.
             jobs.retain(|job| ![GRAPH, MAP].contains(&job.as_str()));
             Ok(WorkerInfo {
                 worker_id: row.try_get("worker_id")?,
@@ -254,7 +260,7 @@ pub(crate) async fn workers(connection: &mut PgConnection) -> Result<Vec<WorkerI
         .collect()
 }
 
-/// Jobs with queued runs that no living worker serves.
+/// Lists the jobs with queued runs that no living worker serves.
 pub(crate) async fn unserved(connection: &mut PgConnection) -> Result<Vec<UnservedJob>, sqlx::Error> {
     let rows = sqlx::query(sql::UNSERVED).fetch_all(&mut *connection).await?;
     let known = if rows.is_empty() { Vec::new() } else { jobs_known(connection).await? };
@@ -274,12 +280,12 @@ pub(crate) async fn unserved(connection: &mut PgConnection) -> Result<Vec<Unserv
     rows.iter().map(unserved).collect()
 }
 
-/// Every job that a living worker serves.
+/// Lists every job that a living worker serves.
 pub(crate) async fn jobs_known(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar(sql::JOBS_KNOWN).fetch_all(connection).await
 }
 
-/// Where a run stands. None where there is no such run.
+/// Returns the state and the outcome of a run. `None` if the run does not exist.
 pub(crate) async fn end_of_run(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -291,7 +297,7 @@ pub(crate) async fn end_of_run(
     .transpose()
 }
 
-/// Asks for a notification when a run ends or is blocked.
+/// Requests a notification when a run ends or is blocked.
 pub(crate) async fn watch(connection: &mut PgConnection, run_id: Uuid) -> Result<(), sqlx::Error> {
     write(sql::WATCH, |watch| sqlx::query(watch).bind(run_id).execute(connection)).await.map(drop)
 }
@@ -323,8 +329,8 @@ pub(super) fn run_info(row: &PgRow, sealer: &Sealer) -> Result<RunInfo, sqlx::Er
         pause_reason: row.try_get("pause_reason")?,
         awaited_signals: row.try_get("awaited_signals")?,
         metadata: match row.try_get::<Option<String>, _>("metadata")? {
-            // Ignore unreadable metadata, so that a list shows all runs. The worker that claims this run
-            // reports the error.
+            // Unreadable metadata is ignored, so that a list shows all runs. The worker that claims
+            // this run reports the error.
             Some(text) => serde_json::from_str(&text).unwrap_or_default(),
             None => Metadata::new(),
         },

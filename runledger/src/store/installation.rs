@@ -1,5 +1,5 @@
-//! The identity of an installation and of its home database. They distinguish a copy of the tables from the
-//! original.
+//! The identity of an installation and of its home database. They distinguish a copy of the tables
+//! from the original.
 
 use sqlx::{PgConnection, Row};
 use uuid::Uuid;
@@ -25,8 +25,8 @@ pub(crate) struct Recorded {
 pub(crate) enum Adopt {
     /// An operator confirmed the adoption.
     Always,
-    /// Only a copy that a template of the same cluster has made, without an unfinished run that a worker would
-    /// repeat.
+    /// Only a copy that was created from a template in the same cluster, and that has no live run
+    /// which a worker would repeat.
     IfIdle,
 }
 
@@ -41,7 +41,8 @@ pub(crate) async fn recorded(connection: &mut PgConnection) -> Result<Recorded, 
     })
 }
 
-/// Records this database as the only home of its installation. Returns its id, or `None` if nothing changed.
+/// Records this database as the only home of its installation. Returns its id, or `None` if nothing
+/// changed.
 pub(crate) async fn adopt(connection: &mut PgConnection, when: Adopt) -> Result<Option<Uuid>, sqlx::Error> {
     let only_if_idle = when == Adopt::IfIdle;
     write(sql::ADOPT, |adopt| sqlx::query_scalar(adopt).bind(only_if_idle).fetch_optional(connection)).await

@@ -1,4 +1,4 @@
-//! The time limits and rights of a session, queried after the transaction of a body failed to commit.
+//! Reads the time limits and rights of a session, after the transaction of a body failed to commit.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::error::Limit;
 use super::session::roll_back;
 use super::sql;
 
-/// A limit of new sessions of this role in this database.
+/// A time limit of new sessions of this role in this database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SetLimit {
     pub(crate) limit: Limit,
@@ -31,7 +31,8 @@ pub(crate) async fn limits(connection: &mut PgConnection) -> Result<Vec<SetLimit
     Ok(limits)
 }
 
-/// The rights of a session after a rollback, which also undoes every setting made in the transaction.
+/// The rights of a session after a rollback, which also undoes every setting made in the
+/// transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct May {
     pub(crate) is_writable: bool,
@@ -39,7 +40,7 @@ pub(crate) struct May {
     pub(crate) role: Vec<u8>,
 }
 
-/// Rolls back the transaction of a body, then queries the rights.
+/// Rolls back the transaction of a body, then reads the rights.
 pub(crate) async fn may_write(connection: &mut PgConnection) -> Result<May, sqlx::Error> {
     roll_back(connection).await?;
     let row = sqlx::query(sql::MAY_WRITE).fetch_one(connection).await?;

@@ -1,4 +1,4 @@
-//! Link: new runs that are another go at old ones, with the steps that they keep.
+//! Link: creates new runs from old ones, with some of their recorded steps.
 
 use serde_json::value::RawValue;
 use sqlx::{PgConnection, Row};
@@ -12,39 +12,41 @@ use crate::model::recorded::StoredStep;
 use crate::model::replay::Recorded;
 use crate::model::state::RunState;
 
-/// A run that another is to be made of.
+/// A run that another run is created from.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) run_id: Uuid,
-    /// Its present slice.
+    /// How often it has continued as new.
     pub(crate) slice: i32,
     pub(crate) parent_id: Option<Uuid>,
-    /// The present slice of the parent's work.
+    /// How often its parent has continued as new.
     pub(crate) parent_slice: u32,
     pub(crate) state: RunState,
-    /// Without the outputs that cannot be the id of a run, and with no more of their undo calls than that there is one, of the run's own steps.
+    /// A step has its output only if that can be the id of a run. It has `true` for its
+    /// compensation, and only if the run executed the step itself.
     pub(crate) steps: Vec<Recorded>,
-    /// Whether what they did is taken back, or is about to be.
+    /// Whether the run compensates, or has compensated.
     pub(crate) is_undone: bool,
-    /// Whether some of its payloads are sealed, so that nobody but the client can copy them: they are sealed for their run.
+    /// Whether a payload is encrypted. An encrypted payload is bound to its run, so only the client
+    /// can copy it.
     pub(crate) is_sealed: bool,
     /// Whether it is a graph or a node of one.
     pub(crate) in_graph: bool,
     pub(crate) has_active_key: bool,
 }
 
-/// A run to be made.
+/// A run to create.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) run_id: Uuid,
     pub(crate) origin_id: Uuid,
     pub(crate) parent_id: Option<Uuid>,
-    /// Whether some payload of its origin is sealed.
+    /// Whether a payload of its origin is encrypted.
     pub(crate) is_sealed: bool,
-    /// What takes the place of the input of its origin.
+    /// Replaces the input of its origin.
     pub(crate) input: Option<Stored>,
     pub(crate) steps: Vec<KeptStep>,
-    /// What takes the places of the payloads of signals.
+    /// Replace the payloads of signals.
     pub(crate) signals: Vec<KeptSignal>,
     /// The payloads that replace the progress of bodies, each with the key of its step.
     pub(crate) progress: Vec<(String, Stored)>,
@@ -53,10 +55,10 @@ pub(crate) struct Link {
 /// Where a new run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// At the start, as its origin did.
+    /// At the start, like its origin.
     Anew,
-    /// At a step of its origin, with the signals that no kept step has taken, and without progress. A child that is
-    /// revived with it keeps the progress of the child that it replaces.
+    /// At a step of its origin, with the signals that no copied step consumed, and without
+    /// progress. A child that is revived with it keeps the progress of the child that it replaces.
     AtStep,
     /// Where its origin ended: with its signals and its progress.
     AtEnd,
@@ -76,20 +78,21 @@ impl Begin {
     }
 }
 
-/// A step that is taken over.
+/// A recorded step that the new run copies.
 #[derive(Debug)]
 pub(crate) struct KeptStep {
     pub(crate) key: String,
-    /// What takes the place of its output: the id of a child that takes the place of another, or the same sealed for the new run.
+    /// Replaces its output: the id of a child that replaces another, or the same output encrypted
+    /// for the new run.
     pub(crate) output: Option<Stored>,
-    /// What takes the place of its error.
+    /// Replaces its error.
     pub(crate) error: Option<Stored>,
-    /// What takes the place of the call that takes back what it did.
+    /// Replaces the call that compensates the step.
     pub(crate) undo: Option<Stored>,
     pub(crate) seen: Option<Vec<u64>>,
 }
 
-/// A signal that is copied, with another payload.
+/// A signal to copy, with another payload.
 #[derive(Debug)]
 pub(crate) struct KeptSignal {
     pub(crate) name: String,
@@ -97,11 +100,11 @@ pub(crate) struct KeptSignal {
     pub(crate) payload: Stored,
 }
 
-/// The payloads of a run of which another is made.
+/// The payloads of a run that another run is created from.
 #[derive(Debug)]
 pub(crate) struct Payloads {
     pub(crate) input: Stored,
-    /// Of a run that has begun anew: its present input.
+    /// The latest input of a run that has continued as new.
     pub(crate) continued: Option<Stored>,
     pub(crate) steps: Vec<StoredStep>,
     pub(crate) signals: Vec<Signal>,
@@ -109,7 +112,7 @@ pub(crate) struct Payloads {
     pub(crate) progress: Vec<(String, Stored)>,
 }
 
-/// A signal that was sent to a run of which another is made.
+/// A signal that was sent to a run from which another is created.
 #[derive(Debug)]
 pub(crate) struct Signal {
     pub(crate) name: String,
@@ -142,7 +145,7 @@ pub(crate) async fn payloads(connection: &mut PgConnection, run_id: Uuid) -> Res
     })
 }
 
-/// Reads runs and their steps. Those that do not exist are left out.
+/// Reads runs and their steps. Leaves out runs that do not exist.
 pub(crate) async fn origins(
     connection: &mut PgConnection,
     runs: &[Uuid],
@@ -166,7 +169,7 @@ pub(crate) async fn origins(
         .collect()
 }
 
-/// A run below this one that has not ended, if there is one.
+/// Returns a live descendant of a run, if there is one.
 pub(crate) async fn going_on_below(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -174,8 +177,8 @@ pub(crate) async fn going_on_below(
     sqlx::query_scalar(sql::GOING_ON_BELOW).bind(run_id).fetch_optional(connection).await
 }
 
-/// Makes a run, and those that go with it. False if the run exists, or if its origin is not in this slice any more: then
-/// nothing is made.
+/// Creates a run, and the descendants that are created with it. Returns false and creates nothing
+/// if the run exists, or if its origin has continued as new since `slice`.
 pub(crate) async fn link(
     connection: &mut PgConnection,
     first: Uuid,
@@ -218,20 +221,22 @@ pub(crate) async fn link(
     row.try_get("created")
 }
 
-/// Another run that has a step on record which a run was given.
+/// Another run that has the same recorded step as a given run.
 #[derive(Debug)]
 pub(crate) struct Sharer {
     pub(crate) run_id: Uuid,
-    /// Whether the run was made of this one, by itself or through others.
+    /// Whether this run is a direct or indirect origin of the given run.
     pub(crate) is_before: bool,
     pub(crate) has_ended: bool,
-    /// Whether it has taken back what the step did.
+    /// Whether this run has compensated the step.
     pub(crate) is_undone: bool,
-    /// Whether it has begun anew since, so that nothing tells whether it has.
+    /// Whether this run has continued as new since, so that it is unknown whether it compensated
+    /// the step.
     pub(crate) has_forgotten: bool,
 }
 
-/// The other runs that have this step of a run on record; none where it is the run's own.
+/// Returns the other runs that have this recorded step of a run. Empty if the run executed the step
+/// itself.
 pub(crate) async fn sharers(
     connection: &mut PgConnection,
     run_id: Uuid,

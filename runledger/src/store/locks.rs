@@ -1,7 +1,7 @@
-//! Locks of runs that another transaction may hold for long.
+//! Locks on runs that another transaction may hold for long.
 //!
-//! A user's transaction that has sent a signal keeps the run locked until it ends. Maintenance and the commit queue
-//! work for many runs, so they leave a locked run for later.
+//! A user's transaction that sent a signal keeps the run locked until it ends. Maintenance and the
+//! commit queue work for many runs, so they leave a locked run for later.
 
 use std::collections::HashSet;
 
@@ -15,16 +15,17 @@ use super::sql;
 /// How a transaction treats a run that another transaction has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IfLocked {
-    /// It waits, for at most 10 s.
+    /// Waits for at most 10 s.
     Wait,
-    /// It waits in line, for at most a second.
+    /// Waits for at most 1 s.
     Queue,
-    /// It goes on without the run.
+    /// Continues without the run.
     Skip,
 }
 
 impl IfLocked {
-    /// Begins a transaction. Where it skips locked runs, it waits for other locks only briefly.
+    /// Begins a transaction. With [`Skip`](Self::Skip), it waits for other locks for at most
+    /// 200 ms.
     pub(crate) async fn begin(
         self,
         connection: &mut PgConnection,
@@ -37,7 +38,7 @@ impl IfLocked {
         connection.begin_with(begin).await
     }
 
-    /// Locks runs until the end of the transaction. Returns those that it has locked.
+    /// Locks runs until the end of the transaction. Returns the runs that it locked.
     pub(crate) async fn lock_runs(
         self,
         tx: &mut PgConnection,
@@ -51,7 +52,7 @@ impl IfLocked {
     }
 }
 
-/// The runs of these that no other transaction keeps locked just now.
+/// Returns the runs that no other transaction has locked at this moment.
 pub(crate) async fn free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<HashSet<Uuid>, sqlx::Error> {
     if runs.is_empty() {
         return Ok(HashSet::new());
@@ -60,13 +61,14 @@ pub(crate) async fn free(connection: &mut PgConnection, runs: &[Uuid]) -> Result
     Ok(IfLocked::Skip.lock_runs(connection, runs).await?.into_iter().collect())
 }
 
-/// How many runs a look asks for. More than it leaves out, so that few looks pass all locked runs.
+/// How many runs a statement asks for: `at_once`, plus the runs that it leaves out. Few statements
+/// then get past all locked runs.
 #[cfg(feature = "worker")]
 pub(crate) fn limit_beyond(at_once: i64, left_out: &[Uuid]) -> i64 {
     at_once.saturating_add(i64::try_from(left_out.len()).unwrap_or(i64::MAX))
 }
 
-/// Whether a statement has waited for a lock as long as it may.
+/// Whether a statement reached its limit for lock waits.
 pub(crate) fn is_locked(error: &sqlx::Error) -> bool {
     cause(error).reason == Reason::Limit(Limit::Lock)
 }

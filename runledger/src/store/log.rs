@@ -1,4 +1,4 @@
-//! Logs: what the bodies of runs say by `tracing`, where a worker keeps it.
+//! Logs: the `tracing` events of the bodies of runs, if a worker stores them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,25 +11,26 @@ use super::sql;
 use crate::model::payload::Stored;
 use crate::model::timestamp::Timestamp;
 
-/// A line of the log of a run. Its `Debug` does not show what it says.
+/// A line of a run's log. `Debug` does not show the message or the fields.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct LogLine {
-    /// Its place in the log of the run, from 1, without gaps.
+    /// The number of the line in the run's log, from 1, without gaps.
     pub number: u64,
-    /// The step whose body has said it; empty for the run itself.
+    /// The step whose body logged the line; empty for the run itself.
     pub step_key: String,
     /// The attempt of the run.
     pub attempt: u32,
     /// `ERROR`, `WARN`, `INFO`, `DEBUG` or `TRACE`.
     pub level: String,
-    /// Where in the program it was said: a module, by default.
+    /// Where in the program the line was logged: a module, by default.
     pub target: String,
-    /// What it says.
+    /// The message.
     pub message: String,
-    /// The values that were said with it, as text.
+    /// The fields of the event, as text.
     pub fields: BTreeMap<String, String>,
-    /// When it was said, by the database's clock as far as the way there took no time.
+    /// When the line was logged, by the database's clock. Ignores the time that the line took to
+    /// reach the database.
     pub logged_at: SystemTime,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct StoredLogLine {
     pub(crate) logged_at: SystemTime,
 }
 
-/// A page of a run's log, from a number on.
+/// Returns a page of a run's log, starting at a line number.
 pub(crate) async fn logged(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -91,13 +92,13 @@ mod keep {
     use crate::store::checkpoint::positions;
     use crate::store::write::write;
 
-    /// The most lines of one run.
+    /// The maximum number of lines of one run.
     const MOST_LINES: i64 = 10_000;
 
-    /// The most bytes of all lines of one run, as JSON text: 4 MiB.
+    /// The maximum size of all lines of one run, as JSON text: 4 MiB.
     const MOST_BYTES: i64 = 4 << 20;
 
-    /// A line that is to be kept.
+    /// A line to store.
     #[derive(Debug)]
     pub(crate) struct NewLogLine {
         pub(crate) run_id: Uuid,
@@ -106,21 +107,21 @@ mod keep {
         pub(crate) level: &'static str,
         pub(crate) target: String,
         pub(crate) line: Stored,
-        /// By our own clock.
+        /// By this process's own clock.
         pub(crate) at: Instant,
     }
 
-    /// What became of some lines, each.
+    /// The result of storing a line.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Fate {
         Kept,
-        /// The log of its run is full.
+        /// The log of the run is full.
         Beyond,
-        /// Another worker has kept one of the same run meanwhile: it is to be sent again.
+        /// Another worker has stored a line of the same run under this number. Send the line again.
         Met,
     }
 
-    /// Keeps lines, and says what became of each.
+    /// Stores lines, and returns a result for each.
     pub(crate) async fn keep(
         connection: &mut PgConnection,
         lines: &[NewLogLine],

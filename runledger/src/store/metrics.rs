@@ -1,4 +1,4 @@
-//! How many runs there are of each tenant and job, and how long they take.
+//! Counts the runs of each tenant and job, and measures how long they take.
 
 use std::time::Duration;
 
@@ -13,33 +13,35 @@ use super::sql;
 pub struct JobMetrics {
     /// The tenant; empty for none.
     pub tenant: String,
-    /// The job, in all its versions. `runledger.graph` stands for graphs, `runledger.gate` for gates.
+    /// The job, in all its versions. Graphs are listed as `runledger.graph`, gates as
+    /// `runledger.gate`.
     pub job: String,
-    /// Those that are due and that no worker has.
+    /// Due runs that no worker has claimed.
     pub queued: u64,
-    /// For how long the first of these has been due.
+    /// How long the first queued run has been due.
     pub oldest: Option<Duration>,
-    /// Those that are due later.
+    /// Queued runs that are due later.
     pub scheduled: u64,
-    /// Those that a worker has.
+    /// Runs that a worker has claimed.
     pub running: u64,
-    /// Those that wait for a child, a signal, an instant or another node.
+    /// Runs that wait for a child, a signal, an instant or another node.
     pub waiting: u64,
-    /// Those that are blocked until a person looks after them.
+    /// Runs that are blocked until an operator acts.
     pub blocked: u64,
-    /// Those that are paused.
+    /// Paused runs.
     pub paused: u64,
-    /// Of those that were created within the window: those that have completed.
+    /// Completed runs, of the runs created within the window.
     pub completed: u64,
-    /// Those that have failed for good.
+    /// Failed runs, of the runs created within the window.
     pub failed: u64,
-    /// Those that were cancelled.
+    /// Cancelled runs, of the runs created within the window.
     pub cancelled: u64,
-    /// Of these three, those that ended after more than one attempt.
+    /// Runs that ended after more than one attempt, counted in the three fields above.
     pub retried: u64,
-    /// How long those that a worker has ended were on their way, from the instant when they might start to the claim that ended them: with retries and waits.
+    /// The time from the instant when a run may start to the claim that ended it, including retries
+    /// and waits. Measured for runs that a worker ended, and for decided gates up to their opening.
     pub wait: Option<Quantiles>,
-    /// How long their last attempts took.
+    /// The duration of their last attempts.
     pub work: Option<Quantiles>,
 }
 
@@ -47,23 +49,22 @@ pub struct JobMetrics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quantiles {
-    /// Half of them are below.
+    /// The median.
     pub p50: Duration,
-    /// One in twenty is above.
+    /// The 95th percentile: one value in twenty is above.
     pub p95: Duration,
 }
 
-/// What [`Db::metrics`](crate::Db::metrics) gives.
+/// The result of [`Db::metrics`](crate::Db::metrics).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// By tenant and job. Those without runs are not there.
+    /// One entry per tenant and job that has runs.
     pub jobs: Vec<JobMetrics>,
-    /// Whether there are more runs than were looked at: the numbers are lower bounds then.
+    /// Whether there are more runs than the statement reads. All counts are then lower bounds.
     pub is_partial: bool,
 }
 
-/// Reads them.
 pub(crate) async fn metrics(
     connection: &mut PgConnection,
     tenants: Option<Vec<String>>,

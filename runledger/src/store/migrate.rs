@@ -1,7 +1,8 @@
-//! The schema, brought up to date in one transaction per migration, with our own bookkeeping in our own schema.
+//! Updates the schema `runledger`, in one transaction per migration. The applied migrations are
+//! recorded in a table of the same schema.
 //!
-//! The lock is `pg_advisory_xact_lock`: it goes with the transaction, so neither a failure nor a kill strands it, and a host application's own
-//! migrations and their table are never touched.
+//! The lock is `pg_advisory_xact_lock`. It ends with the transaction, so neither a failure nor a
+//! kill leaves it behind. The application's own migrations and their table are never touched.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
@@ -9,16 +10,16 @@ use super::error::{Limit, Reason, cause};
 use super::session::pin_path;
 use super::write::commit;
 
-/// One migration: its number, its name, its text.
+/// A migration: its number, its name and its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
     /// Its number, from 1.
     pub version: i32,
-    /// What it does.
+    /// Its name.
     pub name: &'static str,
     /// Its statements.
     pub sql: &'static str,
-    /// Whether binaries that do not know it can no longer work on the schema.
+    /// Whether binaries that do not know it can no longer work with the schema.
     pub breaking: bool,
 }
 
@@ -30,7 +31,8 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0001_engine.sql"),
         breaking: true,
     },
-    // A program from before would end a node without counting that, and what waits for it would wait for ever.
+    // An older program ends a node without counting it, so the node's dependents would wait
+    // forever.
     Migration {
         version: 2,
         name: "graphs",
@@ -43,7 +45,8 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0003_living_workers.sql"),
         breaking: false,
     },
-    // A program from before takes a signal without saying in which slice, which only a revival of the run would miss.
+    // An older program consumes a signal without recording the slice. Only a revive of the run
+    // misses the slice.
     Migration {
         version: 4,
         name: "signals",
@@ -62,14 +65,14 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0006_additions.sql"),
         breaking: false,
     },
-    // A program from before cannot read the options of a run that has such a key.
+    // An older program cannot read the options of a run with an active key.
     Migration {
         version: 7,
         name: "active_keys",
         sql: include_str!("../../migrations/0007_active_keys.sql"),
         breaking: true,
     },
-    // A worker from before claims what is disabled, and goes by the definitions of its own.
+    // An older worker claims runs of disabled jobs, and ignores overrides.
     Migration {
         version: 8,
         name: "tunings",
@@ -82,14 +85,14 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0009_runs_by_time.sql"),
         breaking: false,
     },
-    // A worker from before claims whatever is queued, with a permit or without.
+    // An older worker claims every queued run, with a permit or without.
     Migration {
         version: 10,
         name: "resources",
         sql: include_str!("../../migrations/0010_resources.sql"),
         breaking: true,
     },
-    // A worker from before has no code that reads a configuration.
+    // An older worker does not read configurations.
     Migration {
         version: 11,
         name: "configs",
@@ -129,14 +132,16 @@ pub const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/0016_one_run_alone.sql"),
         breaking: false,
     },
-    // An older program ignores the epoch when it decides by a link, and cannot open links of the new format.
+    // An older program ignores the epoch when it decides by a link, and cannot open links of the
+    // new format.
     Migration {
         version: 17,
         name: "link_epochs",
         sql: include_str!("../../migrations/0017_link_epochs.sql"),
         breaking: false,
     },
-    // An older worker may serve a database that a dump was loaded over, and an older program cannot adopt a copy.
+    // An older worker may serve a database that a dump was loaded over, and an older program cannot
+    // adopt a copy.
     Migration {
         version: 18,
         name: "homes",
@@ -203,14 +208,14 @@ pub enum MigrateError {
          to {known}; nothing was changed; deploy the newer program here, or point this one at another database"
     )]
     Newer {
-        /// The newest breaking version of the database.
+        /// The newest breaking version in the database.
         version: i32,
         /// Its name.
         name: String,
         /// The newest version that this binary knows.
         known: i32,
     },
-    /// The schema is there, but it is not ours.
+    /// A migration was applied with another text than this binary has.
     #[error(
         "migration {version} of the schema `runledger` was applied with another text; this program was built from changed migrations; restore \
          the file, and put the change into a new one"
@@ -219,7 +224,7 @@ pub enum MigrateError {
         /// The version whose text differs.
         version: i32,
     },
-    /// The schema exists without our tables, and another role owns it.
+    /// The schema exists without the engine's tables, and another role owns it.
     #[error(
         "the schema `runledger` belongs to role `{owner}`, and the owner of a schema can replace what runs in it; nothing was changed; drop the schema, or \
          `alter schema runledger owner to` the role that migrates"
@@ -228,7 +233,7 @@ pub enum MigrateError {
         /// The owner of the schema.
         owner: String,
     },
-    /// Another session held the lock of the migrations for 10 seconds.
+    /// Another session held the migration lock for 10 s.
     #[error(
         "{holder} held the lock of the migrations for 10 seconds; nothing was changed; if a program migrates now, try again when it is done; if not, end that \
          session: every role that can connect can take this lock"
@@ -237,7 +242,7 @@ pub enum MigrateError {
         /// The session and its role.
         holder: String,
     },
-    /// The database refused or did not answer.
+    /// The database refused a statement or did not answer.
     #[error(
         "the schema `runledger` could not be brought up to date; each migration is one transaction, so nothing is half done; try again, or if this role \
          may not create schemas, `grant create on database …` to it, or start a program once as a role that may"
@@ -245,7 +250,8 @@ pub enum MigrateError {
     Database(#[from] sqlx::Error),
 }
 
-/// Serialises migrators. Any number of our own would do; the schema's oid does not exist yet.
+/// The key of the lock that serializes migrators. Any constant works; the oid of the schema does
+/// not exist before the first migration.
 const MIGRATION_LOCK: i64 = 0x72_756e_6c65_6467;
 
 const BOOKKEEPING: &str = "
@@ -258,20 +264,22 @@ create table if not exists runledger.migration (
     applied_at timestamptz not null default clock_timestamp()
 )";
 
-/// Applies the migrations that the database lacks. Safe to run twice, and in many processes at once.
+/// Applies the migrations that the database lacks. Safe to run twice, and in many processes at
+/// once.
 ///
-/// Costs two statements where there is nothing to do.
+/// Costs two statements if no migration is missing.
 ///
 /// # Errors
-/// [`MigrateError`]: the schema is newer than this binary and breaks it, a known migration has another text, or the database failed.
+/// [`MigrateError`]: the schema is newer than this binary and breaks it, a known migration has
+/// another text, or the database failed.
 pub async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
     Box::pin(migrate_as(connection, MIGRATIONS)).await
 }
 
-/// The same as a program that knows these migrations: of a release before, or of one to come.
+/// Like [`migrate`], as a program that knows these migrations: an older or a later release.
 ///
 /// # Errors
-/// As [`migrate`].
+/// As for [`migrate`].
 pub async fn migrate_as(connection: &mut PgConnection, known: &[Migration]) -> Result<(), MigrateError> {
     if applied(connection, known).await? == Some(known.len()) {
         return Ok(());
@@ -293,7 +301,8 @@ async fn apply(
     migration: &Migration,
 ) -> Result<(), MigrateError> {
     let mut tx = connection.begin().await?;
-    // A migration must not wait for hours behind a long transaction with new ones queuing behind it.
+    // A migration must not wait for hours for a long transaction, because new transactions queue
+    // for the same lock.
     sqlx::raw_sql("set local lock_timeout = '10s'").execute(&mut *tx).await?;
     pin_path(&mut tx).await?;
     if let Err(error) = sqlx::query("select pg_catalog.pg_advisory_xact_lock($1)")
@@ -305,7 +314,7 @@ async fn apply(
         return Err(not_locked(connection, error).await);
     }
     if migration.version == 1 {
-        // `if not exists` still needs the privilege to create: ask first.
+        // `if not exists` needs the privilege to create even if the schema exists, so check first.
         if applied(&mut tx, known).await?.is_none() {
             check_owner(&mut tx).await?;
             sqlx::raw_sql(BOOKKEEPING).execute(&mut *tx).await?;
@@ -342,7 +351,7 @@ where locktype = 'advisory'
     and database = activity.datid
     and activity.datname = pg_catalog.current_database()";
 
-/// The error of a migrator that did not get the lock.
+/// Returns the error of a migrator that did not get the lock.
 async fn not_locked(connection: &mut PgConnection, error: sqlx::Error) -> MigrateError {
     if cause(&error).reason != Reason::Limit(Limit::Lock) {
         return error.into();
@@ -361,8 +370,8 @@ async fn holder(connection: &mut PgConnection) -> Result<Option<String>, sqlx::E
     Ok(holder)
 }
 
-/// Returns the owner of a schema `runledger` that this role must not trust. This role, the roles that it is a
-/// member of, and superusers are trusted.
+/// Returns the owner of a schema `runledger` that this role must not trust. Trusted owners are this
+/// role, the roles that it is a member of, and superusers.
 const STRANGER: &str = "
 select pg_catalog.pg_get_userbyid(nspowner)::text
 from pg_catalog.pg_namespace
@@ -373,14 +382,15 @@ where nspname = 'runledger'
     and not exists (select from pg_catalog.pg_roles as owner where owner.oid = nspowner and owner.rolsuper)
     and (me.rolsuper or not pg_catalog.pg_has_role(nspowner, 'usage'))";
 
-/// Refuses a schema that an untrusted role made before the first migration: the engine would call that role's
-/// functions in it.
+/// Refuses a schema that an untrusted role created before the first migration. The engine would
+/// call that role's functions in it.
 async fn check_owner(connection: &mut PgConnection) -> Result<(), MigrateError> {
     let owner: Option<String> = sqlx::query_scalar(STRANGER).fetch_optional(connection).await?;
     owner.map_or(Ok(()), |owner| Err(MigrateError::ForeignSchema { owner }))
 }
 
-/// How many of the known migrations the database has, in order; none where the bookkeeping itself is missing.
+/// Returns how many of the known migrations the database has, in order. `None` if the table of
+/// applied migrations is missing.
 async fn applied(connection: &mut PgConnection, known: &[Migration]) -> Result<Option<usize>, MigrateError> {
     let there: bool = sqlx::query_scalar("select pg_catalog.to_regclass('runledger.migration') is not null")
         .fetch_one(&mut *connection)

@@ -1,4 +1,5 @@
-//! The only place with SQL. One verb family a module, one statement a file; rows that may be wrong become model types that cannot be.
+//! The only module that contains SQL: one module per family of verbs, one file per statement. Rows
+//! that may be invalid become model types that are always valid.
 
 pub mod active;
 pub mod addition;
@@ -61,7 +62,7 @@ use sqlx::postgres::PgRow;
 use crate::model::dependency_inputs::{self, DependencyOutput};
 use crate::model::unreadable::Unreadable;
 
-/// What a row says that a node is given by those that it needs: its column `given`.
+/// Reads the outcomes of a node's dependencies from the column `given`.
 pub(crate) fn given(row: &PgRow) -> Result<Vec<DependencyOutput>, Unreadable> {
     let text: Option<&str> =
         row.try_get("given").map_err(|error| Unreadable::new("edge.parameters", &error))?;
@@ -76,7 +77,8 @@ impl From<Unreadable> for sqlx::Error {
     }
 }
 
-/// A column that is empty where it has no value at all, as is usual for some: `unnest` fills it with nulls, and nothing is sent.
+/// Returns an empty array if every value is `None`, which is usual for some columns. The server
+/// fills an empty array with nulls (`unnest`), so nothing is sent.
 pub(crate) fn sparse<T>(values: impl Iterator<Item = Option<T>>) -> Vec<Option<T>> {
     let values: Vec<Option<T>> = values.collect();
     if values.iter().all(Option::is_none) { Vec::new() } else { values }

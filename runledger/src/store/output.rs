@@ -1,4 +1,4 @@
-//! Output: what bodies and workflows emit, line by line.
+//! Output: the lines that bodies and workflows emit.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -12,46 +12,48 @@ use super::write::write;
 use crate::model::payload::Stored;
 use crate::model::timestamp::Timestamp;
 
-/// The most lines of one run: output is for people who follow a run, and whoever reads it may want all of it.
+/// The maximum number of lines of one run. Output is for people who follow a run, and a reader may
+/// want all of it.
 pub(crate) const MOST_LINES: u32 = 10_000;
 
-/// The most bytes of all lines of one run, as JSON text: 16 MiB.
+/// The maximum size of all lines of one run, as JSON text: 16 MiB.
 pub(crate) const MOST_BYTES: u32 = 16 << 20;
 
-/// A line that somebody emits.
+/// A line to append.
 #[derive(Clone, Debug)]
 pub(crate) struct Emitted {
     pub(crate) fence: Fence,
-    /// Who: a step, a branch of the workflow, or empty for the run itself.
+    /// The step that emits the line, a branch of the workflow, or empty for the run itself.
     pub(crate) step_key: String,
-    /// Its number there, from 1, in this try.
+    /// The number of the line within this attempt, from 1, counted per step or branch.
     pub(crate) number: u32,
     pub(crate) fingerprint: i64,
     pub(crate) value: Stored,
 }
 
-/// What became of a line.
+/// The result of appending a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Appended {
-    /// It is there.
+    /// The line is stored.
     Yes,
-    /// The lease of its attempt is lost; nothing was written.
+    /// The attempt lost its lease. Nothing was written.
     LeaseLost,
-    /// The output of its run is full; nothing was written.
+    /// The output of the run is full. Nothing was written.
     Full,
 }
 
-/// A line of a run's output. Its `Debug` does not show what it says.
+/// A line of a run's output. `Debug` does not show the value.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct OutputLine {
-    /// Its place in the output of the run, from 1, without gaps.
+    /// The number of the line in the run's output, from 1, without gaps.
     pub position: u64,
-    /// The key of the step whose body has said it; `name/` for a branch of the workflow, and empty for the run itself.
+    /// The key of the step that emitted the line; `name/` for a branch of the workflow, empty for
+    /// the run itself.
     pub step_key: String,
-    /// What it says, as JSON text.
+    /// The value, as JSON text.
     pub value: String,
-    /// When it was written.
+    /// When the line was written.
     pub emitted_at: SystemTime,
 }
 
@@ -65,7 +67,7 @@ impl fmt::Debug for OutputLine {
     }
 }
 
-/// Appends lines, and says of each what became of it.
+/// Appends lines, and returns a result for each.
 pub(crate) async fn emit(
     connection: &mut PgConnection,
     lines: &[&Emitted],
@@ -103,7 +105,7 @@ pub(crate) struct StoredLine {
     pub(crate) emitted_at: SystemTime,
 }
 
-/// A page of a run's output, from a position on.
+/// Returns a page of a run's output, starting at a position.
 pub(crate) async fn emitted(
     connection: &mut PgConnection,
     run_id: Uuid,

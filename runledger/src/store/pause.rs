@@ -1,4 +1,4 @@
-//! Pause and resume: what a person does to a run that may go on later.
+//! Pause and resume: an operator stops a run that can continue later.
 
 #[cfg(feature = "worker")]
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use super::write::{commit, write};
 use super::{inspect, sql};
 use crate::model::state::RunState;
 
-/// What became of a request to pause.
+/// The result of a request to pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Paused {
     /// The run is paused.
     Now,
-    /// A worker holds the run; it leaves it at its next await.
+    /// A worker executes the run, and pauses it at its next await.
     Requested,
 }
 
@@ -31,14 +31,16 @@ pub enum Paused {
 pub(crate) enum NotPaused {
     /// It has ended, or is blocked.
     State(RunState),
-    /// It is a graph, a gate, or a node that waits for others: they are counted, and nothing comes of it but by their ends.
+    /// It is a graph, a gate, or a node that waits for other nodes: the engine only counts the
+    /// nodes that have ended.
     Counted,
 }
 
-/// How often a resumption is tried that a settlement has met between its look and its write.
+/// The maximum number of tries to resume a run. A settlement may pause the run between a try's read
+/// and its write.
 const TRIES: u32 = 5;
 
-/// Pauses a run. None where there is no such run.
+/// Pauses a run. `None` if the run does not exist.
 pub(crate) async fn pause(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -85,8 +87,8 @@ async fn take(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx:
     Ok(taken.is_some())
 }
 
-/// Finishes pauses that no worker is carrying out, for about as long as `budget`, and drops those that came too late.
-/// Runs that another transaction keeps locked are found again.
+/// Finishes pauses that no worker carries out, for about as long as `budget`, and drops requests
+/// that came too late. Leaves runs that another transaction keeps locked for a later call.
 #[cfg(feature = "worker")]
 pub(crate) async fn carry_out(
     connection: &mut PgConnection,
@@ -119,14 +121,14 @@ pub(crate) async fn carry_out(
     }
 }
 
-/// Drops those of these requests that came too late.
+/// Drops the requests that came too late.
 #[cfg(feature = "worker")]
 async fn forget(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
     write(sql::PAUSE_FORGET, |forget| sqlx::query(forget).bind(runs).execute(connection)).await?;
     Ok(Vec::new())
 }
 
-/// Pauses those of these runs that no other transaction keeps locked.
+/// Pauses the runs that no other transaction keeps locked.
 #[cfg(feature = "worker")]
 async fn take_free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
     let mut tx = IfLocked::Skip.begin(connection).await?;
@@ -137,7 +139,7 @@ async fn take_free(connection: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<U
     Ok(Vec::new())
 }
 
-/// Lets a blocked or paused run go on. False where it is neither, nor asked to pause.
+/// Resumes a blocked or paused run. Returns false if the run is neither and has no pause request.
 pub(crate) async fn resume(connection: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
     for _ in 0..TRIES {
         let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
@@ -148,7 +150,8 @@ pub(crate) async fn resume(connection: &mut PgConnection, run_id: Uuid) -> Resul
         if resumed.is_some() {
             return Ok(true);
         }
-        // Its settlement may have paused it after this statement had looked for it, and before it came to the request.
+        // A settlement may have paused the run after this statement read `waiting`, and before it
+        // reached the request.
         let end = inspect::end_of_run(&mut *connection, run_id).await?;
         if end.is_none_or(|end| end.state != RunState::Paused) {
             break;

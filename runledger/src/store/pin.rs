@@ -1,4 +1,4 @@
-//! Pins: the version of its code that a run is bound to, and what a person does to it.
+//! Pins: the version of its code that a run is bound to, and moves to another version.
 
 use std::time::SystemTime;
 
@@ -14,35 +14,36 @@ use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 use crate::model::version::{parts, stored_name};
 
-/// How often a run is tried to be moved that a claim or a settlement has met between the look at it and the write.
+/// The maximum number of tries to move a run. A claim or a settlement may change the run between a
+/// try's read and its write.
 const TRIES: u32 = 5;
 
 /// One move of a run to another version of its code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PinInfo {
-    /// The version before.
+    /// The version before the move.
     pub from_version: u32,
-    /// The version since.
+    /// The version after the move.
     pub version: u32,
-    /// When it was moved.
+    /// When the run was moved.
     pub pinned_at: SystemTime,
 }
 
-/// What became of a run that was to be moved.
+/// The result of moving a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pinned {
-    /// It is of that version now.
+    /// The run has this version now.
     Moved,
-    /// It was before.
+    /// The run already had this version.
     Already,
-    /// Its code is the engine's own.
+    /// The job is part of the engine.
     OfEngine,
-    /// It cannot be in this state.
+    /// A run in this state cannot be moved.
     Refused(RunState),
 }
 
-/// Moves a run to another version of its code. None where there is no such run.
+/// Moves a run to another version of its code. `None` if the run does not exist.
 pub(crate) async fn pin(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -51,7 +52,7 @@ pub(crate) async fn pin(
     for _ in 0..TRIES {
         let mut tx = connection.begin_with(BEGIN_RESTLESS).await?;
         sqlx::query(sql::LOCK_RUNS).bind(vec![run_id]).execute(&mut *tx).await?;
-        // What it may have failed with is not looked at.
+        // The error of the run is not used, so no codec is needed.
         let Some(run) = inspect::run(&mut tx, run_id, &Sealer::default()).await? else { return Ok(None) };
         if is_reserved(&run.job) {
             return Ok(Some(Pinned::OfEngine));
@@ -74,7 +75,7 @@ pub(crate) async fn pin(
     Ok(Some(Pinned::Refused(RunState::Running)))
 }
 
-/// How a run was moved, the first time first.
+/// Returns the moves of a run, oldest first.
 pub(crate) async fn pins(connection: &mut PgConnection, run_id: Uuid) -> Result<Vec<PinInfo>, sqlx::Error> {
     let rows = sqlx::query(sql::PINS).bind(run_id).fetch_all(connection).await?;
     rows.iter()

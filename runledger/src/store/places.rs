@@ -1,6 +1,6 @@
-//! A run that has not ended is in one place: the queue, a lease or its wait. Each move between them is one
-//! transaction, so only changes from outside, such as a partial restore, leave a run in two. The move of such a
-//! run fails by a primary key, and with it the statement that moves many others.
+//! A live run is in one place: the queue, a lease or its wait. Each move between them is one
+//! transaction, so only changes from outside, such as a partial restore, leave a run in two places.
+//! Moving such a run violates a primary key, and fails the statement that moves many others.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -8,11 +8,12 @@ use uuid::Uuid;
 use super::sql;
 use super::write::write;
 
-/// The primary keys of the places, and of the ends.
+/// The primary keys of these places and of outcomes.
 const PLACES: [&str; 4] = ["ready_pkey", "lease_pkey", "waiting_pkey", "outcome_pkey"];
 
-/// Removes all but one place of runs that made a statement fail. `runs` are those that the statement was about;
-/// leased and due runs are always included. Returns whether to repeat the statement.
+/// Leaves each run in one place, if runs in several places made a statement fail. `runs` are the
+/// runs of that statement; runs with a lease and due runs are always included. Returns whether to
+/// repeat the statement.
 pub(crate) async fn has_repaired(
     connection: &mut PgConnection,
     error: &sqlx::Error,

@@ -1,4 +1,4 @@
-//! Progress: what a body says of how far it is, and what a workflow shows of itself.
+//! Progress: values that bodies report and workflows publish.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use super::sql;
 use super::write::write;
 use crate::model::payload::Stored;
 
-/// Something that a body has said of how far it is.
+/// A progress value to store.
 #[derive(Clone, Debug)]
 pub(crate) struct ProgressWrite {
     pub(crate) fence: Fence,
@@ -17,7 +17,7 @@ pub(crate) struct ProgressWrite {
     pub(crate) value: Stored,
 }
 
-/// Keeps it, and says of each whether its fence held.
+/// Stores progress values. Returns for each whether its fence held.
 pub(crate) async fn note(
     connection: &mut PgConnection,
     items: &[&ProgressWrite],
@@ -33,7 +33,7 @@ pub(crate) async fn note(
     held(&row.await?, items.len())
 }
 
-/// What a body said last.
+/// Returns the progress that a body reported last.
 pub(crate) async fn last(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -44,7 +44,7 @@ pub(crate) async fn last(
     Ok(said.map(Stored::read))
 }
 
-/// The last step of this name that has published a value: its key, and the value.
+/// Returns the key and the value of the last step with this name that published a value.
 pub(crate) async fn published(
     connection: &mut PgConnection,
     run_id: Uuid,

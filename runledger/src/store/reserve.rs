@@ -1,6 +1,6 @@
-//! Spare connections of a worker, for the engine's own statements while bodies hold the whole pool.
+//! Spare connections of a worker, for the engine's own statements while bodies use the whole pool.
 //!
-//! A body may hold a connection without a time limit, and the application may take the rest. Meanwhile the
+//! A body may hold a connection without a time limit, and the application may use the rest. The
 //! engine must still renew leases, cancel, wake and record for every run of the worker.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,17 +13,18 @@ use sqlx::postgres::PgPool;
 use super::session::acquire;
 use super::without_connection::is_exhausted;
 
-/// One each for the claimer, two writers of the commit queue, maintenance and a slow scan; one for short
-/// statements.
+/// One for the claimer, two for the writers of the commit queue, and one each for maintenance, a
+/// slow scan and short statements.
 const MOST: u32 = 6;
 
-/// How long the engine first waits for a connection of the pool. Short statements return theirs sooner.
+/// How long the engine first waits for a connection of the pool. Short statements return theirs
+/// sooner.
 const BRIEF: Duration = Duration::from_millis(100);
 
 /// How long an unused spare connection stays open.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// How often the log reports an exhausted pool.
+/// The shortest time between two warnings about an exhausted pool.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// A second pool for the same database. It opens no connection until the first pool is exhausted.
@@ -34,7 +35,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// The reserve of `pool`, with the same setup and reset of sessions.
+    /// Creates the reserve of `pool`, with the same setup and reset of sessions.
     pub(crate) fn beside(pool: &PgPool) -> Self {
         let options = pool.options().clone().max_connections(MOST).idle_timeout(IDLE);
         let pool = options.connect_lazy_with((*pool.connect_options()).clone());
@@ -48,8 +49,8 @@ impl Reserve {
             if let Ok(acquired) = tokio::time::timeout(BRIEF, &mut waiting).await {
                 return acquired;
             }
-            // While a server starts, the pool is not exhausted, and a second pool would wait for the same
-            // server.
+            // A pool is not exhausted while its server starts. A second pool would wait for the
+            // same server.
             if is_exhausted(first) {
                 break;
             }

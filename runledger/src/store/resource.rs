@@ -1,4 +1,4 @@
-//! Resources: how many permits there are of each, and what has become of them.
+//! Resources: the number of permits of each, and how many are in use.
 
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
@@ -6,7 +6,7 @@ use sqlx::{PgConnection, Row};
 use super::sql;
 use super::write::write;
 
-/// How many waiting runs of a resource are counted.
+/// The maximum number of waiting runs that are counted per resource.
 pub(crate) const COUNTED: i64 = 10_000;
 
 /// A resource that runs need.
@@ -15,17 +15,17 @@ pub(crate) const COUNTED: i64 = 10_000;
 pub struct Resource {
     /// Its name.
     pub name: String,
-    /// How many permits there are of it.
+    /// The number of permits.
     pub permits: u32,
-    /// Whether somebody has said so with [`Db::set_permits`](crate::Db::set_permits). A resource of which nobody has said it has one.
+    /// Whether [`Db::set_permits`](crate::Db::set_permits) set the number. The default is 1.
     pub is_said: bool,
-    /// How many of them runs have, each since its attempt was claimed.
+    /// The number of permits that runs hold, each since its attempt was claimed.
     pub n_held: u64,
-    /// How many runs in queues need one, those too that are due later. No more than 10,000 are counted.
+    /// The number of queued runs that need a permit, due or not. Counts at most 10,000.
     pub n_waiting: u64,
 }
 
-/// Up to so many resources whose names follow this one.
+/// Returns at most `limit` resources, by name, after the name `after`.
 pub(crate) async fn page(
     connection: &mut PgConnection,
     after: &str,
@@ -46,7 +46,8 @@ fn resource(row: &PgRow) -> Result<Resource, sqlx::Error> {
     })
 }
 
-/// Says how many permits there are of a resource; none: what was said is forgotten. Gives what was said before.
+/// Sets the number of permits of a resource; `None` restores the default. Returns the previous
+/// setting.
 pub(crate) async fn set_permits(
     connection: &mut PgConnection,
     name: &str,

@@ -1,4 +1,4 @@
-//! What has happened to a run, put together of its rows: nothing is written for it.
+//! The timeline of a run, computed from its rows. The engine writes nothing for it.
 
 use std::time::SystemTime;
 
@@ -9,70 +9,71 @@ use uuid::Uuid;
 use super::sql;
 use crate::model::timestamp::Timestamp;
 
-/// Something that has happened to a run.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimelineEntry {
-    /// When, by the database's clock.
+    /// When it happened, by the database's clock.
     pub at: SystemTime,
-    /// What.
+    /// What happened.
     pub what: TimelineEvent,
-    /// The step that it concerns.
+    /// The step that the event concerns.
     pub step_key: Option<String>,
-    /// The attempt of the run, or the try of the step.
+    /// The attempt of the run, or of the step.
     pub attempt: Option<u32>,
-    /// The worker that did it.
+    /// The worker that caused the event.
     pub worker_id: Option<i64>,
-    /// The name of a signal, who decided about a gate, the reason of a request, the id of a child or of another go, the version that it was moved to, how often it has
-    /// begun anew.
+    /// Depends on the event: the name of a signal, who decided a gate, or the reason of a request.
+    /// For a new child or run, its id. For a move, the job name with its version, such as
+    /// `checkout@2`. For a continue-as-new, how often the run has continued as new.
     pub detail: Option<String>,
 }
 
-/// What can happen to a run.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TimelineEvent {
-    /// It was created.
+    /// The run was created.
     Created,
-    /// A worker claimed it.
+    /// A worker claimed the run.
     AttemptBegan,
-    /// An attempt failed, and another followed or was to follow.
+    /// An attempt failed, and another one followed or was due to follow.
     AttemptFailed,
-    /// A step recorded what it gave.
+    /// A step recorded its output.
     StepCompleted,
     /// A step recorded its failure.
     StepFailed,
-    /// A try of a step failed.
+    /// An attempt of a step failed.
     TryFailed,
-    /// It started a child, or got a node.
+    /// The run started a child. For a graph: a node was created.
     ChildCreated,
-    /// A signal was sent to it.
+    /// A signal was sent to the run.
     SignalSent,
-    /// Somebody decided about it: it is a gate.
+    /// A gate was decided.
     Decided,
-    /// It began anew, with another input; of several times the last.
+    /// The run continued as new, with another input. Only the last time is listed.
     Continued,
-    /// It was moved to another version of its code.
+    /// The run was moved to another version of its code.
     Pinned,
-    /// Somebody asks for its cancellation, which has not taken place.
+    /// A cancel was requested, and has not taken effect.
     CancelRequested,
-    /// Somebody asks for its pause, which has not taken place.
+    /// A pause was requested, and has not taken effect.
     PauseRequested,
-    /// What its steps did is taken back from here on.
+    /// The compensation of the run's steps started.
     CompensationStarted,
-    /// Another go at it was made.
+    /// A new run was created from this run.
     Rerun,
-    /// It waits, and has since then.
+    /// The run has been waiting since then.
     Waiting,
-    /// It is blocked, and has been since then.
+    /// The run has been blocked since then.
     Blocked,
-    /// It is paused, and has been since then.
+    /// The run has been paused since then.
     Paused,
-    /// It completed.
+    /// The run completed.
     Completed,
-    /// It failed for good.
+    /// The run failed; no attempt follows.
     Failed,
-    /// It was cancelled.
+    /// The run was cancelled.
     Cancelled,
 }
 
@@ -101,7 +102,7 @@ const EVENTS: [TimelineEvent; 21] = [
 ];
 
 impl TimelineEvent {
-    /// Its word, such as `attempt_began`.
+    /// The name of the event, such as `attempt_began`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -130,7 +131,7 @@ impl TimelineEvent {
     }
 }
 
-/// What has happened to a run, oldest first, up to so much.
+/// Returns at most `limit` events of a run, oldest first.
 pub(crate) async fn happened(
     connection: &mut PgConnection,
     run_id: Uuid,

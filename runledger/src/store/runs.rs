@@ -9,39 +9,39 @@ use super::sql;
 use crate::model::payload::Sealer;
 use crate::model::timestamp::Timestamp;
 
-/// Which runs are wanted, and how many.
+/// The filter and the page size of a list of runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    /// None: of every tenant.
+    /// `None`: every tenant.
     pub(crate) tenants: Option<Vec<String>>,
-    /// Those before this place.
+    /// The cursor: only runs before it.
     pub(crate) before: Option<Spot>,
-    /// Names without their version; none: of any.
+    /// Job names without version; `None`: any job.
     pub(crate) jobs: Option<Vec<String>>,
     pub(crate) queues: Option<Vec<String>>,
     pub(crate) states: Option<Vec<String>>,
-    /// How many are looked at.
+    /// The maximum number of runs to read.
     pub(crate) look_at: i64,
-    /// How many are given.
+    /// The maximum number of runs to return.
     pub(crate) limit: i64,
 }
 
-/// The place of a run in the order of their creation.
+/// A cursor: the place of a run in the order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) created_at: Timestamp,
     pub(crate) run_id: Uuid,
 }
 
-/// What was found.
+/// A page of runs.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) runs: Vec<RunInfo>,
-    /// The place of the last that was looked at, where there may be others behind it.
+    /// The cursor of the last run that was read, if more runs may follow.
     pub(crate) rest: Option<Spot>,
 }
 
-/// The latest runs that are wanted.
+/// Returns the latest runs that match.
 pub(crate) async fn runs(
     connection: &mut PgConnection,
     wanted: &Wanted,

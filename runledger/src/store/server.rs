@@ -1,4 +1,4 @@
-//! What must be right about the server before anything is written to it, and where it is.
+//! Reads what the engine checks about a server before it writes anything, and the server's address.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use sqlx::{PgConnection, Row};
 
 use super::sql;
 
-/// The oldest PostgreSQL that the statements run on.
+/// The oldest PostgreSQL version that the statements run on.
 pub(crate) const OLDEST_VERSION: i32 = 130_000;
 
-/// What a connection says of its server.
+/// The server, as a connection reports it.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) version_num: i32,
     pub(crate) version: String,
-    /// Of the database.
+    /// The encoding of the database.
     pub(crate) encoding: String,
     pub(crate) in_recovery: bool,
     pub(crate) read_only: bool,
@@ -38,13 +38,14 @@ pub(crate) async fn server(connection: &mut PgConnection) -> Result<Server, sqlx
     })
 }
 
-/// The folder of the socket that the driver connects through. A host that begins with `/` is such a folder, too.
+/// The folder of the socket that the driver uses. A host that begins with `/` is also such a
+/// folder.
 pub(crate) fn socket_folder(options: &PgConnectOptions) -> Option<&Path> {
     let host = Path::new(options.get_host());
     options.get_socket().map(AsRef::as_ref).or_else(|| host.has_root().then_some(host))
 }
 
-/// Identifies a server among those that this process connects to.
+/// Identifies a server among the servers that this process connects to.
 pub(crate) fn server_key(options: &PgConnectOptions) -> String {
     match socket_folder(options) {
         Some(folder) => format!("{}:{}", folder.display(), options.get_port()),

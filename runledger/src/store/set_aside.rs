@@ -1,5 +1,5 @@
-//! Runs that maintenance sets aside because it fails for them: their rows are bad, or others lock them. Other runs do not
-//! wait for them.
+//! Runs that maintenance sets aside because it fails for them: their rows are bad, or others lock
+//! them. Other runs do not wait for them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,14 +14,16 @@ use super::places::has_repaired;
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How long a run that has failed comes after others. If it fails again soon after its pause, the pause is doubled.
+/// How long a failed run comes after other runs. If it fails again soon after its pause, the pause
+/// doubles.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// If the tries take long, a pause is so many times as long as one try of all runs that are set aside.
+/// If tries take long, a pause is this many times as long as one try of all runs that are set
+/// aside.
 const REST: u32 = 4;
 
-/// If so many runs in a row fail for a reason that may concern all, such as a locked table, a slow server or a full disk, the
-/// others are left for the next call.
+/// After this many failures in a row that may concern all runs, the remaining runs are left for the
+/// next call. Examples: a locked table, a slow server, a full disk.
 const FAILURES_OF_AN_OUTAGE: usize = 2;
 
 #[derive(Debug, Default)]
@@ -42,7 +44,7 @@ struct Pause {
 pub(crate) struct Spared {
     /// The results of the work for the other runs.
     pub(crate) done: Vec<Uuid>,
-    /// The runs for which it failed, or that it left for the next call.
+    /// The runs for which the work failed, or that were left for the next call.
     pub(crate) failed: Vec<Uuid>,
 }
 
@@ -54,7 +56,7 @@ impl SetAside {
         self.runs.iter().filter(|(_, pause)| now < pause.end).map(|(run_id, _)| *run_id).collect()
     }
 
-    /// Sets a run aside whose last try `took` so long.
+    /// Sets a run aside. `took` is the duration of its last try.
     pub(crate) fn add(&mut self, run_id: Uuid, took: Duration) {
         let now = Instant::now();
         let length = match self.runs.get(&run_id) {
@@ -69,23 +71,25 @@ impl SetAside {
         self.runs.insert(run_id, Pause { end: now + length, length });
     }
 
-    /// Sets a run aside if its last try ended the session. If the session lives, the error concerns all runs, and this one
-    /// is not at fault.
+    /// Sets a run aside if its last try ended the session. If the session lives, the error concerns
+    /// all runs, and this run is not the cause.
     pub(crate) fn add_unless_alive(&mut self, run_id: Uuid, error: &sqlx::Error) {
         if lives(error) {
             self.runs.remove(&run_id);
             return;
         }
         tracing::warn!(%error, %run_id, "maintenance lost its session at a run; it tries the run again after a pause");
-        // How long the answer failed to come says nothing about the run.
+        // The time without an answer says nothing about the run.
         self.add(run_id, Duration::ZERO);
     }
 
-    /// Does some work for all runs at once, or one by one if that fails. Also one by one if there is one run, or if the last
-    /// call lost its session. Sets aside each run for which the work then fails.
+    /// Does some work for all runs at once, or run by run if that fails. It also works run by run
+    /// if there is only one run, or if the last call lost its session. Sets aside each run for
+    /// which the work then fails.
     ///
-    /// A lost session ends the work, and so do a few errors in a row that may concern all runs, such as a full disk. The last
-    /// is returned if the work was done for no run before; otherwise the remaining runs count as failed.
+    /// A lost session ends the work. So do a few errors in a row that may concern all runs, such as
+    /// a full disk. If no run has succeeded before, the last error is returned. Otherwise the
+    /// remaining runs count as failed.
     pub(crate) async fn spare<F>(
         &mut self,
         connection: &mut PgConnection,
@@ -111,7 +115,7 @@ impl SetAside {
             runs.iter().partition(|run_id| self.runs.contains_key(*run_id));
         let mut left = fresh.into_iter().chain(failed_before);
         while let Some(run_id) = left.next() {
-            // If the caller gives this try up, the next call leaves the run out.
+            // If the caller drops this try, the next call leaves the run out.
             self.add(*run_id, Duration::ZERO);
             let began = Instant::now();
             match Box::pin(repaired(connection, &[*run_id], &work)).await {
@@ -147,12 +151,12 @@ impl SetAside {
     }
 }
 
-/// Whether a statement waited for a lock, or took, as long as it may.
+/// Whether a statement reached its limit for lock waits, or its time limit.
 fn has_waited(error: &sqlx::Error) -> bool {
     matches!(own_cause(error).reason, Reason::Limit(Limit::Lock | Limit::Statement))
 }
 
-/// Repeats the work if a run was in two places and is in one now.
+/// Repeats the work if a run was in two places and is now in one.
 async fn repaired<F>(connection: &mut PgConnection, runs: &[Uuid], work: &F) -> Result<Vec<Uuid>, sqlx::Error>
 where
     F: AsyncFn(&mut PgConnection, &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error>,

@@ -1,4 +1,4 @@
-//! Settle: what becomes of runs when their attempts end, many in one statement.
+//! Settle: writes the new states of runs whose attempts ended, many in one statement.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ use crate::model::settle::{Cause, Counters, Due, Settlement, Verdict};
 use crate::model::state::RunState;
 use crate::model::timestamp::Timestamp;
 
-/// A settlement to be written.
+/// A settlement to write.
 #[derive(Clone, Debug)]
 pub(crate) struct Settled {
     pub(crate) fence: Fence,
@@ -34,16 +34,16 @@ pub(crate) struct Settled {
     delay_us: Option<i64>,
     due_at: Option<Timestamp>,
     cause: Option<&'static str>,
-    /// What hears of its end.
+    /// The parent or the graph of the run.
     above: Above,
-    /// Whether steps of the run may have to be undone.
+    /// Whether steps of the run may have to be compensated.
     may_undo: bool,
 }
 
 /// The result of a batch of settlements.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Those whose fence held.
+    /// The settlements whose fence held.
     pub(crate) written: HashSet<Fence>,
     /// The parents to wake afterwards: other transactions keep them locked.
     pub(crate) owed: Vec<Uuid>,
@@ -56,9 +56,11 @@ enum Wake {
     Afterwards,
 }
 
-/// Writes settlements. A parent of ended runs is locked first and woken in the same transaction. If another
-/// transaction keeps it locked, it is to be woken afterwards; also if the settlement of a single run fails, because a
-/// trigger may refuse to queue the parent. Nodes of graphs are settled together with what their ends bring about.
+/// Writes settlements. It locks the parents of ended runs first and wakes them in the same
+/// transaction. Ended nodes of graphs release their dependents in it. If another transaction keeps
+/// a parent locked, the caller wakes the parent afterwards. A settlement of a single run that fails
+/// is repeated, and the caller wakes its parent afterwards: a trigger may refuse to queue the
+/// parent.
 pub(crate) async fn settle(connection: &mut PgConnection, items: &[&Settled]) -> Result<Batch, sqlx::Error> {
     let runs = || items.iter().map(|item| item.fence.run_id).collect::<Vec<_>>();
     match settle_once(connection, items, Wake::InTheSameTransaction).await {
@@ -96,7 +98,8 @@ async fn settle_once(
         free.extend(IfLocked::Skip.lock_runs(&mut tx, &parents).await?);
     }
     for fence in to_lock {
-        // A step that is being recorded, with what is to undo it, is seen by the next statement.
+        // With this lock, the next statement sees a step that is being recorded now, with its
+        // compensation.
         sqlx::query(sql::LOCK_LEASE).bind(fence.run_id).bind(fence.token).execute(&mut *tx).await?;
     }
     let written = write(&mut tx, items, None).await?;
@@ -118,14 +121,15 @@ async fn settle_once(
 /// The result of a settlement in the transaction of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InBody {
-    /// It is written once the transaction commits. Then these are to be looked at: a parent that another transaction keeps
-    /// locked or that cannot be queued, and the parent and the run itself if this transaction may not see who waits for them.
+    /// The settlement takes effect with the commit. Then wake these runs: a parent that another
+    /// transaction keeps locked, or that cannot be queued. If this transaction may not see who
+    /// waits, they are the parent and the run itself.
     Written(Vec<Uuid>),
-    /// The fence is lost, or the connection is not in the transaction with this mark.
+    /// The fence is lost, or the connection is not in the transaction with this marker.
     Refused,
 }
 
-/// Writes a settlement in a transaction that is open already: that of a transactional job.
+/// Writes a settlement in the open transaction of a transactional job.
 pub(crate) async fn settle_in(
     tx: &mut PgConnection,
     item: &Settled,
@@ -140,7 +144,7 @@ pub(crate) async fn settle_in(
     let rows = write_any(tx, &[item], Some(body)).await?;
     let Some(row) = rows.first() else { return Ok(InBody::Refused) };
     if ends(item) {
-        // An older snapshot shows neither a parent that has begun to wait since, nor a client.
+        // An older snapshot shows neither a parent nor a client that has begun to wait since.
         let sees_all = is_read_committed(row.try_get("isolation")?);
         if !sees_all {
             owed = parent(item).into_iter().chain([item.fence.run_id]).collect();
@@ -161,10 +165,12 @@ pub(crate) async fn settle_in(
     Ok(InBody::Written(owed))
 }
 
-/// Settles those of these runs whose worker is dead, by a decision about each. Returns the parents to wake afterwards.
+/// Settles the runs whose worker is dead, with a decision about each. Returns the parents to wake
+/// afterwards.
 ///
-/// Those whose runs go on are settled while their leases are locked, so that no step is recorded after the look at them. Those that end are settled
-/// afterwards: their parents are locked first, before any lease.
+/// Runs that stay live are settled while their leases are locked, so that no step is recorded after
+/// they were read. Runs that end are settled afterwards, because their parents must be locked
+/// before any lease.
 pub(crate) async fn settle_orphans(
     connection: &mut PgConnection,
     runs: &[Uuid],
@@ -197,7 +203,7 @@ async fn write(
         .collect()
 }
 
-/// Writes settlements of every kind. Returns a row for each whose fence held.
+/// Writes settlements of every kind. Returns a row for each settlement whose fence held.
 async fn write_any(
     connection: &mut PgConnection,
     items: &[&Settled],
@@ -221,7 +227,7 @@ async fn write_any(
     .await
 }
 
-/// Writes settlements of which every one completes its run: what nearly every batch is.
+/// Writes settlements that all complete their runs. Nearly every batch has only such settlements.
 async fn write_completed(
     connection: &mut PgConnection,
     items: &[&Settled],
@@ -238,7 +244,7 @@ async fn write_completed(
     Ok(items.iter().zip(held).filter(|(_, held)| *held).map(|(item, _)| item.fence).collect())
 }
 
-/// The outputs, where every one completes its run.
+/// Returns the outputs if every settlement completes its run.
 fn outputs<'a>(items: &[&'a Settled]) -> Option<Vec<&'a str>> {
     items.iter().map(|item| item.output.as_ref().map(Stored::as_str)).collect()
 }
@@ -269,12 +275,12 @@ impl Settled {
         parent(self).filter(|_| ends(self))
     }
 
-    /// The bytes of its payloads.
+    /// The size of its payloads in bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         [&self.output, &self.error].into_iter().flatten().map(Stored::n_bytes).sum()
     }
 
-    /// A settlement as it is written, of a run without a parent and without steps to be undone.
+    /// Creates the settlement of a run without a parent and without steps to compensate.
     pub(crate) fn new(fence: Fence, settlement: Settlement, sealer: &Sealer) -> Self {
         let Settlement { verdict, counters } = settlement;
         let sealed = |failure: Failure| sealer.seal_failure(&place_of_error(fence.run_id, ""), &failure);
@@ -310,12 +316,12 @@ impl Settled {
         }
     }
 
-    /// The same, of a run that stands below another, which may wait for it, or is the graph that it is a node of.
+    /// Sets the parent or the graph of the run.
     pub(crate) fn below(self, above: Above) -> Self {
         Self { above, ..self }
     }
 
-    /// The same, of a run whose steps may have to be undone, or not.
+    /// Sets whether steps of the run may have to be compensated.
     pub(crate) fn of_saga(self, may_undo: bool) -> Self {
         Self { may_undo, ..self }
     }

@@ -1,4 +1,4 @@
-//! Signals: sent to a run from outside, taken by a step of it.
+//! Signals: sent to a run from outside, consumed by one of its steps.
 
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
@@ -11,39 +11,41 @@ use super::{sparse, sql};
 use crate::model::payload::Stored;
 use crate::model::state::RunState;
 
-/// How many signals of one name a run may have left. A sender that is faster than its run for so long is told so.
+/// The maximum number of unconsumed signals of one name in a run. A sender that stays faster than
+/// its run gets an error.
 pub(crate) const MOST_LEFT: i32 = 10_000;
 
-/// A signal to be sent.
+/// A signal to send.
 #[derive(Clone, Debug)]
 pub(crate) struct NewSignal {
     pub(crate) run_id: Uuid,
     pub(crate) name: String,
     pub(crate) payload: Stored,
-    /// Made by the sender where none was given, so that a repetition is known as one.
+    /// The sender makes a key if the caller gave none, so that a repetition is recognised.
     pub(crate) idempotency_key: String,
 }
 
-/// What became of a signal.
+/// The result of sending a signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sending {
-    /// It is written.
+    /// The signal is stored.
     Done,
-    /// One with this key was there, with this payload.
+    /// An earlier signal with this key exists, with this payload.
     Earlier(Stored),
-    /// The run has ended so, or will: what its steps did is being taken back, and its code does not go on.
+    /// The run has ended in this state, or compensates and will end in it. Its code receives no
+    /// signals.
     Ended(RunState),
-    /// Too many of its name are left.
+    /// Too many signals of this name are unconsumed.
     Full,
-    /// The transaction is at this level, at which the answer could be wrong.
+    /// The transaction has this isolation level, under which the answer could be wrong.
     Isolation(String),
-    /// It is a graph, a gate or a map node, which have no code that could take it.
+    /// The run is a graph, a gate or a map node. It has no code that could receive a signal.
     Deaf,
-    /// There is no such run.
+    /// The run does not exist.
     NoSuchRun,
 }
 
-/// Sends a signal in the transaction that the connection is in.
+/// Sends a signal in the connection's current transaction.
 pub(crate) async fn send(connection: &mut PgConnection, signal: &NewSignal) -> Result<Sending, sqlx::Error> {
     sqlx::query(sql::LOCK_RUNS).bind(vec![signal.run_id]).execute(&mut *connection).await?;
     let row = write(sql::SEND_SIGNAL, |send| {
@@ -74,7 +76,7 @@ pub(crate) async fn send(connection: &mut PgConnection, signal: &NewSignal) -> R
     Ok(state.as_deref().and_then(RunState::parse).map_or(Sending::Full, Sending::Ended))
 }
 
-/// Sends a signal in a transaction of its own.
+/// Sends a signal in its own transaction.
 pub(crate) async fn send_alone(
     connection: &mut PgConnection,
     signal: &NewSignal,
@@ -85,7 +87,7 @@ pub(crate) async fn send_alone(
     Ok(sending)
 }
 
-/// A signal that is left.
+/// An unconsumed signal.
 #[derive(Clone, Debug)]
 pub(crate) struct Left {
     pub(crate) number: i32,
@@ -93,7 +95,7 @@ pub(crate) struct Left {
     pub(crate) payload: Stored,
 }
 
-/// The first signal of a name that is left.
+/// Returns the first unconsumed signal of a name.
 pub(crate) async fn first_left(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -107,29 +109,29 @@ pub(crate) async fn first_left(
     row.map(left).transpose()
 }
 
-/// A signal that a step was given, to be recorded with it.
+/// A signal that a step received, to be recorded with the step.
 #[derive(Clone, Debug)]
 pub(crate) struct SignalTake {
-    /// With the payload, sealed for the step, as its output.
+    /// Its output is the payload, encrypted for the step.
     pub(crate) step: Checkpoint,
     pub(crate) name: String,
     pub(crate) number: i32,
-    /// How often the run has begun anew.
+    /// How often the run has continued as new.
     pub(crate) slice: u32,
 }
 
-/// What became of the taking of a signal.
+/// The result of recording a signal with its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalTakeResult {
-    /// The step is recorded with it.
+    /// The step is recorded with the signal.
     Yes,
-    /// There is no such signal any more, or another step has it; nothing was written.
+    /// The signal is gone, or another step has consumed it. Nothing was written.
     Gone,
-    /// The lease is lost; nothing was written.
+    /// The lease is lost. Nothing was written.
     LeaseLost,
 }
 
-/// Records steps with the signals that they were given, each both or neither.
+/// Records steps with the signals that they consume, each both or neither.
 pub(crate) async fn take(
     connection: &mut PgConnection,
     takings: &[&SignalTake],

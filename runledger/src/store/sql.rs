@@ -1,11 +1,11 @@
-//! Every statement of the engine, by name. The texts are in `sql/`, one a file, each with its contract; an end that two of them have in common is in
-//! `sql/parts/`.
+//! The engine's statements, by name. Each file in `sql/` has one statement and its contract.
+//! `sql/parts/` has endings that several statements share.
 //!
-//! Some statements run on connections of the application, whose `search_path` may list schemas that other
-//! roles can create in. An exact match there wins over a polymorphic or coerced match in `pg_catalog`. So a
-//! statement names the schema of each function, casts the literals after `->` and `->>`, and names the schema
-//! of polymorphic operators (`operator(pg_catalog.&&)`). `unnest` of several arrays is syntax, not a call.
-//! `tests/it/search_path.rs` checks this rule.
+//! Some statements run on connections of the application. Their `search_path` may list schemas in
+//! which other roles can create objects. An exact match there wins over a polymorphic or coerced
+//! match in `pg_catalog`. So a statement names the schema of each function, casts the literals
+//! after `->` and `->>`, and names the schema of polymorphic operators (`operator(pg_catalog.&&)`).
+//! `unnest` of several arrays is syntax, not a call. `tests/it/search_path.rs` checks this rule.
 
 macro_rules! statements {
     ($($name:ident = $file:literal $(+ $part:literal)?;)*) => {
@@ -16,7 +16,7 @@ macro_rules! statements {
             );
         )*
 
-        /// The statements by the names of their files, for the test that prepares each of them.
+        /// The statements by file name, for the test that prepares each of them.
         pub const ALL: &[(&str, &str)] = &[$(($file, $name)),*];
     };
 }

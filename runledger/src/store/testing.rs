@@ -1,4 +1,5 @@
-//! What the test kit asks of a server: databases for tests, whether anything goes on in one, and time that has passed at once. No part of the engine.
+//! Database operations of the test kit: creates databases, reads their activity, and skips time.
+//! Not part of the engine.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,24 +16,27 @@ use crate::model::failure::Failure;
 use crate::model::payload::{Place, Sealer, Stored};
 use crate::model::recorded::place_of_error;
 
-/// `CREATE DATABASE … STRATEGY wal_log` came with this version. Without it, the server copies files between two checkpoints.
+/// The first version with `CREATE DATABASE … STRATEGY wal_log`. Older servers copy files between
+/// two checkpoints.
 const FIRST_WITH_STRATEGY: i32 = 150_000;
 
-/// A connection beside all pools.
+/// Opens a connection outside all pools.
 pub(crate) async fn admin(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
     connect(options).await
 }
 
-/// How this server clones a database with the least work: an option of `create database`.
+/// Returns the option of `create database` with which this server clones a database at the least
+/// cost.
 ///
 /// # Errors
-/// The server's.
+/// A database error.
 pub async fn clone_strategy(admin: &mut PgConnection) -> Result<&'static str, sqlx::Error> {
     let (version, syncs): (i32, bool) =
         sqlx::query_as("select current_setting('server_version_num')::int, current_setting('fsync')::bool")
             .fetch_one(&mut *admin)
             .await?;
-    // Where nothing is synchronised, the two checkpoints cost nothing, and the copy of files a fifth of the processor time of the other strategy.
+    // Without `fsync`, the two checkpoints cost nothing, and copying files takes a fifth of the
+    // processor time of the other strategy.
     Ok(match (version < FIRST_WITH_STRATEGY, syncs) {
         (true, _) => "",
         (false, true) => "strategy wal_log",
@@ -40,35 +44,35 @@ pub async fn clone_strategy(admin: &mut PgConnection) -> Result<&'static str, sq
     })
 }
 
-/// Makes a database. Its name, and that of its template, are our own: letters, digits and underscores.
+/// Creates a database. The kit chooses both names: letters, digits and underscores.
 pub(crate) async fn create(
     admin: &mut PgConnection,
     name: &str,
     template: Option<&str>,
 ) -> Result<(), sqlx::Error> {
     let strategy = clone_strategy(admin).await?;
-    // The default of the server may be another encoding, in which the engine does not work.
+    // The server's default encoding may be one that the engine does not support.
     let template = template.unwrap_or("template0 encoding 'UTF8'");
     execute(admin, format!("create database {name} template {template} {strategy}")).await
 }
 
-/// Drops a database under whoever uses it.
+/// Drops a database, even if sessions use it.
 pub(crate) async fn drop(admin: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
     execute(admin, format!("drop database if exists {name} with (force)")).await
 }
 
-/// Opens a session whose name is `own`. As long as it is open, [`left_over`] lists no database whose name begins with `own`.
-/// Every role sees the names of all sessions.
+/// Opens a session whose name is `own`. While it is open, [`left_over`] lists no database whose
+/// name begins with `own`. Every role sees the names of all sessions.
 pub(crate) async fn hold(options: &PgConnectOptions, own: &str) -> Result<PgConnection, sqlx::Error> {
     let mut session = connect(&options.clone().application_name(own)).await?;
     match execute(&mut session, "set idle_session_timeout = 0".to_owned()).await {
-        // Before PostgreSQL 14 there is no such limit.
+        // PostgreSQL 13 has no such limit.
         Ok(()) | Err(sqlx::Error::Database(_)) => Ok(session),
         Err(error) => Err(error),
     }
 }
 
-/// The databases whose names begin with `prefix` and that no session [holds](hold).
+/// Returns the databases whose names begin with `prefix` and that no session [holds](hold).
 pub(crate) async fn left_over(admin: &mut PgConnection, prefix: &str) -> Result<Vec<String>, sqlx::Error> {
     let unheld =
         "select datname::text from pg_database as made where starts_with(datname, $1) and not exists (
@@ -77,7 +81,8 @@ pub(crate) async fn left_over(admin: &mut PgConnection, prefix: &str) -> Result<
     sqlx::query_scalar(unheld).bind(prefix).fetch_all(admin).await
 }
 
-/// Ends the sessions of a database: one that is in use cannot be a template. The number of those that are still there.
+/// Ends the sessions of a database, because a database in use cannot be a template. Returns the
+/// number of sessions that still exist.
 pub(crate) async fn end_sessions(admin: &mut PgConnection, name: &str) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar("select pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) from pg_stat_activity where datname = $1")
         .bind(name)
@@ -89,10 +94,10 @@ async fn execute(admin: &mut PgConnection, statement: String) -> Result<(), sqlx
     sqlx::raw_sql(AssertSqlSafe(statement)).execute(admin).await.map(std::mem::drop)
 }
 
-/// What goes on in a database.
+/// The activity in a database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Look {
-    /// The state of the run that is asked about.
+    /// The state of the given run.
     pub(crate) state: Option<String>,
     /// Claimed runs.
     pub(crate) n_leased: i64,
@@ -100,21 +105,23 @@ pub(crate) struct Look {
     pub(crate) n_due: i64,
     /// The jobs of due runs that no worker of this database serves or has served.
     pub(crate) unserved: Vec<String>,
-    /// The jobs and queues of due runs whose job is served, and whose queue is not.
+    /// The jobs and queues of due runs whose job is served but whose queue is not.
     pub(crate) unserved_queues: Vec<(String, String)>,
-    /// The disabled jobs of due runs, by the names under which an operator disabled them, with the reason.
+    /// The disabled jobs of due runs, by the names under which an operator disabled them, with the
+    /// reason.
     pub(crate) disabled: Vec<(String, String)>,
     /// The jobs of runs that wait for an operator, with `blocked` or `paused`.
     pub(crate) parked: Vec<(String, String)>,
     /// Increases with every claim, recorded step and outcome of a run.
     pub(crate) n_events: i64,
-    /// Changes with every claim and recorded step of the run that is asked about.
+    /// Changes with every claim and recorded step of the given run.
     pub(crate) n_own_events: i64,
-    /// Runs that have not ended.
+    /// The number of live runs.
     pub(crate) n_left: i64,
-    /// Descendants of the run that is asked about that have not ended.
+    /// The number of live descendants of the given run.
     pub(crate) n_left_below: i64,
-    /// When the next run may be claimed or woken, or has to have ended, if there is such an instant.
+    /// The time until the next run may be claimed or woken, or reaches its deadline, if there is
+    /// such an instant.
     pub(crate) next: Option<Duration>,
     /// The runs that wait for a signal, with its name, the longest wait first.
     pub(crate) waits: Vec<(Uuid, String)>,
@@ -123,17 +130,17 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// The state of the run that is asked about.
+    /// The state of the given run.
     pub(crate) fn state(&self) -> &str {
         self.state.as_deref().unwrap_or("not there")
     }
 
-    /// Whether nothing happens unless time passes, or somebody outside does something.
+    /// Whether nothing happens unless time passes, or somebody outside acts.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.n_leased == 0 && self.n_due == 0
     }
 
-    /// Whether a due run stays where it is, because no worker claims runs of its job or its queue.
+    /// Whether a due run stays queued because no worker claims runs of its job or its queue.
     pub(crate) fn has_unclaimable(&self) -> bool {
         !(self.unserved.is_empty() && self.unserved_queues.is_empty() && self.disabled.is_empty())
     }
@@ -238,7 +245,8 @@ select
             and not exists (select from runledger.pending where pending.run_id = gate.run_id and remaining > 0)
     ) as gates";
 
-/// Looks at a database, and at one run in it. `names` has each name of a job with all names of the job.
+/// Reads the activity of a database, and of one run in it. `names` pairs each name of a job with
+/// every name of that job.
 pub(crate) async fn look(
     connection: &mut PgConnection,
     run_id: Uuid,
@@ -271,12 +279,13 @@ pub(crate) async fn look(
     })
 }
 
-/// How often [`skip`] looks for runs to cancel while others lock them.
+/// How often [`skip`] tries to cancel runs while others lock them.
 const TRIES: u32 = 3;
 
-/// Puts every instant in the future so much earlier, and wakes whoever sleeps until one. Rows of `ready` are never updated otherwise.
+/// Moves every future instant earlier by `time`, and wakes sleeping workers. Nothing else updates
+/// rows of `ready`.
 pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Result<(), sqlx::Error> {
-    // A duration that was asked for is at most a hundred years.
+    // A requested duration is at most 100 years.
     let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
     sqlx::query(
         "with ready as (
@@ -293,7 +302,7 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
     .bind(micros)
     .execute(&mut *connection)
     .await?;
-    // What a worker's maintenance would find at its next heartbeat.
+    // The work that a worker's maintenance would find at its next heartbeat.
     let mut aside = SetAside::default();
     for _ in 0..TRIES {
         wait_for_locks(connection).await?;
@@ -310,14 +319,15 @@ pub(crate) async fn skip(connection: &mut PgConnection, time: Duration) -> Resul
         .map(std::mem::drop)
 }
 
-/// Cancels all runs that have a request and that no worker holds, with everything below them.
+/// Cancels all runs that have a request and that no worker holds, with all their descendants.
 pub(crate) async fn cancel_requested(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     let mut requests = Requests::default();
     while !Box::pin(requests.carry_out(connection, i64::MAX, Duration::MAX)).await?.is_done {}
     Ok(())
 }
 
-/// Whether a run is to be cancelled that no worker holds: maintenance of the kit's worker had it locked.
+/// Whether a run that no worker holds still has a cancel request, because maintenance of the kit's
+/// worker had locked the run.
 async fn is_cancel_left(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
     let left = "select exists (
                     select from runledger.cancel
@@ -326,8 +336,9 @@ async fn is_cancel_left(connection: &mut PgConnection) -> Result<bool, sqlx::Err
     sqlx::query_scalar(left).fetch_one(connection).await
 }
 
-/// Waits for whoever has locked a run that is to be cancelled. Maintenance leaves such a run for its next look, and a
-/// killed process holds its locks until the server has noticed. The workers of the kit seldom look.
+/// Waits for transactions that have locked a run to cancel. Maintenance leaves such a run for its
+/// next call, and a killed process holds its locks until the server notices. The workers of the kit
+/// seldom run maintenance.
 async fn wait_for_locks(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     let to_cancel = "select run_id from runledger.deadline where deadline_at <= pg_catalog.clock_timestamp()
                      union select run_id from runledger.cancel";
@@ -352,14 +363,14 @@ pub(crate) struct Step {
     pub(crate) result: Result<String, Failure>,
 }
 
-/// The last claims whose steps are forgotten, of the runs that have begun anew.
+/// Returns the runs that have continued as new, each with the last claim whose steps were deleted.
 pub(crate) async fn forgotten(connection: &mut PgConnection) -> Result<HashMap<Uuid, i32>, sqlx::Error> {
     let rows =
         sqlx::query_as("select run_id, claims from runledger.continuation").fetch_all(connection).await?;
     Ok(rows.into_iter().collect())
 }
 
-/// Every recorded step, in the order of runs and code.
+/// Returns every recorded step, in the order of runs and code.
 pub(crate) async fn steps(connection: &mut PgConnection, sealer: &Sealer) -> Result<Vec<Step>, sqlx::Error> {
     let rows = sqlx::query(
         "select run_id, job, key, ordinal, claims, output::text as output, error::text as error
@@ -387,13 +398,13 @@ pub(crate) async fn steps(connection: &mut PgConnection, sealer: &Sealer) -> Res
         .collect()
 }
 
-/// Every blocked run, with its job.
+/// Returns every blocked run, with its job.
 pub(crate) async fn blocked(connection: &mut PgConnection) -> Result<Vec<(Uuid, String)>, sqlx::Error> {
     let blocked = "select run_id, job from runledger.waiting join runledger.run using (run_id) where state = 'blocked' order by run_id";
     sqlx::query_as(blocked).fetch_all(connection).await
 }
 
-/// Copies of all tables that have rows, and the places of all sequences.
+/// Copies all tables that have rows, and the values of all sequences.
 const SAVE: &str = "
 do $$
 declare
@@ -442,21 +453,23 @@ begin
 end
 $$";
 
-/// What there is beside the server's own, to tell whether somebody has made, changed or dropped something.
+/// Returns a checksum of all objects except the server's own. It shows whether an object was
+/// created, changed or dropped.
 const SHAPE: &str = "
 select coalesce(md5(string_agg(concat_ws(' ', pg_class.oid, relname, relfilenode, relnatts), ',' order by pg_class.oid)), '')
 from pg_class
 join pg_namespace on pg_namespace.oid = relnamespace
 where nspname !~ '^pg_'";
 
-/// Keeps a copy of everything that is in a database, so that [`reset`] brings it back: where files cost much, that is fifty times as fast as another
-/// database. Gives the shape of the database.
+/// Saves a copy of everything in a database, so that [`reset`] can restore it. Where files are
+/// expensive, this is fifty times as fast as another database. Returns the shape of the database.
 pub(crate) async fn save(connection: &mut PgConnection) -> Result<String, sqlx::Error> {
     sqlx::raw_sql(SAVE).execute(&mut *connection).await?;
     sqlx::query_scalar(SHAPE).fetch_one(connection).await
 }
 
-/// Ends every other session of this database, and puts back what was in it. False where its shape is another one, and it must go.
+/// Ends every other session of this database, and restores its content. Returns false if the shape
+/// has changed. The database must then be dropped.
 pub(crate) async fn reset(connection: &mut PgConnection, shape: &str) -> Result<bool, sqlx::Error> {
     loop {
         let n_left: i64 = sqlx::query_scalar(

@@ -1,4 +1,4 @@
-//! `timestamptz` on the wire: microseconds since 2000-01-01, to and from [`Timestamp`].
+//! `timestamptz` on the wire: microseconds since 2000-01-01, converted to and from [`Timestamp`].
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -8,10 +8,11 @@ use sqlx::{Decode, Encode, Postgres, Type};
 
 use crate::model::timestamp::Timestamp;
 
-/// Microseconds from the Unix epoch to PostgreSQL's.
+/// Microseconds from the Unix epoch to PostgreSQL's epoch.
 const EPOCH: i64 = 946_684_800_000_000;
 
-/// The types of `timestamptz` and of its array, the same in every PostgreSQL: a name would be looked up with a query on every connection.
+/// The types of `timestamptz` and of its array, the same in every PostgreSQL. The driver would look
+/// up a name with one query per connection.
 const TIMESTAMPTZ: Oid = Oid(1184);
 const TIMESTAMPTZ_ARRAY: Oid = Oid(1185);
 

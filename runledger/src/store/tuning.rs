@@ -1,4 +1,5 @@
-//! What operators say of jobs: a row for each, which workers read at their start and whenever a heartbeat tells that it has changed.
+//! The overrides that operators set for jobs, one row per job. Workers read them at their start,
+//! and again when a heartbeat reports a change.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,19 +11,19 @@ use super::write::write;
 use crate::model::timestamp::Timestamp;
 use crate::model::tuning::JobOverrides;
 
-/// A job that somebody has tuned.
+/// A job with an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredOverrides {
     /// The job.
     pub job: String,
-    /// What was said of it.
+    /// The override.
     pub tuning: JobOverrides,
-    /// When it was said last, by the database's clock.
+    /// When the override was last changed, by the database's clock.
     pub changed_at: SystemTime,
 }
 
-/// Everything that is said, by job.
+/// Returns every override, by job.
 pub(crate) async fn all(connection: &mut PgConnection) -> Result<Vec<StoredOverrides>, sqlx::Error> {
     sqlx::query(sql::TUNINGS).fetch_all(connection).await?.iter().map(tuned).collect()
 }
@@ -42,7 +43,8 @@ fn tuned(row: &PgRow) -> Result<StoredOverrides, sqlx::Error> {
     Ok(StoredOverrides { job: row.try_get("job")?, tuning, changed_at: changed_at.into() })
 }
 
-/// Says these; where they are all there is, what was said of other jobs is forgotten. How many jobs have another tuning than before.
+/// Sets overrides. If `are_all`, also clears the overrides of all other jobs. Returns how many jobs
+/// have another override than before.
 pub(crate) async fn say(
     connection: &mut PgConnection,
     tunings: &[(String, JobOverrides)],
@@ -72,7 +74,7 @@ pub(crate) async fn say(
     Ok(row.try_get::<i64, _>("changed")?.unsigned_abs())
 }
 
-/// Forgets what was said of a job. False where nothing was.
+/// Clears the override of a job. Returns false if there was none.
 pub(crate) async fn forget(connection: &mut PgConnection, job: &str) -> Result<bool, sqlx::Error> {
     let gone = write(sql::CLEAR_OVERRIDES, |forget| sqlx::query(forget).bind(job).fetch_optional(connection))
         .await?;

@@ -1,4 +1,4 @@
-//! Runs in flight with what is recorded of them, page by page, for a look at whether the code still follows it.
+//! Reads live runs with their recorded steps in pages, to verify that the code still replays them.
 
 use std::time::Instant;
 
@@ -14,18 +14,20 @@ use crate::model::payload::Stored;
 use crate::model::recorded::StoredStep;
 use crate::model::unreadable::Unreadable;
 
-/// A run in flight, as it is stored.
+/// A live run, as it is stored.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) run_id: Uuid,
     pub(crate) job: String,
     pub(crate) tenant: String,
     pub(crate) graph_id: Option<Uuid>,
-    /// Attempts spent.
+    /// The number of attempts spent, without attempts that ended by a crash, a suspension or a
+    /// shutdown.
     pub(crate) attempt: i32,
-    /// Whether its code is not run any more: what its steps did is taken back.
+    /// Whether the run compensates, so that its code does not execute any more.
     pub(crate) undoing: bool,
-    /// For a graph, a gate, or a node that waits for other nodes: the parameters that other nodes provide.
+    /// For a graph, a gate, or a node that waits for other nodes: the parameters that other nodes
+    /// provide.
     pub(crate) fed: Option<Vec<String>>,
     /// An unreadable row affects only its own run, not the page.
     pub(crate) content: Result<Content, Unreadable>,
@@ -35,12 +37,12 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) input: Stored,
-    /// For a node of a graph: the values that its dependencies provide.
+    /// For a node of a graph: the outcomes of its dependencies.
     pub(crate) given: Vec<DependencyOutput>,
     pub(crate) steps: Vec<StoredStep>,
 }
 
-/// The runs in flight in the order of their ids, page by page. A page has few runs where these are large: the
+/// Live runs in pages, in the order of their ids. A page has few runs if the runs are large. The
 /// server puts the steps of a run into one value, and the client holds a page in memory.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -48,13 +50,13 @@ pub(crate) struct Pages {
     n_runs: i64,
 }
 
-/// The most runs of a page.
+/// The maximum number of runs on a page.
 const MOST_RUNS: i64 = 64;
 
-/// The size in bytes of a page, above which the next page has one run.
+/// The size of a page in bytes above which the next page has one run.
 const LARGE: usize = 16 << 20;
 
-/// The most statements that read one page.
+/// The maximum number of statements that read one page.
 pub(crate) const MAX_STATEMENTS: u32 = 3;
 
 impl Pages {
@@ -75,7 +77,7 @@ impl Pages {
                     self.n_runs = if is_large { 1 } else { (self.n_runs * 2).min(MOST_RUNS) };
                     break (rows, None);
                 }
-                // Together they may be too large.
+                // Together the runs may be too large.
                 Err(_) if self.n_runs > 1 => self.n_runs = 1,
                 Err(error) => {
                     let problem = problem_of_rows(&error, began.elapsed()).ok_or(error)?;
@@ -87,7 +89,7 @@ impl Pages {
         self.last = end.try_get("run_id")?;
         let mut page = Vec::with_capacity(rows.len());
         for row in &rows {
-            // Workers do not claim a row of a queue whose run is gone.
+            // Workers do not claim a queue entry whose run is gone.
             if row.try_get::<Option<&str>, _>("job")?.is_some() {
                 page.push(found(row, unreadable.clone().map_or_else(|| content(row), Err))?);
             }

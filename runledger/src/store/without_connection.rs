@@ -1,5 +1,6 @@
-//! Why a pool had no connection in time. A pool does not keep the errors of the connections that it tried to open, so a
-//! caller opens another connection. Callers that time out meanwhile share its answer.
+//! Finds the reason why a pool had no connection in time. A pool does not keep the errors of the
+//! connections that it tried to open, so a caller opens another connection. Callers that time out
+//! at the same time share its answer.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,11 +15,12 @@ use tokio::sync::watch;
 
 use super::session::ClientSessions;
 
-/// What came of an attempt to open a connection, for others than the caller that made it.
+/// The result of an attempt to open a connection, shared with other callers.
 type Answer = Result<(), Arc<sqlx::Error>>;
 
-/// Why [`acquire`](super::session::acquire) timed out. [`PoolTimedOut`](sqlx::Error::PoolTimedOut) if the server accepts
-/// connections and every connection of the pool is in use. Takes at most three times as long as a caller of the pool waits.
+/// Returns the reason why [`acquire`](super::session::acquire) timed out. It is
+/// [`PoolTimedOut`](sqlx::Error::PoolTimedOut) if the server accepts connections and every
+/// connection of the pool is in use. Takes at most three times the pool's acquire timeout.
 pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
     let (options, longest) = (pool.connect_options(), pool.options().get_acquire_timeout());
     match Box::pin(shared_answer(&options, longest)).await {
@@ -28,7 +30,7 @@ pub(crate) async fn why_none(pool: &PgPool) -> sqlx::Error {
     }
 }
 
-/// Replaces the time-out of a pool by its reason, which [`why_none`] finds.
+/// Replaces the timeout of a pool by the reason that [`why_none`] finds.
 pub(crate) async fn with_reason<T>(pool: &PgPool, given: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
     match given {
         Err(sqlx::Error::PoolTimedOut) => Err(why_none(pool).await),
@@ -36,13 +38,14 @@ pub(crate) async fn with_reason<T>(pool: &PgPool, given: Result<T, sqlx::Error>)
     }
 }
 
-/// Whether every connection that a pool may have is in use.
+/// Whether every connection that the pool allows is in use.
 pub(super) fn is_exhausted(pool: &PgPool) -> bool {
     pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 
-/// Opens a connection with these options. If another caller is opening one, waits for its answer instead, for `longest`
-/// at most: nobody may be polling that caller.
+/// Opens a connection with these options. If another caller is opening one, waits at most `longest`
+/// for its answer instead. The wait has a limit, because the other caller's future may not be
+/// polled.
 async fn shared_answer(options: &PgConnectOptions, longest: Duration) -> Result<(), sqlx::Error> {
     for _ in 0..MOST_WAITS {
         match Question::join(target(options)) {
@@ -66,17 +69,18 @@ async fn shared_answer(options: &PgConnectOptions, longest: Duration) -> Result<
     open_within(options, longest).await
 }
 
-/// How often a caller waits for another one. After that it opens a connection itself.
+/// How often a caller waits for another caller. After that it opens a connection itself.
 const MOST_WAITS: usize = 2;
 
-/// Tells apart the addresses that may get different answers. The driver's text of an address would do, but it panics for some hosts and roles.
+/// Returns a text that differs for addresses that may get different answers. The driver's text of
+/// an address panics for some hosts and roles.
 fn target(options: &PgConnectOptions) -> String {
     format!("{options:?}")
 }
 
 type Answers = watch::Receiver<Option<Answer>>;
 
-/// The questions that are being asked, by their targets.
+/// The questions in progress, by target.
 static ASKED: Mutex<BTreeMap<String, Answers>> = Mutex::new(BTreeMap::new());
 
 fn asked() -> MutexGuard<'static, BTreeMap<String, Answers>> {
@@ -118,7 +122,8 @@ impl Drop for Question {
     }
 }
 
-/// Removes a question, so that the next caller asks anew. Does nothing if another question has taken its place.
+/// Removes a question, so that the next caller asks again. No effect if another question has
+/// replaced it.
 fn forget(target: &str, answers: &Answers) {
     let mut asked = asked();
     if asked.get(target).is_some_and(|current| current.same_channel(answers)) {
@@ -133,7 +138,7 @@ async fn open_within(options: &PgConnectOptions, longest: Duration) -> Result<()
     }
 }
 
-/// Opens a connection that is set up like those of a pool, to get the same error.
+/// Opens a connection with the setup of a pooled connection, to get the same error.
 async fn open(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     let mut connection = Box::pin(options.connect()).await?;
     ClientSessions::to(options).open(&mut connection).await
@@ -154,7 +159,8 @@ pub(crate) fn is_late(error: &sqlx::Error) -> bool {
     error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Late>)
 }
 
-/// Whether the server accepts no further connection. Finds the reason in the error of [`unopened`](super::error::unopened), too.
+/// Whether the server accepts no further connection. Also finds this reason in an error of
+/// [`unopened`](super::error::unopened).
 pub(crate) fn accepts_no_more(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(outer) => {
@@ -164,7 +170,7 @@ pub(crate) fn accepts_no_more(error: &sqlx::Error) -> bool {
     }
 }
 
-/// An error with the same text, of the same class.
+/// Returns an error with the same text and the same class.
 fn copy_of(error: &sqlx::Error) -> sqlx::Error {
     match error {
         sqlx::Error::Database(told) => sqlx::Error::Database(Box::new(Told {
@@ -179,7 +185,7 @@ fn copy_of(error: &sqlx::Error) -> sqlx::Error {
     }
 }
 
-/// An error of the server that another caller received.
+/// A server error that another caller received.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 struct Told {
@@ -229,7 +235,7 @@ mod tests {
     }
 
     const LONGEST: Duration = Duration::from_millis(300);
-    /// Within this time `LONGEST` has passed on any machine, as often as a caller may wait for it.
+    /// Longer than all waits of a caller for `LONGEST`, on any machine.
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Workers: registration, the session lock, heartbeats, and the burial of those that are gone.
+//! Workers: registers them, takes session locks, sends heartbeats, and marks dead workers.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,43 +16,43 @@ use super::write::{commit, write};
 use crate::model::settle::{Blame, Counters, TRIED, is_parked_by_crash};
 use crate::model::timestamp::Timestamp;
 
-/// What a heartbeat brings back.
+/// The reply to a heartbeat.
 #[derive(Debug)]
 pub(crate) struct HeartbeatReply {
-    /// False: this worker was declared dead; its runs are being given to others.
+    /// False if this worker was marked dead. Other workers then reclaim its runs.
     pub(crate) alive: bool,
-    /// Whether somebody asked it to drain.
+    /// Whether somebody asked the worker to drain.
     pub(crate) draining: bool,
-    /// Runs that it holds and that are to be cancelled.
+    /// Claimed runs to cancel.
     pub(crate) cancels: Vec<Uuid>,
-    /// Whether there are cancel requests for runs that nobody holds. A run may have left its worker before the worker heard of
-    /// its request.
+    /// Whether there are cancel requests for runs that no worker holds. A run may leave its worker
+    /// before the worker sees the request.
     pub(crate) cancels_left: bool,
-    /// Runs that it holds and that are to be paused.
+    /// Claimed runs to pause.
     pub(crate) pauses: Vec<Uuid>,
-    /// Whether runs that nobody holds are to be paused.
+    /// Whether there are pause requests for runs that no worker holds.
     pub(crate) pauses_left: bool,
-    /// Workers that miss a heartbeat.
+    /// Workers that missed a heartbeat.
     pub(crate) silent: Vec<i64>,
     /// The incarnation of the server.
     pub(crate) incarnation: String,
-    /// Whether a wait has come to its limit.
+    /// Whether a wait has reached its limit.
     pub(crate) timers_due: bool,
-    /// Whether the deadline of a run is over.
+    /// Whether a run has passed its deadline.
     pub(crate) deadlines_due: bool,
-    /// What changes whenever an operator says something else of a job.
+    /// Changes whenever an operator changes an override.
     pub(crate) tunings: String,
-    /// What changes whenever an operator configures a job otherwise.
+    /// Changes whenever an operator changes a configuration.
     pub(crate) configs: String,
     /// The database's clock.
     pub(crate) now: Timestamp,
-    /// When it was heard here. It may wait before maintenance comes to it.
+    /// When this process received the reply. Maintenance may process it later.
     pub(crate) heard: Instant,
-    /// Since the heartbeat of this worker that was carried out before, by the database's clock.
+    /// The time since this worker's previous heartbeat, by the database's clock.
     pub(crate) gap: Duration,
 }
 
-/// A lease as the database has it.
+/// A lease in the database.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     pub(crate) run_id: Uuid,
@@ -78,7 +78,7 @@ pub(crate) struct Orphan {
     pub(crate) blame: Blame,
 }
 
-/// How silent a worker is, and whether its lock says anything.
+/// How long a worker has been silent, and whether its session lock counts as evidence.
 #[derive(Debug)]
 pub(crate) struct Silence {
     pub(crate) seconds: f64,
@@ -106,17 +106,18 @@ pub(crate) async fn register(
     .await
 }
 
-/// Takes the worker's session lock on this connection. False where another session has the key.
+/// Takes the worker's session lock on this connection. Returns false if another session holds the
+/// lock.
 pub(crate) async fn lock(connection: impl PgExecutor<'_>, worker_id: i64) -> Result<bool, sqlx::Error> {
     write(sql::WORKER_LOCK, |lock| sqlx::query_scalar(lock).bind(worker_id).fetch_one(connection)).await
 }
 
-/// Whether this session has its worker's lock.
+/// Whether this session holds its worker's lock.
 pub(crate) async fn lock_is_held(connection: impl PgExecutor<'_>) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar(sql::LOCK_HELD).fetch_one(connection).await
 }
 
-/// Whether a run that this worker holds is to be cancelled or paused.
+/// Whether a run that this worker holds has a request to cancel or to pause.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AskedOf {
     pub(crate) cancel: bool,
@@ -128,7 +129,7 @@ pub(crate) async fn asked_of(connection: impl PgExecutor<'_>, run_id: Uuid) -> R
     Ok(AskedOf { cancel, pause })
 }
 
-/// Notes the incarnation in which the lock was taken.
+/// Records the incarnation of the server in which the lock was taken.
 pub(crate) async fn locked(connection: impl PgExecutor<'_>, worker_id: i64) -> Result<(), sqlx::Error> {
     write(sql::WORKER_LOCKED, |note| sqlx::query(note).bind(worker_id).execute(connection)).await.map(drop)
 }
@@ -168,7 +169,7 @@ pub(crate) async fn held(connection: &mut PgConnection, worker_id: i64) -> Resul
     rows.iter().map(lease).collect()
 }
 
-/// The given leases that no other transaction has locked at this moment.
+/// Returns the leases that no other transaction has locked at this moment.
 pub(crate) async fn without_locked(
     connection: &mut PgConnection,
     leases: &[Lease],
@@ -195,7 +196,7 @@ pub(crate) async fn drain(connection: &mut PgConnection, worker_id: i64) -> Resu
     write(sql::WORKER_DRAIN, |drain| sqlx::query(drain).bind(worker_id).execute(connection)).await.map(drop)
 }
 
-/// Records the run that a worker has on trial; `None` ends the trial.
+/// Records the run that a worker has on trial. `None` ends the trial.
 pub(crate) async fn on_trial(
     connection: &mut PgConnection,
     worker_id: i64,
@@ -206,7 +207,7 @@ pub(crate) async fn on_trial(
         .map(drop)
 }
 
-/// How silent a living worker is; none where it is dead already.
+/// Returns how long a living worker has been silent. `None` if the worker is already dead.
 pub(crate) async fn silence(
     connection: &mut PgConnection,
     worker_id: i64,
@@ -223,7 +224,7 @@ pub(crate) async fn silence(
     .transpose()
 }
 
-/// Living workers of this name, and whether their locks say anything.
+/// Returns other living workers of this name, and whether their locks count as evidence.
 pub(crate) async fn predecessors(
     connection: &mut PgConnection,
     name: &str,
@@ -235,8 +236,9 @@ pub(crate) async fn predecessors(
     rows.iter().map(|row| Ok((row.try_get("worker_id")?, row.try_get("lock_is_evidence")?))).collect()
 }
 
-/// Declares a worker dead if its lock is free and it is still silent for `seconds`, and ends its sessions. The lock is held until the burial has
-/// committed, so that the worker cannot take it again in between.
+/// Marks a worker dead and ends its sessions, if its lock is free and it has been silent for
+/// `seconds`. The transaction holds the lock until the commit, so the worker cannot take it in
+/// between.
 pub(crate) async fn bury_if_unlocked(
     connection: &mut PgConnection,
     worker_id: i64,
@@ -250,7 +252,8 @@ pub(crate) async fn bury_if_unlocked(
     Ok(buried)
 }
 
-/// Declares a worker dead whatever its lock says, if it is still silent for `seconds`, and ends its sessions.
+/// Marks a worker dead and ends its sessions, if it has been silent for `seconds`. Ignores its
+/// lock.
 pub(crate) async fn bury_if_silent(
     connection: &mut PgConnection,
     worker_id: i64,
@@ -263,7 +266,8 @@ pub(crate) async fn bury_if_silent(
     Ok(buried)
 }
 
-/// A paused process may hold rows in an open transaction. Both in one: nobody looks at a dead worker again.
+/// Marks a worker dead and ends its sessions in one transaction. A paused process may hold rows in
+/// an open transaction, and nothing examines a dead worker again.
 async fn bury_with_sessions(
     tx: &mut PgConnection,
     worker_id: i64,
@@ -277,7 +281,7 @@ async fn bury_with_sessions(
     Ok(buried)
 }
 
-/// Declares a worker dead if it is still silent for `seconds`.
+/// Marks a worker dead if it has been silent for `seconds`.
 pub(crate) async fn mark_dead(
     connection: &mut PgConnection,
     worker_id: i64,
@@ -290,7 +294,8 @@ pub(crate) async fn mark_dead(
     Ok(buried.await?.is_some())
 }
 
-/// Lets the silence of workers begin now whose last heartbeat lies more than so many seconds in the future.
+/// Sets the last heartbeat of workers to now, if it lies more than `seconds` in the future. Their
+/// silence then begins now.
 pub(crate) async fn clamp_future_heartbeats(
     connection: &mut PgConnection,
     seconds: f64,
@@ -303,7 +308,7 @@ async fn end_sessions(connection: &mut PgConnection, worker_id: i64) -> Result<i
     write(sql::END_SESSIONS, |end| sqlx::query_scalar(end).bind(worker_id).fetch_one(connection)).await
 }
 
-/// Runs whose worker is dead, but for some.
+/// Finds runs whose worker is dead, except the runs to leave out.
 pub(crate) async fn orphaned(
     connection: &mut PgConnection,
     limit: i64,
@@ -312,7 +317,8 @@ pub(crate) async fn orphaned(
     sqlx::query_scalar(sql::ORPHANED).bind(limit).bind(left_out).fetch_all(connection).await
 }
 
-/// The leases of those of these runs whose worker is dead. They are locked until the end of the transaction.
+/// Returns the leases of the runs whose worker is dead. They are locked until the end of the
+/// transaction.
 pub(crate) async fn orphans(tx: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<Orphan>, sqlx::Error> {
     let rows = sqlx::query(sql::ORPHANS).bind(runs).fetch_all(&mut *tx).await?;
     if rows.is_empty() {
@@ -343,7 +349,7 @@ pub(crate) async fn orphans(tx: &mut PgConnection, runs: &[Uuid]) -> Result<Vec<
     Ok(orphans)
 }
 
-/// Whether one other run was in the last crashes of a run, too, and may have caused them.
+/// Whether one other run was in the last crashes of this run too, and may have caused them.
 async fn has_companion(tx: &mut PgConnection, run_id: Uuid) -> Result<bool, sqlx::Error> {
     let n_earlier = i64::from(TRIED - 1);
     sqlx::query_scalar(sql::COMPANION).bind(run_id).bind(n_earlier).fetch_one(tx).await

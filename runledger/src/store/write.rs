@@ -1,5 +1,6 @@
-//! The one way of the engine's writes to the database: each statement that writes, and each commit of a transaction, passes here under its name. With
-//! the feature `failpoints` a test can make it fail; without it there is nothing here.
+//! Every statement that writes, and every commit, goes through this module under its name. With the
+//! feature `failpoints`, a test can make a write fail. Without the feature, this module does
+//! nothing.
 
 #[cfg(feature = "failpoints")]
 use std::future::Future;
@@ -7,19 +8,19 @@ use std::future::Future;
 #[cfg(feature = "failpoints")]
 use super::failpoints::pass;
 
-/// Carries out a statement that writes: `send` makes of its text what is sent.
+/// Executes a statement that writes. `send` builds the query from the statement's text.
 #[cfg(not(feature = "failpoints"))]
 pub(crate) fn write<F>(statement: &'static str, send: impl FnOnce(&'static str) -> F) -> F {
     send(statement)
 }
 
-/// Carries out a commit. `_name` says of which transaction.
+/// Executes a commit. `_name` identifies the transaction.
 #[cfg(not(feature = "failpoints"))]
 pub(crate) fn commit<F>(_name: &'static str, commit: F) -> F {
     commit
 }
 
-/// Carries out a statement that writes: `send` makes of its text what is sent.
+/// Executes a statement that writes. `send` builds the query from the statement's text.
 #[cfg(feature = "failpoints")]
 pub(crate) async fn write<T: 'static, F>(
     statement: &'static str,
@@ -30,11 +31,11 @@ where
 {
     // Each text begins with its name: `-- claim: …`.
     let name = statement.trim_start_matches("-- ").split(':').next().unwrap_or_default();
-    // A box: the tasks of runs are small, and this is compiled for tests alone.
+    // Boxed to keep the tasks of runs small. Only tests compile this function.
     Box::pin(pass(name, send(statement))).await
 }
 
-/// Carries out a commit. `name` says of which transaction.
+/// Executes a commit. `name` identifies the transaction.
 #[cfg(feature = "failpoints")]
 pub(crate) async fn commit<T: 'static>(
     name: &'static str,
@@ -43,10 +44,10 @@ pub(crate) async fn commit<T: 'static>(
     Box::pin(pass(name, commit)).await
 }
 
-/// Says of which steps the write is that begins now.
+/// Sets the steps that the next write records.
 #[cfg(feature = "testing")]
 pub(crate) use super::failpoints::scope::steps as of_steps;
 
-/// Says of which steps the write is that begins now.
+/// Sets the steps that the next write records.
 #[cfg(not(feature = "testing"))]
 pub(crate) fn of_steps<'a>(_keys: impl Iterator<Item = &'a str>) {}

@@ -1,4 +1,4 @@
-//! Cancels what goes on below some runs.
+//! Cancels the live descendants of runs.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,43 +10,45 @@ use crate::store::error::spares_others;
 use crate::store::session::BEGIN_IN_ORDER;
 use crate::store::sql;
 
-/// How many children a page has at most. A run may have millions, most of them ended.
+/// The maximum number of children on a page. A run may have millions of children, most of them
+/// ended.
 const PAGE: usize = 2_000;
 
-/// Of how many runs a page may have children.
+/// The maximum number of parents whose children are on one page.
 const MOST_ABOVE: usize = 50;
 
-/// Twice the depth that runs may have: a change from outside may have put a run below itself.
+/// Twice the depth that runs may have. A change from outside may have made a run its own
+/// descendant.
 const MOST_DEEP: usize = 200;
 
-/// The number of nodes that the first transaction cancels. It is small because a transaction visits all dependents of each of
-/// its nodes, and cancels them, too. Later transactions visit fewer.
+/// The number of nodes that the first transaction cancels. It is small, because a transaction
+/// visits and cancels all dependents of each of its nodes. Later transactions visit fewer.
 const FIRST_NODES: usize = 16;
 
 /// The maximum number of nodes that one transaction cancels.
 const MOST_NODES: usize = 1_000;
 
-/// Cancels everything that goes on below some runs, page by page. Parents come before their children, so that no cancelled
-/// child wakes a parent that is about to be cancelled too. A run that has ended or has a cancel request starts no others, so
-/// one walk is enough.
+/// Cancels all live descendants of some runs, page by page. Parents come before their children, so
+/// that a cancelled child never wakes a parent that is about to be cancelled too. A run that has
+/// ended or has a cancel request starts no children, so one walk is enough.
 #[derive(Debug)]
 pub(super) struct Walk {
     runs: Vec<Uuid>,
-    /// The runs with children that it has not met. The last is next.
+    /// The runs with children that the walk has not reached. The last is next.
     todo: Vec<Above>,
     /// How many nodes the next transaction may cancel.
     n_nodes: usize,
-    /// The runs that are not cancelled and have no request, because both failed.
+    /// The runs for which both the cancel and the request failed.
     failed: HashSet<Uuid>,
-    /// The first failure that leaves something below uncancelled.
+    /// The first failure that leaves a descendant uncancelled.
     failure: Option<sqlx::Error>,
 }
 
-/// A run with children that the walk has not met.
+/// A run with children that the walk has not reached.
 #[derive(Debug)]
 struct Above {
     run_id: Uuid,
-    /// The last child that it has met.
+    /// The last child that the walk has reached.
     last: Uuid,
     depth: usize,
     reason: Option<String>,
@@ -65,7 +67,7 @@ struct Child {
 
 enum Page {
     Cancelled,
-    /// The cancelled nodes may have taken others of the page with them.
+    /// The cancelled nodes may have ended other nodes of the page.
     ReadAgain,
     BudgetSpent,
 }
@@ -82,18 +84,19 @@ impl Walk {
         Self { runs, todo, n_nodes: FIRST_NODES, failed: HashSet::new(), failure: None }
     }
 
-    /// The runs with which it began.
+    /// The runs with which the walk began.
     pub(super) fn runs(&self) -> &[Uuid] {
         &self.runs
     }
 
-    /// Why not everything below is cancelled at the end of the walk.
+    /// Why some descendants are not cancelled at the end of the walk.
     pub(super) fn failure(&mut self) -> Option<sqlx::Error> {
         self.failure.take()
     }
 
-    /// Walks on. False if the budget is spent before the end. A run that another transaction keeps locked gets a request,
-    /// which maintenance carries out. Appends the parents to wake afterwards.
+    /// Continues the walk. Returns false if the budget is spent before the end. A run that another
+    /// transaction keeps locked gets a request, which maintenance carries out. Appends the parents
+    /// to wake afterwards.
     pub(super) async fn go_on(
         &mut self,
         connection: &mut PgConnection,
@@ -124,7 +127,8 @@ impl Walk {
         Ok(true)
     }
 
-    /// Replaces the runs from `first` on by those that have children left, and by the children that have some.
+    /// Replaces the runs from `first` on: keeps those with more children, and adds the children
+    /// that have children.
     fn pass(&mut self, first: usize, children: &[Child], limit: usize) {
         let mut below = Vec::new();
         let passed = self.todo.split_off(first);
@@ -141,14 +145,14 @@ impl Walk {
             if n_children == limit {
                 self.todo.push(above);
             } else {
-                // The next nodes may be those of another graph.
+                // The next nodes may belong to another graph.
                 self.n_nodes = FIRST_NODES;
             }
         }
         self.todo.append(&mut below);
     }
 
-    /// Nodes of ended graphs together, the other runs one by one.
+    /// Cancels the nodes of ended graphs together, and the other runs one by one.
     async fn cancel_page(
         &mut self,
         connection: &mut PgConnection,
@@ -168,7 +172,7 @@ impl Walk {
                 let (next, behind) = left.split_at(self.n_nodes.min(left.len()));
                 let n_taken_now = budget.spend(cancel_nodes(connection, next, *reason)).await?;
                 n_taken += n_taken_now;
-                // A transaction that takes nothing is no progress.
+                // A transaction that cancels nothing is no progress.
                 if n_taken_now > 0 && budget.is_spent() {
                     return Ok(Page::BudgetSpent);
                 }

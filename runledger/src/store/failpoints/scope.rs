@@ -1,7 +1,9 @@
-//! Faults of one worker, whatever others in the process do: it has a thread of its own, and everything that it writes passes there.
+//! Faults of one worker, independent of other workers in the process. The worker has its own
+//! thread, which executes all its writes.
 //!
-//! A write is known by its point, by the step that it records where it records one, and by how many of this kind came before it: what several steps share
-//! under load, and what finds nothing, is told apart the same way in every run.
+//! A write is identified by its failpoint, the step that it records (if any), and how many such
+//! writes came before it. A write for several steps has one name per step, and a statement that
+//! finds nothing has none. So the names are the same in every run of a test.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -21,7 +23,7 @@ thread_local! {
     static STEPS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a worker writes for itself and for the fleet: no run comes further by it.
+/// Writes of a worker for itself and for other workers. They advance no run.
 const OF_THE_FLEET: [&str; 12] = [
     "burial_by_lock",
     "burial_by_silence",
@@ -60,7 +62,7 @@ impl fmt::Display for Written {
     }
 }
 
-/// A worker that writes down what it writes, and dies where it is told to.
+/// A worker that keeps a list of its writes, and dies at a given write.
 #[derive(Debug)]
 pub(crate) struct Scope {
     dies_at: Option<(Written, Moment)>,
@@ -71,19 +73,19 @@ pub(crate) struct Scope {
 #[derive(Debug, Default)]
 struct State {
     written: Vec<Written>,
-    /// It has met its fault.
+    /// The fault has happened.
     was_met: bool,
-    /// It has, and goes on to its next write.
+    /// The fault has happened, and the worker dies at its next write.
     dies_next: bool,
 }
 
 impl Scope {
-    /// A worker that dies at this moment of this write, if any.
+    /// Creates the scope of a worker that dies at this moment of this write, if one is given.
     pub(crate) fn new(dies_at: Option<(Written, Moment)>) -> Arc<Self> {
         Arc::new(Self { dies_at, state: Mutex::default(), dead: watch::Sender::new(false) })
     }
 
-    /// Makes this thread the worker's, until it ends.
+    /// Assigns this thread to the worker, until the thread ends.
     pub(crate) fn enter(self: &Arc<Self>) {
         SCOPE.set(Some(Arc::clone(self)));
     }
@@ -93,7 +95,7 @@ impl Scope {
         self.state().was_met
     }
 
-    /// What has been written, in its order.
+    /// The writes so far, in order.
     pub(crate) fn written(&self) -> Vec<Written> {
         self.state().written.clone()
     }
@@ -102,13 +104,13 @@ impl Scope {
         *self.dead.borrow()
     }
 
-    /// Returns when it dies.
+    /// Returns when the worker dies.
     pub(crate) async fn death(&self) {
         // The sender lives as long as this value.
         let _ = self.dead.subscribe().wait_for(|dead| *dead).await.is_ok();
     }
 
-    /// Carries out a write of this worker.
+    /// Executes a write of this worker.
     pub(super) async fn pass<T: 'static>(
         &self,
         point: &str,
@@ -143,9 +145,9 @@ impl Scope {
         Ok(done)
     }
 
-    /// What a write is that comes now: several where it records several steps.
+    /// The names of the next write: several if it records several steps.
     fn names(&self, point: &str, steps: &[String]) -> Vec<Written> {
-        // Two statements do the same: one for the first try.
+        // Both statements record steps. `checkpoint_fresh` is the first try.
         let point = if point == "checkpoint_fresh" { "checkpoint" } else { point };
         let steps = match steps {
             [] => vec![None],
@@ -165,7 +167,7 @@ impl Scope {
         is_met
     }
 
-    /// Nothing of this worker goes on: its thread ends, and drops whatever waits here.
+    /// Stops this worker: its thread ends, and drops everything that waits here.
     async fn die<T>(&self) -> T {
         self.dead.send_replace(true);
         std::future::pending().await
@@ -182,7 +184,7 @@ pub(super) fn current() -> Option<Arc<Scope>> {
     SCOPE.with_borrow(Clone::clone)
 }
 
-/// Says which steps the write that begins now records.
+/// Sets the steps that the next write records.
 pub(crate) fn steps<'a>(keys: impl Iterator<Item = &'a str>) {
     STEPS.with_borrow_mut(|steps| {
         steps.clear();
@@ -192,7 +194,8 @@ pub(crate) fn steps<'a>(keys: impl Iterator<Item = &'a str>) {
     });
 }
 
-/// A step's key with `*` for each UUID. Another run has other UUIDs, and must find the same names of faults.
+/// Returns a step's key with `*` for each UUID. Another run has other UUIDs, and must find the same
+/// names of faults.
 pub(crate) fn without_ids(key: &str) -> String {
     const LENGTH: usize = 36;
     let mut rest = key;
@@ -206,7 +209,8 @@ pub(crate) fn without_ids(key: &str) -> String {
     name
 }
 
-/// An idle worker asks and is given nothing, as often as it likes: that is no write.
+/// Whether a statement returned nothing. An idle worker polls any number of times, so such a
+/// statement does not count as a write.
 fn has_found_nothing(done: &dyn Any) -> bool {
     done.downcast_ref::<Vec<PgRow>>().is_some_and(Vec::is_empty)
         || done.downcast_ref::<Option<PgRow>>().is_some_and(Option::is_none)
